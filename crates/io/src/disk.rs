@@ -1,0 +1,72 @@
+//! A directory of files, or devices, as the engine needs it.
+
+use std::future::Future;
+use std::io;
+
+use forebay_mem::{Buf, BufMut};
+
+/// How to open a [`File`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Make the file when it is missing.
+    pub create: bool,
+    /// Refuse writes; works on a directory that is read-only.
+    pub read_only: bool,
+    /// Bypass the page cache (`O_DIRECT`) where the file system can: offsets, lengths and addresses of asynchronous
+    /// I/O are then multiples of `forebay_mem::PAGE_BYTES`.
+    pub direct: bool,
+}
+
+/// A place that holds named files.
+pub trait Disk: Send + Sync + 'static {
+    /// Its files.
+    type File: File;
+
+    /// Opens `name`, which contains no `/`.
+    fn open(&self, name: &str, options: OpenOptions) -> io::Result<Self::File>;
+
+    /// Whether `name` exists.
+    fn exists(&self, name: &str) -> io::Result<bool>;
+
+    /// Makes creations and removals durable (fsync of the directory).
+    fn sync(&self) -> io::Result<()>;
+
+    /// Bytes that new files may still take.
+    fn free_bytes(&self) -> io::Result<u64>;
+
+    /// Takes the directory for this process until the value is dropped; `WouldBlock` when another holds it.
+    fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
+}
+
+/// One open file. Cloning shares it.
+pub trait File: Clone + Send + Sync + 'static {
+    /// Reads at `offset` until the buffer's first `len` bytes are filled (setting its length) or the file ends.
+    /// The buffer comes back with whatever was read.
+    fn read_at(
+        &self,
+        offset: u64,
+        into: BufMut,
+        len: usize,
+    ) -> impl Future<Output = (io::Result<()>, BufMut)> + Send;
+
+    /// Writes all of `from` at `offset`, or fails.
+    fn write_at(&self, offset: u64, from: Buf) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Blocking read of exactly `into`; `UnexpectedEof` past the end. Any alignment, also on a direct file.
+    fn read_exact_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Blocking write of all of `from`. Any alignment, also on a direct file; aligned callers pay no copy.
+    fn write_all_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
+
+    /// Blocking: makes all completed writes durable (fdatasync).
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Blocking: takes space for `offset..offset + len` (fallocate), extending the file.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// The file's length in bytes (a device's size).
+    fn len(&self) -> io::Result<u64>;
+
+    /// Blocking: cuts or extends the file; new bytes read as zero.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+}

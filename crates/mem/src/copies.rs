@@ -1,0 +1,70 @@
+//! Payload copies are named and counted, so that "zero copy" is a figure and not a claim.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Where payload bytes were copied; the `where` label of `forebay_copied_bytes_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum CopySite {
+    /// From an HTTP body frame into a registered buffer (a TCP stream cannot place bytes).
+    HttpBody,
+    /// A value kept beside its record.
+    EngineInline,
+    /// Buffers that arrived unaligned, packed again for the device.
+    EngineRepack,
+    /// A value copied into memory that a client registered.
+    RetrieveInto,
+    /// A value copied out of memory that a client registered.
+    ReadFrom,
+    /// The in-memory leaf.
+    MemoryStore,
+    /// A client's own payload handling (command line, benchmarks).
+    Client,
+}
+
+impl CopySite {
+    /// Every site, in label order.
+    pub const ALL: [CopySite; 7] = [
+        CopySite::HttpBody,
+        CopySite::EngineInline,
+        CopySite::EngineRepack,
+        CopySite::RetrieveInto,
+        CopySite::ReadFrom,
+        CopySite::MemoryStore,
+        CopySite::Client,
+    ];
+
+    /// The label value.
+    pub fn label(self) -> &'static str {
+        match self {
+            CopySite::HttpBody => "http_body",
+            CopySite::EngineInline => "engine_inline",
+            CopySite::EngineRepack => "engine_repack",
+            CopySite::RetrieveInto => "retrieve_into",
+            CopySite::ReadFrom => "read_from",
+            CopySite::MemoryStore => "memory_store",
+            CopySite::Client => "client",
+        }
+    }
+}
+
+static COPIED: [AtomicU64; CopySite::ALL.len()] = [const { AtomicU64::new(0) }; CopySite::ALL.len()];
+
+/// Copies `source` into `target` and counts it.
+///
+/// # Panics
+/// When the lengths differ, as `copy_from_slice` does.
+pub fn copy(site: CopySite, target: &mut [u8], source: &[u8]) {
+    target.copy_from_slice(source);
+    count_copy(site, source.len());
+}
+
+/// Counts a copy of `bytes` that a library made on our behalf.
+pub fn count_copy(site: CopySite, bytes: usize) {
+    COPIED[site as usize].fetch_add(bytes as u64, Relaxed);
+}
+
+/// Bytes copied at `site` since the process began.
+pub fn copied_bytes(site: CopySite) -> u64 {
+    COPIED[site as usize].load(Relaxed)
+}

@@ -1,0 +1,250 @@
+//! A bounded pool of power-of-two blocks, carved from slabs of one region each.
+//!
+//! Every slab is [`BLOCK_MAX_BYTES`] long and holds blocks of one size. A slab whose blocks are all free goes back to the
+//! common list and may next serve another size, so a change of workload cannot strand memory. Because a cache may hold
+//! one small block of every slab, exhaustion calls the pressure hooks, which drop cached buffers until a slab is free.
+#![expect(unsafe_code, reason = "blocks are addresses inside a region; each is handed out once")]
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+
+use crate::{BLOCK_MAX_BYTES, BLOCK_MIN_BYTES, BufMut, Region, RegionId};
+
+const SLAB_BYTES: usize = BLOCK_MAX_BYTES;
+const CLASSES: usize = (BLOCK_MAX_BYTES / BLOCK_MIN_BYTES).ilog2() as usize + 1;
+
+type PressureHook = Box<dyn Fn(usize) -> bool + Send + Sync>;
+
+/// Why [`Pool::try_take`] gave nothing: every block is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("all buffer memory is in use")]
+pub struct Exhausted;
+
+/// What a pool holds at a moment, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolUsage {
+    /// The configured bound.
+    pub limit: usize,
+    /// Mapped from the system.
+    pub mapped: usize,
+    /// In blocks that are handed out.
+    pub in_use: usize,
+}
+
+/// A bounded source of registered buffers, shared by doors and leaves.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    limit: usize,
+    slabs: Mutex<Slabs>,
+    freed: Notify,
+    pressure: RwLock<Vec<PressureHook>>,
+}
+
+#[derive(Default)]
+struct Slabs {
+    slabs: Vec<Slab>,
+    /// Slabs with no block handed out.
+    empty: Vec<usize>,
+    /// For each class, slabs of that class with at least one free block.
+    partial: [Vec<usize>; CLASSES],
+    in_use: usize,
+}
+
+struct Slab {
+    region: Arc<Region>,
+    class: usize,
+    /// Offsets of free blocks.
+    free: Vec<u32>,
+    /// Where this slab stands in its `partial` list, if it does.
+    partial_at: Option<usize>,
+}
+
+/// One block, returned to its pool when dropped.
+pub(crate) struct Block {
+    pool: Weak<Inner>,
+    region: Arc<Region>,
+    slab: usize,
+    offset: u32,
+    len: u32,
+}
+
+impl Pool {
+    /// A pool that maps at most `limit` bytes (rounded down to whole slabs of [`BLOCK_MAX_BYTES`], at least one).
+    pub fn new(limit: usize) -> Pool {
+        let limit = (limit / SLAB_BYTES).max(1) * SLAB_BYTES;
+        let inner = Inner {
+            limit,
+            slabs: Mutex::default(),
+            freed: Notify::new(),
+            pressure: RwLock::default(),
+        };
+        Pool { inner: Arc::new(inner) }
+    }
+
+    /// Registers a hook that is asked to drop buffers (at least the given bytes, if it can) when the pool is exhausted.
+    /// It returns whether it dropped anything, and must not take from the pool.
+    pub fn on_pressure(&self, hook: impl Fn(usize) -> bool + Send + Sync + 'static) {
+        self.inner.pressure.write().push(Box::new(hook));
+    }
+
+    /// A block of at least `min(len, BLOCK_MAX_BYTES)` bytes, waiting while all memory is in use.
+    pub async fn take(&self, len: usize) -> BufMut {
+        loop {
+            let freed = self.inner.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if let Ok(buf) = self.try_take(len) {
+                return buf;
+            }
+            freed.await;
+        }
+    }
+
+    /// A block of at least `min(len, BLOCK_MAX_BYTES)` bytes now, after asking the pressure hooks.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when every block is in use.
+    pub fn try_take(&self, len: usize) -> Result<BufMut, Exhausted> {
+        let class = class_of(len);
+        loop {
+            if let Some(block) = self.inner.block(class) {
+                return Ok(BufMut::new(block));
+            }
+            let hooks = self.inner.pressure.read();
+            if !hooks.iter().any(|hook| hook(SLAB_BYTES)) {
+                return Err(Exhausted);
+            }
+        }
+    }
+
+    /// What it holds now.
+    pub fn usage(&self) -> PoolUsage {
+        let slabs = self.inner.slabs.lock();
+        PoolUsage {
+            limit: self.inner.limit,
+            mapped: slabs.slabs.len() * SLAB_BYTES,
+            in_use: slabs.in_use,
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.usage()).finish()
+    }
+}
+
+impl Inner {
+    fn block(self: &Arc<Self>, class: usize) -> Option<Block> {
+        let mut slabs = self.slabs.lock();
+        let index = match slabs.partial[class].last() {
+            Some(index) => *index,
+            None => slabs.assign(class, self.limit).ok()??,
+        };
+        let slab = &mut slabs.slabs[index];
+        let offset = slab.free.pop()?;
+        let region = slab.region.clone();
+        if slab.free.is_empty() {
+            slabs.leave_partial(index);
+        }
+        let len = block_len(class);
+        slabs.in_use += len;
+        Some(Block { pool: Arc::downgrade(self), region, slab: index, offset, len: len as u32 })
+    }
+}
+
+impl Slabs {
+    /// Gives an empty or new slab to `class`; `None` at the limit.
+    fn assign(&mut self, class: usize, limit: usize) -> io::Result<Option<usize>> {
+        let index = match self.empty.pop() {
+            Some(index) => index,
+            None if (self.slabs.len() + 1) * SLAB_BYTES <= limit => {
+                let region = Region::anonymous(SLAB_BYTES)?;
+                self.slabs.push(Slab { region, class, free: Vec::new(), partial_at: None });
+                self.slabs.len() - 1
+            }
+            None => return Ok(None),
+        };
+        let slab = &mut self.slabs[index];
+        slab.class = class;
+        slab.free.clear();
+        slab.free.extend((0..SLAB_BYTES as u32).step_by(block_len(class)).rev());
+        self.enter_partial(index);
+        Ok(Some(index))
+    }
+
+    fn enter_partial(&mut self, index: usize) {
+        let list = &mut self.partial[self.slabs[index].class];
+        self.slabs[index].partial_at = Some(list.len());
+        list.push(index);
+    }
+
+    fn leave_partial(&mut self, index: usize) {
+        let class = self.slabs[index].class;
+        if let Some(at) = self.slabs[index].partial_at.take() {
+            self.partial[class].swap_remove(at);
+            if let Some(moved) = self.partial[class].get(at).copied() {
+                self.slabs[moved].partial_at = Some(at);
+            }
+        }
+    }
+
+    fn put_back(&mut self, index: usize, offset: u32) {
+        let slab = &mut self.slabs[index];
+        slab.free.push(offset);
+        let len = block_len(slab.class);
+        let free = slab.free.len();
+        self.in_use -= len;
+        if free * len == SLAB_BYTES {
+            self.leave_partial(index);
+            self.empty.push(index);
+        } else if free == 1 {
+            self.enter_partial(index);
+        }
+    }
+}
+
+impl Block {
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        // SAFETY: offset + len lie inside the region, by construction of the slab.
+        unsafe { self.region.base().as_ptr().add(self.offset as usize) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    pub(crate) fn place(&self) -> (RegionId, usize) {
+        (self.region.id(), self.offset as usize)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.slabs.lock().put_back(self.slab, self.offset);
+            pool.freed.notify_waiters();
+        }
+    }
+}
+
+fn class_of(len: usize) -> usize {
+    let len = len.clamp(BLOCK_MIN_BYTES, BLOCK_MAX_BYTES).next_power_of_two();
+    (len / BLOCK_MIN_BYTES).ilog2() as usize
+}
+
+fn block_len(class: usize) -> usize {
+    BLOCK_MIN_BYTES << class
+}

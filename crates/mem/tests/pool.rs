@@ -1,0 +1,110 @@
+//! The pool through its public door: bounds, reuse across sizes, zeroed tails, no leaks.
+
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, CopySite, Exhausted, PAGE_BYTES, Pool, Region};
+use proptest::prelude::*;
+
+#[test]
+fn at_the_bound_it_refuses_and_recovers() {
+    let pool = Pool::new(2 * BLOCK_MAX_BYTES);
+    let first = pool.try_take(BLOCK_MAX_BYTES).unwrap();
+    let second = pool.try_take(BLOCK_MAX_BYTES).unwrap();
+    assert_eq!(pool.try_take(1).unwrap_err(), Exhausted);
+    drop(first);
+    assert_eq!(pool.try_take(1).unwrap().capacity(), PAGE_BYTES);
+    drop(second);
+    assert_eq!(pool.usage().in_use, 0);
+}
+
+#[test]
+fn a_waiter_gets_the_block_that_is_freed() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let pool = Pool::new(BLOCK_MAX_BYTES);
+        let held = pool.take(BLOCK_MAX_BYTES).await;
+        let waiter = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.take(PAGE_BYTES).await.capacity() }
+        });
+        tokio::task::yield_now().await;
+        drop(held);
+        assert_eq!(waiter.await.unwrap(), PAGE_BYTES);
+    });
+}
+
+#[test]
+fn pressure_hooks_are_asked_before_refusing() {
+    let pool = Pool::new(BLOCK_MAX_BYTES);
+    let cache = std::sync::Arc::new(std::sync::Mutex::new(Vec::<BufMut>::new()));
+    for _ in 0..256 {
+        cache.lock().unwrap().push(pool.try_take(PAGE_BYTES).unwrap());
+    }
+    let victim = cache.clone();
+    pool.on_pressure(move |_| victim.lock().unwrap().pop().is_some());
+    assert_eq!(pool.try_take(BLOCK_MAX_BYTES).unwrap().capacity(), BLOCK_MAX_BYTES);
+    assert!(cache.lock().unwrap().is_empty());
+}
+
+#[test]
+fn freezing_zeroes_the_rest_of_the_last_page() {
+    let pool = Pool::new(BLOCK_MAX_BYTES);
+    let mut dirty = pool.try_take(2 * PAGE_BYTES).unwrap();
+    dirty.spare().fill(0xff);
+    drop(dirty);
+    let mut buf = pool.try_take(2 * PAGE_BYTES).unwrap();
+    buf.spare().fill(0xff);
+    buf.set_len(PAGE_BYTES + 10);
+    let frozen = buf.freeze();
+    let padded = frozen.padded_to_page().unwrap();
+    assert_eq!(padded.len(), 2 * PAGE_BYTES);
+    assert!(padded[PAGE_BYTES + 10..].iter().all(|byte| *byte == 0));
+    assert!(frozen.slice(0..100).padded_to_page().is_none(), "data would follow, not zeroes");
+    assert!(frozen.slice(1..10).padded_to_page().is_none(), "not on a page");
+}
+
+#[test]
+fn a_region_slice_never_leaves_its_region() {
+    let region = Region::anonymous(PAGE_BYTES).unwrap();
+    let slice = region.slice(100..200).unwrap();
+    assert!(slice.write(0, &[7; 100]));
+    assert!(!slice.write(1, &[7; 100]));
+    assert!(!slice.write(usize::MAX, &[7; 2]));
+    let mut out = [0; 2];
+    assert!(slice.read(98, &mut out));
+    assert_eq!(out, [7, 7]);
+    assert!(!slice.read(99, &mut out));
+    assert!(region.slice(0..PAGE_BYTES + 1).is_none());
+}
+
+#[test]
+fn copies_are_counted() {
+    let before = forebay_mem::copied_bytes(CopySite::Client);
+    forebay_mem::copy(CopySite::Client, &mut [0; 3], b"abc");
+    assert_eq!(forebay_mem::copied_bytes(CopySite::Client), before + 3);
+}
+
+proptest! {
+    /// No two live buffers overlap, whatever the order of taking and dropping; afterwards all memory is back.
+    #[test]
+    fn live_buffers_never_overlap(steps in prop::collection::vec((0usize..1 << 16, any::<u8>()), 1..60)) {
+        let pool = Pool::new(8 * BLOCK_MAX_BYTES);
+        let mut live: Vec<(u8, Buf)> = Vec::new();
+        for (len, mark) in steps {
+            if mark % 3 == 0 && !live.is_empty() {
+                let at = len % live.len();
+                let (mark, buf) = live.swap_remove(at);
+                prop_assert!(buf.iter().all(|byte| *byte == mark));
+                continue;
+            }
+            if let Ok(mut buf) = pool.try_take(len) {
+                buf.set_len(len.min(buf.capacity()));
+                buf.fill(mark);
+                live.push((mark, buf.freeze()));
+            }
+        }
+        for (mark, buf) in &live {
+            prop_assert!(buf.iter().all(|byte| byte == mark));
+        }
+        live.clear();
+        prop_assert_eq!(pool.usage().in_use, 0);
+    }
+}
