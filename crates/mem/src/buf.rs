@@ -1,5 +1,8 @@
 //! The two forms of a buffer: one writer, or many readers.
-#![expect(unsafe_code, reason = "slices over blocks of a region that the pool has handed out once")]
+#![expect(
+    unsafe_code,
+    reason = "slices over blocks of a region that the pool has handed out once"
+)]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -36,7 +39,11 @@ impl BufMut {
     /// # Panics
     /// When `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.capacity(), "buffer length {len} over capacity {}", self.capacity());
+        assert!(
+            len <= self.capacity(),
+            "buffer length {len} over capacity {}",
+            self.capacity()
+        );
         self.len = len;
     }
 
@@ -61,7 +68,11 @@ impl BufMut {
         let len = self.len;
         let page_end = len.next_multiple_of(PAGE_BYTES).min(self.capacity());
         self.whole()[len..page_end].fill(0);
-        Buf { repr: Repr::Block(Arc::new(self.block)), range: 0..len, padded_end: page_end }
+        Buf {
+            repr: Repr::Block(Arc::new(self.block)),
+            range: 0..len,
+            padded_end: page_end,
+        }
     }
 
     fn whole(&mut self) -> &mut [u8] {
@@ -113,17 +124,30 @@ impl Buf {
     /// # Panics
     /// When `range` leaves the buffer.
     pub fn slice(&self, range: Range<usize>) -> Buf {
-        assert!(range.start <= range.end && range.end <= self.len(), "slice out of range");
+        assert!(
+            range.start <= range.end && range.end <= self.len(),
+            "slice out of range"
+        );
         let start = self.range.start + range.start;
         let end = start + range.len();
-        let padded_end = if end == self.range.end { self.padded_end } else { end };
-        Buf { repr: self.repr.clone(), range: start..end, padded_end }
+        let padded_end = if end == self.range.end {
+            self.padded_end
+        } else {
+            end
+        };
+        Buf {
+            repr: self.repr.clone(),
+            range: start..end,
+            padded_end,
+        }
     }
 
     /// This buffer extended by zeroes to a whole number of pages, or `None` when it does not start on a
     /// page of a registered block or the zeroes are not there (a slice that ends inside a block's data).
     pub fn padded_to_page(&self) -> Option<Buf> {
-        let Repr::Block(_) = &self.repr else { return None };
+        let Repr::Block(_) = &self.repr else {
+            return None;
+        };
         let end = self.range.end.next_multiple_of(PAGE_BYTES);
         (self.range.start.is_multiple_of(PAGE_BYTES) && end <= self.padded_end.max(self.range.end))
             .then(|| Buf {
@@ -174,7 +198,11 @@ impl From<Bytes> for Buf {
     fn from(bytes: Bytes) -> Buf {
         let range = 0..bytes.len();
         let padded_end = range.end;
-        Buf { repr: Repr::Heap(bytes), range, padded_end }
+        Buf {
+            repr: Repr::Heap(bytes),
+            range,
+            padded_end,
+        }
     }
 }
 

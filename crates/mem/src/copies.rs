@@ -48,7 +48,8 @@ impl CopySite {
     }
 }
 
-static COPIED: [AtomicU64; CopySite::ALL.len()] = [const { AtomicU64::new(0) }; CopySite::ALL.len()];
+static COPIED: [AtomicU64; CopySite::ALL.len()] =
+    [const { AtomicU64::new(0) }; CopySite::ALL.len()];
 
 /// Copies `source` into `target` and counts it.
 ///

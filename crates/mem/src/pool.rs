@@ -3,7 +3,10 @@
 //! Every slab is [`BLOCK_MAX_BYTES`] long and holds blocks of one size. A slab whose blocks are all free goes back to the
 //! common list and may next serve another size, so a change of workload cannot strand memory. Because a cache may hold
 //! one small block of every slab, exhaustion calls the pressure hooks, which drop cached buffers until a slab is free.
-#![expect(unsafe_code, reason = "blocks are addresses inside a region; each is handed out once")]
+#![expect(
+    unsafe_code,
+    reason = "blocks are addresses inside a region; each is handed out once"
+)]
 
 use std::fmt;
 use std::io;
@@ -86,7 +89,9 @@ impl Pool {
             freed: Notify::new(),
             pressure: RwLock::default(),
         };
-        Pool { inner: Arc::new(inner) }
+        Pool {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Registers a hook that is asked to drop buffers (at least the given bytes, if it can) when the pool is exhausted.
@@ -157,7 +162,13 @@ impl Inner {
         }
         let len = block_len(class);
         slabs.in_use += len;
-        Some(Block { pool: Arc::downgrade(self), region, slab: index, offset, len: len as u32 })
+        Some(Block {
+            pool: Arc::downgrade(self),
+            region,
+            slab: index,
+            offset,
+            len: len as u32,
+        })
     }
 }
 
@@ -168,7 +179,12 @@ impl Slabs {
             Some(index) => index,
             None if (self.slabs.len() + 1) * SLAB_BYTES <= limit => {
                 let region = Region::anonymous(SLAB_BYTES)?;
-                self.slabs.push(Slab { region, class, free: Vec::new(), partial_at: None });
+                self.slabs.push(Slab {
+                    region,
+                    class,
+                    free: Vec::new(),
+                    partial_at: None,
+                });
                 self.slabs.len() - 1
             }
             None => return Ok(None),
@@ -176,7 +192,8 @@ impl Slabs {
         let slab = &mut self.slabs[index];
         slab.class = class;
         slab.free.clear();
-        slab.free.extend((0..SLAB_BYTES as u32).step_by(block_len(class)).rev());
+        slab.free
+            .extend((0..SLAB_BYTES as u32).step_by(block_len(class)).rev());
         self.enter_partial(index);
         Ok(Some(index))
     }
@@ -241,7 +258,9 @@ impl Drop for Block {
 }
 
 fn class_of(len: usize) -> usize {
-    let len = len.clamp(BLOCK_MIN_BYTES, BLOCK_MAX_BYTES).next_power_of_two();
+    let len = len
+        .clamp(BLOCK_MIN_BYTES, BLOCK_MAX_BYTES)
+        .next_power_of_two();
     (len / BLOCK_MIN_BYTES).ilog2() as usize
 }
 

@@ -1,5 +1,8 @@
 //! Memory mapped once and never moved: what devices and peers register.
-#![expect(unsafe_code, reason = "mmap, and volatile access to memory that a peer may write")]
+#![expect(
+    unsafe_code,
+    reason = "mmap, and volatile access to memory that a peer may write"
+)]
 
 use std::ffi::c_void;
 use std::io;
@@ -65,7 +68,11 @@ impl Region {
 
     fn adopt(base: *mut c_void, len: usize) -> io::Result<Arc<Region>> {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Arc::new(Region { id: RegionId(NEXT_ID.fetch_add(1, Relaxed)), base, len }))
+        Ok(Arc::new(Region {
+            id: RegionId(NEXT_ID.fetch_add(1, Relaxed)),
+            base,
+            len,
+        }))
     }
 
     /// This region's name.
@@ -90,8 +97,10 @@ impl Region {
 
     /// A window that a peer may also touch, or `None` when `range` leaves the region.
     pub fn slice(self: &Arc<Self>, range: Range<usize>) -> Option<RegionSlice> {
-        (range.start <= range.end && range.end <= self.len)
-            .then(|| RegionSlice { region: self.clone(), range })
+        (range.start <= range.end && range.end <= self.len).then(|| RegionSlice {
+            region: self.clone(),
+            range,
+        })
     }
 }
 
@@ -138,12 +147,17 @@ impl RegionSlice {
             return None;
         }
         let start = self.range.start + range.start;
-        Some(RegionSlice { region: self.region.clone(), range: start..start + range.len() })
+        Some(RegionSlice {
+            region: self.region.clone(),
+            range: start..start + range.len(),
+        })
     }
 
     /// Copies `source` to `offset`; false (and nothing copied) when it does not fit.
     pub fn write(&self, offset: usize, source: &[u8]) -> bool {
-        let Some(window) = offset.checked_add(source.len()).and_then(|end| self.slice(offset..end))
+        let Some(window) = offset
+            .checked_add(source.len())
+            .and_then(|end| self.slice(offset..end))
         else {
             return false;
         };
@@ -162,7 +176,9 @@ impl RegionSlice {
 
     /// Copies from `offset` into `target`; false (and nothing copied) when it is out of range.
     pub fn read(&self, offset: usize, target: &mut [u8]) -> bool {
-        let Some(window) = offset.checked_add(target.len()).and_then(|end| self.slice(offset..end))
+        let Some(window) = offset
+            .checked_add(target.len())
+            .and_then(|end| self.slice(offset..end))
         else {
             return false;
         };

@@ -17,7 +17,9 @@ fn at_the_bound_it_refuses_and_recovers() {
 
 #[test]
 fn a_waiter_gets_the_block_that_is_freed() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let pool = Pool::new(BLOCK_MAX_BYTES);
         let held = pool.take(BLOCK_MAX_BYTES).await;
@@ -36,11 +38,17 @@ fn pressure_hooks_are_asked_before_refusing() {
     let pool = Pool::new(BLOCK_MAX_BYTES);
     let cache = std::sync::Arc::new(std::sync::Mutex::new(Vec::<BufMut>::new()));
     for _ in 0..256 {
-        cache.lock().unwrap().push(pool.try_take(PAGE_BYTES).unwrap());
+        cache
+            .lock()
+            .unwrap()
+            .push(pool.try_take(PAGE_BYTES).unwrap());
     }
     let victim = cache.clone();
     pool.on_pressure(move |_| victim.lock().unwrap().pop().is_some());
-    assert_eq!(pool.try_take(BLOCK_MAX_BYTES).unwrap().capacity(), BLOCK_MAX_BYTES);
+    assert_eq!(
+        pool.try_take(BLOCK_MAX_BYTES).unwrap().capacity(),
+        BLOCK_MAX_BYTES
+    );
     assert!(cache.lock().unwrap().is_empty());
 }
 
@@ -57,8 +65,14 @@ fn freezing_zeroes_the_rest_of_the_last_page() {
     let padded = frozen.padded_to_page().unwrap();
     assert_eq!(padded.len(), 2 * PAGE_BYTES);
     assert!(padded[PAGE_BYTES + 10..].iter().all(|byte| *byte == 0));
-    assert!(frozen.slice(0..100).padded_to_page().is_none(), "data would follow, not zeroes");
-    assert!(frozen.slice(1..10).padded_to_page().is_none(), "not on a page");
+    assert!(
+        frozen.slice(0..100).padded_to_page().is_none(),
+        "data would follow, not zeroes"
+    );
+    assert!(
+        frozen.slice(1..10).padded_to_page().is_none(),
+        "not on a page"
+    );
 }
 
 #[test]

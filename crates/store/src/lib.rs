@@ -1,1 +1,35 @@
-//! placeholder
+//! The waist: named values in, named values out.
+//!
+//! Every door (S3, NVMe, gRPC, a mount) speaks to storage through [`Store`] and nothing else; every leaf (the embedded engine,
+//! Ceph, another node) and every layer (quota, encryption, cache) implements it. Fronts meet here and nowhere else.
+//!
+//! - [`Store`], [`Upload`], [`Body`]: the contract, on the traits.
+//! - [`Address`]: namespace, space and key; [`KEY_BYTES_MAX`] and the other limits are in [`limits`].
+//! - [`Meta`], [`Attributes`], [`Etag`], [`VersionId`]: what is kept beside the bytes.
+//! - [`StoreError`]: one closed set of kinds, which every door maps by an exhaustive `match`.
+//!
+//! # What it does not do
+//! It knows no wire format and no device. Identity is settled before: a namespace names its tenant, and whoever calls has
+//! already decided that the caller may act for that tenant.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod error;
+pub mod limits;
+mod meta;
+mod namespace;
+mod ops;
+mod store;
+mod versions;
+
+pub use attributes::{Attributes, AttributesBuilder};
+pub use error::{ErrorKind, Result, StoreError};
+pub use limits::KEY_BYTES_MAX;
+pub use meta::{Etag, Meta, VersionId};
+pub use namespace::{Durability, NamespaceConfig, NamespaceInfo, Quota, Scope, Usage, Versioning};
+pub use ops::{
+    Address, After, ByteRange, Condition, DeleteOptions, Deleted, Item, ListOptions, ListPage,
+    Seal, Space, StoreOptions, Stored, VersionItem, VersionPage,
+};
+pub use store::{Body, Caps, Object, Store, Upload};
+pub use versions::{Change, Plan, Present, plan_delete, plan_store};

@@ -1,0 +1,91 @@
+//! Namespaces: flat ordered key spaces with their own limits, owned by one tenant each.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Attributes;
+
+/// When a store call is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// After data and record are on stable storage.
+    #[default]
+    Sync,
+    /// At once; on stable storage at most this many milliseconds later. A crash may lose that much.
+    Relaxed {
+        /// The bound.
+        within_ms: u32,
+    },
+}
+
+/// Whether replaced and deleted values are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Versioning {
+    /// Never were: a write replaces, a delete removes.
+    #[default]
+    Off,
+    /// Every write makes a new version, a delete makes a delete marker.
+    Enabled,
+    /// New writes replace the null version only; other versions stay.
+    Suspended,
+}
+
+/// A bound on what a namespace or tenant holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Quota {
+    /// Bytes of values, staged parts and kept versions.
+    pub bytes: Option<u64>,
+    /// Values, kept versions included.
+    pub objects: Option<u64>,
+}
+
+/// What is chosen for a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamespaceConfig {
+    /// Its owner.
+    pub tenant: String,
+    /// Its bound.
+    pub quota: Quota,
+    /// Values expire this long after they were stored, in milliseconds.
+    pub ttl_ms: Option<u64>,
+    /// When stores are answered.
+    pub durability: Durability,
+    /// Whether old versions are kept.
+    pub versioning: Versioning,
+    /// What doors keep with it: policies, rules, tags.
+    pub attributes: Attributes,
+}
+
+/// A namespace as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceInfo {
+    /// Its name, unique in the store.
+    pub name: String,
+    /// Its number, never reused in this store.
+    pub id: u32,
+    /// When it was made, in milliseconds since 1970.
+    pub created: u64,
+    /// Grows with every change of `config`; lets doors keep what they derived from it.
+    pub revision: u64,
+    /// What was chosen.
+    pub config: NamespaceConfig,
+}
+
+/// Whose usage or quota is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// One namespace.
+    Namespace(&'a str),
+    /// All namespaces of a tenant.
+    Tenant(&'a str),
+}
+
+/// What a namespace or tenant holds, exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Current values and kept versions (delete markers and staged parts do not count).
+    pub objects: u64,
+    /// Bytes of current values, kept versions and staged parts.
+    pub bytes: u64,
+}

@@ -1,0 +1,246 @@
+//! The contract.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
+
+use crate::{
+    Address, Attributes, ByteRange, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage, Meta,
+    NamespaceConfig, NamespaceInfo, Quota, Result, Scope, Seal, StoreError, StoreOptions, Stored,
+    Usage, VersionId, VersionPage,
+};
+
+/// What a store can do; doors refuse early by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Words for a person: `engine`, `memory`.
+    pub name: &'static str,
+    /// Whether an acknowledged store survives a crash.
+    pub durable: bool,
+    /// Whether it keeps versions.
+    pub versions: bool,
+    /// The largest value, in bytes.
+    pub value_bytes_max: u64,
+    /// The length of buffer that uploads take without packing again.
+    pub chunk_bytes: usize,
+}
+
+/// A store of named values.
+///
+/// # Contract
+/// - **Atomic.** A value changes whole, at one moment; readers see the old or the new one, and a body being read stays what it
+///   was when `retrieve` returned, whatever happens to its key meanwhile.
+/// - **Durable.** When a call that changes something returns, the change survives a crash, unless the namespace says
+///   [`Durability::Relaxed`](crate::Durability::Relaxed).
+/// - **All or nothing.** An error means that nothing changed, except [`ErrorKind::OutcomeUnknown`]. Dropping an [`Upload`] or
+///   a future before it is done leaves the old value; a change that was already being made durable may still happen.
+/// - **Checked.** Bytes that do not match their checksum are an error, never data. No input panics.
+/// - **Expired is absent.** A value past `expires` is not found, not listed and does not fail a condition.
+/// - **Times** are those of the store's clock.
+///
+/// Limits are checked by the store (see [`limits`](crate::limits)); a breach is [`ErrorKind::Invalid`].
+pub trait Store: Send + Sync + 'static {
+    /// A value arriving.
+    type Upload: Upload;
+    /// A value leaving.
+    type Body: Body;
+
+    /// What it can do.
+    fn caps(&self) -> Caps;
+
+    /// The current value, or the `version` asked for, with a body that yields the bytes of `range`. Bytes are read as the
+    /// body is asked for them: looking at the metadata alone costs no data I/O.
+    fn retrieve(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> impl Future<Output = Result<Object<Self::Body>>> + Send;
+
+    /// As `retrieve`, with the bytes placed at the start of `target`, which must be long enough (else
+    /// [`ErrorKind::Invalid`]). A leaf that can reads its device straight into the target; this default copies and counts.
+    fn retrieve_into(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+        target: RegionSlice,
+    ) -> impl Future<Output = Result<(Meta, Range<u64>)>> + Send {
+        async move {
+            let Object {
+                meta,
+                range,
+                mut body,
+            } = self.retrieve(address, version, range).await?;
+            if range.end - range.start > target.len() as u64 {
+                return Err(StoreError::new(
+                    ErrorKind::Invalid,
+                    "the target is shorter than the range",
+                ));
+            }
+            let mut offset = 0;
+            while let Some(buf) = body.next().await? {
+                if !target.write(offset, &buf) {
+                    return Err(StoreError::new(
+                        ErrorKind::Invalid,
+                        "the target is shorter than the range",
+                    ));
+                }
+                count_copy(CopySite::RetrieveInto, buf.len());
+                offset += buf.len();
+            }
+            Ok((meta, range))
+        }
+    }
+
+    /// The metadata of each address' current value, in order; `None` where there is none. Never touches data.
+    fn exist(
+        &self,
+        addresses: &[Address<'_>],
+    ) -> impl Future<Output = Result<Vec<Option<Meta>>>> + Send;
+
+    /// The metadata of the current value or of one version. Never touches data.
+    fn stat(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+    ) -> impl Future<Output = Result<Meta>> + Send;
+
+    /// Begins to store a value.
+    fn store(
+        &self,
+        address: Address<'_>,
+        options: StoreOptions,
+    ) -> impl Future<Output = Result<Self::Upload>> + Send;
+
+    /// Joins staged values, in order, into a new value of `target`, without copying bytes. In the same step the sources and
+    /// the staged keys `consumed` (which need not exist) are removed. All sources are in `target`'s namespace, in the staging space, and distinct;
+    /// a missing one is [`ErrorKind::NotFound`] and nothing changes.
+    fn compose(
+        &self,
+        target: Address<'_>,
+        sources: &[&[u8]],
+        consumed: &[&[u8]],
+        options: StoreOptions,
+        seal: Seal,
+    ) -> impl Future<Output = Result<Stored>> + Send;
+
+    /// Replaces the attributes of the current value or of one version; the bytes, tag, version and time stay.
+    fn amend(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        attributes: Attributes,
+    ) -> impl Future<Output = Result<Meta>> + Send;
+
+    /// Deletes.
+    fn delete(
+        &self,
+        address: Address<'_>,
+        options: DeleteOptions,
+    ) -> impl Future<Output = Result<Deleted>> + Send;
+
+    /// Part of the list of current values. Pages are not a snapshot: a change between two pages may be seen or not.
+    fn list(&self, options: ListOptions<'_>) -> impl Future<Output = Result<ListPage>> + Send;
+
+    /// Part of the list of all versions and delete markers.
+    fn list_versions(
+        &self,
+        options: ListOptions<'_>,
+    ) -> impl Future<Output = Result<VersionPage>> + Send;
+
+    /// Makes a namespace.
+    fn create_namespace(
+        &self,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> impl Future<Output = Result<Arc<NamespaceInfo>>> + Send;
+
+    /// Removes an empty namespace.
+    fn delete_namespace(&self, name: &str) -> impl Future<Output = Result<()>> + Send;
+
+    /// Changes a namespace's configuration; with `revision` given, only if that is still its revision
+    /// ([`ErrorKind::PreconditionFailed`] otherwise). The tenant cannot be changed.
+    fn update_namespace(
+        &self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> impl Future<Output = Result<Arc<NamespaceInfo>>> + Send;
+
+    /// One namespace, from memory.
+    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>>;
+
+    /// All namespaces in order of name, from memory.
+    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>>;
+
+    /// What a namespace or tenant holds, exactly. A tenant without namespaces holds nothing.
+    fn usage(&self, scope: Scope<'_>) -> Result<Usage>;
+
+    /// Bounds what a tenant's namespaces hold together. (A namespace's own bound is in its configuration.)
+    fn set_tenant_quota(
+        &self,
+        tenant: &str,
+        quota: Quota,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// A tenant's bound.
+    fn tenant_quota(&self, tenant: &str) -> Quota;
+}
+
+/// A retrieved value.
+#[derive(Debug)]
+pub struct Object<B> {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The bytes that `body` yields.
+    pub range: Range<u64>,
+    /// The bytes.
+    pub body: B,
+}
+
+/// The bytes of a value, as a sequence of buffers.
+pub trait Body: Send + 'static {
+    /// The next bytes, already checked; `None` after the last.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Buf>>> + Send;
+}
+
+/// A value arriving. Dropping it leaves nothing behind.
+pub trait Upload: Send + 'static {
+    /// A registered buffer to fill, of at most [`Caps::chunk_bytes`]: fill it whole unless the value ends. Waits while the
+    /// memory bound is reached.
+    fn buffer(&mut self, len: usize) -> impl Future<Output = Result<BufMut>> + Send;
+
+    /// Appends bytes. Returns when it may be called again; the device may still be writing.
+    fn write(&mut self, buf: Buf) -> impl Future<Output = Result<()>> + Send;
+
+    /// Appends bytes from memory that a client registered. This default copies and counts.
+    fn read_from(&mut self, source: RegionSlice) -> impl Future<Output = Result<()>> + Send {
+        async move {
+            let mut offset = 0;
+            while offset < source.len() {
+                let mut buf = self.buffer(source.len() - offset).await?;
+                let len = buf.capacity().min(source.len() - offset);
+                buf.set_len(len);
+                if !source.read(offset, &mut buf) {
+                    return Err(StoreError::new(
+                        ErrorKind::Invalid,
+                        "the source left its region",
+                    ));
+                }
+                count_copy(CopySite::ReadFrom, len);
+                self.write(buf.freeze()).await?;
+                offset += len;
+            }
+            Ok(())
+        }
+    }
+
+    /// The CRC-64/NVME of all bytes written so far.
+    fn crc64nvme(&self) -> u64;
+
+    /// Makes the value current, atomically, and returns when it is durable.
+    fn commit(self, seal: Seal) -> impl Future<Output = Result<Stored>> + Send;
+}
