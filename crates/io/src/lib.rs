@@ -13,7 +13,10 @@
 //! any other thread goes through worker threads.
 
 mod clock;
+mod counters;
 mod disk;
+pub mod files;
 
 pub use clock::{Clock, SystemClock, UnixMillis};
+pub use counters::{Counters, counters};
 pub use disk::{Disk, File, OpenOptions};

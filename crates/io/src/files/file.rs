@@ -1,0 +1,174 @@
+//! One open file and its descriptors.
+
+use std::fs;
+use std::future::Future;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_mem::{Buf, BufMut, PAGE_BYTES};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use tokio::sync::oneshot;
+
+use super::transfer::Transfer;
+use super::workers::Workers;
+use crate::File;
+
+/// Names one descriptor for the life of the process; never reused, unlike the descriptor's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct HandleId(u64);
+
+/// One descriptor.
+pub(crate) struct Handle {
+    pub(crate) id: HandleId,
+    pub(crate) file: fs::File,
+    pub(crate) direct: bool,
+}
+
+impl Handle {
+    fn new(file: fs::File, direct: bool) -> Arc<Handle> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Handle {
+            id: HandleId(NEXT.fetch_add(1, Relaxed)),
+            file,
+            direct,
+        })
+    }
+
+    /// The file's length, or the device's size (whose `stat` says 0).
+    pub(crate) fn len(&self) -> io::Result<u64> {
+        (&self.file).seek(SeekFrom::End(0))
+    }
+}
+
+/// An open file of a [`Directory`](super::Directory).
+#[derive(Clone)]
+pub struct OpenFile {
+    direct: Option<Arc<Handle>>,
+    buffered: Arc<Handle>,
+    workers: Arc<Workers>,
+}
+
+impl OpenFile {
+    pub(super) fn new(
+        direct: Option<fs::File>,
+        buffered: fs::File,
+        workers: Arc<Workers>,
+    ) -> OpenFile {
+        OpenFile {
+            direct: direct.map(|file| Handle::new(file, true)),
+            buffered: Handle::new(buffered, false),
+            workers,
+        }
+    }
+
+    /// Whether aligned I/O bypasses the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// The descriptor that can do this I/O.
+    fn handle(&self, offset: u64, address: *const u8, len: usize) -> &Arc<Handle> {
+        let aligned = offset.is_multiple_of(PAGE_BYTES as u64)
+            && address.addr().is_multiple_of(PAGE_BYTES)
+            && len.is_multiple_of(PAGE_BYTES);
+        match &self.direct {
+            Some(direct) if aligned => direct,
+            _ => &self.buffered,
+        }
+    }
+
+    /// To this thread's ring, or to the workers.
+    fn start(&self, transfer: Transfer) {
+        self.workers.start(transfer);
+    }
+}
+
+impl File for OpenFile {
+    fn read_at(
+        &self,
+        offset: u64,
+        mut into: BufMut,
+        len: usize,
+    ) -> impl Future<Output = (io::Result<()>, BufMut)> + Send {
+        let file = self.clone();
+        async move {
+            into.set_len(0);
+            if len > into.capacity() || offset.checked_add(len as u64).is_none() {
+                return (Err(io::ErrorKind::InvalidInput.into()), into);
+            }
+            let (reply, answer) = oneshot::channel();
+            let handle = file.handle(offset, into.as_ptr(), len).clone();
+            file.start(Transfer::read(handle, offset, into, len, reply));
+            answer
+                .await
+                .expect("rings and workers answer every transfer")
+        }
+    }
+
+    fn write_at(&self, offset: u64, from: Buf) -> impl Future<Output = io::Result<()>> + Send {
+        let file = self.clone();
+        async move {
+            if offset.checked_add(from.len() as u64).is_none() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let (reply, answer) = oneshot::channel();
+            let handle = file.handle(offset, from.as_ptr(), from.len()).clone();
+            file.start(Transfer::write(handle, offset, from, reply));
+            answer
+                .await
+                .expect("rings and workers answer every transfer")
+        }
+    }
+
+    fn read_exact_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let handle = self.handle(offset, into.as_ptr(), into.len());
+        match handle.file.read_exact_at(into, offset) {
+            // A direct read that ended inside a page cannot be continued; the other descriptor tells an end from an error.
+            Err(_) if handle.direct => self.buffered.file.read_exact_at(into, offset),
+            result => result,
+        }
+    }
+
+    fn write_all_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.handle(offset, from.as_ptr(), from.len())
+            .file
+            .write_all_at(from, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.buffered.file.sync_data()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        match fallocate(
+            self.buffered.file.as_fd(),
+            FallocateFlags::empty(),
+            offset,
+            len,
+        ) {
+            Ok(()) => Ok(()),
+            // Devices have their space; some file systems take it only when written.
+            Err(Errno::OPNOTSUPP | Errno::NODEV) => {
+                let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
+                if end > self.len()? {
+                    self.set_len(end)
+                } else {
+                    Ok(())
+                }
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.buffered.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.buffered.file.set_len(len)
+    }
+}
