@@ -1,1 +1,20 @@
-//! placeholder
+//! Wire formats and sans-IO protocol machines: bytes and time in, bytes and decisions out.
+//!
+//! Made of one folder a protocol:
+//! - [`s3`]: the grammar of the S3 REST interface, shared by the server's door and the client;
+//! - [`hex`]: lower-case hexadecimal, which several protocols print.
+//!
+//! It does not open sockets, read files, look at a clock or draw random numbers, and it starts no
+//! thread: whoever drives it passes the time as an argument and moves the bytes.
+//!
+//! Invariants
+//! - No input makes it panic, and every loop over input is bounded by a named limit.
+//! - Memory used by a parser is bounded by a constant or by a small multiple of its input.
+//! - Secrets are compared in constant time.
+//!
+//! Tested by published examples (known answers), by property tests against simple models, and by
+//! replaying the seed corpora of `fuzz/corpus` through the same functions that the fuzzers call.
+#![forbid(unsafe_code)]
+
+pub mod hex;
+pub mod s3;

@@ -1,0 +1,10 @@
+//! The grammar of the S3 REST interface: signatures, body framing, checksums, XML, names, dates.
+//!
+//! Every parser takes `&str` or `&[u8]` and returns a typed error whose
+//! [`error::ErrorCode`] is what S3 would answer. Times are Unix seconds (`i64`) or milliseconds
+//! (`u64`) and always come from the caller.
+
+pub mod date;
+pub mod error;
+pub mod percent;
+pub mod sigv4;
