@@ -16,6 +16,7 @@ mod clock;
 mod counters;
 mod disk;
 pub mod files;
+pub mod sim;
 
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};

@@ -1,0 +1,172 @@
+//! An open file of the simulated disk.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use forebay_mem::{Buf, BufMut, PAGE_BYTES};
+use parking_lot::Mutex;
+
+use super::{Kind, World};
+use crate::{File, OpenOptions};
+
+/// Turns of the executor that asynchronous I/O takes at most.
+const TURNS_MAX: u64 = 3;
+
+/// An open file of a [`SimDisk`](super::SimDisk).
+#[derive(Debug, Clone)]
+pub struct SimFile {
+    world: Arc<Mutex<World>>,
+    index: usize,
+    options: OpenOptions,
+}
+
+impl SimFile {
+    pub(super) fn new(world: Arc<Mutex<World>>, index: usize, options: OpenOptions) -> SimFile {
+        SimFile {
+            world,
+            index,
+            options,
+        }
+    }
+
+    /// How many turns come before and after the effect.
+    fn turns(&self) -> (u64, u64) {
+        let rng = &mut self.world.lock().rng;
+        let all = 1 + rng.below(TURNS_MAX);
+        let before = rng.below(all + 1);
+        (before, all - before)
+    }
+
+    fn check(&self, offset: u64, len: usize) -> io::Result<()> {
+        let page = PAGE_BYTES as u64;
+        let aligned = offset.is_multiple_of(page) && (len as u64).is_multiple_of(page);
+        if (self.options.direct && !aligned) || offset.checked_add(len as u64).is_none() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        if self.options.read_only {
+            Err(io::ErrorKind::PermissionDenied.into())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+async fn pass(turns: u64) {
+    for _ in 0..turns {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl File for SimFile {
+    fn read_at(
+        &self,
+        offset: u64,
+        mut into: BufMut,
+        len: usize,
+    ) -> impl Future<Output = (io::Result<()>, BufMut)> + Send {
+        let file = self.clone();
+        async move {
+            into.set_len(0);
+            if len > into.capacity() {
+                return (Err(io::ErrorKind::InvalidInput.into()), into);
+            }
+            if let Err(error) = file.check(offset, len) {
+                return (Err(error), into);
+            }
+            let (before, after) = file.turns();
+            pass(before).await;
+            let result = {
+                let mut world = file.world.lock();
+                world.begin(Kind::Read).map(|()| {
+                    world.inodes[file.index]
+                        .current
+                        .read(offset, &mut into.spare()[..len])
+                })
+            };
+            let result = result.map(|filled| into.set_len(filled));
+            pass(after).await;
+            (result, into)
+        }
+    }
+
+    fn write_at(&self, offset: u64, from: Buf) -> impl Future<Output = io::Result<()>> + Send {
+        let file = self.clone();
+        async move {
+            file.check_writable()?;
+            file.check(offset, from.len())?;
+            let (before, after) = file.turns();
+            pass(before).await;
+            let result = file.world.lock().write(file.index, offset, &from);
+            pass(after).await;
+            result
+        }
+    }
+
+    fn read_exact_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let mut world = self.world.lock();
+        world.begin(Kind::Read)?;
+        let filled = world.inodes[self.index].current.read(offset, into);
+        if filled < into.len() {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn write_all_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.check_writable()?;
+        offset
+            .checked_add(from.len() as u64)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        self.world.lock().write(self.index, offset, from)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let was_powered = world.powered;
+        let may = world.begin(Kind::Sync);
+        let World {
+            rng,
+            inodes,
+            powered,
+            ..
+        } = &mut *world;
+        let inode = &mut inodes[self.index];
+        match may {
+            Ok(()) => inode.sync(),
+            // Power loss is told by `crash`; an error is told here.
+            Err(_) if was_powered && *powered => inode.fail_sync(rng),
+            Err(_) => {}
+        }
+        may
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let end = offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut world = self.world.lock();
+        world.begin(Kind::Resize)?;
+        world.take_space(self.index, offset, len)?;
+        if end > world.inodes[self.index].current.len() {
+            world.set_len(self.index, end);
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.world.lock().inodes[self.index].current.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut world = self.world.lock();
+        world.begin(Kind::Resize)?;
+        world.set_len(self.index, len);
+        Ok(())
+    }
+}
