@@ -1,0 +1,91 @@
+"""What every client test needs: a running server, its keys, a fresh bucket, and bytes worth comparing."""
+
+import os
+import pathlib
+import random
+import shutil
+import tempfile
+import uuid
+from types import SimpleNamespace
+
+import botocore.session
+import pytest
+from botocore.config import Config
+
+from server import Server
+
+REGION = "us-east-1"
+MIB = 1 << 20
+
+# Proxies, bundles and profiles of the surrounding machine change what clients send.
+for name in list(os.environ):
+    if name.startswith("AWS_") or name.lower() in ("http_proxy", "https_proxy", "all_proxy"):
+        del os.environ[name]
+os.environ.update(
+    NO_PROXY="127.0.0.1,localhost",
+    AWS_EC2_METADATA_DISABLED="true",
+    AWS_CONFIG_FILE="/dev/null",
+    AWS_SHARED_CREDENTIALS_FILE="/dev/null",
+    AWS_REGION=REGION,
+    AWS_DEFAULT_REGION=REGION,
+)
+
+
+def binary():
+    default = pathlib.Path(__file__).parent.parent / "target/debug/forebay"
+    return pathlib.Path(os.environ.get("FOREBAY_BIN", default))
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """Endpoint and keys. FOREBAY_INTEROP_ENDPOINT names a server that runs already (keys test/test)."""
+    running = os.environ.get("FOREBAY_INTEROP_ENDPOINT")
+    if running:
+        os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
+        yield SimpleNamespace(endpoint=running, access_key="test", secret_key="test", region=REGION)
+        return
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="forebay-interop-"))
+    server = Server(binary(), scratch / "data").start()
+    access_key, secret_key = server.keys
+    os.environ.update(AWS_ACCESS_KEY_ID=access_key, AWS_SECRET_ACCESS_KEY=secret_key)
+    try:
+        yield SimpleNamespace(
+            endpoint=server.endpoint, access_key=access_key, secret_key=secret_key, region=REGION
+        )
+    finally:
+        server.stop()
+        shutil.rmtree(scratch)
+
+
+@pytest.fixture
+def bucket(s3):
+    """A new bucket for one test."""
+    name = f"t-{uuid.uuid4().hex[:16]}"
+    connect(s3).create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def plain(s3):
+    """A botocore client, which every group has: to look at what another client left behind."""
+    return connect(s3)
+
+
+def connect(s3, access_key=None, secret_key=None, **config):
+    """A client that neither retries nor guesses: what the server says is what the test sees."""
+    config.setdefault("retries", {"total_max_attempts": 1})
+    config.setdefault("s3", {"addressing_style": "path"})
+    return botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=s3.endpoint,
+        aws_access_key_id=access_key or s3.access_key,
+        aws_secret_access_key=secret_key or s3.secret_key,
+        region_name=s3.region,
+        config=Config(**config),
+    )
+
+
+@pytest.fixture(scope="session")
+def data():
+    """`data(n)`: n bytes that repeat nowhere, the same in every run."""
+    return lambda size, seed=1: random.Random(seed).randbytes(size)

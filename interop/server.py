@@ -1,0 +1,76 @@
+"""The server under test: the real binary in a directory of its own, spoken to through its contract only."""
+
+import configparser
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+READY_SECONDS = 30
+STOP_SECONDS = 15
+
+
+class Server:
+    """A `forebay serve` process. `start` may follow `kill`: the directory and the S3 port stay."""
+
+    def __init__(self, binary, directory):
+        self.binary = str(binary)
+        self.directory = pathlib.Path(directory)
+        self.log = self.directory.with_suffix(".log")
+        self.process = None
+        self.s3 = "127.0.0.1:0"
+        self.console = "127.0.0.1:0"
+
+    def start(self):
+        ready = self.directory.with_suffix(".ready")
+        ready.unlink(missing_ok=True)
+        command = [self.binary, "serve", str(self.directory), "--s3", self.s3]
+        command += ["--console", self.console, "--ready-file", str(ready)]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + READY_SECONDS
+        while not ready.exists():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"exit {self.process.returncode} at start:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"not ready after {READY_SECONDS} s:\n{self.tail()}")
+            time.sleep(0.005)
+        doors = json.loads(ready.read_text())
+        self.s3, self.console = doors["s3"], doors["console"]
+        return self
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        """SIGTERM drains and exits 0 within its promised time."""
+        self.process.terminate()
+        try:
+            code = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"still running {STOP_SECONDS} s after SIGTERM:\n{self.tail()}")
+        if code != 0:
+            raise RuntimeError(f"exit {code} after SIGTERM:\n{self.tail()}")
+
+    def open_files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def tail(self, lines=40):
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    @property
+    def endpoint(self):
+        return f"http://{self.s3}"
+
+    @property
+    def keys(self):
+        """The root access key and its secret, as the first start wrote them."""
+        file = configparser.ConfigParser()
+        file.read(self.directory / "credentials")
+        profile = file["default"]
+        return profile["aws_access_key_id"], profile["aws_secret_access_key"]
