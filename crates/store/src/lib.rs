@@ -6,6 +6,8 @@
 //! - [`Store`], [`Upload`], [`Body`]: the contract, on the traits.
 //! - [`Address`]: namespace, space and key; [`KEY_BYTES_MAX`] and the other limits are in [`limits`].
 //! - [`Meta`], [`Attributes`], [`Etag`], [`VersionId`]: what is kept beside the bytes.
+//! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
+//! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`]: what happens to versions. Every leaf uses both.
 //! - [`StoreError`]: one closed set of kinds, which every door maps by an exhaustive `match`.
 //!
 //! # What it does not do
@@ -16,6 +18,8 @@
 mod attributes;
 mod error;
 pub mod limits;
+pub mod listing;
+mod memory;
 mod meta;
 mod namespace;
 mod ops;
@@ -25,6 +29,7 @@ mod versions;
 pub use attributes::{Attributes, AttributesBuilder};
 pub use error::{ErrorKind, Result, StoreError};
 pub use limits::KEY_BYTES_MAX;
+pub use memory::{MemoryBody, MemoryStore, MemoryUpload};
 pub use meta::{Etag, Meta, VersionId};
 pub use namespace::{Durability, NamespaceConfig, NamespaceInfo, Quota, Scope, Usage, Versioning};
 pub use ops::{

@@ -1,5 +1,9 @@
 //! Bounds that hold for every store. A door refuses more in its own words before it calls; a store refuses again.
 
+use std::collections::HashSet;
+
+use crate::{Address, ErrorKind, Result, Space, StoreError};
+
 /// The longest key, in bytes; the shortest is 1.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// The longest key in the staging space: a key, an upload's name and a part number.
@@ -18,3 +22,82 @@ pub const LIST_ITEMS_MAX: usize = 1000;
 pub const EXIST_BATCH_MAX: usize = 1000;
 /// The most values one `compose` call joins.
 pub const COMPOSE_SOURCES_MAX: usize = 10_000;
+
+/// Refuses a key that is empty or too long for its space.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`].
+pub fn check_key(space: Space, key: &[u8]) -> Result<()> {
+    let max = match space {
+        Space::Objects => KEY_BYTES_MAX,
+        Space::Staging => STAGING_KEY_BYTES_MAX,
+    };
+    if key.is_empty() || key.len() > max {
+        return Err(StoreError::new(
+            ErrorKind::Invalid,
+            format!("a key has 1 to {max} bytes, not {}", key.len()),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a namespace or tenant name that is not 1 to [`NAMESPACE_BYTES_MAX`] visible ASCII characters other than `/`.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`].
+pub fn check_name(name: &str) -> Result<()> {
+    let legal = !name.is_empty()
+        && name.len() <= NAMESPACE_BYTES_MAX
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    if !legal {
+        return Err(StoreError::new(
+            ErrorKind::Invalid,
+            format!("a name is 1 to {NAMESPACE_BYTES_MAX} visible ASCII characters without '/'"),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses an `exist` call with too many addresses, or with an illegal key.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`].
+pub fn check_batch(addresses: &[Address<'_>]) -> Result<()> {
+    if addresses.len() > EXIST_BATCH_MAX {
+        return Err(StoreError::new(
+            ErrorKind::Invalid,
+            format!("at most {EXIST_BATCH_MAX} addresses at once"),
+        ));
+    }
+    addresses
+        .iter()
+        .try_for_each(|address| check_key(address.space, address.key))
+}
+
+/// Refuses a `compose` call whose target is not in the objects space, that joins or consumes too many values, names one
+/// source twice, or holds an illegal key.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`].
+pub fn check_compose(target: Address<'_>, sources: &[&[u8]], consumed: &[&[u8]]) -> Result<()> {
+    check_key(target.space, target.key)?;
+    let refuse = |message: &str| Err(StoreError::new(ErrorKind::Invalid, message));
+    if target.space != Space::Objects {
+        return refuse("the target of compose is an object");
+    }
+    if sources.len() > COMPOSE_SOURCES_MAX || consumed.len() > COMPOSE_SOURCES_MAX {
+        return refuse("too many values to join");
+    }
+    let mut seen = HashSet::with_capacity(sources.len());
+    for key in sources {
+        check_key(Space::Staging, key)?;
+        if !seen.insert(key) {
+            return refuse("a source is named twice");
+        }
+    }
+    consumed
+        .iter()
+        .try_for_each(|key| check_key(Space::Staging, key))
+}

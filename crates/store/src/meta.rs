@@ -47,6 +47,17 @@ impl Etag {
         }
     }
 
+    /// The tag of a value whose writer gave none. It holds a `-`, so that nobody takes it for an MD5.
+    pub fn of_value(crc64nvme: u64, size: u64) -> Etag {
+        let mut text = [0; ETAG_BYTES_MAX];
+        let made = format!("{crc64nvme:016x}-{size:x}");
+        text[..made.len()].copy_from_slice(made.as_bytes());
+        Etag {
+            len: made.len() as u8,
+            text,
+        }
+    }
+
     /// The text, without quotes.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.text[..usize::from(self.len)]).unwrap_or_default()

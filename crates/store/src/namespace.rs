@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Attributes;
+use crate::limits::check_name;
+use crate::{Attributes, ErrorKind, Result, Space, StoreError};
 
 /// When a store call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -47,14 +48,56 @@ pub struct NamespaceConfig {
     pub tenant: String,
     /// Its bound.
     pub quota: Quota,
-    /// Values expire this long after they were stored, in milliseconds.
+    /// Values expire this long after they were stored, in milliseconds. Counts for values stored from now on, and not for
+    /// staged parts.
     pub ttl_ms: Option<u64>,
     /// When stores are answered.
     pub durability: Durability,
-    /// Whether old versions are kept.
+    /// Whether old versions are kept; once they were, it cannot be [`Versioning::Off`] again.
     pub versioning: Versioning,
     /// What doors keep with it: policies, rules, tags.
     pub attributes: Attributes,
+}
+
+impl NamespaceConfig {
+    /// Refuses a configuration that no namespace may have.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when the tenant is not a legal name.
+    pub fn check(&self) -> Result<()> {
+        check_name(&self.tenant)
+    }
+
+    /// Refuses `next` as the successor of this configuration.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when the tenant changes, or when versioning goes back to [`Versioning::Off`]: kept versions
+    /// would have nobody to account for them.
+    pub fn check_change(&self, next: &NamespaceConfig) -> Result<()> {
+        if next.tenant != self.tenant {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "a namespace's tenant cannot be changed",
+            ));
+        }
+        if next.versioning == Versioning::Off && self.versioning != Versioning::Off {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "versioning can be suspended, but not switched off again",
+            ));
+        }
+        Ok(())
+    }
+
+    /// When a value stored at `now` expires, if it does: the earlier of its own time and the namespace's. Staged parts know
+    /// only their own.
+    pub fn expires(&self, space: Space, now: u64, own: Option<u64>) -> Option<u64> {
+        let by_ttl = self
+            .ttl_ms
+            .filter(|_| space == Space::Objects)
+            .map(|ttl| now.saturating_add(ttl));
+        [own, by_ttl].into_iter().flatten().min()
+    }
 }
 
 /// A namespace as it is.
@@ -81,7 +124,7 @@ pub enum Scope<'a> {
     Tenant(&'a str),
 }
 
-/// What a namespace or tenant holds, exactly.
+/// What a namespace or tenant holds, exactly. An expired value counts until the store has reclaimed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Current values and kept versions (delete markers and staged parts do not count).

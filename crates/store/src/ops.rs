@@ -160,7 +160,9 @@ pub enum After<'a> {
     Key(&'a [u8]),
     /// After every key that begins so (a common prefix already reported).
     Prefix(&'a [u8]),
-    /// For version lists: after this version of this key.
+    /// For version lists: after this version of this key. When it is gone: after the versions of the key that are newer
+    /// than it, so that a caller who deletes each page before asking for the next one misses nothing. (For value lists:
+    /// after this key.)
     Version(&'a [u8], VersionId),
 }
 
@@ -173,11 +175,13 @@ pub struct ListOptions<'a> {
     pub space: Space,
     /// Only keys that begin so.
     pub prefix: &'a [u8],
-    /// Keys that share what comes before the first delimiter after the prefix are reported once, as that common prefix.
+    /// Keys that share what comes before the first delimiter after the prefix are reported once, as that common prefix. An
+    /// empty delimiter is none.
     pub delimiter: Option<&'a [u8]>,
     /// Where to begin.
     pub after: After<'a>,
-    /// At most this many items, common prefixes included; cut to [`LIST_ITEMS_MAX`](crate::limits::LIST_ITEMS_MAX).
+    /// At most this many items, common prefixes included; cut to [`LIST_ITEMS_MAX`](crate::limits::LIST_ITEMS_MAX). A page of
+    /// none says that no more follows.
     pub limit: usize,
 }
 
@@ -197,6 +201,17 @@ pub struct ListPage {
     pub items: Vec<Item>,
     /// Whether more follows; continue after the last item.
     pub more: bool,
+}
+
+impl ListPage {
+    /// Where the next page begins; `None` when nothing follows.
+    pub fn next(&self) -> Option<After<'_>> {
+        let last = self.items.last().filter(|_| self.more)?;
+        Some(match last {
+            Item::Value(key, _) => After::Key(key),
+            Item::Prefix(prefix) => After::Prefix(prefix),
+        })
+    }
 }
 
 /// One line of a version list.
@@ -233,4 +248,16 @@ pub struct VersionPage {
     pub items: Vec<VersionItem>,
     /// Whether more follows; continue after the last item.
     pub more: bool,
+}
+
+impl VersionPage {
+    /// Where the next page begins; `None` when nothing follows.
+    pub fn next(&self) -> Option<After<'_>> {
+        let last = self.items.last().filter(|_| self.more)?;
+        Some(match last {
+            VersionItem::Value { key, meta, .. } => After::Version(key, meta.version),
+            VersionItem::Marker { key, version, .. } => After::Version(key, *version),
+            VersionItem::Prefix(prefix) => After::Prefix(prefix),
+        })
+    }
 }

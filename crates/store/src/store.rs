@@ -37,7 +37,9 @@ pub struct Caps {
 /// - **All or nothing.** An error means that nothing changed, except [`ErrorKind::OutcomeUnknown`]. Dropping an [`Upload`] or
 ///   a future before it is done leaves the old value; a change that was already being made durable may still happen.
 /// - **Checked.** Bytes that do not match their checksum are an error, never data. No input panics.
-/// - **Expired is absent.** A value past `expires` is not found, not listed and does not fail a condition.
+/// - **Expired is absent.** A value from its `expires` on is not found, not listed and does not fail a condition. In a versioned
+///   namespace only that version goes: older ones stay, and none becomes current by it.
+/// - **Quotas** bound growth: a change that leaves a namespace or tenant with no more than before is not refused.
 /// - **Times** are those of the store's clock.
 ///
 /// Limits are checked by the store (see [`limits`](crate::limits)); a breach is [`ErrorKind::Invalid`].

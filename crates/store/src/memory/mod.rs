@@ -1,0 +1,477 @@
+//! A leaf that keeps values in memory: the model that other stores are tested against, and a store for tests of doors.
+//!
+//! One lock over ordered maps, no threads, no time of its own: what it does is meant to be seen by reading it. Values past
+//! their time are dropped at the start of every call.
+
+mod state;
+mod upload;
+mod value;
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crc_fast::{CrcAlgorithm, checksum_combine};
+use forebay_mem::{BLOCK_MAX_BYTES, Pool};
+use parking_lot::{Mutex, MutexGuard};
+
+use self::state::{Namespace, State};
+use self::value::{Kept, Slot, Value};
+use crate::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
+use crate::listing::{Collapse, Visit, versions_before};
+use crate::{
+    Address, After, Attributes, ByteRange, Caps, Change, DeleteOptions, Deleted, ErrorKind, Etag,
+    Item, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
+    Scope, Seal, Space, Store, StoreError, StoreOptions, Stored, Usage, VersionId, VersionItem,
+    VersionPage, plan_delete,
+};
+
+pub use self::upload::MemoryUpload;
+pub use self::value::MemoryBody;
+
+const CHUNK_BYTES: usize = BLOCK_MAX_BYTES;
+
+/// A store in memory. Clones share it.
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    pool: Pool,
+    clock: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Shared {
+    /// The state, with nothing in it past its time.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.expire((self.clock)());
+        state
+    }
+}
+
+impl MemoryStore {
+    /// An empty store whose uploads take buffers from `pool`; `clock` gives milliseconds since 1970.
+    pub fn new(pool: Pool, clock: impl Fn() -> u64 + Send + Sync + 'static) -> MemoryStore {
+        MemoryStore::with_capacity(pool, clock, u64::MAX)
+    }
+
+    /// The same for at most `capacity` bytes of values: past it, stores fail with [`ErrorKind::NoSpace`].
+    pub fn with_capacity(
+        pool: Pool,
+        clock: impl Fn() -> u64 + Send + Sync + 'static,
+        capacity: u64,
+    ) -> MemoryStore {
+        MemoryStore {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State {
+                    namespaces: BTreeMap::new(),
+                    tenant_quotas: BTreeMap::new(),
+                    namespaces_made: 0,
+                    versions_made: 0,
+                    capacity,
+                }),
+                pool,
+                clock: Box::new(clock),
+            }),
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    type Upload = MemoryUpload;
+    type Body = MemoryBody;
+
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "memory",
+            durable: false,
+            versions: true,
+            value_bytes_max: VALUE_BYTES_MAX,
+            chunk_bytes: CHUNK_BYTES,
+        }
+    }
+
+    async fn retrieve(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<MemoryBody>> {
+        check_key(address.space, address.key)?;
+        let state = self.shared.state();
+        let value = state
+            .namespace(address.namespace)?
+            .value(address, version)?;
+        let range = range.resolve(value.meta.size).ok_or_else(|| {
+            StoreError::new(
+                ErrorKind::RangeNotSatisfiable,
+                format!("the value has {} bytes", value.meta.size),
+            )
+        })?;
+        Ok(Object {
+            meta: value.meta.clone(),
+            range: range.clone(),
+            body: MemoryBody::new(value.chunks.clone(), range),
+        })
+    }
+
+    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
+        check_batch(addresses)?;
+        let state = self.shared.state();
+        let look = |address: &Address<'_>| {
+            let namespace = state.namespace(address.namespace)?;
+            let current = namespace.current(address.space, address.key);
+            Ok(current.map(|value| value.meta.clone()))
+        };
+        addresses.iter().map(look).collect()
+    }
+
+    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
+        check_key(address.space, address.key)?;
+        let state = self.shared.state();
+        let value = state
+            .namespace(address.namespace)?
+            .value(address, version)?;
+        Ok(value.meta.clone())
+    }
+
+    async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<MemoryUpload> {
+        check_key(address.space, address.key)?;
+        MemoryUpload::begin(&self.shared, address, options)
+    }
+
+    async fn compose(
+        &self,
+        target: Address<'_>,
+        sources: &[&[u8]],
+        consumed: &[&[u8]],
+        options: StoreOptions,
+        seal: Seal,
+    ) -> Result<Stored> {
+        check_compose(target, sources, consumed)?;
+        let mut state = self.shared.state();
+        let namespace = state.namespace(target.namespace)?;
+        namespace.check(target.space, target.key, options.condition)?;
+        let (size, crc64nvme) = joined(namespace, sources)?;
+        if options.size.is_some_and(|declared| declared != size) {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "the sources do not have the declared length together",
+            ));
+        }
+        let removed: HashSet<&[u8]> = sources.iter().chain(consumed).copied().collect();
+        let freed: u64 = removed
+            .iter()
+            .filter_map(|key| namespace.current(Space::Staging, key))
+            .map(|value| value.meta.size)
+            .sum();
+        let mut growth = namespace.growth(target.space, target.key, size);
+        growth.bytes = growth.bytes.saturating_sub(freed);
+        state.admit(target.namespace, growth)?;
+
+        let fresh = state.fresh_version();
+        let now = (self.shared.clock)();
+        let namespace = state.namespace_mut(target.namespace)?;
+        let taken = sources.iter().filter_map(|key| namespace.take_staged(key));
+        let chunks: Vec<_> = taken.flat_map(|part| part.chunks.to_vec()).collect();
+        for key in consumed {
+            namespace.take_staged(key);
+        }
+        let meta = Meta {
+            size,
+            etag: seal.etag.unwrap_or_else(|| Etag::of_value(crc64nvme, size)),
+            modified: now,
+            version: fresh,
+            crc64nvme,
+            expires: namespace
+                .info
+                .config
+                .expires(target.space, now, seal.expires),
+            attributes: seal.attributes,
+        };
+        let value = Value {
+            meta,
+            chunks: chunks.into(),
+        };
+        Ok(upload::put(
+            namespace,
+            target.space,
+            target.key,
+            fresh,
+            value,
+        ))
+    }
+
+    async fn amend(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        attributes: Attributes,
+    ) -> Result<Meta> {
+        check_key(address.space, address.key)?;
+        let mut state = self.shared.state();
+        let namespace = state.namespace_mut(address.namespace)?;
+        let mut amended = namespace.value(address, version)?.meta.clone();
+        amended.attributes = attributes;
+        if let Some(meta) = namespace.meta_mut(address, version) {
+            meta.clone_from(&amended);
+        }
+        Ok(amended)
+    }
+
+    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
+        let Address { space, key, .. } = address;
+        check_key(space, key)?;
+        let mut state = self.shared.state();
+        state
+            .namespace(address.namespace)?
+            .check(space, key, options.condition)?;
+        let fresh = state.fresh_version();
+        let namespace = state.namespace_mut(address.namespace)?;
+        let present = namespace.present(space, key);
+        let slot = namespace.keys(space).get(key);
+        let plan = plan_delete(namespace.versioning(space), present, options.version, fresh);
+        let made = plan.iter().find_map(|change| match change {
+            Change::PutMarker(marker) => Some(*marker),
+            _ => None,
+        });
+        let deleted = match (options.version, made) {
+            (Some(version), _) => {
+                let kept = slot.and_then(|slot| slot.position(version).map(|at| &slot.kept[at]));
+                let existed = present.current == Some(version) || kept.is_some();
+                Deleted {
+                    existed,
+                    version: existed.then_some(version),
+                    marker: kept.is_some_and(Kept::is_marker),
+                }
+            }
+            (None, Some(marker)) => Deleted {
+                existed: present.current.is_some(),
+                version: Some(marker),
+                marker: true,
+            },
+            (None, None) => Deleted {
+                existed: present.current.is_some(),
+                version: present.current,
+                marker: false,
+            },
+        };
+        namespace.apply(space, key, &plan, None, (self.shared.clock)());
+        Ok(deleted)
+    }
+
+    async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
+        let state = self.shared.state();
+        let keys = state.namespace(options.namespace)?.keys(options.space);
+        let mut page = ListPage::default();
+        let mut collapse = Collapse::new(&options);
+        let mut seek = collapse.start();
+        while let Some(from) = seek.take() {
+            for (key, slot) in keys.range::<[u8], _>((Bound::Included(&from[..]), Bound::Unbounded))
+            {
+                let Some(value) = &slot.current else {
+                    continue;
+                };
+                match collapse.visit(key) {
+                    Visit::Item => page
+                        .items
+                        .push(Item::Value(key.clone(), value.meta.clone())),
+                    Visit::Prefix { prefix, seek: next } => {
+                        page.items.push(Item::Prefix(key.slice_ref(prefix)));
+                        seek = next;
+                        break;
+                    }
+                    Visit::Full => {
+                        page.more = true;
+                        break;
+                    }
+                    Visit::End => break,
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
+        let state = self.shared.state();
+        let keys = state.namespace(options.namespace)?.keys(options.space);
+        let mut page = VersionPage::default();
+        let mut collapse = Collapse::new(&options);
+        let mut seek = collapse.start_of_versions();
+        while let Some(from) = seek.take() {
+            let range = keys.range::<[u8], _>((Bound::Included(&from[..]), Bound::Unbounded));
+            let mut entries = range.flat_map(|(key, slot)| {
+                let items = version_items(key, slot);
+                let passed = match options.after {
+                    After::Version(at, version) if at == key => {
+                        versions_before(slot.versions(), version)
+                    }
+                    _ => 0,
+                };
+                items.skip(passed).map(move |item| (key, item))
+            });
+            seek = loop {
+                let Some((key, item)) = entries.next() else {
+                    break None;
+                };
+                match collapse.visit(key) {
+                    Visit::Item => page.items.push(item),
+                    Visit::Prefix { prefix, seek } => {
+                        page.items.push(VersionItem::Prefix(key.slice_ref(prefix)));
+                        break seek;
+                    }
+                    Visit::Full => {
+                        page.more = true;
+                        break None;
+                    }
+                    Visit::End => break None,
+                }
+            };
+        }
+        Ok(page)
+    }
+
+    async fn create_namespace(
+        &self,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        check_name(name)?;
+        config.check()?;
+        let mut state = self.shared.state();
+        if state.namespaces.contains_key(name) {
+            return Err(StoreError::new(
+                ErrorKind::NamespaceExists,
+                format!("there is a namespace {name:?} already"),
+            ));
+        }
+        state.namespaces_made += 1;
+        let namespace = Namespace::new(NamespaceInfo {
+            name: name.to_owned(),
+            id: state.namespaces_made,
+            created: (self.shared.clock)(),
+            revision: 1,
+            config,
+        });
+        let info = namespace.info.clone();
+        state.namespaces.insert(name.to_owned(), namespace);
+        Ok(info)
+    }
+
+    async fn delete_namespace(&self, name: &str) -> Result<()> {
+        let mut state = self.shared.state();
+        let namespace = state.namespace(name)?;
+        if !namespace.objects.is_empty() || !namespace.staging.is_empty() {
+            return Err(StoreError::new(
+                ErrorKind::NamespaceNotEmpty,
+                format!("the namespace {name:?} is not empty"),
+            ));
+        }
+        state.namespaces.remove(name);
+        Ok(())
+    }
+
+    async fn update_namespace(
+        &self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        let mut state = self.shared.state();
+        let namespace = state.namespace_mut(name)?;
+        namespace.info.config.check_change(&config)?;
+        if revision.is_some_and(|revision| revision != namespace.info.revision) {
+            return Err(StoreError::new(
+                ErrorKind::PreconditionFailed,
+                "the namespace was changed meanwhile",
+            ));
+        }
+        let info = Arc::make_mut(&mut namespace.info);
+        info.revision += 1;
+        info.config = config;
+        Ok(namespace.info.clone())
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
+        Ok(self.shared.state.lock().namespace(name)?.info.clone())
+    }
+
+    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
+        let state = self.shared.state.lock();
+        let infos = state.namespaces.values();
+        infos.map(|namespace| namespace.info.clone()).collect()
+    }
+
+    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
+        let state = self.shared.state();
+        match scope {
+            Scope::Namespace(name) => Ok(state.namespace(name)?.usage),
+            Scope::Tenant(tenant) => Ok(state
+                .namespaces
+                .values()
+                .filter(|namespace| namespace.info.config.tenant == tenant)
+                .fold(Usage::default(), |held, namespace| {
+                    state::sum(held, namespace.usage)
+                })),
+        }
+    }
+
+    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
+        check_name(tenant)?;
+        let mut state = self.shared.state();
+        state.tenant_quotas.insert(tenant.to_owned(), quota);
+        Ok(())
+    }
+
+    fn tenant_quota(&self, tenant: &str) -> Quota {
+        self.shared.state.lock().tenant_quota(tenant)
+    }
+}
+
+/// Size and CRC of staged values, one after the other.
+fn joined(namespace: &Namespace, sources: &[&[u8]]) -> Result<(u64, u64)> {
+    let mut size = 0_u64;
+    let mut crc = 0;
+    for key in sources {
+        let part = namespace.current(Space::Staging, key).ok_or_else(|| {
+            StoreError::new(ErrorKind::NotFound, "a value to be joined is not there")
+        })?;
+        crc = checksum_combine(
+            CrcAlgorithm::Crc64Nvme,
+            crc,
+            part.meta.crc64nvme,
+            part.meta.size,
+        );
+        size += part.meta.size;
+    }
+    if size > VALUE_BYTES_MAX {
+        return Err(StoreError::new(
+            ErrorKind::TooLarge,
+            "the values together are larger than a value may be",
+        ));
+    }
+    Ok((size, crc))
+}
+
+/// All entries of a key, newest first.
+fn version_items<'s>(key: &'s bytes::Bytes, slot: &'s Slot) -> impl Iterator<Item = VersionItem> {
+    let value = |value: &Value, latest| VersionItem::Value {
+        key: key.clone(),
+        meta: value.meta.clone(),
+        latest,
+    };
+    let current = slot.current.iter().map(move |current| value(current, true));
+    let kept = slot.kept.iter().rev().enumerate();
+    current.chain(kept.map(move |(at, kept)| match kept {
+        Kept::Value(kept) => value(kept, false),
+        Kept::Marker { version, modified } => VersionItem::Marker {
+            key: key.clone(),
+            version: *version,
+            modified: *modified,
+            latest: at == 0 && slot.current.is_none(),
+        },
+    }))
+}

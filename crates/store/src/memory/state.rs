@@ -1,0 +1,388 @@
+//! Everything a memory store knows, behind its one lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::value::{Kept, Slot, Value};
+use crate::{
+    Address, Change, Condition, ErrorKind, Meta, NamespaceInfo, Plan, Present, Quota, Result,
+    Space, StoreError, Usage, VersionId, Versioning, plan_store,
+};
+
+pub(super) struct State {
+    pub namespaces: BTreeMap<String, Namespace>,
+    pub tenant_quotas: BTreeMap<String, Quota>,
+    pub namespaces_made: u32,
+    pub versions_made: u64,
+    /// Bytes that all values together may have.
+    pub capacity: u64,
+}
+
+pub(super) struct Namespace {
+    pub info: Arc<NamespaceInfo>,
+    pub objects: BTreeMap<Bytes, Slot>,
+    pub staging: BTreeMap<Bytes, Slot>,
+    pub usage: Usage,
+    /// Room promised to uploads under way.
+    pub reserved: Usage,
+    /// Values that will expire: when, and which.
+    expiring: BTreeSet<(u64, Space, Bytes, VersionId)>,
+}
+
+impl State {
+    pub fn namespace(&self, name: &str) -> Result<&Namespace> {
+        self.namespaces
+            .get(name)
+            .ok_or_else(|| no_such_namespace(name))
+    }
+
+    pub fn namespace_mut(&mut self, name: &str) -> Result<&mut Namespace> {
+        self.namespaces
+            .get_mut(name)
+            .ok_or_else(|| no_such_namespace(name))
+    }
+
+    /// An unused version id.
+    pub fn fresh_version(&mut self) -> VersionId {
+        self.versions_made += 1;
+        VersionId(self.versions_made)
+    }
+
+    /// Drops what is past its time. Every call begins here, so that nothing else has to think of expiry.
+    pub fn expire(&mut self, now: u64) {
+        for namespace in self.namespaces.values_mut() {
+            while let Some((expires, space, key, version)) = namespace.expiring.first().cloned() {
+                if expires > now {
+                    break;
+                }
+                namespace.expire(space, &key, version);
+                namespace.expiring.remove(&(expires, space, key, version));
+            }
+        }
+    }
+
+    /// Refuses growth that a quota or the capacity has no room for, counting what uploads under way were promised.
+    pub fn admit(&self, name: &str, growth: Usage) -> Result<()> {
+        let namespace = self.namespace(name)?;
+        let config = &namespace.info.config;
+        let mut tenant = Usage::default();
+        let mut bytes = 0;
+        for other in self.namespaces.values() {
+            bytes += other.usage.bytes + other.reserved.bytes;
+            if other.info.config.tenant == config.tenant {
+                tenant = sum(tenant, sum(other.usage, other.reserved));
+            }
+        }
+        let tenant_quota = self.tenant_quota(&config.tenant);
+        within(
+            sum(namespace.usage, namespace.reserved),
+            growth,
+            config.quota,
+            "namespace",
+        )?;
+        within(tenant, growth, tenant_quota, "tenant")?;
+        if growth.bytes > 0 && growth.bytes > self.capacity.saturating_sub(bytes) {
+            return Err(StoreError::new(
+                ErrorKind::NoSpace,
+                "the memory store is full",
+            ));
+        }
+        Ok(())
+    }
+
+    pub fn tenant_quota(&self, tenant: &str) -> Quota {
+        self.tenant_quotas.get(tenant).copied().unwrap_or_default()
+    }
+}
+
+impl Namespace {
+    pub fn new(info: NamespaceInfo) -> Namespace {
+        Namespace {
+            info: Arc::new(info),
+            objects: BTreeMap::new(),
+            staging: BTreeMap::new(),
+            usage: Usage::default(),
+            reserved: Usage::default(),
+            expiring: BTreeSet::new(),
+        }
+    }
+
+    pub fn keys(&self, space: Space) -> &BTreeMap<Bytes, Slot> {
+        match space {
+            Space::Objects => &self.objects,
+            Space::Staging => &self.staging,
+        }
+    }
+
+    fn keys_mut(&mut self, space: Space) -> &mut BTreeMap<Bytes, Slot> {
+        match space {
+            Space::Objects => &mut self.objects,
+            Space::Staging => &mut self.staging,
+        }
+    }
+
+    pub fn versioning(&self, space: Space) -> Versioning {
+        match space {
+            Space::Objects => self.info.config.versioning,
+            Space::Staging => Versioning::Off,
+        }
+    }
+
+    pub fn current(&self, space: Space, key: &[u8]) -> Option<&Value> {
+        self.keys(space).get(key)?.current.as_ref()
+    }
+
+    /// The current value, or one version.
+    pub fn value(&self, address: Address<'_>, version: Option<VersionId>) -> Result<&Value> {
+        let slot = self.keys(address.space).get(address.key);
+        let Some(version) = version else {
+            return slot.and_then(|slot| slot.current.as_ref()).ok_or_else(|| {
+                let error = StoreError::new(ErrorKind::NotFound, "the key holds no value");
+                match slot.and_then(Slot::marker) {
+                    Some(marker) => error.with_marker(marker),
+                    None => error,
+                }
+            });
+        };
+        let missing = || StoreError::new(ErrorKind::NoSuchVersion, "the key has no such version");
+        let slot = slot.ok_or_else(missing)?;
+        if let Some(current) = &slot.current
+            && current.meta.version == version
+        {
+            return Ok(current);
+        }
+        match &slot.kept[slot.position(version).ok_or_else(missing)?] {
+            Kept::Value(value) => Ok(value),
+            Kept::Marker { .. } => Err(StoreError::new(
+                ErrorKind::IsDeleteMarker,
+                "the version is a delete marker",
+            )
+            .with_marker(version)),
+        }
+    }
+
+    /// The metadata that [`value`](Namespace::value) finds, for changing.
+    pub fn meta_mut(
+        &mut self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+    ) -> Option<&mut Meta> {
+        let slot = self.keys_mut(address.space).get_mut(address.key)?;
+        let kept = slot.kept.iter_mut().filter_map(|kept| match kept {
+            Kept::Value(value) => Some(value),
+            Kept::Marker { .. } => None,
+        });
+        match version {
+            None => slot.current.as_mut(),
+            Some(version) => slot
+                .current
+                .iter_mut()
+                .chain(kept)
+                .find(|value| value.meta.version == version),
+        }
+        .map(|value| &mut value.meta)
+    }
+
+    pub fn check(&self, space: Space, key: &[u8], condition: Condition) -> Result<()> {
+        let current = self.current(space, key).map(|value| &value.meta.etag);
+        if condition.holds(current) {
+            return Ok(());
+        }
+        Err(StoreError::new(
+            ErrorKind::PreconditionFailed,
+            "the condition does not hold of the current value",
+        ))
+    }
+
+    pub fn present(&self, space: Space, key: &[u8]) -> Present {
+        let Some(slot) = self.keys(space).get(key) else {
+            return Present::default();
+        };
+        let mut newest = slot.kept.iter().rev();
+        let mut kept = || newest.next().map(|kept| (kept.version(), kept.is_marker()));
+        Present {
+            current: slot.current.as_ref().map(|value| value.meta.version),
+            kept_null: slot.position(VersionId::NULL).is_some(),
+            newest_kept: kept(),
+            second_kept: kept(),
+        }
+    }
+
+    /// What storing `size` bytes at a key adds, after what it replaces has gone.
+    pub fn growth(&self, space: Space, key: &[u8], size: u64) -> Usage {
+        // Which id a new version gets makes no difference here.
+        let plan = plan_store(
+            self.versioning(space),
+            self.present(space, key),
+            VersionId(u64::MAX),
+        );
+        let mut freed = Usage::default();
+        for change in &plan {
+            freed = sum(freed, self.freed(space, key, *change));
+        }
+        Usage {
+            objects: objects_of(space).saturating_sub(freed.objects),
+            bytes: size.saturating_sub(freed.bytes),
+        }
+    }
+
+    fn freed(&self, space: Space, key: &[u8], change: Change) -> Usage {
+        let Some(slot) = self.keys(space).get(key) else {
+            return Usage::default();
+        };
+        let value = match change {
+            Change::DropCurrent => slot.current.as_ref(),
+            Change::DropKept(version) => match slot.position(version).map(|at| &slot.kept[at]) {
+                Some(Kept::Value(value)) => Some(value),
+                Some(Kept::Marker { .. }) | None => None,
+            },
+            Change::PutCurrent(_)
+            | Change::KeepCurrent
+            | Change::PutMarker(_)
+            | Change::PromoteKept(_) => None,
+        };
+        value.map_or_else(Usage::default, |value| weight(space, value))
+    }
+
+    /// Carries out a plan. `value` is what `PutCurrent` puts, without its version; `now` dates markers.
+    pub fn apply(
+        &mut self,
+        space: Space,
+        key: &[u8],
+        plan: &Plan,
+        mut value: Option<Value>,
+        now: u64,
+    ) {
+        let key = Bytes::copy_from_slice(key);
+        for change in plan {
+            let slot = self.keys_mut(space).entry(key.clone()).or_default();
+            match *change {
+                Change::PutCurrent(version) => {
+                    slot.current = value.take().map(|mut value| {
+                        value.meta.version = version;
+                        value
+                    });
+                    let put = slot.current.clone();
+                    if let Some(put) = put {
+                        self.count(space, &key, &put);
+                    }
+                }
+                Change::KeepCurrent => slot.kept.extend(slot.current.take().map(Kept::Value)),
+                Change::DropCurrent => {
+                    if let Some(gone) = slot.current.take() {
+                        self.discount(space, &key, &gone);
+                    }
+                }
+                Change::DropKept(version) => {
+                    let gone = slot.position(version).map(|at| slot.kept.remove(at));
+                    if let Some(Kept::Value(gone)) = gone {
+                        self.discount(space, &key, &gone);
+                    }
+                }
+                Change::PutMarker(version) => slot.kept.push(Kept::Marker {
+                    version,
+                    modified: now,
+                }),
+                Change::PromoteKept(version) => {
+                    if let Some(at) = slot.position(version)
+                        && let Kept::Value(_) = slot.kept[at]
+                        && let Kept::Value(value) = slot.kept.remove(at)
+                    {
+                        slot.current = Some(value);
+                    }
+                }
+            }
+        }
+        self.tidy(space, &key);
+    }
+
+    fn expire(&mut self, space: Space, key: &Bytes, version: VersionId) {
+        let Some(slot) = self.keys_mut(space).get_mut(key) else {
+            return;
+        };
+        let change = match &slot.current {
+            Some(current) if current.meta.version == version => Change::DropCurrent,
+            Some(_) | None => Change::DropKept(version),
+        };
+        self.apply(space, key, &vec![change], None, 0);
+    }
+
+    /// Takes a staged value out without freeing its bytes.
+    pub fn take_staged(&mut self, key: &[u8]) -> Option<Value> {
+        let value = self.staging.get_mut(key)?.current.take()?;
+        let key = Bytes::copy_from_slice(key);
+        self.discount(Space::Staging, &key, &value);
+        self.tidy(Space::Staging, &key);
+        Some(value)
+    }
+
+    fn tidy(&mut self, space: Space, key: &Bytes) {
+        let keys = self.keys_mut(space);
+        if keys.get(key).is_some_and(Slot::is_empty) {
+            keys.remove(key);
+        }
+    }
+
+    fn count(&mut self, space: Space, key: &Bytes, value: &Value) {
+        self.usage = sum(self.usage, weight(space, value));
+        if let Some(expires) = value.meta.expires {
+            let entry = (expires, space, key.clone(), value.meta.version);
+            self.expiring.insert(entry);
+        }
+    }
+
+    fn discount(&mut self, space: Space, key: &Bytes, value: &Value) {
+        let gone = weight(space, value);
+        self.usage.objects -= gone.objects;
+        self.usage.bytes -= gone.bytes;
+        if let Some(expires) = value.meta.expires {
+            let entry = (expires, space, key.clone(), value.meta.version);
+            self.expiring.remove(&entry);
+        }
+    }
+}
+
+fn objects_of(space: Space) -> u64 {
+    match space {
+        Space::Objects => 1,
+        Space::Staging => 0,
+    }
+}
+
+fn weight(space: Space, value: &Value) -> Usage {
+    Usage {
+        objects: objects_of(space),
+        bytes: value.meta.size,
+    }
+}
+
+pub(super) fn sum(left: Usage, right: Usage) -> Usage {
+    Usage {
+        objects: left.objects + right.objects,
+        bytes: left.bytes + right.bytes,
+    }
+}
+
+fn within(held: Usage, growth: Usage, quota: Quota, whose: &str) -> Result<()> {
+    let over = |held: u64, growth: u64, bound: Option<u64>| {
+        growth > 0 && bound.is_some_and(|bound| growth > bound.saturating_sub(held))
+    };
+    if over(held.bytes, growth.bytes, quota.bytes)
+        || over(held.objects, growth.objects, quota.objects)
+    {
+        return Err(StoreError::new(
+            ErrorKind::QuotaExceeded,
+            format!("the {whose}'s quota has no room"),
+        ));
+    }
+    Ok(())
+}
+
+fn no_such_namespace(name: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::NoSuchNamespace,
+        format!("there is no namespace {name:?}"),
+    )
+}

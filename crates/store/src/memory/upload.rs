@@ -1,0 +1,209 @@
+//! A value arriving in memory.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest};
+use forebay_mem::{Buf, BufMut, CopySite, count_copy};
+
+use super::value::Value;
+use super::{CHUNK_BYTES, Shared};
+use crate::limits::VALUE_BYTES_MAX;
+use crate::{
+    Address, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions, Stored, Upload,
+    Usage, VersionId, plan_store,
+};
+
+/// A value arriving in a [`MemoryStore`](crate::MemoryStore).
+pub struct MemoryUpload {
+    shared: Arc<Shared>,
+    namespace: String,
+    /// The namespace may be replaced by another of its name meanwhile.
+    namespace_id: u32,
+    space: Space,
+    key: Bytes,
+    options: StoreOptions,
+    reserved: Usage,
+    chunks: Vec<Bytes>,
+    size: u64,
+    digest: Digest,
+    failed: bool,
+}
+
+impl MemoryUpload {
+    pub(super) fn begin(
+        shared: &Arc<Shared>,
+        address: Address<'_>,
+        options: StoreOptions,
+    ) -> Result<MemoryUpload> {
+        let mut state = shared.state();
+        let namespace = state.namespace(address.namespace)?;
+        let mut upload = MemoryUpload {
+            shared: shared.clone(),
+            namespace: address.namespace.to_owned(),
+            namespace_id: namespace.info.id,
+            space: address.space,
+            key: Bytes::copy_from_slice(address.key),
+            options,
+            reserved: Usage::default(),
+            chunks: Vec::new(),
+            size: 0,
+            digest: Digest::new(CrcAlgorithm::Crc64Nvme),
+            failed: false,
+        };
+        namespace.check(address.space, address.key, options.condition)?;
+        if options.size.is_some_and(|size| size > VALUE_BYTES_MAX) {
+            return Err(too_large());
+        }
+        upload.reserve(&mut state, options.size.unwrap_or(0))?;
+        drop(state);
+        Ok(upload)
+    }
+
+    /// Makes room for a value of `size` bytes, beyond what is reserved already.
+    fn reserve(&mut self, state: &mut super::State, size: u64) -> Result<()> {
+        let namespace = state.namespace(&self.namespace)?;
+        if namespace.info.id != self.namespace_id {
+            return Err(StoreError::new(
+                ErrorKind::NoSuchNamespace,
+                "the namespace was deleted meanwhile",
+            ));
+        }
+        let needed = namespace.growth(self.space, &self.key, size);
+        let more = Usage {
+            objects: needed.objects.saturating_sub(self.reserved.objects),
+            bytes: needed.bytes.saturating_sub(self.reserved.bytes),
+        };
+        state.admit(&self.namespace, more)?;
+        let reserved = &mut state.namespace_mut(&self.namespace)?.reserved;
+        *reserved = super::state::sum(*reserved, more);
+        self.reserved = super::state::sum(self.reserved, more);
+        Ok(())
+    }
+
+    fn release(&mut self, state: &mut super::State) {
+        if let Some(namespace) = state.namespaces.get_mut(&self.namespace)
+            && namespace.info.id == self.namespace_id
+        {
+            namespace.reserved.objects -= self.reserved.objects;
+            namespace.reserved.bytes -= self.reserved.bytes;
+        }
+        self.reserved = Usage::default();
+    }
+
+    fn append(&mut self, buf: Buf) -> Result<()> {
+        let size = self.size + buf.len() as u64;
+        match self.options.size {
+            Some(declared) if size > declared => return Err(too_large()),
+            Some(_) => {}
+            None if size > VALUE_BYTES_MAX => return Err(too_large()),
+            None => {
+                let shared = self.shared.clone();
+                self.reserve(&mut shared.state(), size)?;
+            }
+        }
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.size = size;
+        self.digest.update(&buf);
+        // A registered buffer goes back to its pool, which would otherwise drain into the store.
+        self.chunks.push(match buf.place() {
+            None => buf.into_bytes(),
+            Some(_) => {
+                count_copy(CopySite::MemoryStore, buf.len());
+                Bytes::copy_from_slice(&buf)
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Upload for MemoryUpload {
+    async fn buffer(&mut self, len: usize) -> Result<BufMut> {
+        Ok(self.shared.pool.take(len.min(CHUNK_BYTES)).await)
+    }
+
+    async fn write(&mut self, buf: Buf) -> Result<()> {
+        let appended = self.append(buf);
+        self.failed |= appended.is_err();
+        appended
+    }
+
+    fn crc64nvme(&self) -> u64 {
+        self.digest.finalize()
+    }
+
+    async fn commit(mut self, seal: Seal) -> Result<Stored> {
+        if self.failed || self.options.size.is_some_and(|size| size != self.size) {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "not all bytes of the value arrived",
+            ));
+        }
+        let shared = self.shared.clone();
+        let mut state = shared.state();
+        // Decided afresh: the room that was reserved counted on the value being replaced, which may have changed.
+        self.release(&mut state);
+        self.reserve(&mut state, self.size)?;
+        let namespace = state.namespace(&self.namespace)?;
+        namespace.check(self.space, &self.key, self.options.condition)?;
+        let fresh = state.fresh_version();
+        let crc64nvme = self.digest.finalize();
+        let now = (shared.clock)();
+        let namespace = state.namespace_mut(&self.namespace)?;
+        let meta = Meta {
+            size: self.size,
+            etag: seal
+                .etag
+                .unwrap_or_else(|| Etag::of_value(crc64nvme, self.size)),
+            modified: now,
+            version: fresh,
+            crc64nvme,
+            expires: namespace.info.config.expires(self.space, now, seal.expires),
+            attributes: seal.attributes,
+        };
+        let chunks = std::mem::take(&mut self.chunks).into();
+        let value = Value { meta, chunks };
+        let stored = put(namespace, self.space, &self.key, fresh, value);
+        self.release(&mut state);
+        Ok(stored)
+    }
+}
+
+/// Makes `value` current as the namespace's versioning decides.
+pub(super) fn put(
+    namespace: &mut super::Namespace,
+    space: Space,
+    key: &[u8],
+    fresh: VersionId,
+    value: Value,
+) -> Stored {
+    let present = namespace.present(space, key);
+    let plan = plan_store(namespace.versioning(space), present, fresh);
+    let mut meta = value.meta.clone();
+    namespace.apply(space, key, &plan, Some(value), meta.modified);
+    if let Some(put) = namespace.current(space, key) {
+        meta = put.meta.clone();
+    }
+    Stored {
+        meta,
+        replaced: present.current.is_some(),
+    }
+}
+
+impl Drop for MemoryUpload {
+    fn drop(&mut self) {
+        if self.reserved != Usage::default() {
+            let shared = self.shared.clone();
+            self.release(&mut shared.state.lock());
+        }
+    }
+}
+
+fn too_large() -> StoreError {
+    StoreError::new(
+        ErrorKind::TooLarge,
+        "the value is larger than allowed or declared",
+    )
+}
