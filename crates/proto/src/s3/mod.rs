@@ -4,7 +4,10 @@
 //! [`error::ErrorCode`] is what S3 would answer. Times are Unix seconds (`i64`) or milliseconds
 //! (`u64`) and always come from the caller.
 
+pub mod checksum;
+pub mod chunked;
 pub mod date;
 pub mod error;
 pub mod percent;
 pub mod sigv4;
+pub mod xml;
