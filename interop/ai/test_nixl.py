@@ -25,7 +25,7 @@ def move(agent, operation, memory, key, length, offset=0):
     """One transfer between a slice of host memory and an object."""
     address = memory.ctypes.data
     local = agent.register_memory([(address, length, 0, "")], "DRAM", backends=["OBJ"])
-    remote = agent.register_memory([(0, length, 7, key)], "OBJ", backends=["OBJ"])
+    remote = agent.register_memory([(0, offset + length, 7, key)], "OBJ", backends=["OBJ"])
     handle = agent.initialize_xfer(
         operation,
         agent.get_xfer_descs([(address, length, 0)], "DRAM"),

@@ -37,13 +37,12 @@ def test_move_cat_purge(rclone, bucket, tree):
     rclone("moveto", f"fb:{bucket}/a", f"fb:{bucket}/d/b")
     assert rclone("lsf", "-R", f"fb:{bucket}").split() == ["d/", "d/b"]
     assert len(rclone("md5sum", f"fb:{bucket}/d").split()[0]) == 32
-    rclone("rcat", f"fb:{bucket}/e", "--size", "0")
     rclone("delete", f"fb:{bucket}/d")
     rclone("purge", f"fb:{bucket}")
     assert bucket not in rclone("lsd", "fb:")
 
 
-def test_ranges(rclone, bucket, tree, data):
-    rclone("copyto", tree / "small.txt", f"fb:{bucket}/k")
-    whole = (tree / "small.txt").read_bytes()
-    assert rclone("cat", "--offset", "3", "--count", "4", f"fb:{bucket}/k").encode("latin1") == whole[3:7]
+def test_range(rclone, bucket, tmp_path):
+    (tmp_path / "digits").write_text("0123456789")
+    rclone("copyto", tmp_path / "digits", f"fb:{bucket}/k")
+    assert rclone("cat", "--offset", "3", "--count", "4", f"fb:{bucket}/k") == "3456"

@@ -1,5 +1,8 @@
 """obstore, the Python face of Rust's object_store."""
 
+import datetime
+import urllib.request
+
 import obstore
 import pytest
 from obstore.store import S3Store
@@ -53,10 +56,6 @@ def test_list_copy_rename_delete(store):
 
 
 def test_signed_address(store):
-    import urllib.request
-
     obstore.put(store, "k", b"signed")
-    import datetime
-
     url = obstore.sign(store, "GET", "k", datetime.timedelta(seconds=60))
     assert urllib.request.urlopen(url).read() == b"signed"

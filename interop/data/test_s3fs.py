@@ -21,7 +21,7 @@ def test_files(fs, bucket, data):
             file.write(data(size))
         assert fs.cat_file(f"{bucket}/{key}") == data(size)
         assert fs.info(f"{bucket}/{key}")["size"] == size
-    assert fs.cat_file(f"{bucket}/dir/big", 100, 7 * MIB) == data(20 * MIB + 1)[100 : 7 * MIB]
+    assert fs.cat_file(f"{bucket}/dir/big", start=100, end=7 * MIB) == data(20 * MIB + 1)[100 : 7 * MIB]
     with fs.open(f"{bucket}/dir/big", "rb", block_size=MIB) as file:
         file.seek(-10, 2)
         assert file.read() == data(20 * MIB + 1)[-10:]

@@ -1,1 +1,65 @@
-fn main(){}
+//! The project's own chores: `cargo xtask check` and `cargo xtask test`.
+//!
+//! A rule of this project is a command here or it is only advice. Nothing in this crate is shipped.
+//!
+//! - `check`: format, lints, licences and bans, layering, documents.
+//! - `test`: unit and document tests, then real clients against the real binary, then the crash loop.
+//!
+//! It has no state of its own: what it builds or downloads lies under `target/`.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod deps;
+mod docs;
+mod interop;
+mod layers;
+mod metadata;
+mod spdx;
+mod steps;
+mod test;
+mod tool;
+mod venv;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Chores of this workspace")]
+struct Args {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Everything that can be said about the sources without running them.
+    Check {
+        /// Runs only this check.
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Every test, ending with one line of totals.
+    Test {
+        /// Ten times as many crashes.
+        #[arg(long)]
+        thorough: bool,
+        /// Runs only this suite.
+        #[arg(long)]
+        only: Option<String>,
+    },
+}
+
+fn main() -> std::process::ExitCode {
+    let passed = match Args::parse().chore {
+        Chore::Check { only } => check::run(only.as_deref()),
+        Chore::Test { thorough, only } => test::run(thorough, only.as_deref()),
+    };
+    match passed {
+        Ok(true) => std::process::ExitCode::SUCCESS,
+        Ok(false) => std::process::ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

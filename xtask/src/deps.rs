@@ -1,0 +1,128 @@
+//! Licences, banned packages and sources, as `deny.toml` says. The file is in cargo-deny's own
+//! format: where that tool is installed it has the last word, and nobody has to build it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::metadata::{Metadata, Package};
+use crate::tool::{cargo, installed, root, run};
+
+#[derive(Deserialize)]
+struct Deny {
+    licenses: Licenses,
+    bans: Bans,
+}
+
+#[derive(Deserialize)]
+struct Licenses {
+    allow: BTreeSet<String>,
+    #[serde(default)]
+    exceptions: Vec<Exception>,
+}
+
+#[derive(Deserialize)]
+struct Exception {
+    #[serde(rename = "crate")]
+    package: String,
+    allow: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Bans {
+    deny: Vec<Banned>,
+}
+
+#[derive(Deserialize)]
+struct Banned {
+    #[serde(rename = "crate")]
+    package: String,
+    reason: String,
+}
+
+/// Fails with every offence at once.
+pub fn check() -> Result<()> {
+    let text = std::fs::read_to_string(root().join("deny.toml"))?;
+    let deny: Deny = toml::from_str(&text).context("deny.toml")?;
+    let metadata = Metadata::read()?;
+    let packages = metadata.reached()?;
+    let offences: Vec<String> = packages
+        .iter()
+        .flat_map(|package| offences(package, &deny))
+        .chain(sources(&packages))
+        .collect();
+    if !offences.is_empty() {
+        bail!("{}", offences.join("\n"));
+    }
+    report_duplicates(&packages);
+    if installed("cargo-deny") {
+        run(cargo().args([
+            "deny",
+            "--log-level=error",
+            "check",
+            "licenses",
+            "bans",
+            "sources",
+        ]))?;
+    }
+    Ok(())
+}
+
+fn offences(package: &Package, deny: &Deny) -> Vec<String> {
+    let name = format!("{} {}", package.name, package.version);
+    let mut found = Vec::new();
+    let mut allowed = deny.licenses.allow.clone();
+    for exception in deny
+        .licenses
+        .exceptions
+        .iter()
+        .filter(|e| e.package == package.name)
+    {
+        allowed.extend(exception.allow.iter().cloned());
+    }
+    match package.license.as_deref() {
+        Some(expression) if crate::spdx::accepted(expression, &allowed) => {}
+        licence => found.push(format!("{name}: licence {licence:?} is not accepted")),
+    }
+    if let Some(banned) = deny
+        .bans
+        .deny
+        .iter()
+        .find(|banned| banned.package == package.name)
+    {
+        found.push(format!("{name} is banned: {}", banned.reason));
+    }
+    found
+}
+
+/// Everything that is not ours comes from one registry: no git, no second registry.
+fn sources(packages: &[&Package]) -> Option<String> {
+    let sources: BTreeSet<&str> = packages
+        .iter()
+        .filter_map(|p| p.source.as_deref())
+        .collect();
+    let one = sources.len() <= 1 && sources.iter().all(|source| source.starts_with("registry+"));
+    (!one).then(|| format!("packages come from {sources:?}"))
+}
+
+/// Two versions of one package cost build time, no more: they are shown, not refused.
+fn report_duplicates(packages: &[&Package]) {
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for package in packages {
+        versions
+            .entry(&package.name)
+            .or_default()
+            .push(&package.version);
+    }
+    let twice: Vec<String> = versions
+        .into_iter()
+        .filter(|(_, versions)| versions.len() > 1)
+        .map(|(name, versions)| format!("{name} {}", versions.join("+")))
+        .collect();
+    eprintln!(
+        "{} packages; in several versions: {}",
+        packages.len(),
+        twice.join(", ")
+    );
+}

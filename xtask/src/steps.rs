@@ -1,0 +1,84 @@
+//! What ran and how it ended, and the closing line that says so.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+/// How many tests of a suite ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Ended well.
+    pub passed: u64,
+    /// Ended badly, or could not be run.
+    pub failed: u64,
+    /// Left out, each for a reason that was printed.
+    pub skipped: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// The running total.
+#[derive(Debug, Default)]
+pub struct Steps {
+    total: Counts,
+}
+
+impl Steps {
+    /// Nothing has run yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Runs one step that passes or fails as a whole.
+    pub fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
+        self.count(name, || {
+            step().map(|()| Counts {
+                passed: 1,
+                ..Counts::default()
+            })
+        });
+    }
+
+    /// Runs one step that counts for itself. An error is one failure.
+    pub fn count(&mut self, name: &str, step: impl FnOnce() -> Result<Counts>) {
+        eprintln!("==> {name}");
+        let begun = Instant::now();
+        let counts = step().unwrap_or_else(|error| {
+            eprintln!("{name}: {error:#}");
+            Counts {
+                failed: 1,
+                ..Counts::default()
+            }
+        });
+        self.add(name, counts, begun.elapsed());
+    }
+
+    /// Takes the counts of a step that ran elsewhere.
+    pub fn add(&mut self, name: &str, counts: Counts, took: std::time::Duration) {
+        let word = if counts.failed > 0 { "FAILED" } else { "ok" };
+        eprintln!("<== {name}: {word}, {counts}, {:.1} s", took.as_secs_f64());
+        self.total += counts;
+    }
+
+    /// Prints the total alone on a line; true when nothing failed.
+    pub fn close(self) -> bool {
+        println!("{}", self.total);
+        self.total.failed == 0
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
+    }
+}

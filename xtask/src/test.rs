@@ -1,0 +1,200 @@
+//! `cargo xtask test`: unit tests, document tests, clients, crashes, and the closing line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use anyhow::{Result, bail};
+
+use crate::interop::{GROUPS, Group, Kind, cargo_counts, prepare_all, run as run_group};
+use crate::steps::{Counts, Steps};
+use crate::tool::{cargo, run as run_tool, target};
+
+/// Deaths of the server in the crash loop.
+const KILLS: u32 = 20;
+const KILLS_THOROUGH: u32 = 200;
+/// Groups at a time; the clients mostly wait for each other's disk.
+const SIDE_BY_SIDE: usize = 3;
+
+const CRASH: Group = Group {
+    name: "crash",
+    kind: Kind::Python("sdk"),
+};
+
+/// Runs every suite, or only the one named.
+pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
+    let chosen = |name: &str| only.is_none_or(|only| only == name);
+    let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
+    if !(chosen("unit") || chosen("doc") || chosen(CRASH.name)) && groups.is_empty() {
+        bail!("there is no suite {only:?}; there are unit, doc, rust, sdk, ai, cli, data, crash");
+    }
+    let mut environments = groups.clone();
+    if chosen(CRASH.name) {
+        environments.push(&CRASH);
+    }
+
+    let mut steps = Steps::new();
+    std::thread::scope(|scope| {
+        // pip waits for the network and the disk while rustc has the cores.
+        let preparing = scope.spawn(|| prepare_all(&environments));
+        if chosen("unit") {
+            steps.count("unit", unit);
+        }
+        if chosen("doc") {
+            steps.count("doc", || {
+                counted(
+                    cargo().args(["test", "--doc", "--workspace", "--locked"]),
+                    cargo_counts,
+                )
+            });
+        }
+        if environments.is_empty() {
+            return;
+        }
+        let binary = match build() {
+            Ok(binary) => binary,
+            Err(error) => return steps.run("build", || Err(error)),
+        };
+        let Ok(prepared) = preparing.join() else {
+            return steps.run("interop", || bail!("preparing the environments panicked"));
+        };
+        let waiting = Mutex::new(groups.into_iter());
+        let ended: Mutex<&mut Steps> = Mutex::new(&mut steps);
+        std::thread::scope(|scope| {
+            for _ in 0..SIDE_BY_SIDE {
+                scope.spawn(|| {
+                    loop {
+                        let Some(group) = lock(&waiting).next() else {
+                            break;
+                        };
+                        let outcome = run_group(group, &prepared, &binary, None);
+                        let name = format!("interop {}", group.name);
+                        lock(&ended).add(&name, outcome.counts, outcome.took);
+                    }
+                });
+            }
+        });
+        if chosen(CRASH.name) {
+            let kills = if thorough { KILLS_THOROUGH } else { KILLS };
+            let outcome = run_group(&CRASH, &prepared, &binary, Some(kills));
+            steps.add(&format!("{kills} crashes"), outcome.counts, outcome.took);
+        }
+    });
+    Ok(steps.close())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Every test of the workspace's crates: by nextest where it is installed.
+fn unit() -> Result<Counts> {
+    if crate::tool::installed("cargo-nextest") {
+        let nextest = [
+            "nextest",
+            "run",
+            "--workspace",
+            "--locked",
+            "--no-fail-fast",
+        ];
+        return counted(
+            cargo().args(nextest).args(["--no-tests=pass"]),
+            nextest_counts,
+        );
+    }
+    let test = ["test", "--workspace", "--locked", "--no-fail-fast"];
+    counted(
+        cargo().args(test).args(["--lib", "--bins", "--tests"]),
+        cargo_counts,
+    )
+}
+
+/// The binary as the tests were built: one profile, so nothing is compiled twice.
+fn build() -> Result<PathBuf> {
+    run_tool(cargo().args(["build", "--quiet", "--package", "forebay", "--locked"]))?;
+    let binary = target().join("debug").join("forebay");
+    if !binary.is_file() {
+        bail!("{} was not built", binary.display());
+    }
+    Ok(binary)
+}
+
+/// Runs a test runner with its output on the terminal, and reads the same output for its counts.
+fn counted(runner: &mut Command, counts: fn(&str) -> Counts) -> Result<Counts> {
+    // nextest reports on standard error, cargo test on standard output: both are read.
+    let mut child = runner
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let text = Mutex::new(String::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| out.map(|stream| copy(stream, &text)));
+        scope.spawn(|| err.map(|stream| copy(stream, &text)));
+    });
+    let status = child.wait()?;
+    let mut counts = counts(&lock(&text));
+    if !status.success() && counts.failed == 0 {
+        counts.failed = 1;
+    }
+    Ok(counts)
+}
+
+fn copy(stream: impl std::io::Read, text: &Mutex<String>) {
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+        // A closed terminal must not end the tests.
+        let _ = writeln!(std::io::stderr(), "{line}");
+        let mut text = lock(text);
+        text.push_str(&line);
+        text.push('\n');
+    }
+}
+
+/// Reads `Summary [   0.5s] 12 tests run: 11 passed (1 slow), 1 failed, 2 skipped`.
+fn nextest_counts(text: &str) -> Counts {
+    let mut counts = Counts::default();
+    let Some(line) = text
+        .lines()
+        .rev()
+        .find(|line| line.trim_start().starts_with("Summary ["))
+    else {
+        return counts;
+    };
+    let words: Vec<&str> = line
+        .split([' ', ','])
+        .filter(|word| !word.is_empty())
+        .collect();
+    for pair in words.windows(2) {
+        let Ok(number) = pair[0].parse::<u64>() else {
+            continue;
+        };
+        match pair[1] {
+            "passed" => counts.passed = number,
+            "failed" | "timed" => counts.failed += number,
+            "skipped" => counts.skipped = number,
+            _ => {}
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_line() {
+        let text = "  Summary [   0.512s] 12 tests run: 9 passed (1 slow), 2 failed, 1 timed out, 3 skipped";
+        assert_eq!(
+            nextest_counts(text),
+            Counts {
+                passed: 9,
+                failed: 3,
+                skipped: 3
+            }
+        );
+    }
+}
