@@ -1,1 +1,48 @@
-//! placeholder
+//! Load generators and what they measure: the figures behind `forebay bench`.
+//!
+//! Made of
+//! - [`s3`]: a closed-loop S3 client (any endpoint, so that peers are measured by the same code) that costs as little CPU as a
+//!   client can: non-blocking sockets, requests built in place, one signature each, bodies read into one reused buffer;
+//! - `files`: the naive store that a durable PUT is compared with: a file and an fsync each;
+//! - `server`: a private server, when no endpoint is given;
+//! - [`Histogram`], [`Point`]: how latencies are kept and how a result is written.
+//!
+//! It does not judge: nothing here asserts a time, and nothing here runs in a test suite except the parsers and the arithmetic.
+//!
+//! Invariants
+//! - Every operation between the end of the warm-up and the end of the window is counted, as a success with its whole latency
+//!   or as an error; none is dropped from the histogram.
+//! - A body that a GET returns has been compared with what was stored, once for each size, before it is measured.
+//! - Client CPU is that of the generating threads alone; server CPU is that of one process, or is not given.
+//!
+//! Tested by running every operation against a small HTTP server that answers whole, in pieces, in chunks and with errors.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cpu;
+mod error;
+mod files;
+mod histogram;
+mod payload;
+mod point;
+pub mod s3;
+mod server;
+mod size;
+
+pub use args::{Args, FilesArgs, Kind, Op, S3Args};
+pub use error::Error;
+pub use histogram::Histogram;
+pub use point::Point;
+pub use size::Size;
+
+/// Measures what the arguments say: a point for every combination of operation, size and concurrency, in that order.
+///
+/// # Errors
+/// When the endpoint cannot be reached or prepared, or a private server or directory cannot be had. Failed operations are not
+/// errors: each point counts its own.
+pub fn run(args: &Args) -> Result<Vec<Point>, Error> {
+    match &args.kind {
+        Kind::S3(args) => s3::run(args),
+        Kind::Files(args) => files::run(args),
+    }
+}

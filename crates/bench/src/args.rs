@@ -1,0 +1,149 @@
+//! What to measure, as the command line says it.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::Size;
+
+/// Arguments of `forebay bench`.
+#[derive(Clone, Debug, Parser)]
+pub struct Args {
+    /// Which generator.
+    #[command(subcommand)]
+    pub kind: Kind,
+}
+
+/// Which generator.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Kind {
+    /// An S3 endpoint: a running one, or a private server started for the measurement
+    S3(S3Args),
+    /// The naive durable store for comparison: every value a file, written and fsynced
+    Files(FilesArgs),
+}
+
+/// An operation on an S3 endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Op {
+    /// GET random objects whole
+    Get,
+    /// PUT objects, replacing them in turn
+    Put,
+    /// HEAD random objects
+    Head,
+    /// List 1000 keys from a random place
+    List,
+    /// Three GETs for every PUT
+    Mixed,
+}
+
+impl Op {
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Get => "get",
+            Op::Put => "put",
+            Op::Head => "head",
+            Op::List => "list",
+            Op::Mixed => "mixed",
+        }
+    }
+}
+
+/// Arguments of `forebay bench s3`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct S3Args {
+    /// Operations to measure, one after the other
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "get")]
+    pub op: Vec<Op>,
+    /// Sizes of the objects
+    #[arg(long, value_delimiter = ',', default_value = "4KiB")]
+    pub size: Vec<Size>,
+    /// Connections, each with one request in flight
+    #[arg(long, value_delimiter = ',', default_value = "8")]
+    pub concurrency: Vec<usize>,
+    /// Length of the measured window
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Load before the window that is not counted
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub warm_up: f64,
+    /// How many objects to work on [default: as many as fill 256 MiB, at least 64, at most 4096]
+    #[arg(long)]
+    pub objects: Option<u64>,
+    /// Generating threads [default: half the cores]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Sign the bodies of PUTs (SHA-256) in place of UNSIGNED-PAYLOAD
+    #[arg(long)]
+    pub signed_payload: bool,
+    /// Acknowledge every segment at once (TCP_QUICKACK), which hides a server that stalls ordinary clients
+    #[arg(long)]
+    pub quick_ack: bool,
+    /// A running endpoint, http://HOST:PORT [default: a private server]
+    #[arg(long)]
+    pub endpoint: Option<String>,
+    /// The endpoint's process, whose CPU time is then told
+    #[arg(long, requires = "endpoint", value_name = "PID")]
+    pub server_pid: Option<u32>,
+    /// Made when it is missing
+    #[arg(long, default_value = "bench")]
+    pub bucket: String,
+    /// Signs the requests
+    #[arg(long, env = "FOREBAY_ACCESS_KEY", default_value = "")]
+    pub access_key: String,
+    /// Signs the requests
+    #[arg(
+        long,
+        env = "FOREBAY_SECRET_KEY",
+        default_value = "",
+        hide_env_values = true
+    )]
+    pub secret_key: String,
+    /// Signs the requests
+    #[arg(long, default_value = "us-east-1")]
+    pub region: String,
+    /// Where a private server keeps its data, in a new directory that is removed afterwards [default: the system's
+    /// temporary directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// The private server starts with an empty cache of values and keeps none, so that GETs read the device
+    #[arg(long, conflicts_with = "endpoint")]
+    pub cold: bool,
+    /// One JSON object a point
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `forebay bench files`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FilesArgs {
+    /// Sizes of the values
+    #[arg(long, value_delimiter = ',', default_value = "4KiB")]
+    pub size: Vec<Size>,
+    /// Threads, each writing one value at a time
+    #[arg(long, value_delimiter = ',', default_value = "64")]
+    pub concurrency: Vec<usize>,
+    /// Length of the measured window
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Where the files go, in a new directory that is removed afterwards [default: the system's temporary directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// One JSON object a point
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Args {
+    /// Whether results are wanted as JSON objects.
+    #[must_use]
+    pub fn json(&self) -> bool {
+        match &self.kind {
+            Kind::S3(args) => args.json,
+            Kind::Files(args) => args.json,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A closed-loop S3 client for any endpoint.
+
+mod connection;
+mod load;
+mod prepare;
+mod request;
+mod response;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use crate::payload::Payload;
+use crate::server::PrivateServer;
+use crate::{Error, Op, Point, S3Args};
+use load::{Load, Until};
+
+/// Bytes that the objects of one size fill together, unless their number is given.
+const OBJECTS_BYTES: u64 = 256 << 20;
+/// Fewest and most objects by default.
+const OBJECTS: std::ops::RangeInclusive<u64> = 8..=4096;
+/// Objects in a list by default: ten pages.
+const LIST_OBJECTS: u64 = 10 * request::LIST_KEYS;
+/// The largest size of object that is made here, in bytes: one body is held in memory.
+const SIZE_MAX: u64 = 1 << 30;
+
+/// Whom to ask, and as whom.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The value of the `host` header.
+    pub host: String,
+    /// Path style.
+    pub bucket: String,
+    /// Signs the requests.
+    pub access_key: String,
+    /// Signs the requests.
+    pub secret_key: String,
+    /// Signs the requests.
+    pub region: String,
+    /// The process whose CPU time is the server's.
+    pub server_pid: Option<u32>,
+}
+
+impl Target {
+    fn running(args: &S3Args, endpoint: &str) -> Result<Target, Error> {
+        let host = endpoint
+            .strip_prefix("http://")
+            .map(|rest| rest.trim_end_matches('/'))
+            .ok_or_else(|| {
+                Error::Usage(format!("{endpoint:?} is not an endpoint http://HOST:PORT"))
+            })?;
+        let address = host
+            .to_socket_addrs()
+            .map_err(Error::io(format!("find {host}")))?
+            .next()
+            .ok_or_else(|| Error::Usage(format!("{host} has no address")))?;
+        Ok(Target {
+            address,
+            host: host.to_owned(),
+            bucket: args.bucket.clone(),
+            access_key: args.access_key.clone(),
+            secret_key: args.secret_key.clone(),
+            region: args.region.clone(),
+            server_pid: args.server_pid,
+        })
+    }
+}
+
+/// Measures an S3 endpoint: the one given, or a private server that lives as long as this call.
+///
+/// # Errors
+/// As [`crate::run`].
+pub fn run(args: &S3Args) -> Result<Vec<Point>, Error> {
+    check(args)?;
+    let server;
+    let target = match &args.endpoint {
+        Some(endpoint) => Target::running(args, endpoint)?,
+        None => {
+            server = PrivateServer::start(args)?;
+            server.target(args)
+        }
+    };
+    prepare::bucket(&target)?;
+    let mut points = Vec::new();
+    for &op in &args.op {
+        for &size in &args.size {
+            let payload = Payload::new(size.0 as usize);
+            for &concurrency in &args.concurrency {
+                points.push(measure(args, &target, op, &payload, concurrency)?);
+            }
+        }
+    }
+    Ok(points)
+}
+
+fn check(args: &S3Args) -> Result<(), Error> {
+    let usage = |text: &str| Err(Error::Usage(text.to_owned()));
+    if args.size.iter().any(|size| size.0 > SIZE_MAX) {
+        return usage("objects larger than 1 GiB are not generated");
+    }
+    if args.concurrency.contains(&0) || args.threads == Some(0) || args.objects == Some(0) {
+        return usage("concurrency, threads and objects must be at least 1");
+    }
+    let seconds = |value: f64| Duration::try_from_secs_f64(value).is_ok() && value < 1e6;
+    if !seconds(args.seconds) || !seconds(args.warm_up) || args.seconds == 0.0 {
+        return usage("the seconds are not a length of time");
+    }
+    Ok(())
+}
+
+fn measure(
+    args: &S3Args,
+    target: &Target,
+    op: Op,
+    payload: &Payload,
+    concurrency: usize,
+) -> Result<Point, Error> {
+    let objects = args.objects.unwrap_or_else(|| match op {
+        Op::List => LIST_OBJECTS,
+        _ => (OBJECTS_BYTES / payload.len().max(1) as u64)
+            .clamp(*OBJECTS.start(), *OBJECTS.end())
+            .max(concurrency as u64),
+    });
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let load = Load {
+        target,
+        payload,
+        op,
+        signed_payload: args.signed_payload,
+        quick_ack: args.quick_ack,
+        objects,
+        concurrency,
+        threads: args.threads.unwrap_or(cores / 2),
+        until: Until::Elapsed {
+            warm_up: Duration::from_secs_f64(args.warm_up),
+            window: Duration::from_secs_f64(args.seconds),
+        },
+    };
+    if op != Op::Put {
+        prepare::objects(&load)?;
+    }
+    let tally = load::run(&load)?;
+    let gigabytes = tally.bytes as f64 / 1e9;
+    let per_gb = |cpu: Duration| (tally.bytes > 0).then(|| cpu.as_secs_f64() / gigabytes);
+    Ok(Point {
+        bench: "s3",
+        op: op.name(),
+        size: payload.len() as u64,
+        concurrency,
+        path: "http",
+        seconds: tally.seconds,
+        ops_per_s: tally.latency.total() as f64 / tally.seconds,
+        mb_per_s: tally.bytes as f64 / 1e6 / tally.seconds,
+        p50_us: tally.latency.quantile_us(0.5),
+        p99_us: tally.latency.quantile_us(0.99),
+        p999_us: tally.latency.quantile_us(0.999),
+        client_cpu_s_per_gb: per_gb(tally.client_cpu),
+        server_cpu_s_per_gb: tally.server_cpu.and_then(per_gb),
+        errors: tally.errors,
+        first_error: tally.first_error,
+    })
+}
