@@ -2,7 +2,8 @@
 //!
 //! Made of one folder a protocol:
 //! - [`s3`]: the grammar of the S3 REST interface, shared by the server's door and the client;
-//! - [`hex`]: lower-case hexadecimal, which several protocols print.
+//! - [`hex`]: lower-case hexadecimal, which several protocols print;
+//! - [`md5`]: the digest behind S3's ETag, two messages at a time.
 //!
 //! It does not open sockets, read files, look at a clock or draw random numbers, and it starts no
 //! thread: whoever drives it passes the time as an argument and moves the bytes.
@@ -17,4 +18,5 @@
 #![forbid(unsafe_code)]
 
 pub mod hex;
+pub mod md5;
 pub mod s3;
