@@ -33,7 +33,9 @@ pub fn run(only: Option<&str>) -> Result<bool> {
             steps.run(name, check);
         }
     }
-    Ok(steps.close())
+    let total = steps.total();
+    eprintln!("check: {total}");
+    Ok(total.failed == 0)
 }
 
 fn clippy() -> Result<()> {

@@ -66,10 +66,9 @@ impl Steps {
         self.total += counts;
     }
 
-    /// Prints the total alone on a line; true when nothing failed.
-    pub fn close(self) -> bool {
-        println!("{}", self.total);
-        self.total.failed == 0
+    /// The total so far.
+    pub fn total(&self) -> Counts {
+        self.total
     }
 }
 

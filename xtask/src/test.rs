@@ -81,7 +81,10 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
             steps.add(&format!("{kills} crashes"), outcome.counts, outcome.took);
         }
     });
-    Ok(steps.close())
+    // Alone on its line, last: whoever runs this reads the result there.
+    let total = steps.total();
+    println!("{total}");
+    Ok(total.failed == 0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
