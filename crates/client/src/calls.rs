@@ -1,0 +1,193 @@
+//! The single calls: objects, lists, namespaces.
+
+use bytes::Bytes;
+use forebay_proto::s3::percent::{self, Slash};
+use http::Method;
+
+use crate::client::{Call, header};
+use crate::{Client, Crc64, ListingPage, ObjectInfo, Result, answers};
+
+/// The most keys that one delete call takes.
+const DELETE_MANY_MAX: usize = 1000;
+
+/// How to put an object.
+#[derive(Debug, Clone, Default)]
+pub struct PutOptions {
+    /// Its type; the server's default when empty.
+    pub content_type: String,
+    /// Only when no object has this key.
+    pub if_absent: bool,
+    /// User metadata, names without `x-amz-meta-`.
+    pub metadata: Vec<(String, String)>,
+}
+
+impl Client {
+    /// Stores `body` and returns the entity tag.
+    ///
+    /// # Errors
+    /// As every call: see [`crate::Error`].
+    pub async fn put(
+        &self,
+        namespace: &str,
+        key: &str,
+        body: Bytes,
+        options: &PutOptions,
+    ) -> Result<String> {
+        let crc = Crc64::of(&body).to_header();
+        let call = described(Call::new(Method::PUT, namespace, key), options)?
+            .header("x-amz-checksum-crc64nvme", &crc)?
+            .body(body);
+        // A conditional put that was done but not answered would be refused when made again.
+        let call = Call {
+            repeatable: !options.if_absent,
+            ..call
+        };
+        let call = if options.if_absent {
+            call.header("if-none-match", "*")?
+        } else {
+            call
+        };
+        let (headers, _) = self.call_for_text(call).await?;
+        Ok(header(&headers, "etag").trim_matches('"').to_owned())
+    }
+
+    /// What is known of an object.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn head(&self, namespace: &str, key: &str) -> Result<ObjectInfo> {
+        let call =
+            Call::new(Method::HEAD, namespace, key).header("x-amz-checksum-mode", "ENABLED")?;
+        let answer = self.call(call).await?;
+        answer.lease.done();
+        ObjectInfo::from_headers(&answer.headers)
+    }
+
+    /// Deletes an object; one that is not there is no error.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn delete(&self, namespace: &str, key: &str) -> Result<()> {
+        self.call_for_text(Call::new(Method::DELETE, namespace, key))
+            .await?;
+        Ok(())
+    }
+
+    /// Deletes many objects, a thousand a call, and returns the keys that stayed, each with the reason.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn delete_many(
+        &self,
+        namespace: &str,
+        keys: &[String],
+    ) -> Result<Vec<(String, String)>> {
+        let mut failed = Vec::new();
+        // XML 1.0 cannot carry control characters: such keys are deleted by themselves.
+        let (odd, plain): (Vec<_>, Vec<_>) = keys.iter().partition(|key| {
+            key.chars()
+                .any(|c| c.is_control() || c == '\u{fffe}' || c == '\u{ffff}')
+        });
+        for batch in plain.chunks(DELETE_MANY_MAX) {
+            let mut body = String::from("<Delete><Quiet>true</Quiet>");
+            for key in batch {
+                body.push_str("<Object><Key>");
+                body.push_str(&quick_xml::escape::escape(key.as_str()));
+                body.push_str("</Key></Object>");
+            }
+            body.push_str("</Delete>");
+            let crc = Crc64::of(body.as_bytes()).to_header();
+            let mut call = Call::new(Method::POST, namespace, "")
+                .header("x-amz-checksum-crc64nvme", &crc)?
+                .body(body.into());
+            call.query = "delete=".to_owned();
+            let (_, text) = self.call_for_text(call).await?;
+            failed.extend(answers::delete_errors(&text)?);
+        }
+        for key in odd {
+            if let Err(error) = self.delete(namespace, key).await {
+                failed.push((key.clone(), error.to_string()));
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Copies an object inside the server, metadata included.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn copy(&self, from: (&str, &str), to: (&str, &str)) -> Result<String> {
+        let call = Call::new(Method::PUT, to.0, to.1)
+            .header("x-amz-copy-source", &copy_source(from.0, from.1))?;
+        let (_, text) = self.call_for_text(call).await?;
+        answers::tag(&text)
+    }
+
+    /// Part of the list of a namespace's objects: those after `next` of the page before.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn list(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        delimiter: Option<&str>,
+        next: Option<&str>,
+    ) -> Result<ListingPage> {
+        let mut call = Call::new(Method::GET, namespace, "")
+            .query("list-type", "2")
+            .query("encoding-type", "url")
+            .query("prefix", prefix);
+        if let Some(delimiter) = delimiter {
+            call = call.query("delimiter", delimiter);
+        }
+        if let Some(next) = next {
+            call = call.query("continuation-token", next);
+        }
+        let (_, text) = self.call_for_text(call).await?;
+        answers::listing(&text)
+    }
+
+    /// Makes a namespace.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn create_namespace(&self, namespace: &str) -> Result<()> {
+        self.call_for_text(Call::new(Method::PUT, namespace, ""))
+            .await?;
+        Ok(())
+    }
+
+    /// Removes an empty namespace.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn delete_namespace(&self, namespace: &str) -> Result<()> {
+        self.call_for_text(Call::new(Method::DELETE, namespace, ""))
+            .await?;
+        Ok(())
+    }
+
+    /// The namespaces of the identity's tenant, with creation times in seconds since 1970.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn namespaces(&self) -> Result<Vec<(String, i64)>> {
+        let (_, text) = self.call_for_text(Call::new(Method::GET, "", "")).await?;
+        answers::namespaces(&text)
+    }
+}
+
+pub(crate) fn described<'a>(mut call: Call<'a>, options: &PutOptions) -> Result<Call<'a>> {
+    if !options.content_type.is_empty() {
+        call = call.header("content-type", &options.content_type)?;
+    }
+    for (name, value) in &options.metadata {
+        call = call.header(&format!("x-amz-meta-{name}"), value)?;
+    }
+    Ok(call)
+}
+
+pub(crate) fn copy_source(namespace: &str, key: &str) -> String {
+    format!("/{namespace}/{}", percent::encode(key, Slash::Keep))
+}

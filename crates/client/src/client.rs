@@ -1,0 +1,389 @@
+//! One endpoint, one identity: signs, sends, tries again.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use forebay_proto::s3::percent::{self, Slash};
+use forebay_proto::s3::sigv4::{self, AmzDate, CredentialScope, SigningKey};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use crate::connect::{Lease, Pool, Tls};
+use crate::{Credentials, Endpoint, Error, Refusal, Result, answers};
+
+/// The longest XML answer that is read: a page of 1000 long keys stays far below.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// The first pause before another attempt; each later one is twice as long, up to the last.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How to reach a server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// As whom.
+    pub credentials: Credentials,
+    /// The region that signatures name.
+    pub region: String,
+    /// For `https`: whom to trust; the machine's certificates when missing.
+    pub tls: Option<Tls>,
+    /// The most connections, and so the most requests in flight.
+    pub connections_max: usize,
+    /// How often a call is made in all before it fails.
+    pub attempts: u32,
+    /// How long to wait for a connection, an answer's head, or the next bytes of a body.
+    pub timeout: Duration,
+}
+
+impl Config {
+    /// The defaults: region `us-east-1`, 64 connections, 6 attempts, 60 s.
+    pub fn new(endpoint: Endpoint, credentials: Credentials) -> Config {
+        Config {
+            endpoint,
+            credentials,
+            region: "us-east-1".to_owned(),
+            tls: None,
+            connections_max: 64,
+            attempts: 6,
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// An S3 client. Cloning shares its connections.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Config,
+    pool: Arc<Pool>,
+    /// The signing key of a day.
+    signing: Mutex<Option<(String, SigningKey)>>,
+}
+
+/// A call, before it is signed.
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    pub(crate) namespace: &'a str,
+    pub(crate) key: &'a str,
+    /// Encoded, without `?`.
+    pub(crate) query: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// Whether making it twice is the same as making it once.
+    pub(crate) repeatable: bool,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(method: Method, namespace: &'a str, key: &'a str) -> Call<'a> {
+        Call {
+            method,
+            namespace,
+            key,
+            query: String::new(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            repeatable: true,
+        }
+    }
+
+    /// Adds a query parameter; the value is encoded here.
+    pub(crate) fn query(mut self, name: &str, value: &str) -> Call<'a> {
+        if !self.query.is_empty() {
+            self.query.push('&');
+        }
+        self.query.push_str(name);
+        self.query.push('=');
+        percent::encode_into(&mut self.query, value.as_bytes(), Slash::Encode);
+        self
+    }
+
+    /// Adds a header.
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Result<Call<'a>> {
+        let wrong = || Error::Local {
+            what: format!("header {name}"),
+            source: std::io::Error::other("not a legal header"),
+        };
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| wrong())?;
+        self.headers.insert(name, value);
+        Ok(self)
+    }
+
+    pub(crate) fn body(mut self, body: Bytes) -> Call<'a> {
+        self.body = body;
+        self
+    }
+
+    fn path(&self) -> String {
+        let mut path = String::with_capacity(2 + self.namespace.len() + self.key.len());
+        path.push('/');
+        percent::encode_into(&mut path, self.namespace.as_bytes(), Slash::Encode);
+        if !self.key.is_empty() {
+            path.push('/');
+            percent::encode_into(&mut path, self.key.as_bytes(), Slash::Keep);
+        }
+        path
+    }
+}
+
+/// The head of a successful answer; the body is still to come.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Incoming,
+    pub(crate) lease: Lease,
+}
+
+impl Client {
+    /// A client; nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`Error::Local`] when TLS is needed and the machine trusts nobody.
+    pub fn new(mut config: Config) -> Result<Client> {
+        if config.endpoint.secure() && config.tls.is_none() {
+            config.tls = Some(Tls::new(None)?);
+        }
+        let pool = Arc::new(Pool::new(
+            config.endpoint.clone(),
+            config.tls.clone(),
+            config.timeout,
+            config.connections_max,
+        ));
+        Ok(Client {
+            inner: Arc::new(Inner {
+                config,
+                pool,
+                signing: Mutex::default(),
+            }),
+        })
+    }
+
+    /// Where it sends to.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.inner.config.endpoint
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.inner.config.timeout
+    }
+
+    pub(crate) fn attempts(&self) -> u32 {
+        self.inner.config.attempts
+    }
+
+    pub(crate) fn lost(&self, what: impl std::fmt::Display) -> Error {
+        self.inner.pool.lost(what)
+    }
+
+    /// Makes a call until it succeeds, fails for good, or the attempts are used up.
+    pub(crate) async fn call(&self, call: Call<'_>) -> Result<Answer> {
+        let mut attempt = 1;
+        loop {
+            match self.once(&call).await {
+                Err(error)
+                    if attempt < self.attempts()
+                        && error.is_transient()
+                        && (call.repeatable || matches!(error, Error::Refused(_))) =>
+                {
+                    pause(attempt).await;
+                    attempt += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// As `call`, for answers that are XML or nothing.
+    pub(crate) async fn call_for_text(&self, call: Call<'_>) -> Result<(HeaderMap, String)> {
+        let answer = self.call(call).await?;
+        let headers = answer.headers.clone();
+        let text = self.text(answer).await?;
+        Ok((headers, text))
+    }
+
+    async fn once(&self, call: &Call<'_>) -> Result<Answer> {
+        let mut fresh = false;
+        loop {
+            let lease = self.inner.pool.take(fresh).await?;
+            let reused = lease.reused;
+            match self.send(call, lease).await {
+                // The server closed a kept connection: that is no failed attempt.
+                Err(Error::Transport { .. }) if reused && call.repeatable => fresh = true,
+                other => return other,
+            }
+        }
+    }
+
+    async fn send(&self, call: &Call<'_>, mut lease: Lease) -> Result<Answer> {
+        let request = self.signed(call)?;
+        lease
+            .sender
+            .ready()
+            .await
+            .map_err(|error| self.lost(error))?;
+        let sent = lease.sender.send_request(request);
+        let response = tokio::time::timeout(self.timeout(), sent)
+            .await
+            .map_err(|_| Error::TimedOut(self.timeout()))?
+            .map_err(|error| self.lost(cause(&error)))?;
+        let (head, body) = response.into_parts();
+        let answer = Answer {
+            status: head.status,
+            headers: head.headers,
+            body,
+            lease,
+        };
+        if answer.status.is_success() {
+            return Ok(answer);
+        }
+        Err(self.refusal(call, answer).await)
+    }
+
+    async fn refusal(&self, call: &Call<'_>, answer: Answer) -> Error {
+        let status = answer.status;
+        let request_id = header(&answer.headers, "x-amz-request-id");
+        let text = if call.method == Method::HEAD {
+            answer.lease.done();
+            String::new()
+        } else {
+            // A refused body is not read by the server, which then closes: what it said may be lost with it.
+            self.text(answer).await.unwrap_or_default()
+        };
+        Error::Refused(
+            answers::refusal(&text)
+                .unwrap_or_else(|| Refusal {
+                    status: status.as_u16(),
+                    code: status
+                        .canonical_reason()
+                        .unwrap_or("Error")
+                        .replace(' ', ""),
+                    message: format!("HTTP status {}", status.as_u16()),
+                    resource: call.path(),
+                    request_id,
+                })
+                .with_status(status.as_u16()),
+        )
+    }
+
+    async fn text(&self, answer: Answer) -> Result<String> {
+        let collected = Limited::new(answer.body, ANSWER_BYTES_MAX).collect();
+        let bytes = tokio::time::timeout(self.timeout(), collected)
+            .await
+            .map_err(|_| Error::TimedOut(self.timeout()))?
+            .map_err(|error| self.lost(error))?
+            .to_bytes();
+        answer.lease.done();
+        String::from_utf8(bytes.into()).map_err(|_| Error::Protocol("not UTF-8".to_owned()))
+    }
+
+    fn signed(&self, call: &Call<'_>) -> Result<Request<Full<Bytes>>> {
+        let config = &self.inner.config;
+        let date = AmzDate::from_unix_s(unix_s());
+        let payload_hash = if call.body.is_empty() {
+            sigv4::EMPTY_SHA256.to_owned()
+        } else if config.endpoint.secure() || config.endpoint.is_loopback() {
+            sigv4::UNSIGNED_PAYLOAD.to_owned()
+        } else {
+            forebay_proto::hex::encode(&Sha256::digest(&call.body))
+        };
+        let mut headers = call.headers.clone();
+        let text = |text: &str| {
+            HeaderValue::from_str(text).map_err(|_| Error::Protocol("header".to_owned()))
+        };
+        headers.insert(HOST, text(&config.endpoint.authority())?);
+        headers.insert("x-amz-date", text(date.as_str())?);
+        headers.insert("x-amz-content-sha256", text(&payload_hash)?);
+        let mut names: Vec<&str> = headers
+            .keys()
+            .map(HeaderName::as_str)
+            .filter(|name| *name == "host" || name.starts_with("x-amz-"))
+            .collect();
+        names.sort_unstable();
+        let names = names.join(";");
+        let path = call.path();
+        let scope = CredentialScope::new(&config.credentials.access_key, &date, &config.region);
+        let signature = sigv4::sign(
+            &sigv4::Request {
+                method: call.method.as_str(),
+                path: &path,
+                query: &call.query,
+                headers: &headers,
+            },
+            &names,
+            &payload_hash,
+            &date,
+            &scope,
+            &self.signing_key(&date),
+        );
+        let authorization = sigv4::authorization_header(&scope, &names, &signature);
+        headers.insert(AUTHORIZATION, text(&authorization)?);
+        if !call.body.is_empty() || matches!(call.method, Method::PUT | Method::POST) {
+            headers.insert(CONTENT_LENGTH, call.body.len().into());
+        }
+        let target = match call.query.as_str() {
+            "" => path,
+            query => format!("{path}?{query}"),
+        };
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(target)
+            .body(Full::new(call.body.clone()))
+            .map_err(|error| Error::Protocol(error.to_string()))?;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    fn signing_key(&self, date: &AmzDate) -> SigningKey {
+        let config = &self.inner.config;
+        let mut signing = self.inner.signing.lock();
+        match &*signing {
+            Some((day, key)) if day == date.date() => key.clone(),
+            _ => {
+                let secret = &config.credentials.secret_key;
+                let key = SigningKey::derive(secret, date.date(), &config.region, "s3");
+                *signing = Some((date.date().to_owned(), key.clone()));
+                key
+            }
+        }
+    }
+}
+
+/// Waits before another attempt: twice as long each time, and never exactly as long as everybody else.
+pub(crate) async fn pause(attempt: u32) {
+    let doubled = PAUSE_FIRST.saturating_mul(1 << attempt.min(16).saturating_sub(1));
+    let jitter = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.subsec_nanos() % 64);
+    tokio::time::sleep(doubled.min(PAUSE_MAX) + Duration::from_millis(u64::from(jitter))).await;
+}
+
+pub(crate) fn header(headers: &HeaderMap, name: &str) -> String {
+    headers
+        .get(name)
+        .and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// hyper's own words hide the system's.
+pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn unix_s() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs() as i64)
+}

@@ -1,0 +1,176 @@
+//! A value on its way here.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use crate::checksum::Running;
+use crate::client::{Call, header, pause};
+use crate::connect::Lease;
+use crate::{Client, Crc64, Error, ObjectInfo, Result};
+
+/// The bytes of a value, or of a range of it, as they arrive.
+pub struct Download {
+    client: Client,
+    info: ObjectInfo,
+    range: Range<u64>,
+    body: Incoming,
+    lease: Option<Lease>,
+    crc: Running,
+}
+
+impl Client {
+    /// Asks for a value or for bytes `range` of it; with `etag`, only while that is still its tag.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn get(
+        &self,
+        namespace: &str,
+        key: &str,
+        range: Option<Range<u64>>,
+        etag: Option<&str>,
+    ) -> Result<Download> {
+        let mut call =
+            Call::new(Method::GET, namespace, key).header("x-amz-checksum-mode", "ENABLED")?;
+        if let Some(range) = &range {
+            let last = range.end.saturating_sub(1);
+            call = call.header("range", &format!("bytes={}-{last}", range.start))?;
+        }
+        if let Some(etag) = etag {
+            call = call.header("if-match", &format!("\"{etag}\""))?;
+        }
+        let answer = self.call(call).await?;
+        let info = ObjectInfo::from_headers(&answer.headers)?;
+        let len: u64 = header(&answer.headers, "content-length")
+            .parse()
+            .map_err(|_| Error::Protocol("no length".to_owned()))?;
+        let start = match (&range, answer.status.as_u16()) {
+            (Some(range), 206) => range.start,
+            (None, 200) => 0,
+            (_, status) => {
+                return Err(Error::Protocol(format!("status {status} to a GET")));
+            }
+        };
+        Ok(Download {
+            client: self.clone(),
+            info,
+            range: start..start + len,
+            body: answer.body,
+            lease: Some(answer.lease),
+            crc: Running::new(),
+        })
+    }
+
+    /// Feeds bytes `range` of the value whose tag is `etag` to `sink` (with their offset), going on where a lost connection
+    /// ended, and returns their checksum.
+    ///
+    /// # Errors
+    /// As every call, and those of `sink`.
+    pub async fn fetch(
+        &self,
+        namespace: &str,
+        key: &str,
+        etag: &str,
+        range: Range<u64>,
+        mut sink: impl FnMut(u64, &Bytes) -> Result<()>,
+    ) -> Result<Crc64> {
+        let mut crc = Running::new();
+        let mut attempt = 1;
+        loop {
+            let at = range.start + crc.crc().len();
+            if at == range.end {
+                return Ok(crc.crc());
+            }
+            let step = async {
+                let mut download = self
+                    .get(namespace, key, Some(at..range.end), Some(etag))
+                    .await?;
+                let mut offset = at;
+                while let Some(bytes) = download.next().await? {
+                    sink(offset, &bytes)?;
+                    crc.update(&bytes);
+                    offset += bytes.len() as u64;
+                }
+                Ok::<(), Error>(())
+            };
+            match step.await {
+                Ok(()) => {}
+                Err(error) if error.is_transient() && attempt < self.attempts() => {
+                    // Progress shows that the server lives: only attempts without any count.
+                    attempt = match crc.crc().len() + range.start > at {
+                        true => 1,
+                        false => attempt + 1,
+                    };
+                    pause(attempt).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Download {
+    /// What is known of the value.
+    pub fn info(&self) -> &ObjectInfo {
+        &self.info
+    }
+
+    /// Which bytes come.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// The next bytes; `None` after the last, when length and (of a whole value) checksum have been found right.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::TimedOut`], [`Error::Transport`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        let timeout = self.client.timeout();
+        loop {
+            let frame = tokio::time::timeout(timeout, self.body.frame())
+                .await
+                .map_err(|_| Error::TimedOut(timeout))?;
+            match frame {
+                Some(Ok(frame)) => {
+                    let Ok(bytes) = frame.into_data() else {
+                        continue;
+                    };
+                    self.crc.update(&bytes);
+                    return Ok(Some(bytes));
+                }
+                Some(Err(error)) => return Err(self.client.lost(crate::client::cause(&error))),
+                None => {
+                    if let Some(lease) = self.lease.take() {
+                        lease.done();
+                        self.check()?;
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let crc = self.crc.crc();
+        let wanted = self.range.end - self.range.start;
+        if crc.len() != wanted {
+            return Err(Error::Corrupt(format!(
+                "{} bytes came of {wanted}",
+                crc.len()
+            )));
+        }
+        match self.info.crc64nvme {
+            Some(stated) if wanted == self.info.size && stated != crc.value() => {
+                Err(Error::Corrupt(format!(
+                    "the bytes' CRC-64/NVME is {:016x}, the server states {stated:016x}",
+                    crc.value()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a call can end with.
+
+use std::time::Duration;
+
+/// The result of every call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failed call.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server answered with an error.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// No connection, or it was lost.
+    #[error("{endpoint}: {what}")]
+    Transport {
+        /// Who did not answer.
+        endpoint: String,
+        /// What happened.
+        what: String,
+    },
+    /// Nothing came for so long.
+    #[error("no answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// Bytes do not match the checksum or the length that the server states.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The server's answer is not S3.
+    #[error("the answer is not S3: {0}")]
+    Protocol(String),
+    /// Something local: a file, an argument.
+    #[error("{what}: {source}")]
+    Local {
+        /// Which file.
+        what: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// An S3 error answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}{}", self.resource())]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: u16,
+    /// S3's code, or the status in words when there was no body (HEAD).
+    pub code: String,
+    /// S3's message.
+    pub message: String,
+    /// What the request was about.
+    pub resource: String,
+    /// The server's name for this request, in its log too.
+    pub request_id: String,
+}
+
+impl Refusal {
+    fn resource(&self) -> String {
+        match self.resource.as_str() {
+            "" => String::new(),
+            resource => format!(" ({resource})"),
+        }
+    }
+}
+
+/// What a caller needs to tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// No such namespace, object, version or upload.
+    NotFound,
+    /// The identity may not, or is not known.
+    Denied,
+    /// A quota, a full disk, or too many requests.
+    Limit,
+    /// A condition did not hold.
+    Precondition,
+    /// Anything else.
+    Failed,
+}
+
+impl Error {
+    /// What a caller needs to tell apart.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Error::Refused(refusal) => match refusal.status {
+                404 => Kind::NotFound,
+                401 | 403 if refusal.code != "QuotaExceeded" => Kind::Denied,
+                401 | 403 | 413 | 429 | 503 | 507 => Kind::Limit,
+                304 | 409 | 412 => Kind::Precondition,
+                _ => Kind::Failed,
+            },
+            Error::Transport { .. }
+            | Error::TimedOut(_)
+            | Error::Corrupt(_)
+            | Error::Protocol(_)
+            | Error::Local { .. } => Kind::Failed,
+        }
+    }
+
+    /// Whether the same call may succeed a moment later.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Refused(refusal) => matches!(refusal.status, 429 | 500 | 502 | 503 | 504),
+            Error::Transport { .. } | Error::TimedOut(_) => true,
+            Error::Corrupt(_) | Error::Protocol(_) | Error::Local { .. } => false,
+        }
+    }
+
+    pub(crate) fn local(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Error {
+        let what = what.to_string();
+        move |source| Error::Local { what, source }
+    }
+}

@@ -1,0 +1,183 @@
+//! Values that arrive in parts.
+
+use bytes::Bytes;
+use http::Method;
+
+use crate::calls::{copy_source, described};
+use crate::client::{Call, header};
+use crate::{Client, Crc64, Part, PutOptions, Result, UnfinishedUpload, answers};
+
+impl Client {
+    /// Begins an upload whose whole will be verified by CRC-64/NVME, and returns its id.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn create_upload(
+        &self,
+        namespace: &str,
+        key: &str,
+        options: &PutOptions,
+    ) -> Result<String> {
+        let mut call = described(Call::new(Method::POST, namespace, key), options)?
+            .header("x-amz-checksum-algorithm", "CRC64NVME")?
+            .header("x-amz-checksum-type", "FULL_OBJECT")?;
+        call.query = "uploads=".to_owned();
+        // Twice makes two uploads, one of which nobody would finish.
+        call.repeatable = false;
+        let (_, text) = self.call_for_text(call).await?;
+        answers::upload_id(&text)
+    }
+
+    /// Sends part `number` (1 to 10 000).
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn upload_part(
+        &self,
+        namespace: &str,
+        key: &str,
+        upload: &str,
+        number: u32,
+        body: Bytes,
+    ) -> Result<Part> {
+        let crc = Crc64::of(&body);
+        let size = body.len() as u64;
+        let call = Call::new(Method::PUT, namespace, key)
+            .query("partNumber", &number.to_string())
+            .query("uploadId", upload)
+            .header("x-amz-checksum-crc64nvme", &crc.to_header())?
+            .body(body);
+        let (headers, _) = self.call_for_text(call).await?;
+        Ok(Part {
+            number,
+            size,
+            etag: header(&headers, "etag").trim_matches('"').to_owned(),
+            crc64nvme: Some(crc.value()),
+        })
+    }
+
+    /// Makes part `number` of bytes `first..=last` of another object, inside the server.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn copy_part(
+        &self,
+        from: (&str, &str),
+        (first, last): (u64, u64),
+        to: (&str, &str),
+        upload: &str,
+        number: u32,
+    ) -> Result<Part> {
+        let call = Call::new(Method::PUT, to.0, to.1)
+            .query("partNumber", &number.to_string())
+            .query("uploadId", upload)
+            .header("x-amz-copy-source", &copy_source(from.0, from.1))?
+            .header("x-amz-copy-source-range", &format!("bytes={first}-{last}"))?;
+        let (_, text) = self.call_for_text(call).await?;
+        Ok(Part {
+            number,
+            size: last - first + 1,
+            etag: answers::tag(&text)?,
+            crc64nvme: None,
+        })
+    }
+
+    /// Puts the parts together, in ascending order of number; with `whole`, the server refuses any other bytes.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn complete_upload(
+        &self,
+        namespace: &str,
+        key: &str,
+        upload: &str,
+        parts: &[Part],
+        whole: Option<Crc64>,
+    ) -> Result<String> {
+        let mut body = String::from("<CompleteMultipartUpload>");
+        for part in parts {
+            body.push_str("<Part><PartNumber>");
+            body.push_str(&part.number.to_string());
+            body.push_str("</PartNumber><ETag>\"");
+            body.push_str(&quick_xml::escape::escape(part.etag.as_str()));
+            body.push_str("\"</ETag>");
+            if let Some(crc) = part.crc64nvme {
+                body.push_str("<ChecksumCRC64NVME>");
+                body.push_str(&Crc64::known(crc, part.size).to_header());
+                body.push_str("</ChecksumCRC64NVME>");
+            }
+            body.push_str("</Part>");
+        }
+        body.push_str("</CompleteMultipartUpload>");
+        let mut call = Call::new(Method::POST, namespace, key)
+            .query("uploadId", upload)
+            .body(body.into());
+        if let Some(whole) = whole {
+            call = call
+                .header("x-amz-checksum-crc64nvme", &whole.to_header())?
+                .header("x-amz-checksum-type", "FULL_OBJECT")?;
+        }
+        // When the first answer was lost, a second call finds the upload gone.
+        call.repeatable = false;
+        let (_, text) = self.call_for_text(call).await?;
+        answers::tag(&text)
+    }
+
+    /// Gives an upload up; its parts go.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn abort_upload(&self, namespace: &str, key: &str, upload: &str) -> Result<()> {
+        let call = Call::new(Method::DELETE, namespace, key).query("uploadId", upload);
+        self.call_for_text(call).await?;
+        Ok(())
+    }
+
+    /// The unfinished uploads of keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn uploads(&self, namespace: &str, prefix: &str) -> Result<Vec<UnfinishedUpload>> {
+        let mut uploads = Vec::new();
+        let mut markers = None::<(String, String)>;
+        loop {
+            let mut call = Call::new(Method::GET, namespace, "");
+            call.query = "uploads=".to_owned();
+            call = call.query("encoding-type", "url").query("prefix", prefix);
+            if let Some((key, upload)) = &markers {
+                call = call
+                    .query("key-marker", key)
+                    .query("upload-id-marker", upload);
+            }
+            let (_, text) = self.call_for_text(call).await?;
+            let (page, next) = answers::uploads(&text)?;
+            uploads.extend(page);
+            match next {
+                Some(next) => markers = Some(next),
+                None => return Ok(uploads),
+            }
+        }
+    }
+
+    /// The parts that an unfinished upload has.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn parts(&self, namespace: &str, key: &str, upload: &str) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        let mut marker = None::<String>;
+        loop {
+            let mut call = Call::new(Method::GET, namespace, key).query("uploadId", upload);
+            if let Some(marker) = &marker {
+                call = call.query("part-number-marker", marker);
+            }
+            let (_, text) = self.call_for_text(call).await?;
+            let (page, next) = answers::parts(&text)?;
+            parts.extend(page);
+            match next {
+                Some(next) => marker = Some(next),
+                None => return Ok(parts),
+            }
+        }
+    }
+}

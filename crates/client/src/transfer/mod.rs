@@ -1,0 +1,97 @@
+//! Whole files and streams: in parallel parts, verified, resumed.
+//!
+//! A file is sent as one object when it fits one part, else as a multipart upload. The server keeps the parts of an attempt that
+//! was cut off: [`upload_file`] asks for them, compares each one's CRC-64/NVME with the file's bytes, and sends the rest.
+//! [`download_file`] writes beside the target (`NAME.forebay-partial`, with what has arrived in `NAME.forebay-progress`) and
+//! renames when all is verified and synced: the target is never half.
+
+mod download;
+mod upload;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use download::download_file;
+pub use upload::{copy_object, upload_file, upload_stream};
+
+/// The size of a part unless the value needs larger ones; a multiple of the store's blocks.
+pub const PART_BYTES: u64 = 16 << 20;
+/// S3's bound on the number of parts.
+const PARTS_MAX: u64 = 10_000;
+/// S3's bound on the size of a part but the last.
+const PART_BYTES_MIN: u64 = 5 << 20;
+/// Parts held in memory at once are kept below this, but for one.
+const MEMORY_BYTES: u64 = 256 << 20;
+
+/// How to move.
+#[derive(Clone)]
+pub struct Options {
+    /// The size of a part, if not [`PART_BYTES`].
+    pub part_bytes: Option<u64>,
+    /// Parts in flight at once.
+    pub parallel: usize,
+    /// Whether to go on where an earlier attempt ended.
+    pub resume: bool,
+    /// Called with the number of bytes that have just arrived (or were found there).
+    pub progress: Arc<dyn Fn(u64) + Send + Sync>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            part_bytes: None,
+            parallel: 8,
+            resume: true,
+            progress: Arc::new(|_| {}),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("part_bytes", &self.part_bytes)
+            .field("parallel", &self.parallel)
+            .field("resume", &self.resume)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What was moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moved {
+    /// The value's length in bytes.
+    pub bytes: u64,
+    /// How many of them had been moved by an earlier attempt.
+    pub resumed: u64,
+    /// Whether the bytes were compared by checksum from end to end.
+    pub verified: bool,
+}
+
+impl Options {
+    /// The part size for a value of `size` bytes.
+    fn part_bytes(&self, size: u64) -> u64 {
+        let wanted = self.part_bytes.unwrap_or(PART_BYTES).max(PART_BYTES_MIN);
+        wanted.max(size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20))
+    }
+
+    fn parallel(&self, part_bytes: u64) -> usize {
+        let fits = usize::try_from(MEMORY_BYTES / part_bytes.max(1)).unwrap_or(usize::MAX);
+        self.parallel.min(fits).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_value_fits_the_parts() {
+        let options = Options::default();
+        for size in [0, 1, PART_BYTES, 200 << 30, 5 << 40] {
+            let part = options.part_bytes(size);
+            assert!(size.div_ceil(part) <= PARTS_MAX);
+            assert!(part <= 5 << 30);
+        }
+    }
+}

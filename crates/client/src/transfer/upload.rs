@@ -1,0 +1,321 @@
+//! From here to the server.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+use super::{Moved, Options};
+use crate::{Client, Crc64, Error, Part, PutOptions, Result};
+
+/// The largest object that one copy call takes (S3's bound), and the part size beyond it.
+const COPY_BYTES_MAX: u64 = 5 << 30;
+const COPY_PART_BYTES: u64 = 1 << 30;
+
+/// Stores the file at `path`.
+///
+/// # Errors
+/// As every call; [`Error::Local`] when the file cannot be read or changes meanwhile.
+pub async fn upload_file(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    path: &Path,
+    put: &PutOptions,
+    options: &Options,
+) -> Result<Moved> {
+    let file = Arc::new(File::open(path).map_err(Error::local(path.display()))?);
+    let before = file.metadata().map_err(Error::local(path.display()))?;
+    let size = before.len();
+    let part_bytes = options.part_bytes(size);
+    let source = Source {
+        file: file.clone(),
+        name: path.display().to_string(),
+        part_bytes,
+        size,
+    };
+    let moved = if size <= part_bytes {
+        let (body, _) = source.part(1).await?;
+        client.put(namespace, key, body, put).await?;
+        (options.progress)(size);
+        Moved {
+            bytes: size,
+            resumed: 0,
+            verified: true,
+        }
+    } else {
+        upload_parts(client, namespace, key, &source, put, options).await?
+    };
+    let after = file.metadata().map_err(Error::local(path.display()))?;
+    if after.len() != size || after.modified().ok() != before.modified().ok() {
+        return Err(Error::Local {
+            what: path.display().to_string(),
+            source: std::io::Error::other("the file changed while it was sent"),
+        });
+    }
+    Ok(moved)
+}
+
+struct Source {
+    file: Arc<File>,
+    name: String,
+    part_bytes: u64,
+    size: u64,
+}
+
+impl Source {
+    fn parts(&self) -> u32 {
+        self.size.div_ceil(self.part_bytes) as u32
+    }
+
+    /// Part `number`, from 1, and its checksum.
+    async fn part(&self, number: u32) -> Result<(Bytes, Crc64)> {
+        let offset = u64::from(number - 1) * self.part_bytes;
+        let len = self.part_bytes.min(self.size - offset) as usize;
+        let file = self.file.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, offset)?;
+            let crc = Crc64::of(&bytes);
+            Ok::<_, std::io::Error>((Bytes::from(bytes), crc))
+        });
+        joined(read.await)?.map_err(Error::local(&self.name))
+    }
+}
+
+async fn upload_parts(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    source: &Source,
+    put: &PutOptions,
+    options: &Options,
+) -> Result<Moved> {
+    let (upload, there) = match options.resume {
+        true => match unfinished(client, namespace, key, source).await? {
+            Some(found) => found,
+            None => (client.create_upload(namespace, key, put).await?, Vec::new()),
+        },
+        false => (client.create_upload(namespace, key, put).await?, Vec::new()),
+    };
+    let (upload, there) = (&upload, &there);
+    let results: Vec<(Part, Crc64, u64)> = stream::iter(1..=source.parts())
+        .map(|number| async move {
+            let (body, crc) = source.part(number).await?;
+            let size = body.len() as u64;
+            let kept = there.iter().find(|part| {
+                part.number == number && part.size == size && part.crc64nvme == Some(crc.value())
+            });
+            let (part, resumed) = match kept {
+                Some(part) => (part.clone(), size),
+                None => {
+                    let sent = client.upload_part(namespace, key, upload, number, body);
+                    (sent.await?, 0)
+                }
+            };
+            (options.progress)(size);
+            Ok::<_, Error>((part, crc, resumed))
+        })
+        .buffered(options.parallel(source.part_bytes))
+        .try_collect()
+        .await?;
+    let whole = results
+        .iter()
+        .fold(Crc64::default(), |whole, (_, crc, _)| whole.then(*crc));
+    let resumed = results.iter().map(|(_, _, resumed)| resumed).sum();
+    let parts: Vec<Part> = results.into_iter().map(|(part, _, _)| part).collect();
+    client
+        .complete_upload(namespace, key, upload, &parts, Some(whole))
+        .await?;
+    Ok(Moved {
+        bytes: source.size,
+        resumed,
+        verified: true,
+    })
+}
+
+/// The newest upload of this key that was begun with the same part size, and its parts.
+async fn unfinished(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    source: &Source,
+) -> Result<Option<(String, Vec<Part>)>> {
+    let mut uploads = client.uploads(namespace, key).await?;
+    uploads.retain(|upload| upload.key == key);
+    uploads.sort_by_key(|upload| std::cmp::Reverse(upload.initiated));
+    for upload in uploads {
+        let parts = client.parts(namespace, key, &upload.id).await?;
+        let fits = |part: &Part| {
+            part.number <= source.parts()
+                && (part.size == source.part_bytes || part.number == source.parts())
+        };
+        if !parts.is_empty() && parts.iter().all(fits) {
+            return Ok(Some((upload.id, parts)));
+        }
+    }
+    Ok(None)
+}
+
+/// Stores what `reader` yields, whose length nobody knows. It cannot be resumed; when it fails, the parts sent go.
+///
+/// # Errors
+/// As every call; [`Error::Local`] when reading fails.
+pub async fn upload_stream(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    reader: impl Read + Send + 'static,
+    put: &PutOptions,
+    options: &Options,
+) -> Result<Moved> {
+    let part_bytes = options.part_bytes(0);
+    // One part waits while the parts in flight are sent.
+    let (sender, mut chunks) = tokio::sync::mpsc::channel(1);
+    let reading = tokio::task::spawn_blocking(move || read_chunks(reader, part_bytes, &sender));
+    let Some(first) = chunks.recv().await else {
+        joined(reading.await)?.map_err(Error::local("standard input"))?;
+        return Err(Error::Protocol("nothing was read".to_owned()));
+    };
+    if (first.len() as u64) < part_bytes {
+        let bytes = first.len() as u64;
+        joined(reading.await)?.map_err(Error::local("standard input"))?;
+        client.put(namespace, key, first, put).await?;
+        (options.progress)(bytes);
+        return Ok(Moved {
+            bytes,
+            resumed: 0,
+            verified: true,
+        });
+    }
+    let upload = &client.create_upload(namespace, key, put).await?;
+    let rest = stream::unfold(chunks, async |mut chunks| {
+        let chunk = chunks.recv().await?;
+        Some((chunk, chunks))
+    });
+    let sent: Result<Vec<(Part, Crc64)>> = stream::iter([first])
+        .chain(rest)
+        .enumerate()
+        .map(|(index, body)| async move {
+            let crc = Crc64::of(&body);
+            let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
+            let part = client
+                .upload_part(namespace, key, upload, number, body)
+                .await?;
+            (options.progress)(part.size);
+            Ok((part, crc))
+        })
+        .buffered(options.parallel(part_bytes))
+        .try_collect()
+        .await;
+    let done = async {
+        let sent = sent?;
+        joined(reading.await)?.map_err(Error::local("standard input"))?;
+        let whole = sent
+            .iter()
+            .fold(Crc64::default(), |whole, (_, crc)| whole.then(*crc));
+        let parts: Vec<Part> = sent.into_iter().map(|(part, _)| part).collect();
+        client
+            .complete_upload(namespace, key, upload, &parts, Some(whole))
+            .await?;
+        Ok(Moved {
+            bytes: whole.len(),
+            resumed: 0,
+            verified: true,
+        })
+    };
+    match done.await {
+        Err(error) => {
+            // The first error is the one to report.
+            let _ = client.abort_upload(namespace, key, upload).await;
+            Err(error)
+        }
+        moved => moved,
+    }
+}
+
+/// Sends chunks of exactly `part_bytes`, the last one shorter (an empty input is one empty chunk).
+fn read_chunks(
+    mut reader: impl Read,
+    part_bytes: u64,
+    sender: &tokio::sync::mpsc::Sender<Bytes>,
+) -> std::io::Result<()> {
+    let mut first = true;
+    loop {
+        let mut chunk = Vec::new();
+        reader.by_ref().take(part_bytes).read_to_end(&mut chunk)?;
+        let last = (chunk.len() as u64) < part_bytes;
+        if (!chunk.is_empty() || first) && sender.blocking_send(chunk.into()).is_err() {
+            return Ok(());
+        }
+        if last {
+            return Ok(());
+        }
+        first = false;
+    }
+}
+
+/// Copies an object inside the server, in parts when it is too large for one call.
+///
+/// # Errors
+/// As every call.
+pub async fn copy_object(
+    client: &Client,
+    from: (&str, &str),
+    to: (&str, &str),
+    options: &Options,
+) -> Result<Moved> {
+    let info = client.head(from.0, from.1).await?;
+    if info.size <= COPY_BYTES_MAX {
+        client.copy(from, to).await?;
+    } else {
+        let put = PutOptions {
+            content_type: info.content_type.clone(),
+            metadata: info.metadata.clone(),
+            ..PutOptions::default()
+        };
+        let upload = &client.create_upload(to.0, to.1, &put).await?;
+        let part_bytes = COPY_PART_BYTES.max(options.part_bytes(info.size));
+        let parts: Result<Vec<Part>> = stream::iter(0..info.size.div_ceil(part_bytes))
+            .map(|index| async move {
+                let first = index * part_bytes;
+                let last = (first + part_bytes).min(info.size) - 1;
+                client
+                    .copy_part(from, (first, last), to, upload, index as u32 + 1)
+                    .await
+            })
+            .buffered(options.parallel)
+            .try_collect()
+            .await;
+        let completed = match parts {
+            Ok(parts) => {
+                client
+                    .complete_upload(to.0, to.1, upload, &parts, None)
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = completed {
+            // The first error is the one to report.
+            let _ = client.abort_upload(to.0, to.1, upload).await;
+            return Err(error);
+        }
+    }
+    (options.progress)(info.size);
+    Ok(Moved {
+        bytes: info.size,
+        resumed: 0,
+        verified: false,
+    })
+}
+
+pub(super) fn joined<T>(result: std::result::Result<T, tokio::task::JoinError>) -> Result<T> {
+    result.map_err(|error| Error::Local {
+        what: "a worker thread".to_owned(),
+        source: std::io::Error::other(error),
+    })
+}

@@ -1,0 +1,277 @@
+//! The JSON of the admin API, shared by the node and the command line.
+//!
+//! | method and path | body | answer |
+//! |---|---|---|
+//! | `GET /v1/server` | | [`Server`] |
+//! | `GET /v1/tenants` | | list of [`Tenant`] |
+//! | `POST /v1/tenants` | [`NewTenant`] | [`Tenant`] |
+//! | `GET, DELETE /v1/tenants/T` | | [`Tenant`]; nothing |
+//! | `PUT /v1/tenants/T/quota` | [`Limits`] | [`Tenant`] |
+//! | `GET /v1/keys[/T]` | | list of [`Key`], secrets left out |
+//! | `POST /v1/keys/T` | [`NewKey`] | [`Key`] with its secret |
+//! | `DELETE /v1/keys/ID` | | nothing |
+//! | `GET /v1/namespaces` | | list of [`Namespace`] |
+//! | `POST /v1/namespaces` | [`NewNamespace`] | [`Namespace`] |
+//! | `GET, DELETE /v1/namespaces/N` | | [`Namespace`]; nothing |
+//! | `PATCH /v1/namespaces/N` | [`NamespaceChange`] | [`Namespace`] |
+//! | `POST /v1/scrub` | | [`ScrubReport`] |
+//! | `POST /v1/lifecycle-run` | | [`LifecycleReport`] |
+//!
+//! Errors are [`crate::Error`] with the status of its kind.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use forebay_store::{Durability, Quota, Usage, Versioning};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A running server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Of the program.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it began to serve.
+    pub uptime_s: u64,
+    /// Which doors are open where.
+    pub doors: BTreeMap<String, String>,
+    /// What keeps the data: `engine`.
+    pub backend: String,
+    /// How it reaches the disk: `io_uring`, or `threads` and why.
+    pub disk_io: String,
+    /// Threads that serve connections.
+    pub shards: usize,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its name.
+    pub name: String,
+    /// A name for people.
+    pub display_name: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created: u64,
+    /// How many access keys it has.
+    pub keys: usize,
+    /// How many namespaces it owns.
+    pub namespaces: usize,
+    /// What they hold together.
+    pub usage: Usage,
+    /// The bound on that.
+    pub quota: Quota,
+}
+
+/// A tenant to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewTenant {
+    /// Its name.
+    pub name: String,
+    /// A name for people; the name itself when empty.
+    #[serde(default)]
+    pub display_name: String,
+}
+
+/// An access key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// Its public half.
+    pub access_key: String,
+    /// Its secret half, in the answer that made it only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key: Option<String>,
+    /// Whose it is.
+    pub tenant: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created: u64,
+}
+
+/// A key to be made: fresh when both are missing, else imported.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewKey {
+    /// The public half.
+    #[serde(default)]
+    pub access_key: Option<String>,
+    /// The secret half.
+    #[serde(default)]
+    pub secret_key: Option<String>,
+}
+
+/// A change of a quota: what is missing stays, `null` lifts the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// The most bytes.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub bytes: Option<Option<u64>>,
+    /// The most objects.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub objects: Option<Option<u64>>,
+}
+
+impl Limits {
+    /// The quota that this change makes of `quota`.
+    pub fn apply(self, quota: Quota) -> Quota {
+        Quota {
+            bytes: self.bytes.unwrap_or(quota.bytes),
+            objects: self.objects.unwrap_or(quota.objects),
+        }
+    }
+}
+
+/// A namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    /// Its owner.
+    pub tenant: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created: u64,
+    /// When stores are answered.
+    pub durability: DurabilityText,
+    /// Whether old versions are kept.
+    pub versioning: Versioning,
+    /// Values expire after this many milliseconds.
+    pub ttl_ms: Option<u64>,
+    /// The bound on what it holds.
+    pub quota: Quota,
+    /// What it holds.
+    pub usage: Usage,
+}
+
+/// A namespace to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewNamespace {
+    /// Its name.
+    pub name: String,
+    /// Its owner.
+    pub tenant: String,
+    /// What else is chosen for it.
+    #[serde(default)]
+    pub config: NamespaceChange,
+}
+
+/// A change of a namespace: what is missing stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamespaceChange {
+    /// When stores are answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<DurabilityText>,
+    /// Whether old versions are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versioning: Option<Versioning>,
+    /// The age at which values expire, in milliseconds; `null` for never.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub ttl_ms: Option<Option<u64>>,
+    /// The bound.
+    #[serde(default)]
+    pub quota: Limits,
+}
+
+/// A durability as people write it: `sync`, or `relaxed:50ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DurabilityText(pub Durability);
+
+/// The longest bound that a relaxed durability may have.
+const RELAXED_MS_MAX: u32 = 60_000;
+
+impl fmt::Display for DurabilityText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Durability::Sync => f.write_str("sync"),
+            Durability::Relaxed { within_ms } => write!(f, "relaxed:{within_ms}ms"),
+        }
+    }
+}
+
+impl FromStr for DurabilityText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DurabilityText, String> {
+        if text == "sync" {
+            return Ok(DurabilityText(Durability::Sync));
+        }
+        text.strip_prefix("relaxed:")
+            .and_then(|bound| bound.strip_suffix("ms"))
+            .and_then(|bound| bound.parse().ok())
+            .filter(|within_ms| (1..=RELAXED_MS_MAX).contains(within_ms))
+            .map(|within_ms| DurabilityText(Durability::Relaxed { within_ms }))
+            .ok_or_else(|| {
+                format!(
+                    "{text:?} is not a durability: `sync`, or `relaxed:Nms` with N from 1 to {RELAXED_MS_MAX}"
+                )
+            })
+    }
+}
+
+impl Serialize for DurabilityText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for DurabilityText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DurabilityText, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What a scrub found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ScrubReport {
+    /// Values read and checked.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long it took, in milliseconds.
+    pub elapsed_ms: u64,
+    /// What is damaged.
+    pub findings: Vec<Finding>,
+}
+
+/// A damaged value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its key; bytes that are not UTF-8 are shown as U+FFFD.
+    pub key: String,
+    /// Its version, `null` for the one of a namespace without versions.
+    pub version: Option<u64>,
+    /// Which block and what is wrong with it.
+    pub what: String,
+}
+
+/// What a run of the lifecycle rules did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LifecycleReport {
+    /// Values removed.
+    pub expired: u64,
+    /// Unfinished multipart uploads removed.
+    pub aborted_uploads: u64,
+}
+
+/// Tells a field that is `null` (`Some(None)`) from one that is missing (`None`, by `default`).
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::<u64>::deserialize(deserializer).map(Some)
+}

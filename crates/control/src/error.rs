@@ -1,0 +1,87 @@
+//! One error for the control plane; its kind becomes a status on the wire and an exit code of the command line.
+
+use forebay_store::{ErrorKind, StoreError};
+use serde::{Deserialize, Serialize};
+
+/// The result of every call here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, as a caller needs to tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The thing named does not exist.
+    NotFound,
+    /// A thing of that name exists.
+    Exists,
+    /// The thing still holds something.
+    NotEmpty,
+    /// A name or argument is not legal.
+    Invalid,
+    /// The caller may not.
+    Denied,
+    /// A quota, the device's room or a bound on work in flight.
+    Limit,
+    /// Anything else.
+    Failed,
+}
+
+impl Kind {
+    /// The HTTP status that carries it.
+    pub fn status(self) -> u16 {
+        match self {
+            Kind::NotFound => 404,
+            Kind::Exists | Kind::NotEmpty => 409,
+            Kind::Invalid => 400,
+            Kind::Denied => 403,
+            Kind::Limit => 429,
+            Kind::Failed => 500,
+        }
+    }
+}
+
+/// A refused or failed call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{message}")]
+pub struct Error {
+    /// What went wrong.
+    pub kind: Kind,
+    /// Words for a person.
+    pub message: String,
+}
+
+impl Error {
+    /// An error of `kind` that says `message`.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Error {
+        Error {
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Error {
+        let kind = match error.kind() {
+            ErrorKind::NotFound
+            | ErrorKind::NoSuchVersion
+            | ErrorKind::IsDeleteMarker
+            | ErrorKind::NoSuchNamespace => Kind::NotFound,
+            ErrorKind::NamespaceExists => Kind::Exists,
+            ErrorKind::NamespaceNotEmpty => Kind::NotEmpty,
+            ErrorKind::Invalid | ErrorKind::RangeNotSatisfiable | ErrorKind::Unsupported => {
+                Kind::Invalid
+            }
+            ErrorKind::TooLarge
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::NoSpace
+            | ErrorKind::Busy => Kind::Limit,
+            ErrorKind::PreconditionFailed
+            | ErrorKind::Corrupt
+            | ErrorKind::ReadOnly
+            | ErrorKind::OutcomeUnknown
+            | ErrorKind::Io => Kind::Failed,
+        };
+        Error::new(kind, error.message())
+    }
+}

@@ -1,0 +1,401 @@
+//! Tenants and access keys: in the store for good, in memory for the doors.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use forebay_mem::Buf;
+use forebay_store::{
+    Address, Body, ByteRange, DeleteOptions, ErrorKind, Item, ListOptions, NamespaceConfig, Seal,
+    Store, StoreOptions, Upload,
+};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{Error, Kind, Result, names, secrets};
+
+/// Holds tenants and keys. Not a legal bucket name, so no door can reach it; owned by a tenant that cannot exist.
+pub const SYSTEM_NAMESPACE: &str = ".forebay";
+/// The tenant made at the first start.
+pub const ROOT_TENANT: &str = "root";
+const TENANTS: &str = "tenant/";
+const KEYS: &str = "key/";
+/// A record is a line of JSON; anything longer was not written by us.
+const RECORD_BYTES_MAX: u64 = 64 << 10;
+
+/// An owner of namespaces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its name, unique.
+    pub name: String,
+    /// A name for people.
+    pub display_name: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created: u64,
+}
+
+/// What a client proves to hold.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessKey {
+    /// Its public half, unique.
+    pub id: String,
+    /// Its secret half.
+    pub secret: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created: u64,
+}
+
+impl std::fmt::Debug for AccessKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AccessKey({} of {})", self.id, self.tenant)
+    }
+}
+
+type Hook = Box<dyn Fn(&[Arc<AccessKey>]) + Send + Sync>;
+
+/// All tenants and keys of a store.
+pub struct Identities<S> {
+    store: Arc<S>,
+    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    known: RwLock<Known>,
+    /// One change at a time, so that store and memory agree.
+    changing: tokio::sync::Mutex<()>,
+    hooks: RwLock<Vec<Hook>>,
+}
+
+#[derive(Default)]
+struct Known {
+    tenants: BTreeMap<String, Arc<Tenant>>,
+    keys: HashMap<String, Arc<AccessKey>>,
+}
+
+impl<S: Store> Identities<S> {
+    /// Reads what the store holds. `clock` gives milliseconds since 1970.
+    ///
+    /// # Errors
+    /// Of the store; [`Kind::Failed`] for a record that is not one.
+    pub async fn open(
+        store: Arc<S>,
+        clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    ) -> Result<Identities<S>> {
+        if store.namespace(SYSTEM_NAMESPACE).is_err() {
+            let config = NamespaceConfig {
+                tenant: SYSTEM_NAMESPACE.to_owned(),
+                ..NamespaceConfig::default()
+            };
+            store.create_namespace(SYSTEM_NAMESPACE, config).await?;
+        }
+        let mut known = Known::default();
+        for tenant in load::<S, Tenant>(&store, TENANTS).await? {
+            known.tenants.insert(tenant.name.clone(), Arc::new(tenant));
+        }
+        for key in load::<S, AccessKey>(&store, KEYS).await? {
+            known.keys.insert(key.id.clone(), Arc::new(key));
+        }
+        Ok(Identities {
+            store,
+            clock,
+            known: RwLock::new(known),
+            changing: tokio::sync::Mutex::new(()),
+            hooks: RwLock::default(),
+        })
+    }
+
+    /// The key of this id.
+    pub fn find(&self, id: &str) -> Option<Arc<AccessKey>> {
+        self.known.read().keys.get(id).cloned()
+    }
+
+    /// All tenants by name.
+    pub fn tenants(&self) -> Vec<Arc<Tenant>> {
+        self.known.read().tenants.values().cloned().collect()
+    }
+
+    /// One tenant.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`].
+    pub fn tenant(&self, name: &str) -> Result<Arc<Tenant>> {
+        let known = self.known.read();
+        known
+            .tenants
+            .get(name)
+            .cloned()
+            .ok_or_else(|| Error::new(Kind::NotFound, format!("there is no tenant {name:?}")))
+    }
+
+    /// A tenant's keys, oldest first.
+    pub fn keys_of(&self, tenant: &str) -> Vec<Arc<AccessKey>> {
+        let mut keys = self.all_keys();
+        keys.retain(|key| key.tenant == tenant);
+        keys
+    }
+
+    /// Calls `hook` with all keys now and after every change of keys.
+    pub fn on_keys_changed(&self, hook: impl Fn(&[Arc<AccessKey>]) + Send + Sync + 'static) {
+        hook(&self.all_keys());
+        self.hooks.write().push(Box::new(hook));
+    }
+
+    /// Makes a tenant.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`], [`Kind::Exists`], or of the store.
+    pub async fn create_tenant(&self, name: &str, display_name: &str) -> Result<Arc<Tenant>> {
+        names::check_tenant(name)?;
+        if display_name.len() > 256 {
+            return Err(Error::new(
+                Kind::Invalid,
+                "a display name has at most 256 bytes",
+            ));
+        }
+        let _changing = self.changing.lock().await;
+        if self.known.read().tenants.contains_key(name) {
+            return Err(Error::new(
+                Kind::Exists,
+                format!("tenant {name:?} exists already"),
+            ));
+        }
+        let tenant = Arc::new(Tenant {
+            name: name.to_owned(),
+            display_name: match display_name {
+                "" => name.to_owned(),
+                given => given.to_owned(),
+            },
+            created: (self.clock)(),
+        });
+        self.save(TENANTS, name, &*tenant).await?;
+        self.known
+            .write()
+            .tenants
+            .insert(name.to_owned(), tenant.clone());
+        Ok(tenant)
+    }
+
+    /// Removes a tenant that owns no namespace, and its keys.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`], [`Kind::NotEmpty`], [`Kind::Denied`] for the root tenant, or of the store.
+    pub async fn remove_tenant(&self, name: &str) -> Result<()> {
+        let _changing = self.changing.lock().await;
+        self.tenant(name)?;
+        if name == ROOT_TENANT {
+            return Err(Error::new(
+                Kind::Denied,
+                "the root tenant cannot be removed",
+            ));
+        }
+        // The keys go out of service first, so that the tenant cannot make a namespace between the check and the end.
+        let keys = self.keys_of(name);
+        self.change_keys(|known| {
+            for key in &keys {
+                known.remove(&key.id);
+            }
+        });
+        let owned = self
+            .store
+            .namespaces()
+            .iter()
+            .filter(|namespace| namespace.config.tenant == name)
+            .count();
+        if owned > 0 {
+            self.change_keys(|known| {
+                for key in &keys {
+                    known.insert(key.id.clone(), key.clone());
+                }
+            });
+            return Err(Error::new(
+                Kind::NotEmpty,
+                format!("tenant {name:?} owns {owned} namespaces; remove them first"),
+            ));
+        }
+        for key in &keys {
+            self.forget(KEYS, &key.id).await?;
+        }
+        self.forget(TENANTS, name).await?;
+        self.known.write().tenants.remove(name);
+        Ok(())
+    }
+
+    /// Makes a key for a tenant: a fresh one, or the pair given.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for the tenant, [`Kind::Exists`] for the id, [`Kind::Invalid`], or of the store.
+    pub async fn create_key(
+        &self,
+        tenant: &str,
+        given: Option<(&str, &str)>,
+    ) -> Result<Arc<AccessKey>> {
+        let (id, secret) = match given {
+            Some((id, secret)) => (id.to_owned(), secret.to_owned()),
+            None => secrets::generate()
+                .map_err(|error| Error::new(Kind::Failed, format!("no random bytes: {error}")))?,
+        };
+        names::check_access_key(&id, &secret)?;
+        let _changing = self.changing.lock().await;
+        self.tenant(tenant)?;
+        if self.known.read().keys.contains_key(&id) {
+            return Err(Error::new(
+                Kind::Exists,
+                format!("access key {id:?} exists already"),
+            ));
+        }
+        self.put_key(id, secret, tenant).await
+    }
+
+    /// Removes a key; requests signed by it are refused from now on.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`], or of the store.
+    pub async fn remove_key(&self, id: &str) -> Result<()> {
+        let _changing = self.changing.lock().await;
+        if self.find(id).is_none() {
+            return Err(Error::new(
+                Kind::NotFound,
+                format!("there is no access key {id:?}"),
+            ));
+        }
+        self.forget(KEYS, id).await?;
+        self.change_keys(|keys| {
+            keys.remove(id);
+        });
+        Ok(())
+    }
+
+    /// Makes sure that the root tenant exists and has a key, the pair `given` if there is one (whose secret then holds), and
+    /// returns that key.
+    ///
+    /// # Errors
+    /// [`Kind::Denied`] when the id given belongs to another tenant, or as for making a tenant and a key.
+    pub async fn ensure_root(&self, given: Option<(&str, &str)>) -> Result<Arc<AccessKey>> {
+        match self.create_tenant(ROOT_TENANT, "").await {
+            Err(error) if error.kind != Kind::Exists => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+        let Some((id, secret)) = given else {
+            return match self.keys_of(ROOT_TENANT).into_iter().next() {
+                Some(key) => Ok(key),
+                None => self.create_key(ROOT_TENANT, None).await,
+            };
+        };
+        match self.find(id) {
+            None => self.create_key(ROOT_TENANT, given).await,
+            Some(key) if key.tenant != ROOT_TENANT => Err(Error::new(
+                Kind::Denied,
+                format!("access key {id:?} belongs to tenant {:?}", key.tenant),
+            )),
+            Some(key) if key.secret == secret => Ok(key),
+            Some(_) => {
+                names::check_access_key(id, secret)?;
+                let _changing = self.changing.lock().await;
+                self.put_key(id.to_owned(), secret.to_owned(), ROOT_TENANT)
+                    .await
+            }
+        }
+    }
+
+    fn all_keys(&self) -> Vec<Arc<AccessKey>> {
+        let mut keys: Vec<_> = self.known.read().keys.values().cloned().collect();
+        keys.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+        keys
+    }
+
+    async fn put_key(&self, id: String, secret: String, tenant: &str) -> Result<Arc<AccessKey>> {
+        let key = Arc::new(AccessKey {
+            id,
+            secret,
+            tenant: tenant.to_owned(),
+            created: (self.clock)(),
+        });
+        self.save(KEYS, &key.id, &*key).await?;
+        self.change_keys(|keys| {
+            keys.insert(key.id.clone(), key.clone());
+        });
+        Ok(key)
+    }
+
+    fn change_keys(&self, change: impl FnOnce(&mut HashMap<String, Arc<AccessKey>>)) {
+        change(&mut self.known.write().keys);
+        let keys = self.all_keys();
+        for hook in self.hooks.read().iter() {
+            hook(&keys);
+        }
+    }
+
+    async fn save(&self, folder: &str, name: &str, record: &impl Serialize) -> Result<()> {
+        let record = serde_json::to_vec(record)
+            .map_err(|error| Error::new(Kind::Failed, error.to_string()))?;
+        let key = format!("{folder}{name}");
+        let options = StoreOptions {
+            size: Some(record.len() as u64),
+            ..StoreOptions::default()
+        };
+        let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
+        let mut upload = self.store.store(address, options).await?;
+        upload.write(Buf::from(record)).await?;
+        upload.commit(Seal::default()).await?;
+        Ok(())
+    }
+
+    async fn forget(&self, folder: &str, name: &str) -> Result<()> {
+        let key = format!("{folder}{name}");
+        let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
+        self.store.delete(address, DeleteOptions::default()).await?;
+        Ok(())
+    }
+}
+
+async fn load<S: Store, R: DeserializeOwned>(store: &S, folder: &str) -> Result<Vec<R>> {
+    let mut records = Vec::new();
+    let mut last = None::<bytes::Bytes>;
+    loop {
+        let options = ListOptions {
+            namespace: SYSTEM_NAMESPACE,
+            space: forebay_store::Space::Objects,
+            prefix: folder.as_bytes(),
+            delimiter: None,
+            after: match &last {
+                Some(key) => forebay_store::After::Key(key),
+                None => forebay_store::After::Start,
+            },
+            limit: usize::MAX,
+        };
+        let page = store.list(options).await?;
+        for item in &page.items {
+            if let Item::Value(key, _) = item {
+                if let Some(bytes) = read(store, key).await? {
+                    records.push(serde_json::from_slice(&bytes).map_err(|error| {
+                        Error::new(
+                            Kind::Failed,
+                            format!("{} is not a record: {error}", String::from_utf8_lossy(key)),
+                        )
+                    })?);
+                }
+                last = Some(key.clone());
+            }
+        }
+        if !page.more || page.items.is_empty() {
+            return Ok(records);
+        }
+    }
+}
+
+async fn read<S: Store>(store: &S, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    let address = Address::object(SYSTEM_NAMESPACE, key);
+    let mut object = match store.retrieve(address, None, ByteRange::Full).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    if object.meta.size > RECORD_BYTES_MAX {
+        return Err(Error::new(
+            Kind::Failed,
+            format!("{} is not a record: too long", String::from_utf8_lossy(key)),
+        ));
+    }
+    let mut bytes = Vec::new();
+    while let Some(buf) = object.body.next().await? {
+        bytes.extend_from_slice(&buf);
+    }
+    Ok(Some(bytes))
+}

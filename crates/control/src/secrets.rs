@@ -1,0 +1,21 @@
+//! Fresh access keys.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+const ID_ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const SECRET_ALPHABET: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// An id of 20 characters (90 random bits) and a secret of 40 (240), from the kernel's generator.
+pub(crate) fn generate() -> io::Result<(String, String)> {
+    let mut random = [0; 58];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let (id, secret) = random.split_at(18);
+    let pick =
+        |alphabet: &[u8], byte: &u8| char::from(alphabet[usize::from(*byte) % alphabet.len()]);
+    // Both alphabets divide 256, so every character is equally likely.
+    let id = id.iter().map(|byte| pick(ID_ALPHABET, byte));
+    let secret = secret.iter().map(|byte| pick(SECRET_ALPHABET, byte));
+    Ok(("FB".chars().chain(id).collect(), secret.collect()))
+}
