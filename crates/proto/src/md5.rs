@@ -126,17 +126,24 @@ fn compress<const N: usize>(states: [&mut [u32; 4]; N], blocks: [&[u8; BLOCK_BYT
             }
         };
     }
-    // Sixteen operations, four a turn; words are taken from `start` in strides.
+    // Sixteen operations, four a turn; words are taken from `start` in strides. Unrolled by the macro: every index has to
+    // be a constant, or the message words live in memory and the speed halves.
     macro_rules! round {
-        ($round:expr, $f:expr, $start:expr, $stride:expr, [$s0:expr, $s1:expr, $s2:expr, $s3:expr]) => {
-            for turn in 0..4 {
-                let (word, sine) = ($start + $stride * 4 * turn, $round * 16 + 4 * turn);
-                operation!($f, a b c d, word, sine, $s0);
-                operation!($f, d a b c, word + $stride, sine + 1, $s1);
-                operation!($f, c d a b, word + 2 * $stride, sine + 2, $s2);
-                operation!($f, b c d a, word + 3 * $stride, sine + 3, $s3);
-            }
+        ($round:expr, $f:expr, $start:expr, $stride:expr, $shifts:expr) => {
+            round!(@turn 0, $round, $f, $start, $stride, $shifts);
+            round!(@turn 1, $round, $f, $start, $stride, $shifts);
+            round!(@turn 2, $round, $f, $start, $stride, $shifts);
+            round!(@turn 3, $round, $f, $start, $stride, $shifts);
         };
+        (@turn $turn:expr, $round:expr, $f:expr, $start:expr, $stride:expr, $shifts:expr) => {{
+            const WORD: usize = $start + $stride * 4 * $turn;
+            const SINE: usize = $round * 16 + 4 * $turn;
+            const SHIFTS: [u32; 4] = $shifts;
+            operation!($f, a b c d, WORD, SINE, SHIFTS[0]);
+            operation!($f, d a b c, WORD + $stride, SINE + 1, SHIFTS[1]);
+            operation!($f, c d a b, WORD + 2 * $stride, SINE + 2, SHIFTS[2]);
+            operation!($f, b c d a, WORD + 3 * $stride, SINE + 3, SHIFTS[3]);
+        }};
     }
     round!(0, |x, y, z| z ^ (x & (y ^ z)), 0, 1, [7, 12, 17, 22]);
     round!(

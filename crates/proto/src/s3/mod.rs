@@ -10,4 +10,5 @@ pub mod date;
 pub mod error;
 pub mod percent;
 pub mod sigv4;
+pub mod uri;
 pub mod xml;
