@@ -53,6 +53,7 @@ macro_rules! error_codes {
 error_codes! {
     AccessControlListNotSupported, 400, "The bucket does not allow ACLs";
     AccessDenied, 403, "Access Denied";
+    AccessForbidden, 403, "CORSResponse: This CORS request is not allowed. This is usually because the evaluation of Origin, request method / Access-Control-Request-Method or Access-Control-Request-Headers are not whitelisted by the resource's CORS spec.";
     AuthorizationHeaderMalformed, 400, "The authorization header that you provided is not valid.";
     AuthorizationQueryParametersError, 400, "Error parsing the X-Amz-Credential parameter.";
     BadDigest, 400, "The Content-MD5 or checksum value that you specified did not match what the server received.";

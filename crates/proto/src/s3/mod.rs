@@ -6,9 +6,12 @@
 
 pub mod checksum;
 pub mod chunked;
+pub mod cors;
 pub mod date;
 pub mod error;
+pub mod lifecycle;
 pub mod percent;
 pub mod sigv4;
+pub mod tags;
 pub mod uri;
 pub mod xml;
