@@ -16,8 +16,11 @@ mod clock;
 mod counters;
 mod disk;
 pub mod files;
+pub mod ring;
+pub mod shard;
 pub mod sim;
 
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};
 pub use disk::{Disk, File, OpenOptions};
+pub use ring::backend;

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::transfer::Transfer;
 use super::workers::Workers;
-use crate::File;
+use crate::{File, ring};
 
 /// Names one descriptor for the life of the process; never reused, unlike the descriptor's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,6 +41,20 @@ impl Handle {
     /// The file's length, or the device's size (whose `stat` says 0).
     pub(crate) fn len(&self) -> io::Result<u64> {
         (&self.file).seek(SeekFrom::End(0))
+    }
+}
+
+/// Counts every descriptor that was closed: rings that registered it let go when this has changed.
+static CLOSED: AtomicU64 = AtomicU64::new(0);
+
+/// How many descriptors were closed so far.
+pub(crate) fn handles_closed() -> u64 {
+    CLOSED.load(Relaxed)
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        CLOSED.fetch_add(1, Relaxed);
     }
 }
 
@@ -83,7 +97,9 @@ impl OpenFile {
 
     /// To this thread's ring, or to the workers.
     fn start(&self, transfer: Transfer) {
-        self.workers.start(transfer);
+        if let Err(transfer) = ring::start(transfer) {
+            self.workers.start(transfer);
+        }
     }
 }
 

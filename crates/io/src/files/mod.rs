@@ -20,8 +20,8 @@ use rustix::io::Errno;
 
 use crate::{Disk, OpenOptions};
 pub use file::OpenFile;
-pub(crate) use file::{Handle, HandleId};
-pub(crate) use transfer::{Progress, Transfer};
+pub(crate) use file::{Handle, HandleId, handles_closed};
+pub(crate) use transfer::{Body, Progress, Transfer};
 use workers::Workers;
 
 /// Named so that no data file can be taken for it.

@@ -149,8 +149,10 @@ impl Transfer {
                 // An error here only says that the future was dropped.
                 drop(reply.send((result, into)));
             }
-            Body::Write { reply, .. } => {
+            Body::Write { from, reply } => {
                 CELLS.written_bytes.fetch_add(self.done as u64, Relaxed);
+                // Whoever is told finds the memory free.
+                drop(from);
                 drop(reply.send(result));
             }
         }

@@ -1,0 +1,82 @@
+//! What every disk must do, run over the simulation, worker threads, and rings.
+
+mod suite;
+
+use std::future::Future;
+
+use forebay_io::files::Directory;
+use forebay_io::ring;
+use forebay_io::sim::SimDisk;
+use suite::block_on;
+
+/// On worker threads: the thread of the test has no ring.
+fn threads<F: Future<Output = ()>>(check: impl FnOnce(Directory) -> F) {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Directory::open(folder.path()).unwrap();
+    block_on(check(disk));
+}
+
+fn sim<F: Future<Output = ()>>(check: impl FnOnce(SimDisk) -> F) {
+    block_on(check(SimDisk::new(1)));
+}
+
+/// On a ring, through tables so small that they are always full.
+fn small_ring<F: Future<Output = ()>>(check: impl FnOnce(Directory) -> F) {
+    on_ring(
+        ring::Config {
+            entries: 4,
+            files: 1,
+            buffers: 2,
+        },
+        check,
+    );
+}
+
+fn ring<F: Future<Output = ()>>(check: impl FnOnce(Directory) -> F) {
+    on_ring(ring::Config::default(), check);
+}
+
+fn on_ring<F: Future<Output = ()>>(config: ring::Config, check: impl FnOnce(Directory) -> F) {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Directory::open(folder.path()).unwrap();
+    block_on(async {
+        match ring::install(config) {
+            Ok(driver) => {
+                assert_eq!(forebay_io::backend(), "io_uring");
+                let driver = tokio::task::spawn_local(driver);
+                check(disk).await;
+                driver.abort();
+            }
+            // Where it is forbidden the same checks ran on threads.
+            Err(reason) => eprintln!("no ring here: {reason}"),
+        }
+    });
+}
+
+macro_rules! over_all {
+    ($($check:ident),* $(,)?) => {
+        $(mod $check {
+            #[test]
+            fn over_threads() { super::threads(|disk| super::suite::$check(disk)); }
+            #[test]
+            fn over_the_simulation() { super::sim(|disk| super::suite::$check(disk)); }
+            #[test]
+            fn over_a_ring() { super::ring(|disk| super::suite::$check(disk)); }
+            #[test]
+            fn over_a_small_ring() { super::small_ring(|disk| super::suite::$check(disk)); }
+        })*
+    };
+}
+
+over_all!(
+    what_is_written_is_read,
+    reads_end_with_the_file,
+    odd_blocking_io_on_direct_files,
+    heap_buffers_can_be_written,
+    many_operations_at_once,
+    dropped_futures_return_their_buffers,
+    errors_come_back_with_the_buffer,
+    lengths_and_space,
+    names_and_options,
+    one_lock_a_disk,
+);
