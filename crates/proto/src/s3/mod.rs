@@ -11,6 +11,7 @@ pub mod date;
 pub mod error;
 pub mod lifecycle;
 pub mod percent;
+pub mod policy;
 pub mod sigv4;
 pub mod tags;
 pub mod uri;
