@@ -7,10 +7,25 @@
 //! - `sim`: a disk that loses unsynced writes, tears sectors, reorders, fails and rots, driven by a seed.
 //! - [`Clock`]: the time of day and a monotonic clock, real or simulated.
 //!
+//! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
+//! - [`counters`]: what rings and workers did, for metrics.
+//!
 //! # Completion and cancellation
 //! Buffers travel by value: an operation owns its buffer until the device is done, whether or not the future still exists. A
 //! dropped read returns its buffer to the pool after completion. Futures are `Send`; a thread that owns a ring submits to it,
 //! any other thread goes through worker threads.
+
+//!
+//! # What it does not do
+//! No format, checksum, cache or retry: bytes go where they are told, and errors come back as the system gave them.
+//!
+//! # Invariants
+//! Memory that the kernel was given belongs to the transfer until its completion was taken. Every transfer that begins is
+//! answered. Nothing polls: an idle disk costs no processor time.
+//!
+//! # How it is tested
+//! `tests/disk_suite.rs` runs one suite over worker threads, rings (also with tables too small) and the simulation;
+//! `tests/rings.rs` what only rings have; `tests/sim_model.rs` the simulation against a model. `examples/disk_qd.rs` measures.
 
 mod clock;
 mod counters;

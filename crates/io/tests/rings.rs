@@ -127,6 +127,43 @@ fn registered_buffers_are_used_and_counted() {
 }
 
 #[test]
+fn completions_that_pile_up_are_all_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Directory::open(folder.path()).unwrap();
+    let shard = shard::spawn(0, "test", ring::Config::default(), async move || {
+        let file = disk.open("data", DIRECT).unwrap();
+        file.write_all_at(0, &vec![1; 1 << 20]).unwrap();
+        file.sync_data().unwrap();
+        let pool = Pool::new(1 << 20);
+        for _ in 0..4 {
+            let mut reads = Vec::new();
+            for page in 0..200 {
+                let (file, buf) = (file.clone(), pool.take(PAGE_BYTES).await);
+                reads.push(tokio::task::spawn_local(async move {
+                    let (result, _) = file
+                        .read_at(page * PAGE_BYTES as u64, buf, PAGE_BYTES)
+                        .await;
+                    result.unwrap();
+                }));
+            }
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            // The thread is away while they complete.
+            let mut block = pool.take(PAGE_BYTES).await;
+            block.set_len(PAGE_BYTES);
+            for page in 0..200 {
+                file.read_exact_at(page * PAGE_BYTES as u64, &mut block)
+                    .unwrap();
+            }
+            for read in reads {
+                read.await.unwrap();
+            }
+        }
+    });
+    shard.unwrap().join().unwrap();
+}
+
+#[test]
 fn a_closed_file_is_let_go_by_the_ring() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Directory::open(folder.path()).unwrap();

@@ -82,10 +82,10 @@ impl Queue {
                 self.transfers.len() - 1
             }
         };
-        if self.waiting.is_empty() {
-            if let Some(waker) = &self.waker {
-                waker.wake_by_ref();
-            }
+        if self.waiting.is_empty()
+            && let Some(waker) = &self.waker
+        {
+            waker.wake_by_ref();
         }
         self.waiting.push_back(index);
     }
@@ -100,9 +100,9 @@ impl Queue {
         while reap || self.can_fill() {
             self.fill();
             let entered = self.enter(0);
-            // More may wait than fitted; otherwise what completes from here on is announced.
-            reap = false;
             self.reap();
+            // The kernel finishes a bounded number at a time, and announces the rest by this flag alone.
+            reap = self.ring.submission().taskrun();
             match entered {
                 Ok(()) => {}
                 Err(error) if is_passing(&error) => {
@@ -215,7 +215,10 @@ impl Queue {
 /// (5.19), or at once.
 fn set_up(entries: u32) -> io::Result<IoUring> {
     let mut deferred = IoUring::builder();
-    deferred.setup_single_issuer().setup_defer_taskrun();
+    deferred
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag();
     let mut cooperative = IoUring::builder();
     cooperative.setup_coop_taskrun();
     let mut plain = IoUring::builder();
