@@ -73,7 +73,7 @@ impl Civil {
     }
 
     /// Unix seconds, or `None` when a field is out of its range. A leap second counts as the
-    /// second after it, as POSIX does.
+    /// second after it, as POSIX does; only that of the year 9999 has none and is refused.
     fn unix_s(self) -> Option<i64> {
         let valid = (0..=9999).contains(&self.year)
             && (1..=12).contains(&self.month)
@@ -81,12 +81,14 @@ impl Civil {
             && (0..=23).contains(&self.hour)
             && (0..=59).contains(&self.minute)
             && (0..=60).contains(&self.second);
-        valid.then(|| {
-            days_of(self.year, self.month, self.day) * DAY_S
-                + self.hour * 3600
-                + self.minute * 60
-                + self.second
-        })
+        valid
+            .then(|| {
+                days_of(self.year, self.month, self.day) * DAY_S
+                    + self.hour * 3600
+                    + self.minute * 60
+                    + self.second
+            })
+            .filter(|unix_s| *unix_s <= LAST_S)
     }
 }
 

@@ -452,7 +452,7 @@ fn read_expiration(scanner: &mut Scanner<'_>) -> Result<Expiration, S3Error> {
             "Days" => Expiration::Days(days(scanner)?),
             "Date" => {
                 let date_s = date::parse_iso8601(&scanner.text()?).ok_or_else(malformed)?;
-                if date_s.rem_euclid(DAY_S) != 0 {
+                if date_s < 0 || date_s.rem_euclid(DAY_S) != 0 {
                     return Err(argument("'Date' must be at midnight GMT"));
                 }
                 Expiration::Date(date_s)

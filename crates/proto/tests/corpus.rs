@@ -1,0 +1,59 @@
+//! Replays the seed corpora of the fuzzers through the functions that the fuzzers call.
+
+#[path = "../../../fuzz/src/lib.rs"]
+mod targets;
+
+use std::{fs, path::Path};
+
+#[test]
+fn every_seed_of_every_target_is_survived() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, target) in targets::TARGETS {
+        let folder = corpus.join(name);
+        let mut seeds = 0;
+        for entry in fs::read_dir(&folder).expect("a corpus for each target") {
+            let path = entry.expect("readable folder").path();
+            let seed = fs::read(&path).expect("readable seed");
+            // Every beginning of a seed is a truncated one.
+            for length in 0..=seed.len().min(2048) {
+                target(&seed[..length]);
+            }
+            target(&seed);
+            seeds += 1;
+        }
+        assert!(seeds >= 5, "{name} has {seeds} seeds");
+    }
+}
+
+/// The seeds say by their names what they are: see that they are that.
+#[test]
+fn seeds_are_what_their_names_say() {
+    use forebay_proto::s3::{policy::Policy, sigv4, uri, xml};
+    let seed = |path: &str| {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        fs::read(corpus.join(path)).expect("seed")
+    };
+    let text = |path: &str| String::from_utf8(seed(path)).expect("UTF-8 seed");
+    assert!(sigv4::parse_authorization(&text("sigv4_authorization/header")).is_ok());
+    assert!(sigv4::parse_presigned(&text("sigv4_authorization/presigned")).is_ok());
+    assert!(xml::parse_delete(&seed("xml_requests/delete")).is_ok());
+    assert!(xml::parse_delete(&seed("xml_requests/delete_entity_bomb")).is_err());
+    assert!(xml::parse_complete_multipart_upload(&seed("xml_requests/complete")).is_ok());
+    assert!(Policy::parse(&seed("policy/public_read"), "bucket").is_ok());
+    assert!(Policy::parse(&seed("policy/many_stars"), "bucket").is_ok());
+    assert!(uri::parse_target(&text("uri/absolute_form")).is_ok());
+    for (seed_name, good) in [
+        ("signed", true),
+        ("signed_byte_by_byte", true),
+        ("signed_trailer", true),
+        ("unsigned_trailer", true),
+        ("unsigned_empty", true),
+        ("signed_forged_data", false),
+        ("signed_trailer_forged", false),
+        ("signed_truncated", false),
+        ("unsigned_bytes_after_end", false),
+    ] {
+        let body = seed(&format!("chunked/{seed_name}"));
+        assert_eq!(targets::chunked_completes(&body), Some(good), "{seed_name}");
+    }
+}
