@@ -24,6 +24,8 @@ mod meta;
 mod namespace;
 mod ops;
 mod store;
+#[cfg(feature = "suite")]
+pub mod suite;
 mod versions;
 
 pub use attributes::{Attributes, AttributesBuilder};
