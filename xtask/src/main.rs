@@ -1,14 +1,16 @@
-//! The project's own chores: `cargo xtask check` and `cargo xtask test`.
+//! The project's own chores: `cargo xtask check`, `cargo xtask test` and `cargo xtask bench`.
 //!
 //! A rule of this project is a command here or it is only advice. Nothing in this crate is shipped.
 //!
 //! - `check`: format, lints, licences and bans, layering, documents.
 //! - `test`: unit and document tests, then real clients against the real binary, then the crash loop.
+//! - `bench`: the published figures, beside the peers that are installed; never part of a test.
 //!
 //! It has no state of its own: what it builds or downloads lies under `target/`.
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod deps;
 mod docs;
@@ -47,12 +49,15 @@ enum Chore {
         #[arg(long)]
         only: Option<String>,
     },
+    /// The published figures, and `docs/performance.md` written from them.
+    Bench(bench::Args),
 }
 
 fn main() -> std::process::ExitCode {
     let passed = match Args::parse().chore {
         Chore::Check { only } => check::run(only.as_deref()),
         Chore::Test { thorough, only } => test::run(thorough, only.as_deref()),
+        Chore::Bench(args) => bench::run(&args),
     };
     match passed {
         Ok(true) => std::process::ExitCode::SUCCESS,

@@ -1,0 +1,101 @@
+//! `cargo xtask bench`: the published figures, ours beside the peers that are installed, in one run.
+//!
+//! Every figure is measured in rounds, its contenders one right after the other in each round, so that whatever else the machine
+//! does falls on all of them; a ratio is taken within a round and the median of the rounds is told. All S3 endpoints are measured
+//! by the same client, `forebay bench s3`.
+//!
+//! Rewrites `docs/performance.md` and the pictures in `docs/performance/`.
+
+mod chart;
+mod figures;
+mod idle;
+mod machine;
+mod measure;
+mod peers;
+mod report;
+mod sample;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::tool::{cargo, root, run as run_command, target};
+
+/// Arguments of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Length of each measured window.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Rounds; an odd number has a median.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Where servers keep their data, in a new folder that is removed afterwards [default: the target folder].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Folders to look for peers in, before the PATH.
+    #[arg(long)]
+    peers: Vec<PathBuf>,
+    /// Only figures whose name contains this; the document is then not rewritten.
+    #[arg(long)]
+    only: Option<String>,
+    /// Objects in the longer list.
+    #[arg(long, default_value_t = 1_000_000)]
+    listed: u64,
+    /// The program to measure [default: built with the profile that is shipped].
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+/// Measures, prints and, unless only a part was wanted, rewrites the document. False when a figure is below its bound.
+pub fn run(args: &Args) -> Result<bool> {
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => {
+            run_command(cargo().args([
+                "build",
+                "--locked",
+                "--profile",
+                "dist",
+                "--package",
+                "forebay",
+            ]))?;
+            target().join("dist/forebay")
+        }
+    };
+    let binary = std::fs::canonicalize(&binary)
+        .with_context(|| format!("{} is not there", binary.display()))?;
+    let folder = args.dir.clone().unwrap_or_else(target).join("bench-data");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    let bench = measure::Bench {
+        binary,
+        folder: std::fs::canonicalize(&folder)?,
+        seconds: args.seconds,
+        search: args.peers.clone(),
+        listed: args.listed,
+    };
+    let results = figures::run(&bench, args.rounds.max(1), args.only.as_deref());
+    std::fs::remove_dir_all(&folder)?;
+    let results = results?;
+    println!("{}", report::tables(&results.figures));
+    if args.only.is_none() {
+        let pictures = root().join("docs/performance");
+        std::fs::create_dir_all(&pictures)?;
+        std::fs::write(
+            pictures.join("throughput.svg"),
+            chart::throughput(&results.figures),
+        )?;
+        std::fs::write(pictures.join("cpu.svg"), chart::cpu(&results.figures))?;
+        std::fs::write(
+            root().join("docs/performance.md"),
+            report::document(&results, args.rounds, args.seconds),
+        )?;
+    }
+    Ok(results
+        .figures
+        .iter()
+        .all(|figure| figure.checks().iter().all(|check| check.met)))
+}

@@ -1,0 +1,411 @@
+//! The published set: who is measured doing what, and what is asked of the result.
+
+use anyhow::Result;
+
+use crate::bench::idle::{self, Idle};
+use crate::bench::machine;
+use crate::bench::measure::Bench;
+use crate::bench::peers::{self, Server};
+use crate::bench::sample::{Sample, median};
+
+/// One table.
+pub struct Figure {
+    /// Its heading.
+    pub name: &'static str,
+    /// Ours first.
+    pub contenders: Vec<Contender>,
+    bounds: Vec<Bound>,
+}
+
+/// One row of a table.
+pub struct Contender {
+    /// Who.
+    pub name: &'static str,
+    probe: Probe,
+    /// A sample a round.
+    pub rounds: Vec<Sample>,
+}
+
+enum Probe {
+    /// `forebay bench s3` with these arguments against the server of this name.
+    S3(&'static str, String),
+    /// `forebay bench` with these arguments.
+    Own(String),
+    Iperf3,
+    Fio(&'static str, usize),
+}
+
+/// What is asked of ours.
+enum Bound {
+    /// So many times the rate of that contender.
+    Rate(&'static str, f64),
+    /// So many times the bytes a second of that contender.
+    Bytes(&'static str, f64),
+    /// At most so many times the server CPU seconds per GB of that contender.
+    Cpu(&'static str, f64),
+    /// At most so many microseconds of server CPU for an operation.
+    CpuPerOp(f64),
+    /// At most so many seconds of server CPU for 10^9 bytes.
+    CpuPerGb(f64),
+    /// A 99.9th percentile below so many microseconds.
+    P999(f64),
+}
+
+/// How a bound came out.
+pub struct Check {
+    /// What was asked and what came.
+    pub text: String,
+    /// Whether it is met.
+    pub met: bool,
+}
+
+/// All of a run.
+pub struct Results {
+    /// The machine.
+    pub machine: String,
+    /// Names and versions of what was measured.
+    pub versions: Vec<(&'static str, String)>,
+    /// Peers that were not to be had.
+    pub absent: Vec<&'static str>,
+    /// Tables.
+    pub figures: Vec<Figure>,
+    /// A server that has just started.
+    pub idle: Option<Idle>,
+    /// The same server after the load.
+    pub idle_after: Option<Idle>,
+}
+
+const FOREBAY: &str = "Forebay";
+const LISTED: &str = "Forebay, the longer list";
+const LARGE_LIST: &str = "Forebay with the longer list";
+
+fn s3(arguments: &str, names: &[&'static str]) -> Vec<Contender> {
+    names
+        .iter()
+        .map(|name| contender(name, Probe::S3(name, format!("s3 {arguments}"))))
+        .collect()
+}
+
+fn contender(name: &'static str, probe: Probe) -> Contender {
+    Contender {
+        name,
+        probe,
+        rounds: Vec::new(),
+    }
+}
+
+fn figure(name: &'static str, contenders: Vec<Contender>, bounds: Vec<Bound>) -> Figure {
+    Figure {
+        name,
+        contenders,
+        bounds,
+    }
+}
+
+fn published(bench: &Bench) -> Vec<Figure> {
+    const ALL: [&str; 4] = [FOREBAY, "SeaweedFS", "s3s-fs", "Garage"];
+    let mut large_get = s3("--op get --size 64MiB", &[FOREBAY, "SeaweedFS"]);
+    large_get.push(contender("iperf3", Probe::Iperf3));
+    let mut medium_get = s3("--op get --size 1MiB", &ALL);
+    medium_get.push(contender("iperf3", Probe::Iperf3));
+    let mut small_put = s3("--op put --size 4KiB --concurrency 64", &ALL);
+    let files = |threads| Probe::Own(format!("files --size 4KiB --concurrency {threads}"));
+    small_put.push(contender("one fsync each, 1 thread", files(1)));
+    small_put.push(contender("one fsync each, 64 threads", files(64)));
+    let engine = |size: &'static str, depth: usize| {
+        let ours = format!("engine --op get --cold --size {size} --concurrency {depth}");
+        vec![
+            contender("Forebay's engine", Probe::Own(ours)),
+            contender(
+                "fio",
+                Probe::Fio(if size == "1MiB" { "1M" } else { "4k" }, depth),
+            ),
+        ]
+    };
+    let list = "s3 --op list --size 0 --concurrency 1 --objects";
+    vec![
+        figure(
+            "GET 4 KiB, 8 connections, clients that acknowledge at once",
+            s3("--op get --size 4KiB --quick-ack", &ALL),
+            vec![
+                Bound::Rate("SeaweedFS", 4.0),
+                Bound::Rate("s3s-fs", 2.0),
+                Bound::CpuPerOp(25.0),
+            ],
+        ),
+        figure(
+            "GET 4 KiB, 8 connections, ordinary clients",
+            s3("--op get --size 4KiB", &ALL),
+            vec![Bound::P999(30_000.0)],
+        ),
+        figure(
+            "GET 1 MiB, 8 connections",
+            medium_get,
+            vec![
+                Bound::Rate("SeaweedFS", 2.0),
+                Bound::Cpu("SeaweedFS", 0.5),
+                Bound::Bytes("iperf3", 0.6),
+            ],
+        ),
+        figure(
+            "GET 64 MiB, 8 connections",
+            large_get,
+            vec![
+                Bound::Rate("SeaweedFS", 2.0),
+                Bound::Cpu("SeaweedFS", 0.5),
+                Bound::Bytes("iperf3", 0.6),
+            ],
+        ),
+        figure(
+            "PUT 1 MiB, 8 connections, UNSIGNED-PAYLOAD",
+            s3("--op put --size 1MiB", &ALL),
+            vec![Bound::Rate("Garage", 3.0), Bound::CpuPerGb(2.5)],
+        ),
+        figure(
+            "PUT 1 MiB, 8 connections, signed payload",
+            s3("--op put --size 1MiB --signed-payload", &ALL),
+            vec![Bound::Rate("Garage", 2.0), Bound::CpuPerGb(2.5)],
+        ),
+        figure(
+            "PUT 4 KiB, 64 connections",
+            small_put,
+            vec![Bound::Rate("one fsync each, 1 thread", 10.0)],
+        ),
+        figure(
+            "Engine, cold reads of 1 MiB, 16 at a time",
+            engine("1MiB", 16),
+            vec![Bound::Bytes("fio", 0.9)],
+        ),
+        figure(
+            "Engine, cold reads of 4 KiB, 32 at a time",
+            engine("4KiB", 32),
+            vec![Bound::Bytes("fio", 0.9)],
+        ),
+        figure(
+            "Listing 1000 keys",
+            vec![
+                contender(
+                    LISTED,
+                    Probe::S3(LARGE_LIST, format!("{list} {}", bench.listed)),
+                ),
+                contender(
+                    "Forebay, 10000 objects",
+                    Probe::S3(FOREBAY, format!("{list} 10000")),
+                ),
+            ],
+            vec![Bound::Rate("Forebay, 10000 objects", 0.5)],
+        ),
+    ]
+}
+
+/// Measures the published set, or the part of it whose names contain `only`.
+pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> {
+    let mut figures = published(bench);
+    figures.retain(|figure| only.is_none_or(|only| figure.name.contains(only)));
+    let machine = machine::describe(&bench.folder);
+    let ours = peers::forebay(bench, "forebay", FOREBAY)?;
+    let pid = ours.pid();
+    let everything = only.is_none();
+    let idle = everything.then(|| idle::watch(pid)).transpose()?;
+    let mut servers = vec![ours];
+    let mut absent = Vec::new();
+    for (name, start) in [
+        (
+            "SeaweedFS",
+            peers::seaweedfs as fn(&Bench) -> Result<Option<Server>>,
+        ),
+        ("s3s-fs", peers::s3s),
+        ("Garage", peers::garage),
+    ] {
+        match start(bench)? {
+            Some(server) => servers.push(server),
+            None => absent.push(name),
+        }
+    }
+    if figures.iter().any(|figure| figure.asks(LARGE_LIST)) {
+        servers.push(peers::forebay(bench, "forebay-list", LARGE_LIST)?);
+    }
+    for program in ["fio", "iperf3"] {
+        if bench.find(program).is_none() {
+            absent.push(program);
+        }
+    }
+    for round in 1..=rounds {
+        for figure in &mut figures {
+            for contender in &mut figure.contenders {
+                if let Some(sample) = contender.probe.measure(bench, &servers)? {
+                    eprintln!(
+                        "round {round} of {rounds}, {}: {}: {:.0} ops/s, {:.1} MB/s, {} errors",
+                        figure.name,
+                        contender.name,
+                        sample.ops_per_s,
+                        sample.mb_per_s,
+                        sample.errors
+                    );
+                    contender.rounds.push(sample);
+                }
+            }
+        }
+    }
+    for figure in &mut figures {
+        figure
+            .contenders
+            .retain(|contender| !contender.rounds.is_empty());
+    }
+    figures.retain(|figure| !figure.contenders.is_empty());
+    Ok(Results {
+        machine,
+        versions: servers
+            .iter()
+            .filter(|server| server.name != LARGE_LIST)
+            .map(|server| (server.name, server.version.clone()))
+            .collect(),
+        absent,
+        figures,
+        idle,
+        idle_after: everything.then(|| idle::watch(pid)).transpose()?,
+    })
+}
+
+impl Probe {
+    /// None when its peer is not there.
+    fn measure(&self, bench: &Bench, servers: &[Server]) -> Result<Option<Sample>> {
+        match self {
+            Probe::S3(name, arguments) => servers
+                .iter()
+                .find(|server| server.name == *name)
+                .map(|server| bench.ours(arguments, &server.arguments()))
+                .transpose(),
+            Probe::Own(arguments) => {
+                let folder = bench.folder.display().to_string();
+                bench
+                    .ours(arguments, &["--dir".to_owned(), folder])
+                    .map(Some)
+            }
+            Probe::Iperf3 => bench.iperf3(),
+            Probe::Fio(block, depth) => bench.fio(block, *depth),
+        }
+    }
+}
+
+impl Contender {
+    /// The median of one number over the rounds.
+    pub fn median(&self, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+        median(self.rounds.iter().filter_map(number))
+    }
+
+    /// The command that measured it, as one would type it.
+    pub fn command(&self) -> String {
+        match &self.probe {
+            Probe::S3(_, arguments) | Probe::Own(arguments) => format!("forebay bench {arguments}"),
+            Probe::Iperf3 => "iperf3 -c HOST -P 8 -O 1".to_owned(),
+            Probe::Fio(block, depth) => format!(
+                "fio --rw=randread --direct=1 --ioengine=io_uring --size=4G --bs={block} --iodepth={depth}"
+            ),
+        }
+    }
+}
+
+impl Figure {
+    fn asks(&self, server: &str) -> bool {
+        self.contenders
+            .iter()
+            .any(|contender| matches!(&contender.probe, Probe::S3(name, _) if *name == server))
+    }
+
+    /// The median over the rounds of ours divided by that contender's.
+    pub fn ratio(&self, of: &str, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+        let ours = self.contenders.first()?;
+        let theirs = self
+            .contenders
+            .iter()
+            .find(|contender| contender.name == of)?;
+        let pairs = ours.rounds.iter().zip(&theirs.rounds);
+        median(pairs.filter_map(|(ours, theirs)| {
+            let theirs = number(theirs).filter(|theirs| *theirs > 0.0)?;
+            Some(number(ours)? / theirs)
+        }))
+    }
+
+    /// How its bounds came out; those about a peer that is not there are left out.
+    pub fn checks(&self) -> Vec<Check> {
+        let Some(ours) = self.contenders.first() else {
+            return Vec::new();
+        };
+        let checks = self.bounds.iter().filter_map(|bound| {
+            let (told, limit, below, what) = match bound {
+                Bound::Rate(of, times) => {
+                    let told = self.ratio(of, |sample| Some(sample.rate()))?;
+                    (told, *times, false, format!("times the rate of {of}"))
+                }
+                Bound::Bytes(of, times) => {
+                    let told = self.ratio(of, |sample| Some(sample.mb_per_s))?;
+                    (told, *times, false, format!("times the MB/s of {of}"))
+                }
+                Bound::Cpu(of, times) => {
+                    let told = self.ratio(of, |sample| sample.server_cpu_s_per_gb)?;
+                    (told, *times, true, format!("times the CPU s/GB of {of}"))
+                }
+                Bound::CpuPerOp(us) => {
+                    let told = ours.median(Sample::server_cpu_us_per_op)?;
+                    (told, *us, true, "us of server CPU a request".to_owned())
+                }
+                Bound::CpuPerGb(seconds) => {
+                    let told = ours.median(|sample| sample.server_cpu_s_per_gb)?;
+                    (told, *seconds, true, "CPU s/GB".to_owned())
+                }
+                Bound::P999(us) => {
+                    let told = ours.median(|sample| Some(sample.p999_us))?;
+                    (told, *us, true, "us at the 99.9th percentile".to_owned())
+                }
+            };
+            let errors: u64 = ours.rounds.iter().map(|sample| sample.errors).sum();
+            let met = errors == 0 && if below { told <= limit } else { told >= limit };
+            let word = if below { "at most" } else { "at least" };
+            let verdict = if met { "met" } else { "missed" };
+            Some(Check {
+                text: format!("{told:.2} {what}; asked {word} {limit}: {verdict}"),
+                met,
+            })
+        });
+        checks.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_rates(name: &'static str, rates: &[f64]) -> Contender {
+        let sample = |rate: &f64| Sample {
+            ops_per_s: *rate,
+            p999_us: 50.0,
+            ..Sample::default()
+        };
+        Contender {
+            rounds: rates.iter().map(sample).collect(),
+            ..contender(name, Probe::Iperf3)
+        }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_rounds() {
+        let mut made = figure(
+            "made",
+            vec![
+                with_rates("ours", &[10.0, 40.0, 90.0]),
+                with_rates("theirs", &[10.0, 10.0, 10.0]),
+            ],
+            vec![
+                Bound::Rate("theirs", 4.0),
+                Bound::Rate("absent", 9.0),
+                Bound::P999(49.0),
+                Bound::CpuPerOp(1.0),
+            ],
+        );
+        let met: Vec<bool> = made.checks().iter().map(|check| check.met).collect();
+        assert_eq!(met, [true, false]);
+        made.contenders[0].rounds[0].errors = 1;
+        assert!(!made.checks()[0].met, "errors are not forgiven");
+    }
+}

@@ -1,0 +1,40 @@
+//! What the figures were measured on.
+
+use std::fs;
+use std::path::Path;
+
+use crate::tool::{command, output};
+
+/// A line about the machine, and one about its load when the run began.
+pub fn describe(folder: &Path) -> String {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = field(&cpu, "model name").unwrap_or("unknown processor");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib: u64 = field(&memory, "MemTotal")
+        .and_then(|text| text.trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let system = output(
+        command("stat")
+            .args(["--file-system", "--format=%T"])
+            .arg(folder),
+    )
+    .unwrap_or_default();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: Vec<&str> = load.split(' ').take(3).collect();
+    format!(
+        "{cores} cores of {model}, {} GiB of memory, Linux {}, data on {}. Load averages when the run began: {}.",
+        kib.div_ceil(1 << 20),
+        kernel.trim(),
+        system.trim().replace("ext2/ext3", "ext4"),
+        load.join(", "),
+    )
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim())
+    })
+}

@@ -1,0 +1,122 @@
+//! One measurement by one program.
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::bench::peers::{ports, quiet};
+use crate::bench::sample::Sample;
+use crate::tool::{command, output};
+
+/// What every measurement needs.
+pub struct Bench {
+    /// The program measured.
+    pub binary: PathBuf,
+    /// Where data goes.
+    pub folder: PathBuf,
+    /// Length of a window.
+    pub seconds: f64,
+    /// Folders with peers.
+    pub search: Vec<PathBuf>,
+    /// Objects in the longer list.
+    pub listed: u64,
+}
+
+impl Bench {
+    /// Runs `forebay bench` with arguments divided by spaces, and more of them.
+    pub fn ours(&self, arguments: &str, more: &[String]) -> Result<Sample> {
+        let text = output(
+            command(&self.binary)
+                .arg("bench")
+                .args(arguments.split(' '))
+                .args(more)
+                .args(["--json", "--seconds", &self.seconds.to_string()]),
+        )?;
+        let line = text.lines().next().context("no point was printed")?;
+        serde_json::from_str(line).with_context(|| format!("not a point: {line}"))
+    }
+
+    /// Eight TCP streams over loopback.
+    pub fn iperf3(&self) -> Result<Option<Sample>> {
+        let Some(program) = self.find("iperf3") else {
+            return Ok(None);
+        };
+        let [port] = ports()?;
+        let port = port.to_string();
+        let mut server =
+            quiet(command(&program).args(["-s", "-1", "-B", "127.0.0.1", "-p", &port]))?;
+        sleep(Duration::from_millis(500));
+        let text = output(
+            command(&program)
+                .args([
+                    "-c",
+                    "127.0.0.1",
+                    "-p",
+                    &port,
+                    "-P",
+                    "8",
+                    "-J",
+                    "-O",
+                    "1",
+                    "-t",
+                ])
+                .arg(self.seconds.ceil().to_string()),
+        );
+        // It serves once; should the client have failed, it still waits.
+        let _ = server.kill();
+        server.wait()?;
+        let told: serde_json::Value = serde_json::from_str(&text?)?;
+        let bits = told["end"]["sum_received"]["bits_per_second"]
+            .as_f64()
+            .context("iperf3 told no rate")?;
+        Ok(Some(Sample {
+            mb_per_s: bits / 8e6,
+            ..Sample::default()
+        }))
+    }
+
+    /// Random direct reads of a file that fio lays out itself, on the file system that holds our data.
+    pub fn fio(&self, block: &str, depth: usize) -> Result<Option<Sample>> {
+        let Some(program) = self.find("fio") else {
+            return Ok(None);
+        };
+        let text = output(
+            command(&program)
+                .args([
+                    "--name=bench",
+                    "--rw=randread",
+                    "--direct=1",
+                    "--ioengine=io_uring",
+                ])
+                .args([
+                    "--size=4G",
+                    "--time_based",
+                    "--group_reporting",
+                    "--output-format=json",
+                ])
+                .arg(format!("--bs={block}"))
+                .arg(format!("--iodepth={depth}"))
+                .arg(format!("--runtime={}", self.seconds))
+                .arg(format!("--filename={}", self.folder.join("fio").display())),
+        )?;
+        // Notes may stand before the object.
+        let object = text.find('{').map_or("", |at| &text[at..]);
+        let told: serde_json::Value = serde_json::from_str(object)?;
+        let read = &told["jobs"][0]["read"];
+        let number = |path: &serde_json::Value| path.as_f64().unwrap_or_default();
+        let percentile = |name: &str| number(&read["clat_ns"]["percentile"][name]) / 1e3;
+        if number(&read["iops"]) == 0.0 {
+            bail!("fio read nothing");
+        }
+        Ok(Some(Sample {
+            ops_per_s: number(&read["iops"]),
+            mb_per_s: number(&read["bw_bytes"]) / 1e6,
+            p50_us: percentile("50.000000"),
+            p99_us: percentile("99.000000"),
+            p999_us: percentile("99.900000"),
+            ..Sample::default()
+        }))
+    }
+}

@@ -1,0 +1,128 @@
+//! `docs/performance.md`, written from what was measured.
+
+use std::fmt::Write as _;
+
+use crate::bench::figures::{Contender, Figure, Results};
+use crate::bench::idle::{Idle, WATCHED};
+use crate::bench::sample::Sample;
+
+const IDLE_CPU_PERCENT: f64 = 0.1;
+const IDLE_RSS_MIB: f64 = 64.0;
+
+const INTRODUCTION: &str = "\
+# Performance
+
+Written by `cargo xtask bench`; do not edit.
+
+Every S3 server is measured by the same client, `forebay bench s3`: each connection has one request in flight, signed by
+Signature Version 4, and asks again as soon as it has its answer. Client and servers share one machine, over loopback. Servers run
+with their defaults; where a peer's default is not durable, its table says so. All contenders of a table are measured one right
+after the other, in each of several rounds; ratios are taken within a round, and medians over the rounds are shown. Reads of an
+endpoint come from whatever cache its default gives it; the engine's reads bypass every cache.
+
+A Forebay PUT is durable when it is acknowledged. SeaweedFS, s3s-fs and Garage acknowledge, by default, before anything is synced.
+MB and GB are 10^6 and 10^9 bytes; CPU is user and system time of the server's process.
+";
+
+/// The whole document.
+pub fn document(results: &Results, rounds: usize, seconds: f64) -> String {
+    let mut text = INTRODUCTION.to_owned();
+    let mut line = |words: &str| {
+        text.push_str(words);
+        text.push('\n');
+    };
+    line("\n## Machine and run\n");
+    line(&results.machine);
+    line(&format!(
+        "\n{rounds} rounds, windows of {seconds} s after 1 s of warm-up.\n"
+    ));
+    line("| measured | version |\n|---|---|");
+    for (name, version) in &results.versions {
+        line(&format!("| {name} | {version} |"));
+    }
+    if !results.absent.is_empty() {
+        line(&format!(
+            "\nNot installed when this ran: {}.",
+            results.absent.join(", ")
+        ));
+    }
+    line("\n![Throughput beside the peers](performance/throughput.svg)\n");
+    line("![CPU beside the peers](performance/cpu.svg)");
+    text.push_str(&tables(&results.figures));
+    text.push_str(&idle(results));
+    text
+}
+
+/// A table a figure, with how its bounds came out.
+pub fn tables(figures: &[Figure]) -> String {
+    let mut text = String::new();
+    for figure in figures {
+        let _ = write!(
+            text,
+            "\n## {}\n\n| | ops/s | MB/s | p50 us | p99 us | p99.9 us | client CPU s/GB | server CPU s/GB | \
+             server CPU us/op | errors |\n|---|---|---|---|---|---|---|---|---|---|\n",
+            figure.name
+        );
+        for contender in &figure.contenders {
+            text.push_str(&row(contender));
+        }
+        text.push('\n');
+        for check in figure.checks() {
+            let _ = writeln!(text, "- {}", check.text);
+        }
+        let mut commands: Vec<String> = figure.contenders.iter().map(Contender::command).collect();
+        commands.dedup();
+        let _ = writeln!(text, "\n`{}`", commands.join("`, `"));
+    }
+    text
+}
+
+fn row(contender: &Contender) -> String {
+    let number = |get: fn(&Sample) -> Option<f64>, places: usize| match contender.median(get) {
+        Some(value) if value > 0.0 => format!("{value:.places$}"),
+        _ => "-".to_owned(),
+    };
+    let errors: u64 = contender.rounds.iter().map(|sample| sample.errors).sum();
+    format!(
+        "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {errors} |\n",
+        contender.name,
+        number(|sample| Some(sample.ops_per_s), 0),
+        number(|sample| Some(sample.mb_per_s), 1),
+        number(|sample| Some(sample.p50_us), 0),
+        number(|sample| Some(sample.p99_us), 0),
+        number(|sample| Some(sample.p999_us), 0),
+        number(|sample| sample.client_cpu_s_per_gb, 3),
+        number(|sample| sample.server_cpu_s_per_gb, 3),
+        number(Sample::server_cpu_us_per_op, 1),
+    )
+}
+
+fn idle(results: &Results) -> String {
+    let mut text = format!(
+        "\n## Idle\n\nWatched for {} s without a request.\n\n| | CPU, % of a core | resident MiB |\n|---|---|---|\n",
+        WATCHED.as_secs()
+    );
+    let mut row = |name: &str, idle: &Option<Idle>| {
+        if let Some(idle) = idle {
+            let _ = writeln!(
+                text,
+                "| {name} | {:.3} | {:.1} |",
+                idle.cpu_percent, idle.rss_mib
+            );
+        }
+    };
+    row("just started", &results.idle);
+    row(
+        "after all of the above, its cache full",
+        &results.idle_after,
+    );
+    if let Some(idle) = &results.idle {
+        let met = idle.cpu_percent <= IDLE_CPU_PERCENT && idle.rss_mib <= IDLE_RSS_MIB;
+        let verdict = if met { "met" } else { "missed" };
+        let _ = writeln!(
+            text,
+            "\n- asked at most {IDLE_CPU_PERCENT} % of a core and {IDLE_RSS_MIB} MiB when just started: {verdict}"
+        );
+    }
+    text
+}
