@@ -1,5 +1,5 @@
-//! Random reads of one large file at a fixed depth, past the page cache, with a ring and with worker threads:
-//! `disk_qd FOLDER NAME [SECONDS]`, where NAME is a file of at least 64 MiB. Compare with
+//! Random reads of one large file at a fixed depth, past the page cache: `disk_qd FOLDER NAME [SECONDS]`, where NAME is a file
+//! of at least 64 MiB. Worker threads are measured with `FOREBAY_IO=threads`. Compare with
 //! `fio --direct=1 --rw=randread --ioengine=io_uring --fixedbufs --registerfiles` on the same file.
 
 use std::error::Error;
@@ -21,32 +21,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    for with_ring in [true, false] {
-        let tasks = tokio::task::LocalSet::new();
-        tasks.block_on(&runtime, async {
-            let driver = match with_ring.then(|| ring::install(ring::Config::default())) {
-                Some(driver) => Some(tokio::task::spawn_local(driver?)),
-                None => None,
-            };
-            for (title, len, depth) in CASES {
-                let disk = Directory::open(&folder)?;
-                measure(
-                    &disk,
-                    &name,
-                    title,
-                    len,
-                    depth,
-                    Duration::from_secs(seconds),
-                )
-                .await?;
-            }
-            if let Some(driver) = driver {
-                driver.abort();
-                drop(driver.await);
-            }
-            Ok::<(), Box<dyn Error>>(())
-        })?;
-    }
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        match ring::install(ring::Config::default()) {
+            Ok(driver) => drop(tokio::task::spawn_local(driver)),
+            Err(reason) => println!("no ring: {reason}"),
+        }
+        let disk = Directory::open(&folder)?;
+        for (title, len, depth) in CASES {
+            measure(
+                &disk,
+                &name,
+                title,
+                len,
+                depth,
+                Duration::from_secs(seconds),
+            )
+            .await?;
+        }
+        Ok::<(), Box<dyn Error>>(())
+    })?;
     println!("{:?}", forebay_io::counters());
     Ok(())
 }
