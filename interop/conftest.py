@@ -16,6 +16,8 @@ from server import Server
 
 REGION = "us-east-1"
 MIB = 1 << 20
+# What a server may open once and keep.
+SPARE_FILES = 8
 
 # Proxies, bundles and profiles of the surrounding machine change what clients send.
 for name in list(os.environ):
@@ -48,10 +50,13 @@ def s3():
     server = Server(binary(), scratch / "data").start()
     access_key, secret_key = server.keys
     os.environ.update(AWS_ACCESS_KEY_ID=access_key, AWS_SECRET_ACCESS_KEY=secret_key)
+    before = server.open_files()
     try:
         yield SimpleNamespace(
             endpoint=server.endpoint, access_key=access_key, secret_key=secret_key, region=REGION
         )
+        after = server.open_files()
+        assert after <= before + SPARE_FILES, f"{after} open files, {before} before the tests"
     finally:
         server.stop()
         shutil.rmtree(scratch)
