@@ -225,6 +225,19 @@ fn published_presigned_example() {
         .expect("not anonymous");
     let verified = verify(&request, &claim, &key(), NOW_S + 86_400).expect("valid to the end");
     assert_eq!(verified.payload, Payload::Unsigned);
+    let named: &[(&str, &str)] = &[("host", HOST), ("x-amz-user-agent", "a")];
+    assert!(
+        verify(
+            &Request {
+                headers: named,
+                ..request
+            },
+            &claim,
+            &key(),
+            NOW_S
+        )
+        .is_ok()
+    );
     assert_eq!(
         verify(&request, &claim, &key(), NOW_S + 86_401),
         Err(AuthError::Expired)
