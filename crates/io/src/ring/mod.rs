@@ -1,7 +1,7 @@
 //! One io_uring a thread, driven by a local task of that thread's runtime.
 //!
-//! Transfers that tasks of the thread begin are collected and go to the kernel in one call when the driver task runs, after the
-//! tasks that were ready with it. Completions wake the runtime through the ring's descriptor: an idle ring costs nothing.
+//! Transfers that tasks of the thread begin are collected and go to the kernel a few in one call, at the latest when the driver
+//! task runs, after the tasks that were ready with it. Completions wake the runtime through the ring's descriptor: an idle ring costs nothing.
 //! Files and buffer regions are registered with the ring when first used, into tables of bounded size; what finds no place is
 //! used unregistered.
 //!

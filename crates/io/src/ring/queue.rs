@@ -21,6 +21,9 @@ use crate::files::{Body, Progress, Transfer, handles_closed};
 /// A longer piece is moved in several; the kernel's own bound is a page below 2 GiB.
 const PIECE_MAX_BYTES: usize = 1 << 30;
 
+/// So many transfers do not wait for the driver: the device would idle while tasks make ready the rest.
+const BATCH: usize = 4;
+
 pub(super) struct Queue {
     ring: IoUring,
     files: Files,
@@ -88,6 +91,9 @@ impl Queue {
             waker.wake_by_ref();
         }
         self.waiting.push_back(index);
+        if self.waiting.len() >= BATCH {
+            self.turn(false);
+        }
     }
 
     /// Submits what waits and, when the kernel says that something completed, takes that.
