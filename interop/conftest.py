@@ -15,7 +15,6 @@ from botocore.config import Config
 from server import Server
 
 REGION = "us-east-1"
-MIB = 1 << 20
 # What a server may open once and keep.
 SPARE_FILES = 8
 
