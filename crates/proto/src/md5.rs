@@ -30,6 +30,13 @@ impl Default for Md5 {
 }
 
 impl Md5 {
+    /// The digest of `bytes`.
+    pub fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
+        let mut md5 = Md5::default();
+        md5.update(bytes);
+        md5.finalize()
+    }
+
     /// Appends `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
         let bytes = self.complete_block(bytes);
@@ -62,7 +69,7 @@ impl Md5 {
     }
 
     /// The digest of everything appended.
-    pub fn finish(mut self) -> [u8; DIGEST_BYTES] {
+    pub fn finalize(mut self) -> [u8; DIGEST_BYTES] {
         let bits = self.len.wrapping_mul(8);
         let filled = (self.len % BLOCK_BYTES as u64) as usize;
         // RFC 1321 section 3.1: one 1 bit, then zeroes until 8 bytes are left in a block.
@@ -247,7 +254,7 @@ mod tests {
         let mut md5 = Md5::default();
         md5.update(b"message digest");
         assert_eq!(
-            crate::hex::encode(&md5.finish()),
+            crate::hex::encode(&md5.finalize()),
             "f96b697d7cb7938d525a2f31aaf161d0"
         );
     }
@@ -259,7 +266,7 @@ mod tests {
             for part in &parts {
                 md5.update(part);
             }
-            prop_assert_eq!(md5.finish(), independent(&parts.concat()));
+            prop_assert_eq!(md5.finalize(), independent(&parts.concat()));
         }
 
         #[test]
@@ -272,8 +279,8 @@ mod tests {
                 our_md5.update_pair(our_part, &mut their_md5, their_part);
             }
             let common = ours.len().min(theirs.len());
-            prop_assert_eq!(our_md5.finish(), independent(&ours[..common].concat()));
-            prop_assert_eq!(their_md5.finish(), independent(&theirs[..common].concat()));
+            prop_assert_eq!(our_md5.finalize(), independent(&ours[..common].concat()));
+            prop_assert_eq!(their_md5.finalize(), independent(&theirs[..common].concat()));
         }
     }
 }

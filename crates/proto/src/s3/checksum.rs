@@ -7,6 +7,8 @@
 use crc_fast::CrcAlgorithm;
 use sha2::Digest as _;
 
+use crate::md5::Md5;
+
 /// A checksum algorithm of S3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
@@ -358,39 +360,10 @@ pub fn parse_content_md5(base64: &str) -> Option<[u8; 16]> {
     decode_base64(base64, &mut buffer)?.try_into().ok()
 }
 
-/// MD5 piece by piece, for entity tags and `Content-MD5`.
-#[derive(Clone, Debug, Default)]
-pub struct Md5(md5::Md5);
-
-impl Md5 {
-    /// Starts a hash.
-    #[must_use]
-    pub fn new() -> Md5 {
-        Md5::default()
-    }
-
-    /// Takes the next bytes.
-    pub fn update(&mut self, data: &[u8]) {
-        self.0.update(data);
-    }
-
-    /// The hash of all bytes taken.
-    #[must_use]
-    pub fn finalize(self) -> [u8; 16] {
-        self.0.finalize().into()
-    }
-
-    /// The hash of `data`.
-    #[must_use]
-    pub fn digest(data: &[u8]) -> [u8; 16] {
-        md5::Md5::digest(data).into()
-    }
-}
-
 /// The entity tag of a multipart object: MD5 of its parts' MD5s, `-N`; without quotes.
 #[must_use]
 pub fn multipart_etag<'a>(parts: impl IntoIterator<Item = &'a [u8; 16]>) -> String {
-    let mut md5 = Md5::new();
+    let mut md5 = Md5::default();
     let mut count = 0u32;
     for part in parts {
         md5.update(part);

@@ -1,6 +1,7 @@
 //! Known answers, refusals, and the arithmetic of parts.
 
 use super::*;
+use crate::md5::Md5;
 use proptest::prelude::*;
 
 #[test]
