@@ -34,9 +34,9 @@ BUCKET = "crash"
 class Owner(threading.Thread):
     """One client and its keys. `possible[key]` holds the digests that a reader may now see."""
 
-    def __init__(self, s3, number, possible, rng):
+    def __init__(self, client, number, possible, rng):
         super().__init__()
-        self.client = connect(s3, connect_timeout=5, read_timeout=30)
+        self.client = client
         self.possible = possible
         self.rng = rng
         self.keys = [f"{number}/{n:02}" for n in range(KEYS_EACH)]
@@ -107,11 +107,13 @@ def test_kills():
     server = Server(binary(), scratch / "data").start()
     s3 = SimpleNamespace(endpoint=server.endpoint, region="us-east-1")
     s3.access_key, s3.secret_key = server.keys
-    connect(s3).create_bucket(Bucket=BUCKET)
+    # The port stays through every restart, so the clients do too.
+    clients = [connect(s3, connect_timeout=5, read_timeout=30) for _ in range(CLIENTS)]
+    clients[0].create_bucket(Bucket=BUCKET)
     possible, acknowledged = [{} for _ in range(CLIENTS)], 0
     for kill in range(KILLS):
         owners = [
-            Owner(s3, number, possible[number], random.Random(rng.getrandbits(64)))
+            Owner(clients[number], number, possible[number], random.Random(rng.getrandbits(64)))
             for number in range(CLIENTS)
         ]
         [owner.start() for owner in owners]
@@ -123,9 +125,8 @@ def test_kills():
             assert owner.refused is None, f"kill {kill}: {owner.refused}"
             acknowledged += owner.acknowledged
         server.start()
-        s3.endpoint = server.endpoint
         state = {key: states for mine in possible for key, states in mine.items()}
-        verify(connect(s3), state)
+        verify(clients[0], state)
         for mine in possible:
             mine.update((key, state[key]) for key in mine)
     server.stop()

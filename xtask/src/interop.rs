@@ -17,6 +17,8 @@ pub struct Group {
     pub name: &'static str,
     /// What the tests run in.
     pub kind: Kind,
+    /// Whether it is a skip, and no failure, that its environment cannot be had.
+    pub optional: bool,
 }
 
 /// How a group is run.
@@ -91,7 +93,7 @@ pub fn prepare_all(groups: &[&Group]) -> Vec<Prepared> {
     made
 }
 
-/// Runs one group to its end. A group whose environment cannot be had is one skip with its reason.
+/// Runs one group to its end.
 pub fn run(group: &Group, prepared: &[Prepared], binary: &Path, kills: Option<u32>) -> Outcome {
     let begun = Instant::now();
     let log = log(group.name);
@@ -104,13 +106,14 @@ pub fn run(group: &Group, prepared: &[Prepared], binary: &Path, kills: Option<u3
             .map(|p| &p.python)
         {
             Some(Ok(python)) => pytest(group.name, python, binary, kills, &log),
-            Some(Err(error)) => {
+            Some(Err(error)) if group.optional => {
                 eprintln!("SKIP interop {}: {error:#}", group.name);
                 Ok(Counts {
                     skipped: 1,
                     ..Counts::default()
                 })
             }
+            Some(Err(error)) => Err(anyhow::anyhow!("no environment: {error:#}")),
             None => Err(anyhow::anyhow!("no environment {name} was prepared")),
         },
     };
