@@ -34,22 +34,27 @@ pub const GROUPS: [Group; 5] = [
     Group {
         name: "rust",
         kind: Kind::Rust,
+        optional: false,
     },
     Group {
         name: "sdk",
         kind: Kind::Python("sdk"),
+        optional: false,
     },
     Group {
         name: "ai",
         kind: Kind::Python("ai"),
+        optional: true,
     },
     Group {
         name: "cli",
         kind: Kind::Python("sdk"),
+        optional: false,
     },
     Group {
         name: "data",
         kind: Kind::Python("data"),
+        optional: false,
     },
 ];
 

@@ -20,6 +20,7 @@ const SIDE_BY_SIDE: usize = 3;
 const CRASH: Group = Group {
     name: "crash",
     kind: Kind::Python("sdk"),
+    optional: false,
 };
 
 /// Runs every suite, or only the one named.
