@@ -98,7 +98,7 @@ impl Bench {
                 ])
                 .arg(format!("--bs={block}"))
                 .arg(format!("--iodepth={depth}"))
-                .arg(format!("--runtime={}", self.seconds))
+                .arg(format!("--runtime={}", self.seconds.ceil()))
                 .arg(format!("--filename={}", self.folder.join("fio").display())),
         )?;
         // Notes may stand before the object.
