@@ -1,0 +1,317 @@
+//! A value leaving: its pieces, read ahead, checked block by block whether they come from memory or from the device.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+
+use bytes::Bytes;
+use forebay_io::{Disk, File};
+use forebay_mem::Buf;
+use forebay_store::{Body, ErrorKind, NamespaceInfo, Result, StoreError};
+
+use crate::cache::Piece;
+use crate::core::Core;
+use crate::entry::Place;
+use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
+use crate::keys::{self, Table};
+use crate::scrub::Finding;
+use crate::view::View;
+
+/// Whose bytes are read, for the words of an error.
+#[derive(Debug, Clone)]
+pub(crate) struct Label {
+    pub namespace: Arc<NamespaceInfo>,
+    pub key: Bytes,
+    pub version: u64,
+}
+
+/// Part of a body, in order.
+#[derive(Debug)]
+pub(crate) enum Segment {
+    /// An inline value.
+    Ready(Buf),
+    /// Bytes `want` of an extent.
+    Stored {
+        piece: Piece,
+        extent: Extent,
+        want: Range<usize>,
+    },
+}
+
+/// Bodies kept from being reused while they are read.
+pub(crate) struct Pins<D: Disk> {
+    core: Arc<Core<D>>,
+    bodies: Vec<u64>,
+}
+
+impl<D: Disk> Drop for Pins<D> {
+    fn drop(&mut self) {
+        for body in self.bodies.drain(..) {
+            for run in self.core.reclaim.unpin(body) {
+                self.core.space.put(run);
+            }
+        }
+    }
+}
+
+/// Where the bytes `range` of a value are; `None` when the value went away meanwhile.
+pub(crate) fn resolve<D: Disk>(
+    core: &Arc<Core<D>>,
+    view: View<'_>,
+    place: Place,
+    range: Range<u64>,
+) -> Result<Option<(VecDeque<Segment>, Pins<D>)>> {
+    let mut segments = VecDeque::new();
+    let mut pins = Pins {
+        core: core.clone(),
+        bodies: Vec::new(),
+    };
+    if range.is_empty() {
+        return Ok(Some((segments, pins)));
+    }
+    let parts = match place {
+        Place::Joined(body) => match view.parts(body)? {
+            Some(parts) => parts,
+            None => return Ok(None),
+        },
+        place => vec![(u64::MAX, place)],
+    };
+    let mut begin = 0_u64;
+    for (size, place) in parts {
+        let end = begin.saturating_add(size);
+        let wanted = begin.max(range.start)..end.min(range.end);
+        if wanted.start < wanted.end {
+            let wanted = wanted.start - begin..wanted.end - begin;
+            if !resolve_part(view, place, wanted, &mut segments, &mut pins)? {
+                return Ok(None);
+            }
+        }
+        begin = end;
+    }
+    Ok(Some((segments, pins)))
+}
+
+fn resolve_part<D: Disk>(
+    view: View<'_>,
+    place: Place,
+    wanted: Range<u64>,
+    segments: &mut VecDeque<Segment>,
+    pins: &mut Pins<D>,
+) -> Result<bool> {
+    if let Place::Inline(body) = place {
+        let Some(bytes) = view.get(Table::Inline, &keys::body(body))? else {
+            return Ok(false);
+        };
+        let end = bytes.len().min(wanted.end as usize);
+        let start = end.min(wanted.start as usize);
+        segments.push_back(Segment::Ready(Buf::from(bytes.slice(start..end))));
+        return Ok(true);
+    }
+    let Some((body, extents)) = view.extents(place)? else {
+        return Ok(false);
+    };
+    pins.core.reclaim.pin(body);
+    pins.bodies.push(body);
+    let mut begin = 0;
+    for (number, extent) in extents.into_iter().enumerate() {
+        let end = begin + u64::from(extent.bytes);
+        let part = begin.max(wanted.start)..end.min(wanted.end);
+        if part.start < part.end {
+            segments.push_back(Segment::Stored {
+                piece: Piece {
+                    body,
+                    extent: number as u32,
+                    block: None,
+                },
+                extent,
+                want: (part.start - begin) as usize..(part.end - begin) as usize,
+            });
+        }
+        begin = end;
+    }
+    Ok(true)
+}
+
+/// Reads bytes `want` of an extent, from memory if they are there and `cached` allows.
+pub(crate) async fn read<D: Disk>(
+    core: Arc<Core<D>>,
+    label: Label,
+    piece: Piece,
+    extent: Extent,
+    want: Range<usize>,
+    cached: bool,
+) -> Result<Buf> {
+    let bytes = extent.bytes as usize;
+    let first = want.start / BLOCK_BYTES;
+    let last = (want.end - 1) / BLOCK_BYTES;
+    let mismatch = |block: usize| {
+        core.note(Finding {
+            namespace: label.namespace.name.clone(),
+            key: label.key.clone(),
+            version: label.version,
+            granule: extent.start,
+            block,
+        });
+        StoreError::new(
+            ErrorKind::Corrupt,
+            format!(
+                "block {block} at granule {} of {}/{} does not match its checksum",
+                extent.start,
+                label.namespace.name,
+                String::from_utf8_lossy(&label.key)
+            ),
+        )
+    };
+    let part = Piece {
+        block: Some(first as u8),
+        ..piece
+    };
+    if cached && core.cache.is_on() {
+        if let Some(whole) = core.cache.get(&piece).filter(|whole| whole.len() == bytes) {
+            core.counters.cache_hits.fetch_add(1, Relaxed);
+            let blocks = first * BLOCK_BYTES..bytes.min((last + 1) * BLOCK_BYTES);
+            extent.check(first, &whole[blocks]).map_err(mismatch)?;
+            return Ok(whole.slice(want));
+        }
+        if first == last
+            && let Some(block) = core.cache.get(&part)
+            && block.len() == bytes.min((first + 1) * BLOCK_BYTES) - first * BLOCK_BYTES
+        {
+            core.counters.cache_hits.fetch_add(1, Relaxed);
+            extent.check(first, &block).map_err(mismatch)?;
+            let begin = first * BLOCK_BYTES;
+            return Ok(block.slice(want.start - begin..want.end - begin));
+        }
+        core.counters.cache_misses.fetch_add(1, Relaxed);
+    }
+    // Most of an extent is read whole, so that the next reader finds it whole.
+    let whole = (last - first + 1) * BLOCK_BYTES * 2 >= bytes;
+    let (from, to) = match whole {
+        true => (0, bytes),
+        false => (first * BLOCK_BYTES, bytes.min((last + 1) * BLOCK_BYTES)),
+    };
+    let padded = (to - from).next_multiple_of(GRANULE_BYTES);
+    let into = core.pool.take(padded).await;
+    let offset = core.space.offset(extent.start) + from as u64;
+    let (done, mut buf) = core.data.read_at(offset, into, padded).await;
+    done.map_err(|error| {
+        StoreError::new(ErrorKind::Io, "reading a value failed").with_source(error)
+    })?;
+    if buf.len() < to - from {
+        return Err(mismatch(first));
+    }
+    buf.set_len(to - from);
+    let buf = buf.freeze();
+    extent.check(from / BLOCK_BYTES, &buf).map_err(mismatch)?;
+    if cached {
+        if whole {
+            core.cache.insert(piece, buf.clone());
+        } else if first == last {
+            core.cache.insert(part, buf.clone());
+        }
+    }
+    Ok(buf.slice(want.start - from..want.end - from))
+}
+
+type Reading = Pin<Box<dyn Future<Output = Result<Buf>> + Send>>;
+
+enum Ahead {
+    Reading(Reading),
+    Done(Result<Buf>),
+}
+
+/// The bytes of a value in an [`Engine`](crate::Engine).
+pub struct EngineBody<D: Disk> {
+    core: Arc<Core<D>>,
+    label: Label,
+    segments: VecDeque<Segment>,
+    ahead: VecDeque<Ahead>,
+    /// Held until the body is dropped.
+    _pins: Pins<D>,
+}
+
+impl<D: Disk> std::fmt::Debug for EngineBody<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "EngineBody({} segments left)", self.segments.len())
+    }
+}
+
+impl<D: Disk> EngineBody<D> {
+    pub(crate) fn new(
+        core: Arc<Core<D>>,
+        label: Label,
+        segments: VecDeque<Segment>,
+        pins: Pins<D>,
+    ) -> EngineBody<D> {
+        EngineBody {
+            core,
+            label,
+            segments,
+            ahead: VecDeque::new(),
+            _pins: pins,
+        }
+    }
+
+    fn begin(&self, segment: Segment) -> Ahead {
+        match segment {
+            Segment::Ready(buf) => Ahead::Done(Ok(buf)),
+            Segment::Stored {
+                piece,
+                extent,
+                want,
+            } => {
+                let (core, label) = (self.core.clone(), self.label.clone());
+                Ahead::Reading(Box::pin(read(core, label, piece, extent, want, true)))
+            }
+        }
+    }
+}
+
+impl<D: Disk> Body for EngineBody<D> {
+    async fn next(&mut self) -> Result<Option<Buf>> {
+        if self.ahead.is_empty() && self.segments.len() == 1 {
+            // The common case of a small value needs no box.
+            return match self.segments.pop_front() {
+                Some(Segment::Stored {
+                    piece,
+                    extent,
+                    want,
+                }) => {
+                    let (core, label) = (self.core.clone(), self.label.clone());
+                    read(core, label, piece, extent, want, true).await.map(Some)
+                }
+                Some(Segment::Ready(buf)) => Ok(Some(buf)),
+                None => Ok(None),
+            };
+        }
+        while self.ahead.len() < self.core.config.read_depth.max(1)
+            && let Some(segment) = self.segments.pop_front()
+        {
+            let reading = self.begin(segment);
+            self.ahead.push_back(reading);
+        }
+        let ahead = &mut self.ahead;
+        poll_fn(|context| {
+            for reading in ahead.iter_mut() {
+                if let Ahead::Reading(future) = reading
+                    && let Poll::Ready(done) = future.as_mut().poll(context)
+                {
+                    *reading = Ahead::Done(done);
+                }
+            }
+            match ahead.pop_front() {
+                None => Poll::Ready(Ok(None)),
+                Some(Ahead::Done(done)) => Poll::Ready(done.map(Some)),
+                Some(reading) => {
+                    ahead.push_front(reading);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}

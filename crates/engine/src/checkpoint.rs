@@ -1,0 +1,129 @@
+//! The thread that writes frozen memtables to the index, and waits for writes that nobody waits for any more.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use forebay_io::Disk;
+use forebay_store::Result;
+use parking_lot::{Condvar, Mutex};
+
+use crate::core::Core;
+use crate::extent::Run;
+use crate::group::Position;
+
+/// A write in flight.
+pub(crate) type Writing = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
+
+/// An upload that was dropped: its runs are free once its writes have ended.
+pub(crate) struct Orphan {
+    pub writing: Vec<Writing>,
+    pub runs: Vec<Run>,
+}
+
+#[derive(Default)]
+struct Work {
+    position: Option<Position>,
+    orphans: Vec<Orphan>,
+    closed: bool,
+}
+
+/// What the checkpoint thread is asked to do.
+#[derive(Default)]
+pub(crate) struct Handoff {
+    work: Mutex<Work>,
+    changed: Condvar,
+}
+
+impl Handoff {
+    /// The frozen memtable is to be written; the journal goes on at `position`.
+    pub fn checkpoint(&self, position: Position) {
+        self.work.lock().position = Some(position);
+        self.changed.notify_all();
+    }
+
+    /// Waits until no checkpoint is under way.
+    pub fn wait(&self) {
+        let mut work = self.work.lock();
+        while work.position.is_some() {
+            self.changed.wait(&mut work);
+        }
+    }
+
+    pub fn adopt(&self, orphan: Orphan) {
+        self.work.lock().orphans.push(orphan);
+        self.changed.notify_all();
+    }
+
+    pub fn close(&self) {
+        self.work.lock().closed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Runs until [`Handoff::close`].
+pub(crate) fn run<D: Disk>(core: &Core<D>) {
+    loop {
+        let mut work = core.handoff.work.lock();
+        while work.position.is_none() && work.orphans.is_empty() && !work.closed {
+            core.handoff.changed.wait(&mut work);
+        }
+        let position = work.position;
+        let orphans = std::mem::take(&mut work.orphans);
+        if position.is_none() && orphans.is_empty() {
+            return;
+        }
+        drop(work);
+        for orphan in orphans {
+            for writing in orphan.writing {
+                // Whether it succeeded makes no difference: nothing refers to these bytes.
+                drop(block_on(writing));
+            }
+            for run in orphan.runs {
+                core.space.put(run);
+            }
+        }
+        if let Some(position) = position {
+            if let Err(error) = write(core, position) {
+                core.latch_read_only(&error);
+            }
+            core.handoff.work.lock().position = None;
+            core.handoff.changed.notify_all();
+        }
+    }
+}
+
+fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {
+    let Some(frozen) = core.tables.frozen() else {
+        return Ok(());
+    };
+    core.index.checkpoint(&frozen, position)?;
+    let snapshot = core.index.snapshot()?;
+    core.tables.thaw(snapshot);
+    core.counters.checkpoints.fetch_add(1, Relaxed);
+    Ok(())
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future on this thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

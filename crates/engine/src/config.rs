@@ -1,0 +1,37 @@
+//! What can be chosen when an engine is opened.
+
+/// Chosen when an [`Engine`](crate::Engine) is opened. `segment_bytes` is taken when the directory is made and ignored later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The length of each of the two journal areas, in bytes, a multiple of 4096: bounds recovery time and the index's lag.
+    pub segment_bytes: u64,
+    /// The extent space never grows beyond this, in bytes.
+    pub capacity_bytes: u64,
+    /// How much the extent space grows at a time, in bytes.
+    pub growth_bytes: u64,
+    /// Free bytes of the file system that values never take, so that the index can grow and deletes always work.
+    pub reserve_bytes: u64,
+    /// Values kept in memory, in bytes of buffers; 0 keeps none.
+    pub cache_bytes: u64,
+    /// Memory for pages of the index, in bytes.
+    pub index_cache_bytes: usize,
+    /// Writes in flight of one upload.
+    pub upload_depth: usize,
+    /// Reads in flight of one body.
+    pub read_depth: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            segment_bytes: 32 << 20,
+            capacity_bytes: u64::MAX,
+            growth_bytes: 128 << 20,
+            reserve_bytes: 64 << 20,
+            cache_bytes: 256 << 20,
+            index_cache_bytes: 64 << 20,
+            upload_depth: 4,
+            read_depth: 3,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What the engine's threads and its callers share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+
+use forebay_io::{Clock, Disk};
+use forebay_mem::Pool;
+use forebay_store::{ErrorKind, NamespaceInfo, StoreError};
+use parking_lot::{Condvar, Mutex, RwLock};
+use tokio::sync::oneshot;
+
+use crate::Config;
+use crate::Result;
+use crate::allocator::Allocator;
+use crate::cache::ValueCache;
+use crate::checkpoint::Handoff;
+use crate::command::{Command, Reply};
+use crate::index::Index;
+use crate::metrics::Counters;
+use crate::namespaces::Registry;
+use crate::reclaim::Reclaim;
+use crate::scrub::Finding;
+use crate::superblock::Geometry;
+use crate::tables::Tables;
+use crate::usage::Ledger;
+use crate::view::View;
+
+/// Changes that may wait for the journal.
+const QUEUE_MAX: usize = 1 << 16;
+/// Findings remembered.
+const FINDINGS_MAX: usize = 1000;
+
+pub(crate) struct Core<D: Disk> {
+    pub config: Config,
+    pub clock: Arc<dyn Clock>,
+    pub pool: Pool,
+    pub disk: D,
+    pub data: D::File,
+    pub geometry: Geometry,
+    pub index: Index,
+    pub tables: Tables,
+    pub space: Allocator<D::File>,
+    pub reclaim: Reclaim,
+    pub ledger: Arc<Ledger>,
+    pub registry: RwLock<Registry>,
+    pub cache: ValueCache,
+    pub counters: Counters,
+    pub queue: Queue,
+    pub handoff: Handoff,
+    pub findings: Mutex<Vec<Finding>>,
+    read_only: AtomicBool,
+}
+
+/// Changes on their way to the journal's thread.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    pub commands: VecDeque<Command>,
+    pub closed: bool,
+}
+
+impl Queue {
+    /// Waits until there is something to do, at most `patience`; gives the queue for taking from.
+    pub fn wait<T>(
+        &self,
+        patience: Option<std::time::Duration>,
+        take: impl FnOnce(&mut Waiting) -> T,
+    ) -> T {
+        let mut waiting = self.state.lock();
+        if waiting.commands.is_empty() && !waiting.closed {
+            match patience {
+                Some(patience) => drop(self.arrived.wait_for(&mut waiting, patience)),
+                None => self.arrived.wait(&mut waiting),
+            }
+        }
+        take(&mut waiting)
+    }
+
+    /// The queue, for taking from, without waiting.
+    pub fn with<T>(&self, take: impl FnOnce(&mut Waiting) -> T) -> T {
+        take(&mut self.state.lock())
+    }
+
+    fn push(&self, command: Command) -> Result<(), (Command, StoreError)> {
+        let mut waiting = self.state.lock();
+        if waiting.closed {
+            let error = StoreError::new(ErrorKind::ReadOnly, "the store is closed");
+            return Err((command, error));
+        }
+        if waiting.commands.len() >= QUEUE_MAX {
+            let error = StoreError::new(ErrorKind::Busy, "too many changes are under way");
+            return Err((command, error));
+        }
+        waiting.commands.push_back(command);
+        if waiting.commands.len() == 1 {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.arrived.notify_one();
+    }
+}
+
+/// What is put together when a store is opened.
+pub(crate) struct Parts<D: Disk> {
+    pub config: Config,
+    pub clock: Arc<dyn Clock>,
+    pub pool: Pool,
+    pub disk: D,
+    pub data: D::File,
+    pub geometry: Geometry,
+    pub index: Index,
+    pub space: Allocator<D::File>,
+    pub tables: Tables,
+    pub registry: Registry,
+    pub ledger: Arc<Ledger>,
+}
+
+impl<D: Disk> Core<D> {
+    pub fn new(parts: Parts<D>) -> Core<D> {
+        Core {
+            cache: ValueCache::new(parts.config.cache_bytes, &parts.pool),
+            config: parts.config,
+            clock: parts.clock,
+            pool: parts.pool,
+            disk: parts.disk,
+            data: parts.data,
+            geometry: parts.geometry,
+            index: parts.index,
+            tables: parts.tables,
+            space: parts.space,
+            reclaim: Reclaim::default(),
+            ledger: parts.ledger,
+            registry: RwLock::new(parts.registry),
+            counters: Counters::default(),
+            queue: Queue::default(),
+            handoff: Handoff::default(),
+            findings: Mutex::default(),
+            read_only: AtomicBool::new(false),
+        }
+    }
+
+    /// The tables now.
+    pub fn view(&self) -> View<'_> {
+        View {
+            tables: &self.tables,
+            over: None,
+            now: self.clock.unix_millis(),
+        }
+    }
+
+    pub fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
+        self.registry.read().get(name)
+    }
+
+    /// Sends a change to the journal and waits for its answer.
+    pub async fn submit<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        if let Err((command, error)) = self.queue.push(command(reply)) {
+            self.abandon(&command);
+            return Err(error);
+        }
+        answer.await.unwrap_or_else(|_| {
+            Err(StoreError::new(
+                ErrorKind::OutcomeUnknown,
+                "the store closed while the change was under way",
+            ))
+        })
+    }
+
+    /// Gives back what a change that will not happen had taken.
+    pub fn abandon(&self, command: &Command) {
+        if let Command::Store(command, _) = command
+            && let crate::command::Content::Written(extents) = &command.content
+        {
+            for extent in extents {
+                self.space.put(extent.run());
+            }
+        }
+    }
+
+    /// Takes no more changes: the device failed in a way that leaves open what is on it.
+    pub fn latch_read_only(&self, why: &(dyn std::error::Error + 'static)) {
+        if !self.read_only.swap(true, SeqCst) {
+            tracing::error!(error = why, "the store takes no more changes");
+        }
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Relaxed)
+    }
+
+    pub fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Err(read_only());
+        }
+        Ok(())
+    }
+
+    /// Remembers bytes that did not match, for the list of findings.
+    pub fn note(&self, finding: Finding) {
+        self.counters.corrupt_blocks.fetch_add(1, Relaxed);
+        tracing::error!(
+            namespace = finding.namespace,
+            key = %String::from_utf8_lossy(&finding.key),
+            granule = finding.granule,
+            block = finding.block,
+            "stored bytes do not match their checksum"
+        );
+        let mut findings = self.findings.lock();
+        if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
+
+    /// Makes freed runs that nobody reads any more available.
+    pub fn collect(&self) {
+        for run in self.reclaim.collect() {
+            self.space.put(run);
+        }
+    }
+}
+
+pub(crate) fn read_only() -> StoreError {
+    StoreError::new(
+        ErrorKind::ReadOnly,
+        "the store takes no more changes since a sync failed; restart it to go on",
+    )
+}

@@ -1,0 +1,252 @@
+//! One change being decided: its record, what it frees, and what it does to usage.
+
+use bytes::Bytes;
+use forebay_store::{Change, Meta, Plan, Result, Space, Usage, VersionId};
+
+use crate::entry::{ENTRY_EXTENTS_MAX, Entry, LAYOUT_EXTENTS_MAX, Part, Place, encode_parts};
+use crate::extent::{Extent, Run};
+use crate::group::Record;
+use crate::index::corrupt;
+use crate::keys::{self, Table};
+use crate::reclaim::Freed;
+use crate::usage::sum;
+use crate::view::{View, malformed};
+
+/// Collects a change; nothing happens until the journal takes it.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub record: Record,
+    pub freed: Vec<Freed>,
+    pub grown: Usage,
+    pub lost: Usage,
+    /// The earliest time at which something put here expires.
+    pub expires: Option<u64>,
+}
+
+/// Which key a draft changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot<'a> {
+    pub namespace: u32,
+    pub space: Space,
+    pub key: &'a [u8],
+}
+
+impl Slot<'_> {
+    fn current(&self) -> Bytes {
+        keys::current(self.namespace, self.space, self.key)
+    }
+}
+
+/// What a value weighs in usage.
+pub(crate) fn weight(space: Space, size: u64) -> Usage {
+    Usage {
+        objects: match space {
+            Space::Objects => 1,
+            Space::Staging => 0,
+        },
+        bytes: size,
+    }
+}
+
+impl Draft {
+    /// Carries out the steps of a plan. `value` makes what `PutCurrent` puts, from its version.
+    pub fn carry_out(
+        &mut self,
+        view: View<'_>,
+        slot: Slot<'_>,
+        plan: &Plan,
+        current: Option<&Entry>,
+        fresh: u64,
+        mut value: impl FnMut(VersionId) -> Entry,
+    ) -> Result<()> {
+        for change in plan {
+            match *change {
+                Change::PutCurrent(version) => {
+                    let entry = value(version);
+                    self.grown = sum(self.grown, weight(slot.space, entry.size()));
+                    self.put_current(slot, &entry);
+                }
+                Change::KeepCurrent => {
+                    if let Some(current) = current {
+                        self.record.remove(Table::Current, slot.current());
+                        self.keep(slot, current);
+                    }
+                }
+                Change::DropCurrent => {
+                    if let Some(current) = current {
+                        self.drop_current(view, slot, current)?;
+                    }
+                }
+                Change::DropKept(version) => {
+                    if let Some(kept) = view.kept(slot.namespace, slot.key, version)? {
+                        self.unkeep(slot, &kept);
+                        if !kept.is_marker() {
+                            self.drop_value(view, slot, &kept)?;
+                        }
+                    }
+                }
+                Change::PutMarker(version) => {
+                    self.keep(slot, &Entry::marker(fresh, version, view.now));
+                }
+                Change::PromoteKept(version) => {
+                    if let Some(kept) = view.kept(slot.namespace, slot.key, version)? {
+                        self.unkeep(slot, &kept);
+                        self.record
+                            .put(Table::Current, slot.current(), kept.encoded().clone());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn put_current(&mut self, slot: Slot<'_>, entry: &Entry) {
+        let key = slot.current();
+        if let Some(expires) = entry.expires() {
+            let row = [&entry.size().to_le_bytes()[..], &key].concat();
+            let expiry = keys::expiry(expires, entry.sequence());
+            self.record.put(Table::Expiry, expiry, row.into());
+            self.expires = Some(self.expires.map_or(expires, |earlier| earlier.min(expires)));
+        }
+        self.record
+            .put(Table::Current, key, entry.encoded().clone());
+    }
+
+    fn keep(&mut self, slot: Slot<'_>, entry: &Entry) {
+        let key = keys::kept(slot.namespace, slot.key, entry.sequence());
+        self.record.put(Table::Kept, key, entry.encoded().clone());
+        if entry.version() == VersionId::NULL {
+            let sequence = entry.sequence().to_le_bytes().to_vec();
+            let key = keys::kept_null(slot.namespace, slot.key);
+            self.record.put(Table::KeptNull, key, sequence.into());
+        }
+    }
+
+    /// Puts a kept entry back, changed.
+    pub fn rewrite_kept(&mut self, slot: Slot<'_>, entry: &Entry) {
+        let key = keys::kept(slot.namespace, slot.key, entry.sequence());
+        self.record.put(Table::Kept, key, entry.encoded().clone());
+    }
+
+    fn unkeep(&mut self, slot: Slot<'_>, entry: &Entry) {
+        let key = keys::kept(slot.namespace, slot.key, entry.sequence());
+        self.record.remove(Table::Kept, key);
+        if entry.version() == VersionId::NULL {
+            let key = keys::kept_null(slot.namespace, slot.key);
+            self.record.remove(Table::KeptNull, key);
+        }
+    }
+
+    /// Removes a kept value or marker for good.
+    pub fn drop_kept(&mut self, view: View<'_>, slot: Slot<'_>, kept: &Entry) -> Result<()> {
+        self.unkeep(slot, kept);
+        self.drop_value(view, slot, kept)
+    }
+
+    /// Removes the current value for good.
+    pub fn drop_current(&mut self, view: View<'_>, slot: Slot<'_>, entry: &Entry) -> Result<()> {
+        self.record.remove(Table::Current, slot.current());
+        self.drop_value(view, slot, entry)
+    }
+
+    /// Takes a staged value out of its key without freeing its bytes.
+    pub fn take_staged(&mut self, slot: Slot<'_>, entry: &Entry) -> Result<Place> {
+        self.record.remove(Table::Current, slot.current());
+        self.discount(slot, entry);
+        entry.place().map_err(malformed)
+    }
+
+    fn drop_value(&mut self, view: View<'_>, slot: Slot<'_>, entry: &Entry) -> Result<()> {
+        self.discount(slot, entry);
+        self.free(view, entry.place().map_err(malformed)?)
+    }
+
+    fn discount(&mut self, slot: Slot<'_>, entry: &Entry) {
+        self.lost = sum(self.lost, weight(slot.space, entry.size()));
+        if let Some(expires) = entry.expires() {
+            let key = keys::expiry(expires, entry.sequence());
+            self.record.remove(Table::Expiry, key);
+        }
+    }
+
+    fn free(&mut self, view: View<'_>, place: Place) -> Result<()> {
+        match place {
+            Place::Empty => {}
+            Place::Inline(body) => self.record.remove(Table::Inline, keys::body(body)),
+            Place::Extents(body, extents) => self.free_extents(body, &extents),
+            Place::Layout(body) => {
+                let found = view.extents(Place::Layout(body))?;
+                let (_, extents) = found.ok_or_else(|| corrupt("a layout"))?;
+                self.record.remove(Table::Layout, keys::body(body));
+                self.free_extents(body, &extents);
+            }
+            Place::Joined(body) => {
+                let parts = view.parts(body)?.ok_or_else(|| corrupt("a layout"))?;
+                self.record.remove(Table::Layout, keys::body(body));
+                for (_, place) in parts {
+                    if matches!(place, Place::Joined(_)) {
+                        return Err(corrupt("a layout"));
+                    }
+                    self.free(view, place)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn free_extents(&mut self, body: u64, extents: &[Extent]) {
+        let mut runs: Vec<Run> = Vec::new();
+        for run in extents.iter().map(Extent::run) {
+            match runs.last_mut() {
+                Some(last)
+                    if last.end() == run.start
+                        && last.granules.checked_add(run.granules).is_some() =>
+                {
+                    last.granules += run.granules;
+                }
+                _ => runs.push(run),
+            }
+        }
+        self.record.freed.extend_from_slice(&runs);
+        self.freed.push((body, runs));
+    }
+
+    /// Gives extents that a value was written to their place in the tables.
+    pub fn place_extents(&mut self, extents: Vec<Extent>, mut fresh: impl FnMut() -> u64) -> Place {
+        self.record.written.extend_from_slice(&extents);
+        if extents.len() <= ENTRY_EXTENTS_MAX {
+            return Place::Extents(fresh(), extents);
+        }
+        let mut parts: Vec<Part> = extents
+            .chunks(LAYOUT_EXTENTS_MAX)
+            .map(|extents| {
+                let body = fresh();
+                let mut row = Vec::new();
+                Extent::encode_all(extents, &mut row);
+                self.record.put(Table::Layout, keys::body(body), row.into());
+                let size = extents.iter().map(|extent| u64::from(extent.bytes)).sum();
+                (size, Place::Layout(body))
+            })
+            .collect();
+        match parts.pop() {
+            Some((_, only)) if parts.is_empty() => only,
+            last => {
+                parts.extend(last);
+                self.join(&parts, fresh())
+            }
+        }
+    }
+
+    /// Joins parts, none of them joined itself, under the unused id `body`.
+    pub fn join(&mut self, parts: &[Part], body: u64) -> Place {
+        self.record
+            .put(Table::Layout, keys::body(body), encode_parts(parts));
+        Place::Joined(body)
+    }
+}
+
+/// An entry with other attributes.
+pub(crate) fn amended(entry: &Entry, meta: &Meta) -> Result<Entry> {
+    let place = entry.place().map_err(malformed)?;
+    Ok(Entry::value(entry.sequence(), meta, &place))
+}

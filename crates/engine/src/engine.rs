@@ -1,0 +1,421 @@
+//! The engine's door: [`Store`] over the parts, and what only an engine can do.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use forebay_io::{Clock, Disk};
+use forebay_mem::Pool;
+use forebay_store::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
+use forebay_store::{
+    Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
+    Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Scope, Seal, Store, StoreError,
+    StoreOptions, Stored, Usage, VersionId, VersionPage,
+};
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::body::{EngineBody, Label, resolve};
+use crate::command::{AmendCommand, Command, ComposeCommand, Target};
+use crate::core::Core;
+use crate::draft::weight;
+use crate::extent::EXTENT_BYTES_MAX;
+use crate::index::corrupt;
+use crate::keys::{self, Table};
+use crate::metrics::Metrics;
+use crate::recover::{self, OpenError};
+use crate::scrub::{self, Audit, Finding, ScrubProgress};
+use crate::upload::EngineUpload;
+use crate::usage::{less, sum};
+use crate::view::malformed;
+use crate::{Config, checkpoint, journal, list};
+
+/// A value may be replaced between the look at its entry and the look at its layout; then the look is repeated.
+const LOOKS_MAX: usize = 64;
+
+/// A store on a disk. Clones share it; the last one to go closes it.
+pub struct Engine<D: Disk> {
+    core: Arc<Core<D>>,
+    running: Arc<Running<D>>,
+}
+
+impl<D: Disk> Clone for Engine<D> {
+    fn clone(&self) -> Self {
+        Engine {
+            core: self.core.clone(),
+            running: self.running.clone(),
+        }
+    }
+}
+
+/// The engine's threads and its lock on the directory.
+struct Running<D: Disk> {
+    core: Arc<Core<D>>,
+    held: Mutex<Option<Held>>,
+}
+
+struct Held {
+    journal: JoinHandle<()>,
+    checkpoint: JoinHandle<()>,
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl<D: Disk> Running<D> {
+    fn close(&self) {
+        let Some(held) = self.held.lock().take() else {
+            return;
+        };
+        self.core.queue.close();
+        let journal = held.journal.join();
+        self.core.handoff.close();
+        let checkpoint = held.checkpoint.join();
+        if journal.is_err() || checkpoint.is_err() {
+            tracing::error!("a thread of the engine panicked");
+        }
+    }
+}
+
+impl<D: Disk> Drop for Running<D> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl<D: Disk> Engine<D> {
+    /// Opens the store in `disk`, or makes one there. Values are read into and written from buffers of `pool`; `clock` tells
+    /// what is past its time. Blocks while the journal is replayed.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was changed then, except that a store that was never finished may have been made anew.
+    pub fn open(
+        disk: D,
+        clock: Arc<dyn Clock>,
+        pool: Pool,
+        config: Config,
+    ) -> Result<Engine<D>, OpenError> {
+        let lock = disk.lock().map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => OpenError::Locked(error),
+            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
+                OpenError::ReadOnly(error)
+            }
+            _ => OpenError::Io {
+                what: "locking the directory",
+                cause: error,
+            },
+        })?;
+        let (core, position) = recover::open(disk, clock, pool, config)?;
+        let core = Arc::new(core);
+        let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(body)
+                .map_err(|cause| OpenError::Io {
+                    what: "starting a thread",
+                    cause,
+                })
+        };
+        let shared = core.clone();
+        let checkpoint = spawn("forebay-index", Box::new(move || checkpoint::run(&shared)))?;
+        let shared = core.clone();
+        let journal = match spawn(
+            "forebay-journal",
+            Box::new(move || journal::run(shared, position)),
+        ) {
+            Ok(journal) => journal,
+            Err(error) => {
+                core.handoff.close();
+                return Err(error);
+            }
+        };
+        let running = Arc::new(Running {
+            core: core.clone(),
+            held: Mutex::new(Some(Held {
+                journal,
+                checkpoint,
+                _lock: lock,
+            })),
+        });
+        Ok(Engine { core, running })
+    }
+
+    /// Refuses further changes, makes everything durable, writes it to the index, and lets the directory go. Blocks.
+    pub fn close(&self) {
+        self.running.close();
+    }
+
+    /// Drops values past their time, a bounded number of them; tells whether more are due. They are invisible before.
+    pub async fn sweep(&self) -> Result<bool> {
+        self.core.submit(Command::Sweep).await
+    }
+
+    /// Brings everything into the index, so that the next start has nothing to replay.
+    pub async fn checkpoint(&self) -> Result<()> {
+        self.core.submit(Command::Checkpoint).await
+    }
+
+    /// Reads every value from the device and compares it with its checksums; `progress` is called now and then. What does not
+    /// match is in [`findings`](Engine::findings).
+    pub async fn scrub(&self, progress: impl FnMut(ScrubProgress) + Send) -> Result<ScrubProgress> {
+        scrub::scrub(&self.core, progress).await
+    }
+
+    /// Blocks that did not match since the store was opened, found by readers or by a scrub; at most 1000 are remembered.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.core.findings.lock().clone()
+    }
+
+    /// Compares the map of space with what entries refer to; meaningful right after opening, while nothing changes.
+    pub fn audit(&self) -> Result<Audit> {
+        scrub::audit(&self.core)
+    }
+
+    /// What it did and holds.
+    pub fn metrics(&self) -> Metrics {
+        let space = self.core.space.usage();
+        Metrics {
+            cache_bytes: self.core.cache.held_bytes(),
+            space_bytes: space.total_bytes,
+            space_free_bytes: space.free_bytes,
+            read_only: self.core.is_read_only(),
+            ..self.core.counters.read()
+        }
+    }
+
+    fn target(&self, address: Address<'_>) -> Result<Target> {
+        check_key(address.space, address.key)?;
+        Ok(Target {
+            namespace: self.core.namespace(address.namespace)?,
+            space: address.space,
+            key: Bytes::copy_from_slice(address.key),
+        })
+    }
+
+    /// What is counted for a namespace but past its time.
+    fn expired(&self, of: impl Fn(u32) -> bool) -> Result<Usage> {
+        let view = self.core.view();
+        let until = view.now.checked_add(1).map(|next| next.to_be_bytes());
+        let mut from = Vec::new();
+        let mut expired = Usage::default();
+        loop {
+            let until = until.as_ref().map(|until| &until[..]);
+            let scan = view.scan(Table::Expiry, &from, until, 256)?;
+            for (_, row) in scan.rows {
+                let (size, key) = row.split_first_chunk().ok_or_else(|| corrupt("a time"))?;
+                let (namespace, space, _) =
+                    keys::split_current(key).ok_or_else(|| corrupt("a time"))?;
+                if of(namespace) {
+                    expired = sum(expired, weight(space, u64::from_le_bytes(*size)));
+                }
+            }
+            match scan.next {
+                Some(next) => from = next,
+                None => return Ok(expired),
+            }
+        }
+    }
+}
+
+impl<D: Disk> Store for Engine<D> {
+    type Upload = EngineUpload<D>;
+    type Body = EngineBody<D>;
+
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "engine",
+            durable: true,
+            versions: true,
+            value_bytes_max: VALUE_BYTES_MAX,
+            chunk_bytes: EXTENT_BYTES_MAX,
+        }
+    }
+
+    async fn retrieve(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<EngineBody<D>>> {
+        let Address { space, key, .. } = address;
+        check_key(space, key)?;
+        let namespace = self.core.namespace(address.namespace)?;
+        for _ in 0..LOOKS_MAX {
+            let _visit = self.core.reclaim.visit();
+            let view = self.core.view();
+            let entry = view.find(&namespace, space, key, version)?;
+            let range = range.resolve(entry.size()).ok_or_else(|| {
+                StoreError::new(
+                    ErrorKind::RangeNotSatisfiable,
+                    format!("the value has {} bytes", entry.size()),
+                )
+            })?;
+            let place = entry.place().map_err(malformed)?;
+            let Some((segments, pins)) = resolve(&self.core, view, place, range.clone())? else {
+                continue;
+            };
+            let meta = entry.meta().map_err(malformed)?;
+            let label = Label {
+                namespace,
+                key: Bytes::copy_from_slice(key),
+                version: meta.version.0,
+            };
+            return Ok(Object {
+                meta,
+                range,
+                body: EngineBody::new(self.core.clone(), label, segments, pins),
+            });
+        }
+        Err(corrupt("a value's layout"))
+    }
+
+    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
+        check_batch(addresses)?;
+        let view = self.core.view();
+        let look = |address: &Address<'_>| {
+            let namespace = self.core.namespace(address.namespace)?;
+            view.current(namespace.id, address.space, address.key)?
+                .filter(|entry| !entry.is_expired(view.now))
+                .map(|entry| entry.meta().map_err(malformed))
+                .transpose()
+        };
+        addresses.iter().map(look).collect()
+    }
+
+    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core.namespace(address.namespace)?;
+        let view = self.core.view();
+        let entry = view.find(&namespace, address.space, address.key, version)?;
+        entry.meta().map_err(malformed)
+    }
+
+    async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<EngineUpload<D>> {
+        EngineUpload::begin(&self.core, self.target(address)?, options).await
+    }
+
+    async fn compose(
+        &self,
+        target: Address<'_>,
+        sources: &[&[u8]],
+        consumed: &[&[u8]],
+        options: StoreOptions,
+        seal: Seal,
+    ) -> Result<Stored> {
+        check_compose(target, sources, consumed)?;
+        let owned = |keys: &[&[u8]]| keys.iter().map(|key| Bytes::copy_from_slice(key)).collect();
+        let command = ComposeCommand {
+            target: self.target(target)?,
+            condition: options.condition,
+            size: options.size,
+            seal,
+            sources: owned(sources),
+            consumed: owned(consumed),
+        };
+        self.core
+            .submit(|reply| Command::Compose(command, reply))
+            .await
+    }
+
+    async fn amend(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        attributes: Attributes,
+    ) -> Result<Meta> {
+        let command = AmendCommand {
+            target: self.target(address)?,
+            version,
+            attributes,
+        };
+        self.core
+            .submit(|reply| Command::Amend(command, reply))
+            .await
+    }
+
+    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
+        let target = self.target(address)?;
+        self.core
+            .submit(|reply| Command::Delete(target, options, reply))
+            .await
+    }
+
+    async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
+        let namespace = self.core.namespace(options.namespace)?;
+        list::list(self.core.view(), &namespace, &options)
+    }
+
+    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
+        let namespace = self.core.namespace(options.namespace)?;
+        list::list_versions(self.core.view(), &namespace, &options)
+    }
+
+    async fn create_namespace(
+        &self,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        check_name(name)?;
+        config.check()?;
+        let name = name.to_owned();
+        self.core
+            .submit(|reply| Command::CreateNamespace(name, config, reply))
+            .await
+    }
+
+    async fn delete_namespace(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.core
+            .submit(|reply| Command::DeleteNamespace(name, reply))
+            .await
+    }
+
+    async fn update_namespace(
+        &self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        let name = name.to_owned();
+        self.core
+            .submit(|reply| Command::UpdateNamespace(name, revision, config, reply))
+            .await
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
+        self.core.namespace(name)
+    }
+
+    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
+        self.core.registry.read().all()
+    }
+
+    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
+        match scope {
+            Scope::Namespace(name) => {
+                let id = self.core.namespace(name)?.id;
+                let expired = self.expired(|namespace| namespace == id)?;
+                Ok(less(self.core.ledger.used(id), expired))
+            }
+            Scope::Tenant(tenant) => {
+                let expired = self.expired(|namespace| {
+                    let registry = self.core.registry.read();
+                    registry
+                        .by_id(namespace)
+                        .is_some_and(|info| info.config.tenant == tenant)
+                })?;
+                Ok(less(self.core.ledger.tenant_used(tenant), expired))
+            }
+        }
+    }
+
+    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
+        check_name(tenant)?;
+        let tenant = tenant.to_owned();
+        self.core
+            .submit(|reply| Command::TenantQuota(tenant, quota, reply))
+            .await
+    }
+
+    fn tenant_quota(&self, tenant: &str) -> Quota {
+        self.core.ledger.tenant_quota(tenant)
+    }
+}

@@ -1,0 +1,294 @@
+//! The index: tables in a redb database, which lives in a [`File`] so that a simulated disk is under it too.
+
+use std::fmt;
+use std::io;
+
+use bytes::Bytes;
+use forebay_io::File;
+use forebay_store::{ErrorKind, Result, StoreError};
+use redb::{
+    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend,
+    TableDefinition, WriteTransaction,
+};
+
+use crate::codec::crc32c;
+use crate::group::Position;
+use crate::keys::Table;
+use crate::space::{CHUNK_GRANULES, Chunk};
+use crate::tables::{Memtable, SpaceChange};
+
+type RawTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
+
+const SPACE: RawTable = TableDefinition::new("space");
+const STATE: RawTable = TableDefinition::new("state");
+const STATE_JOURNAL: &[u8] = b"journal";
+const STATE_STORE: &[u8] = b"store";
+
+fn definition(table: Table) -> RawTable {
+    TableDefinition::new(table.name())
+}
+
+/// The database.
+pub(crate) struct Index {
+    database: Database,
+}
+
+/// The tables at one moment.
+pub(crate) struct Snapshot {
+    tables: Vec<ReadOnlyTable<&'static [u8], &'static [u8]>>,
+}
+
+impl Index {
+    /// Opens the database in `file`, or makes it in an empty one.
+    pub fn open<F: File>(file: F, cache_bytes: usize) -> Result<Index> {
+        let database = redb::Builder::new()
+            .set_cache_size(cache_bytes)
+            .create_with_backend(Backend(file))
+            .map_err(failed)?;
+        Ok(Index { database })
+    }
+
+    /// Makes the tables and names the store they belong to.
+    pub fn create(&self, store: [u8; 16], position: Position) -> Result<()> {
+        let transaction = self.begin()?;
+        for table in Table::ALL {
+            transaction.open_table(definition(table)).map_err(failed)?;
+        }
+        transaction.open_table(SPACE).map_err(failed)?;
+        put_state(&transaction, STATE_STORE, &store)?;
+        put_state(&transaction, STATE_JOURNAL, &position.encode())?;
+        transaction.commit().map_err(failed)
+    }
+
+    /// The store that this index belongs to; `None` when it was not finished.
+    pub fn store(&self) -> Result<Option<[u8; 16]>> {
+        let Some(id) = self.state(STATE_STORE)? else {
+            return Ok(None);
+        };
+        let id = id[..].try_into().map_err(|_| corrupt("the store id"))?;
+        Ok(Some(id))
+    }
+
+    /// Where the journal goes on from this index.
+    pub fn position(&self) -> Result<Position> {
+        self.state(STATE_JOURNAL)?
+            .and_then(|encoded| Position::decode(&encoded).ok())
+            .ok_or_else(|| corrupt("the journal's position"))
+    }
+
+    fn state(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let table = match transaction.open_table(STATE) {
+            Ok(table) => table,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let Some(value) = table.get(key).map_err(failed)? else {
+            return Ok(None);
+        };
+        checked("state", key, value.value()).map(Some)
+    }
+
+    /// All chunks of the space map, in order.
+    pub fn chunks(&self, mut each: impl FnMut(u64, Chunk)) -> Result<()> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let table = transaction.open_table(SPACE).map_err(failed)?;
+        for row in table.range::<&[u8]>(..).map_err(failed)? {
+            let (key, value) = row.map_err(failed)?;
+            let value = checked("space", key.value(), value.value())?;
+            let number = key.value().try_into().map(u64::from_be_bytes);
+            match (number, Chunk::decode(&value)) {
+                (Ok(number), Ok(chunk)) => each(number, chunk),
+                _ => return Err(corrupt("the map of space")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The tables as they are now.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let transaction = self.database.begin_read().map_err(failed)?;
+        let tables = Table::ALL
+            .into_iter()
+            .map(|table| transaction.open_table(definition(table)).map_err(failed))
+            .collect::<Result<_>>()?;
+        Ok(Snapshot { tables })
+    }
+
+    /// Writes a memtable, durably, in one step with the position from which the journal is still needed.
+    pub fn checkpoint(&self, memtable: &Memtable, position: Position) -> Result<()> {
+        let transaction = self.begin()?;
+        let mut checked = Vec::new();
+        for table in Table::ALL {
+            let mut open = transaction.open_table(definition(table)).map_err(failed)?;
+            for (key, value) in memtable.rows(table) {
+                match value {
+                    Some(value) => {
+                        seal(key, value, &mut checked);
+                        open.insert(&key[..], &checked[..]).map_err(failed)?;
+                    }
+                    None => {
+                        open.remove(&key[..]).map_err(failed)?;
+                    }
+                }
+            }
+        }
+        write_space(&transaction, &memtable.space)?;
+        put_state(&transaction, STATE_JOURNAL, &position.encode())?;
+        transaction.commit().map_err(failed)
+    }
+
+    fn begin(&self) -> Result<WriteTransaction> {
+        let mut transaction = self.database.begin_write().map_err(failed)?;
+        transaction
+            .set_durability(Durability::Immediate)
+            .map_err(failed)?;
+        // Without it an open after a crash walks the whole index.
+        transaction.set_quick_repair(true);
+        Ok(transaction)
+    }
+}
+
+fn put_state(transaction: &WriteTransaction, key: &[u8], value: &[u8]) -> Result<()> {
+    let mut checked = Vec::new();
+    seal(key, value, &mut checked);
+    let mut table = transaction.open_table(STATE).map_err(failed)?;
+    table.insert(key, &checked[..]).map_err(failed)?;
+    Ok(())
+}
+
+fn write_space(transaction: &WriteTransaction, changes: &[SpaceChange]) -> Result<()> {
+    let mut open = transaction.open_table(SPACE).map_err(failed)?;
+    let mut chunks = std::collections::BTreeMap::<u64, Chunk>::new();
+    for change in changes {
+        let (run, taken) = match change {
+            SpaceChange::Taken(run) => (run, true),
+            SpaceChange::Freed(run) => (run, false),
+        };
+        let mut at = run.start;
+        while at < run.end() {
+            let number = at / CHUNK_GRANULES;
+            let end = run.end().min((number + 1) * CHUNK_GRANULES);
+            if let std::collections::btree_map::Entry::Vacant(vacant) = chunks.entry(number) {
+                let key = number.to_be_bytes();
+                let stored = open.get(&key[..]).map_err(failed)?;
+                vacant.insert(match stored {
+                    None => Chunk::default(),
+                    Some(stored) => Chunk::decode(&checked("space", &key, stored.value())?)
+                        .map_err(|_| corrupt("the map of space"))?,
+                });
+            }
+            if let Some(chunk) = chunks.get_mut(&number) {
+                chunk.set(at % CHUNK_GRANULES, end - at, taken);
+            }
+            at = end;
+        }
+    }
+    let mut checked = Vec::new();
+    for (number, chunk) in chunks {
+        let key = number.to_be_bytes();
+        seal(&key, &chunk.encode(), &mut checked);
+        open.insert(&key[..], &checked[..]).map_err(failed)?;
+    }
+    Ok(())
+}
+
+impl Snapshot {
+    pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
+        let Some(value) = self.tables[table as usize].get(key).map_err(failed)? else {
+            return Ok(None);
+        };
+        checked(table.name(), key, value.value()).map(Some)
+    }
+
+    /// Rows from `from` (included) to `until` (excluded).
+    pub fn range(
+        &self,
+        table: Table,
+        from: &[u8],
+        until: Option<&[u8]>,
+    ) -> Result<impl Iterator<Item = Result<(Bytes, Bytes)>>> {
+        let rows = &self.tables[table as usize];
+        let range = match until {
+            Some(until) => rows.range::<&[u8]>(from..until),
+            None => rows.range::<&[u8]>(from..),
+        };
+        Ok(range.map_err(failed)?.map(move |row| {
+            let (key, value) = row.map_err(failed)?;
+            let value = checked(table.name(), key.value(), value.value())?;
+            Ok((Bytes::copy_from_slice(key.value()), value))
+        }))
+    }
+}
+
+/// A value followed by the checksum of key and value: redb itself checks pages only when it repairs.
+fn seal(key: &[u8], value: &[u8], into: &mut Vec<u8>) {
+    into.clear();
+    into.extend_from_slice(value);
+    let crc = row_crc(key, value);
+    into.extend_from_slice(&crc.to_le_bytes());
+}
+
+fn checked(table: &str, key: &[u8], stored: &[u8]) -> Result<Bytes> {
+    match stored.split_last_chunk::<4>() {
+        Some((value, crc)) if u32::from_le_bytes(*crc) == row_crc(key, value) => {
+            Ok(Bytes::copy_from_slice(value))
+        }
+        _ => Err(corrupt(&format!("a row of table {table}"))),
+    }
+}
+
+fn row_crc(key: &[u8], value: &[u8]) -> u32 {
+    crc32c(value) ^ crc32c(key).rotate_left(1)
+}
+
+pub(crate) fn corrupt(what: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::Corrupt,
+        format!("{what} in the index does not match its checksum or format"),
+    )
+}
+
+fn failed(error: impl Into<redb::Error>) -> StoreError {
+    let error = error.into();
+    match &error {
+        redb::Error::Corrupted(_) => {
+            StoreError::new(ErrorKind::Corrupt, "the index is corrupt").with_source(error)
+        }
+        redb::Error::Io(cause) if cause.kind() == io::ErrorKind::StorageFull => {
+            StoreError::new(ErrorKind::NoSpace, "no space for the index").with_source(error)
+        }
+        _ => StoreError::new(ErrorKind::Io, "the index failed").with_source(error),
+    }
+}
+
+/// A file as redb wants it.
+struct Backend<F>(F);
+
+impl<F> fmt::Debug for Backend<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Backend")
+    }
+}
+
+impl<F: File> StorageBackend for Backend<F> {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(offset, data)
+    }
+}

@@ -1,0 +1,371 @@
+//! The journal's thread: takes what is queued, decides it, writes it as one group, syncs once, publishes, answers.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use forebay_io::{Disk, File};
+use forebay_mem::{BLOCK_MAX_BYTES, Pool};
+use forebay_store::{ErrorKind, Result, StoreError};
+
+use crate::batch::{Batch, Decider, Settled};
+use crate::codec::crc32c;
+use crate::command::Command;
+use crate::core::{Core, read_only};
+use crate::extent::GRANULE_BYTES;
+use crate::group::{HEADER_BYTES, Header, Position, group_bytes};
+use crate::reclaim::Freed;
+
+/// A group takes no more commands from here on.
+const GROUP_BYTES_SOFT_MAX: usize = 1 << 20;
+const PACKED_BYTES_SOFT_MAX: usize = 2 << 20;
+/// Buffers of the journal's own: packs and groups being written.
+const POOL_BYTES: usize = 8 << 20;
+/// How often freed space is looked at while readers keep it.
+const COLLECT_EVERY: Duration = Duration::from_millis(20);
+
+struct Journal<D: Disk> {
+    core: Arc<Core<D>>,
+    decider: Decider<D>,
+    pool: Pool,
+    position: Position,
+    /// Where the next group goes in its area.
+    offset: u64,
+    /// The greatest group number that is on stable storage.
+    synced: u64,
+    /// Freed by groups that are not on stable storage yet.
+    unsynced: Vec<Freed>,
+    /// When a group that was answered early must be on stable storage.
+    deadline: Option<Duration>,
+}
+
+/// A group, or why it did not become one.
+enum Outcome {
+    Published,
+    Failed,
+}
+
+/// Runs until the queue is closed and empty.
+pub(crate) fn run<D: Disk>(core: Arc<Core<D>>, position: Position) {
+    let pool = Pool::new(POOL_BYTES);
+    let decider = match Decider::new(core.clone(), position.next_id, pool.clone()) {
+        Ok(decider) => decider,
+        Err(error) => {
+            core.latch_read_only(&error);
+            refuse_all(&core);
+            return;
+        }
+    };
+    let mut journal = Journal {
+        core,
+        decider,
+        pool,
+        position,
+        offset: 0,
+        synced: position.group - 1,
+        unsynced: Vec::new(),
+        deadline: None,
+    };
+    while journal.turn() {}
+    journal.decider.close();
+}
+
+/// Answers everything with a refusal until the queue is closed.
+fn refuse_all<D: Disk>(core: &Core<D>) {
+    loop {
+        let (commands, closed) = core.queue.wait(None, |waiting| {
+            (std::mem::take(&mut waiting.commands), waiting.closed)
+        });
+        let none = commands.is_empty();
+        for command in commands {
+            core.abandon(&command);
+            command.refuse(read_only);
+        }
+        if none && closed {
+            return;
+        }
+    }
+}
+
+impl<D: Disk> Journal<D> {
+    /// One group; false when there will be no more.
+    fn turn(&mut self) -> bool {
+        let patience = self.patience();
+        let core = self.core.clone();
+        let begun = core.queue.wait(patience, |waiting| {
+            (waiting.commands.is_empty(), waiting.closed)
+        });
+        if let (true, true) = begun {
+            self.sync_late();
+            self.settle_index();
+            return false;
+        }
+        if core.is_read_only() {
+            refuse_all(&core);
+            return false;
+        }
+        if begun.0 {
+            if self.is_due() {
+                self.sync_late();
+            }
+            core.collect();
+            return true;
+        }
+        let checkpoint = self.build();
+        let batch = std::mem::take(&mut self.decider.batch);
+        if let Outcome::Failed = self.commit(batch) {
+            return true;
+        }
+        if checkpoint {
+            self.settle_index();
+        }
+        core.collect();
+        true
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let until_due = self
+            .deadline
+            .map(|deadline| deadline.saturating_sub(self.core.clock.monotonic()));
+        let collect = self.core.reclaim.is_waiting().then_some(COLLECT_EVERY);
+        match (until_due, collect) {
+            (Some(due), Some(collect)) => Some(due.min(collect)),
+            (due, collect) => due.or(collect),
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= self.core.clock.monotonic())
+    }
+
+    /// Decides queued commands until the group is large enough; tells whether a checkpoint was asked for.
+    fn build(&mut self) -> bool {
+        if let Err(error) = self.decider.begin() {
+            // The group goes on without the sweep: nothing that was asked for depends on it.
+            tracing::error!(error = &error as &dyn std::error::Error, "sweep failed");
+        }
+        let core = self.core.clone();
+        let mut checkpoint = false;
+        loop {
+            let batch = &self.decider.batch;
+            let full = batch.payload.len() >= GROUP_BYTES_SOFT_MAX
+                || batch.packed_bytes >= PACKED_BYTES_SOFT_MAX;
+            let alone = batch.answers.is_empty();
+            if full {
+                break;
+            }
+            // Taken in handfuls, so that the queue's lock is not taken for each.
+            let commands = core.queue.with(|waiting| {
+                let mut taken = Vec::new();
+                while taken.len() < 32
+                    && let Some(command) = waiting.commands.front()
+                {
+                    if command.stands_alone() && !(alone && taken.is_empty()) {
+                        break;
+                    }
+                    let last = command.stands_alone();
+                    taken.extend(waiting.commands.pop_front());
+                    if last {
+                        break;
+                    }
+                }
+                taken
+            });
+            if commands.is_empty() {
+                break;
+            }
+            let mut last = false;
+            for command in commands {
+                checkpoint |= matches!(command, Command::Checkpoint(_));
+                last |= command.stands_alone();
+                self.decider.decide(command);
+            }
+            if last {
+                break;
+            }
+        }
+        self.decider.finish();
+        checkpoint
+    }
+
+    /// Makes a group durable as it asks for, visible, and answers it.
+    fn commit(&mut self, mut batch: Batch) -> Outcome {
+        let answers = std::mem::take(&mut batch.answers);
+        if batch.records > 0 {
+            let sync = batch.sync;
+            let written = self.write(&batch).and_then(|()| match sync {
+                true => self.sync(),
+                false => Ok(()),
+            });
+            if let Err(error) = written {
+                self.core.latch_read_only(&error);
+                for answer in answers {
+                    answer.send_unknown();
+                }
+                return Outcome::Failed;
+            }
+            if let Some(within_ms) = batch.within_ms.filter(|_| !sync) {
+                let due = self.core.clock.monotonic() + Duration::from_millis(u64::from(within_ms));
+                self.deadline = Some(self.deadline.map_or(due, |earlier| earlier.min(due)));
+            }
+        }
+        self.publish(batch);
+        for answer in answers {
+            answer.send();
+        }
+        if self.is_due() {
+            self.sync_late();
+        }
+        Outcome::Published
+    }
+
+    /// Writes small values and the group.
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        for (start, pack) in &batch.packs {
+            let offset = self.core.space.offset(*start);
+            self.core.data.write_all_at(offset, pack).map_err(failed)?;
+        }
+        let total = group_bytes(batch.payload.len() as u64);
+        if self.offset + total > self.core.geometry.segment_bytes {
+            self.next_segment()?;
+        }
+        let header = Header {
+            segment: self.position.segment,
+            group: self.position.group,
+            synced: self.synced,
+            next_id: self.decider.next_id,
+            payload_bytes: batch.payload.len() as u64,
+            records: batch.records,
+            payload_crc: crc32c(&batch.payload),
+            link: self.position.link,
+        };
+        let (encoded, link) = header.encode();
+        let mut at = self.core.geometry.area(self.position.segment) + self.offset;
+        let mut head = &encoded[..];
+        let mut payload = &batch.payload[..];
+        while !head.is_empty() || !payload.is_empty() {
+            let len = (head.len() + payload.len()).min(BLOCK_MAX_BYTES);
+            let mut block = self
+                .pool
+                .try_take(len)
+                .map_err(|_| StoreError::new(ErrorKind::Busy, "the journal has no buffer left"))?;
+            let taken = len.min(block.capacity());
+            let padded = taken.next_multiple_of(GRANULE_BYTES);
+            block.set_len(padded);
+            let (from_head, rest) = head.split_at(head.len().min(taken));
+            head = rest;
+            block[..from_head.len()].copy_from_slice(from_head);
+            let (from_payload, rest) = payload.split_at(taken - from_head.len());
+            payload = rest;
+            block[from_head.len()..taken].copy_from_slice(from_payload);
+            block[taken..].fill(0);
+            self.core.data.write_all_at(at, &block).map_err(failed)?;
+            at += padded as u64;
+        }
+        debug_assert!(HEADER_BYTES <= GRANULE_BYTES);
+        self.offset += total;
+        self.position.group += 1;
+        self.position.link = link;
+        let counters = &self.core.counters;
+        counters.groups.fetch_add(1, Relaxed);
+        counters
+            .records
+            .fetch_add(u64::from(batch.records), Relaxed);
+        counters.journal_bytes.fetch_add(total, Relaxed);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.core.data.sync_data().map_err(failed)?;
+        self.core.counters.syncs.fetch_add(1, Relaxed);
+        self.synced = self.position.group - 1;
+        self.deadline = None;
+        self.core.reclaim.retire(std::mem::take(&mut self.unsynced));
+        Ok(())
+    }
+
+    /// Syncs groups that were answered early.
+    fn sync_late(&mut self) {
+        if self.synced + 1 == self.position.group || self.core.is_read_only() {
+            return;
+        }
+        if let Err(error) = self.sync() {
+            self.core.latch_read_only(&error);
+        }
+    }
+
+    fn publish(&mut self, batch: Batch) {
+        self.core.tables.publish(batch.over);
+        for settled in batch.settled {
+            let mut registry = self.core.registry.write();
+            match settled {
+                Settled::Opened(info) => {
+                    let config = &info.config;
+                    let used = forebay_store::Usage::default();
+                    self.core
+                        .ledger
+                        .open_namespace(info.id, &config.tenant, config.quota, used);
+                    registry.greatest = registry.greatest.max(info.id);
+                    registry.put(info);
+                }
+                Settled::Changed(info) => {
+                    self.core.ledger.set_quota(info.id, info.config.quota);
+                    registry.put(info);
+                }
+                Settled::Closed(info) => {
+                    registry.remove(&info.name);
+                    self.core.ledger.close_namespace(info.id);
+                }
+                Settled::TenantQuota(tenant, quota) => {
+                    self.core.ledger.set_tenant_quota(&tenant, quota);
+                }
+            }
+        }
+        for (piece, buf) in batch.cached {
+            self.core.cache.insert(piece, buf);
+        }
+        for run in batch.unused {
+            self.core.space.put(run);
+        }
+        // Only now can no new reader find what was freed.
+        if self.synced + 1 == self.position.group {
+            self.core.reclaim.retire(batch.freed);
+        } else {
+            self.unsynced.extend(batch.freed);
+        }
+    }
+
+    /// Freezes what the full segment holds and goes on in the other area.
+    fn next_segment(&mut self) -> Result<()> {
+        // The index must not refer to data that is not on stable storage.
+        if self.synced + 1 < self.position.group {
+            self.sync()?;
+        }
+        self.core.handoff.wait();
+        self.core.check_writable()?;
+        self.position.segment += 1;
+        self.position.next_id = self.decider.next_id;
+        self.offset = 0;
+        self.core.tables.freeze();
+        self.core.handoff.checkpoint(self.position);
+        Ok(())
+    }
+
+    /// Brings everything into the index.
+    fn settle_index(&mut self) {
+        if self.core.is_read_only() || self.core.tables.is_settled() {
+            self.core.handoff.wait();
+            return;
+        }
+        if let Err(error) = self.next_segment() {
+            self.core.latch_read_only(&error);
+        }
+        self.core.handoff.wait();
+    }
+}
+
+fn failed(error: io::Error) -> StoreError {
+    StoreError::new(ErrorKind::Io, "the data file failed").with_source(error)
+}

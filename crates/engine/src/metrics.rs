@@ -1,0 +1,65 @@
+//! What the engine counts; the node exports it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub groups: AtomicU64,
+    pub records: AtomicU64,
+    pub syncs: AtomicU64,
+    pub journal_bytes: AtomicU64,
+    pub checkpoints: AtomicU64,
+    pub cache_hits: AtomicU64,
+    pub cache_misses: AtomicU64,
+    pub corrupt_blocks: AtomicU64,
+    pub replayed_groups: AtomicU64,
+}
+
+/// What an engine did and holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Metrics {
+    /// Journal groups written.
+    pub groups: u64,
+    /// Changes in them.
+    pub records: u64,
+    /// Syncs of the data file.
+    pub syncs: u64,
+    /// Bytes written to the journal.
+    pub journal_bytes: u64,
+    /// Times that a memtable was written to the index.
+    pub checkpoints: u64,
+    /// Pieces of values found in memory.
+    pub cache_hits: u64,
+    /// Pieces of values read from the device.
+    pub cache_misses: u64,
+    /// Buffers held by the cache, in bytes.
+    pub cache_bytes: u64,
+    /// Blocks that did not match their checksum.
+    pub corrupt_blocks: u64,
+    /// Journal groups replayed when the store was opened.
+    pub replayed_groups: u64,
+    /// The extent space, in bytes.
+    pub space_bytes: u64,
+    /// Of that, free.
+    pub space_free_bytes: u64,
+    /// Whether changes are refused since a sync failed.
+    pub read_only: bool,
+}
+
+impl Counters {
+    pub fn read(&self) -> Metrics {
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        Metrics {
+            groups: read(&self.groups),
+            records: read(&self.records),
+            syncs: read(&self.syncs),
+            journal_bytes: read(&self.journal_bytes),
+            checkpoints: read(&self.checkpoints),
+            cache_hits: read(&self.cache_hits),
+            cache_misses: read(&self.cache_misses),
+            corrupt_blocks: read(&self.corrupt_blocks),
+            replayed_groups: read(&self.replayed_groups),
+            ..Metrics::default()
+        }
+    }
+}

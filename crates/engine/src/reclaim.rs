@@ -1,0 +1,126 @@
+//! When freed extents may be reused: after the change that freed them is durable, and no reader can still reach them.
+//!
+//! A reader looks an entry up and pins the bodies it will read, inside one *visit*. Freed bodies wait until every visit that
+//! began before they were freed has ended (two epochs), and then until they are not pinned.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use parking_lot::Mutex;
+
+use crate::extent::Run;
+
+const SHARDS: usize = 16;
+
+/// A body's id and its runs.
+pub(crate) type Freed = (u64, Vec<Run>);
+
+#[derive(Debug, Default)]
+struct Pin {
+    readers: usize,
+    /// Set when the body is freed while it is read.
+    freed: Vec<Run>,
+}
+
+/// Visits, pins, and bodies waiting to be reused.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaim {
+    epoch: AtomicU64,
+    visitors: [AtomicUsize; 2],
+    waiting: Mutex<VecDeque<(u64, Vec<Freed>)>>,
+    pins: [Mutex<HashMap<u64, Pin>>; SHARDS],
+}
+
+/// Entries found during a visit stay readable until its end, or longer when pinned.
+pub(crate) struct Visit<'a> {
+    reclaim: &'a Reclaim,
+    epoch: u64,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.reclaim.visitors[(self.epoch & 1) as usize].fetch_sub(1, SeqCst);
+    }
+}
+
+impl Reclaim {
+    pub fn visit(&self) -> Visit<'_> {
+        loop {
+            let epoch = self.epoch.load(SeqCst);
+            let visit = Visit {
+                reclaim: self,
+                epoch,
+            };
+            self.visitors[(epoch & 1) as usize].fetch_add(1, SeqCst);
+            if self.epoch.load(SeqCst) == epoch {
+                return visit;
+            }
+        }
+    }
+
+    fn shard(&self, body: u64) -> &Mutex<HashMap<u64, Pin>> {
+        &self.pins[body as usize % SHARDS]
+    }
+
+    /// Keeps a body from being reused; to be called during the visit that found it.
+    pub fn pin(&self, body: u64) {
+        self.shard(body).lock().entry(body).or_default().readers += 1;
+    }
+
+    /// Ends a pin; returns runs that are now free.
+    pub fn unpin(&self, body: u64) -> Vec<Run> {
+        let mut pins = self.shard(body).lock();
+        let Some(pin) = pins.get_mut(&body) else {
+            return Vec::new();
+        };
+        pin.readers -= 1;
+        if pin.readers > 0 {
+            return Vec::new();
+        }
+        pins.remove(&body).map(|pin| pin.freed).unwrap_or_default()
+    }
+
+    /// Bodies that no entry refers to any more, durably.
+    pub fn retire(&self, freed: Vec<Freed>) {
+        if !freed.is_empty() {
+            let epoch = self.epoch.load(SeqCst);
+            self.waiting.lock().push_back((epoch, freed));
+        }
+    }
+
+    /// Whether bodies wait for visits to end.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.lock().is_empty()
+    }
+
+    /// Runs that may be reused now.
+    pub fn collect(&self) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
+            return runs;
+        }
+        for _ in 0..2 {
+            let epoch = self.epoch.load(SeqCst);
+            if self.visitors[((epoch + 1) & 1) as usize].load(SeqCst) == 0 {
+                self.epoch.store(epoch + 1, SeqCst);
+            }
+        }
+        let epoch = self.epoch.load(SeqCst);
+        while waiting
+            .front()
+            .is_some_and(|(retired, _)| retired + 2 <= epoch)
+        {
+            let Some((_, bodies)) = waiting.pop_front() else {
+                break;
+            };
+            for (body, freed) in bodies {
+                match self.shard(body).lock().get_mut(&body) {
+                    Some(pin) => pin.freed.extend(freed),
+                    None => runs.extend(freed),
+                }
+            }
+        }
+        runs
+    }
+}

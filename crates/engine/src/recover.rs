@@ -1,0 +1,391 @@
+//! Opening a directory: making it, reading what the journal holds beyond the index, and what the tables say of space and usage.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_io::{Clock, Disk, File, OpenOptions};
+use forebay_mem::Pool;
+use forebay_store::{ErrorKind, StoreError};
+
+use crate::Result;
+use crate::allocator::Allocator;
+use crate::codec::{Reader, crc32c};
+use crate::core::{Core, Parts};
+use crate::extent::{Extent, GRANULE_BYTES};
+use crate::group::{HEADER_BYTES, Header, Position, Record, group_bytes};
+use crate::index::{Index, corrupt};
+use crate::keys::Table;
+use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, decode_usage};
+use crate::space::CHUNK_GRANULES;
+use crate::superblock::{FORMAT_VERSION, Geometry};
+use crate::tables::{Memtable, Tables};
+use crate::usage::Ledger;
+use crate::{Config, batch, keys};
+
+const DATA: &str = "data";
+const INDEX: &str = "index";
+
+/// Why a directory was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("the directory is in use by another process")]
+    Locked(#[source] io::Error),
+    /// It was written by another version.
+    #[error(
+        "the directory has format {found}; this build reads format {FORMAT_VERSION}: use a forebay that reads {found}"
+    )]
+    Version {
+        /// The format it has.
+        found: u32,
+    },
+    /// Its data file begins with something else.
+    #[error("the data file is not a store, or both copies of its superblock are damaged")]
+    NotAStore,
+    /// Data file and index are of different stores.
+    #[error("the index belongs to another data file")]
+    Mismatch,
+    /// It cannot be written.
+    #[error("the directory cannot be written")]
+    ReadOnly(#[source] io::Error),
+    /// The system refused something.
+    #[error("{what} failed")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+    /// What is stored cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    move |cause| match cause.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            OpenError::ReadOnly(cause)
+        }
+        _ => OpenError::Io { what, cause },
+    }
+}
+
+/// Opens or makes a store; the directory is locked already. Tells where the journal goes on.
+pub(crate) fn open<D: Disk>(
+    disk: D,
+    clock: Arc<dyn Clock>,
+    pool: Pool,
+    config: Config,
+) -> Result<(Core<D>, Position), OpenError> {
+    let options = |direct| OpenOptions {
+        create: true,
+        read_only: false,
+        direct,
+    };
+    let data = disk
+        .open(DATA, options(true))
+        .map_err(failed("opening the data file"))?;
+    let index_file = disk
+        .open(INDEX, options(false))
+        .map_err(failed("opening the index"))?;
+    let geometry = match superblock(&data)? {
+        Some(geometry) => geometry,
+        None => create(&disk, &data, &index_file, &config)?,
+    };
+    let index = guarded(|| Index::open(index_file, config.index_cache_bytes))?;
+    if guarded(|| index.store())? != Some(geometry.store) {
+        return Err(OpenError::Mismatch);
+    }
+    let space = Allocator::new(data.clone(), geometry.extents(), &config)?;
+    let (position, groups) = replay(&data, &geometry, &space, &index)?;
+    claim_space(&index, &space)?;
+    let tables = Tables::new(index.snapshot()?);
+    let (registry, ledger) = namespaces(&tables)?;
+    let core = Core::new(Parts {
+        config,
+        clock,
+        pool,
+        disk,
+        data,
+        geometry,
+        index,
+        space,
+        tables,
+        registry,
+        ledger: Arc::new(ledger),
+    });
+    core.counters
+        .replayed_groups
+        .store(groups, std::sync::atomic::Ordering::Relaxed);
+    Ok((core, position))
+}
+
+/// The index library panics on some kinds of damage; here that is an error like any other.
+pub(crate) fn guarded<T>(open: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(open))
+        .unwrap_or_else(|_| Err(StoreError::new(ErrorKind::Corrupt, "the index is damaged")))
+}
+
+fn superblock<F: File>(data: &F) -> Result<Option<Geometry>, OpenError> {
+    let len = data.len().map_err(failed("reading the data file"))?;
+    if len < 2 * GRANULE_BYTES as u64 {
+        return Ok(None);
+    }
+    let mut pages = vec![0; 2 * GRANULE_BYTES];
+    data.read_exact_at(0, &mut pages)
+        .map_err(failed("reading the data file"))?;
+    Geometry::decode(&pages)
+}
+
+/// Makes the parts of a store; the superblock comes last.
+fn create<D: Disk>(
+    disk: &D,
+    data: &D::File,
+    index_file: &D::File,
+    config: &Config,
+) -> Result<Geometry, OpenError> {
+    let geometry = Geometry::new(config.segment_bytes);
+    let journal = 2 * geometry.segment_bytes;
+    data.set_len(0).map_err(failed("making the data file"))?;
+    data.allocate(0, geometry.extents())
+        .map_err(failed("making the data file"))?;
+    let zeroes = vec![0; (1 << 20).min(journal as usize)];
+    let mut at = 2 * GRANULE_BYTES as u64;
+    while at < geometry.extents() {
+        let len = zeroes.len().min((geometry.extents() - at) as usize);
+        data.write_all_at(at, &zeroes[..len])
+            .map_err(failed("making the journal"))?;
+        at += len as u64;
+    }
+    data.sync_data().map_err(failed("making the data file"))?;
+    index_file.set_len(0).map_err(failed("making the index"))?;
+    let index = Index::open(index_file.clone(), config.index_cache_bytes)?;
+    index.create(geometry.store, Position::FIRST)?;
+    drop(index);
+    disk.sync().map_err(failed("syncing the directory"))?;
+    data.write_all_at(0, &geometry.encode())
+        .map_err(failed("making the superblock"))?;
+    data.sync_data().map_err(failed("making the superblock"))?;
+    Ok(geometry)
+}
+
+/// A group found in the journal.
+struct Found {
+    header: Header,
+    link: u32,
+    records: Vec<Record>,
+}
+
+/// Brings what the journal holds into the index; tells where it goes on, and how many groups were replayed.
+fn replay<F: File>(
+    data: &F,
+    geometry: &Geometry,
+    space: &Allocator<F>,
+    index: &Index,
+) -> Result<(Position, u64), OpenError> {
+    let position = guarded(|| index.position())?;
+    let mut groups = chain(data, geometry, position)?;
+    cut_unproven(data, space, &mut groups)?;
+    // A segment that no group on the device can be in, also none that was cut.
+    let next = match groups.last() {
+        None => Position {
+            segment: position.segment + 3,
+            ..position
+        },
+        Some(last) => Position {
+            segment: position.segment + 3,
+            group: last.header.group + 1,
+            link: last.link,
+            next_id: last.header.next_id,
+        },
+    };
+    let count = groups.len() as u64;
+    let mut memtable = Memtable::default();
+    for group in groups {
+        for record in group.records {
+            record.apply(&mut memtable);
+        }
+    }
+    data.sync_data().map_err(failed("syncing the data file"))?;
+    guarded(|| index.checkpoint(&memtable, next))?;
+    Ok((next, count))
+}
+
+/// The groups that follow one another from `position` on.
+fn chain<F: File>(
+    data: &F,
+    geometry: &Geometry,
+    position: Position,
+) -> Result<Vec<Found>, OpenError> {
+    let mut groups = Vec::new();
+    let mut group = position.group;
+    let mut link = position.link;
+    for segment in [position.segment, position.segment + 1] {
+        let mut offset = 0;
+        while let Some(found) = group_at(data, geometry, segment, offset)? {
+            if found.header.group != group || found.header.link != link {
+                break;
+            }
+            group += 1;
+            link = found.link;
+            offset += group_bytes(found.header.payload_bytes);
+            groups.push(found);
+        }
+    }
+    Ok(groups)
+}
+
+fn group_at<F: File>(
+    data: &F,
+    geometry: &Geometry,
+    segment: u64,
+    offset: u64,
+) -> Result<Option<Found>, OpenError> {
+    let reading = "reading the journal";
+    if offset + GRANULE_BYTES as u64 > geometry.segment_bytes {
+        return Ok(None);
+    }
+    let at = geometry.area(segment) + offset;
+    let mut head = [0; HEADER_BYTES];
+    data.read_exact_at(at, &mut head).map_err(failed(reading))?;
+    let Ok((header, link)) = Header::decode(&head) else {
+        return Ok(None);
+    };
+    let room = geometry.segment_bytes - offset - HEADER_BYTES as u64;
+    if header.segment != segment || header.payload_bytes > room {
+        return Ok(None);
+    }
+    let mut payload = vec![0; header.payload_bytes as usize];
+    data.read_exact_at(at + HEADER_BYTES as u64, &mut payload)
+        .map_err(failed(reading))?;
+    if crc32c(&payload) != header.payload_crc {
+        return Ok(None);
+    }
+    let payload = Bytes::from(payload);
+    let records = Record::decode_all(&payload, header.records)
+        .map_err(|_| StoreError::new(ErrorKind::Corrupt, "a journal group breaks the format"))?;
+    Ok(Some(Found {
+        header,
+        link,
+        records,
+    }))
+}
+
+/// Cuts groups whose extents were still on their way when the power went.
+fn cut_unproven<F: File>(
+    data: &F,
+    space: &Allocator<F>,
+    groups: &mut Vec<Found>,
+) -> Result<(), OpenError> {
+    let Some(last) = groups.last() else {
+        return Ok(());
+    };
+    let synced = last.header.synced;
+    let tail = groups.partition_point(|group| group.header.group <= synced);
+    let mut proven = std::collections::HashMap::<u64, bool>::new();
+    loop {
+        // What a later group of the chain freed may have been reused since: it proves nothing, and is not needed.
+        let mut live = std::collections::BTreeMap::<u64, (usize, Extent)>::new();
+        for (at, group) in groups.iter().enumerate().skip(tail) {
+            for record in &group.records {
+                for extent in &record.written {
+                    live.insert(extent.start, (at, *extent));
+                }
+                for run in &record.freed {
+                    let gone: Vec<u64> = live
+                        .range(run.start..run.end())
+                        .map(|(start, _)| *start)
+                        .collect();
+                    for start in gone {
+                        live.remove(&start);
+                    }
+                }
+            }
+        }
+        let mut first_bad = None::<usize>;
+        for (start, (at, extent)) in &live {
+            let good = match proven.get(start) {
+                Some(good) => *good,
+                None => {
+                    let good = proves(data, space, extent)?;
+                    proven.insert(*start, good);
+                    good
+                }
+            };
+            if !good {
+                first_bad = Some(first_bad.map_or(*at, |first| first.min(*at)));
+            }
+        }
+        match first_bad {
+            None => return Ok(()),
+            Some(at) => groups.truncate(at),
+        }
+        // Extents that a cut group had freed are live again, under the same starts.
+        proven.clear();
+    }
+}
+
+fn proves<F: File>(data: &F, space: &Allocator<F>, extent: &Extent) -> Result<bool, OpenError> {
+    let mut bytes = vec![0; extent.bytes as usize];
+    match data.read_exact_at(space.offset(extent.start), &mut bytes) {
+        Ok(()) => Ok(extent.check(0, &bytes).is_ok()),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(failed("reading the extents of the journal")(error)),
+    }
+}
+
+fn claim_space<F: File>(index: &Index, space: &Allocator<F>) -> Result<()> {
+    let mut whole = true;
+    index.chunks(|number, chunk| {
+        for (start, count) in chunk.taken() {
+            whole &= space.claim(number * CHUNK_GRANULES + start, count);
+        }
+    })?;
+    if whole {
+        Ok(())
+    } else {
+        Err(StoreError::new(
+            ErrorKind::Corrupt,
+            "the data file is shorter than the index says",
+        ))
+    }
+}
+
+fn namespaces(tables: &Tables) -> Result<(Registry, Ledger)> {
+    let mut registry = Registry::default();
+    let ledger = Ledger::default();
+    for (tenant, row) in all(tables, Table::Tenant)? {
+        let quota = decode_quota(&mut Reader::new(&row)).map_err(|_| corrupt("a tenant"))?;
+        let tenant = std::str::from_utf8(&tenant).map_err(|_| corrupt("a tenant"))?;
+        ledger.set_tenant_quota(tenant, quota);
+    }
+    for (name, row) in all(tables, Table::Namespace)? {
+        if name == GREATEST {
+            registry.greatest = batch::decode_greatest(&row)?;
+            continue;
+        }
+        let info = decode_info(&name, &row).map_err(|_| corrupt("a namespace"))?;
+        let used = match tables.get(Table::Usage, &keys::namespace(info.id))? {
+            Some(row) => decode_usage(&row).map_err(|_| corrupt("usage"))?,
+            None => forebay_store::Usage::default(),
+        };
+        ledger.open_namespace(info.id, &info.config.tenant, info.config.quota, used);
+        registry.put(Arc::new(info));
+    }
+    Ok((registry, ledger))
+}
+
+fn all(tables: &Tables, table: Table) -> Result<Vec<(Bytes, Bytes)>> {
+    let mut rows = Vec::new();
+    let mut from = Vec::new();
+    loop {
+        let scan = tables.scan(None, table, &from, None, 1024)?;
+        rows.extend(scan.rows);
+        match scan.next {
+            Some(next) => from = next,
+            None => return Ok(rows),
+        }
+    }
+}

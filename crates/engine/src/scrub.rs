@@ -1,0 +1,208 @@
+//! Reading everything back: which blocks do not match, and whether space and entries agree.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_io::Disk;
+use forebay_store::{ErrorKind, Result};
+
+use crate::body::{Label, Segment, read, resolve};
+use crate::core::Core;
+use crate::entry::{Entry, Place};
+use crate::keys::{self, Table};
+use crate::view::malformed;
+
+/// A block that does not match its checksum, and the value it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The namespace's name.
+    pub namespace: String,
+    /// The key.
+    pub key: Bytes,
+    /// The version; 0 is the null version.
+    pub version: u64,
+    /// The first granule of the extent.
+    pub granule: u64,
+    /// Which block of the extent.
+    pub block: usize,
+}
+
+/// How far a scrub is, or what it came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScrubProgress {
+    /// Values read, kept versions and staged parts included.
+    pub values: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Values that could not be read whole.
+    pub damaged: u64,
+}
+
+/// Rows looked at in one step.
+const STEP: usize = 64;
+
+/// Reads every value, past the cache.
+pub(crate) async fn scrub<D: Disk>(
+    core: &Arc<Core<D>>,
+    mut progress: impl FnMut(ScrubProgress) + Send,
+) -> Result<ScrubProgress> {
+    let mut so_far = ScrubProgress::default();
+    for table in [Table::Current, Table::Kept] {
+        let mut from = Vec::new();
+        loop {
+            let scan = core.view().scan(table, &from, None, STEP)?;
+            for (row_key, encoded) in scan.rows {
+                let entry = Entry::adopt(encoded).map_err(malformed)?;
+                if entry.is_marker() {
+                    continue;
+                }
+                match verify(core, table, &row_key, &entry).await {
+                    Ok(bytes) => so_far.bytes += bytes,
+                    Err(error) => {
+                        tracing::error!(error = &error as &dyn std::error::Error, "scrub");
+                        so_far.damaged += 1;
+                    }
+                }
+                so_far.values += 1;
+            }
+            progress(so_far);
+            match scan.next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+    }
+    Ok(so_far)
+}
+
+async fn verify<D: Disk>(
+    core: &Arc<Core<D>>,
+    table: Table,
+    row_key: &[u8],
+    entry: &Entry,
+) -> Result<u64> {
+    let (id, key) = match table {
+        Table::Kept => {
+            let key = keys::split_kept(row_key).map(|(key, _)| Bytes::from(key));
+            let id = row_key.first_chunk().map(|id| u32::from_be_bytes(*id));
+            id.zip(key)
+        }
+        _ => keys::split_current(row_key).map(|(id, _, key)| (id, Bytes::copy_from_slice(key))),
+    }
+    .ok_or_else(|| crate::index::corrupt("a key"))?;
+    let Some(namespace) = core.registry.read().by_id(id).cloned() else {
+        return Ok(0);
+    };
+    let label = Label {
+        namespace,
+        key,
+        version: entry.version().0,
+    };
+    let found = {
+        let visit = core.reclaim.visit();
+        let view = core.view();
+        // Gone or replaced since the scan: what it had been may be reused already.
+        let still = view
+            .get(table, row_key)?
+            .is_some_and(|row| row == entry.encoded());
+        let found = match still {
+            true => resolve(
+                core,
+                view,
+                entry.place().map_err(malformed)?,
+                0..entry.size(),
+            )?,
+            false => None,
+        };
+        drop(visit);
+        found
+    };
+    let Some((segments, _pins)) = found else {
+        return Ok(0);
+    };
+    let mut bytes = 0;
+    let mut first_error = None;
+    for segment in segments {
+        let read = match segment {
+            Segment::Ready(buf) => Ok(buf),
+            Segment::Stored {
+                piece,
+                extent,
+                want,
+            } => read(core.clone(), label.clone(), piece, extent, want, false).await,
+        };
+        match read {
+            Ok(buf) => bytes += buf.len() as u64,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                first_error = first_error.or(Some(error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    first_error.map_or(Ok(bytes), Err)
+}
+
+/// Whether the map of space agrees with what entries refer to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Audit {
+    /// Granules that entries refer to.
+    pub referenced: u64,
+    /// Granules that are taken, but that nothing refers to.
+    pub leaked: u64,
+    /// Granules that two bodies refer to, or that are free though referred to.
+    pub doubled: u64,
+}
+
+/// Compares space and entries; meaningful while nothing changes.
+pub(crate) fn audit<D: Disk>(core: &Core<D>) -> Result<Audit> {
+    let view = core.view();
+    let mut runs = BTreeMap::<u64, u64>::new();
+    let mut audit = Audit::default();
+    for table in [Table::Current, Table::Kept] {
+        let mut from = Vec::new();
+        loop {
+            let scan = view.scan(table, &from, None, 256)?;
+            for (_, encoded) in scan.rows {
+                let entry = Entry::adopt(encoded).map_err(malformed)?;
+                if entry.is_marker() {
+                    continue;
+                }
+                let parts = match entry.place().map_err(malformed)? {
+                    Place::Joined(body) => view.parts(body)?.unwrap_or_default(),
+                    place => vec![(entry.size(), place)],
+                };
+                for (_, place) in parts {
+                    for extent in view.extents(place)?.map(|(_, all)| all).unwrap_or_default() {
+                        let run = extent.run();
+                        audit.referenced += u64::from(run.granules);
+                        if runs.insert(run.start, run.end()).is_some() {
+                            audit.doubled += u64::from(run.granules);
+                        }
+                    }
+                }
+            }
+            match scan.next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+    }
+    let mut end = 0;
+    for (start, run_end) in &runs {
+        audit.doubled += end.max(*start) - start;
+        end = end.max(*run_end);
+    }
+    let usage = core.space.usage();
+    let granule = crate::extent::GRANULE_BYTES as u64;
+    let taken = (usage.total_bytes - usage.free_bytes) / granule;
+    audit.leaked = taken.saturating_sub(audit.referenced);
+    for (start, count) in core.space.free_runs() {
+        for (run, run_end) in runs.range(start.saturating_sub(256)..start + count) {
+            audit.doubled += (start + count)
+                .min(*run_end)
+                .saturating_sub(start.max(*run));
+        }
+    }
+    Ok(audit)
+}

@@ -1,0 +1,112 @@
+//! The data file's first pages: what it is and where its parts lie (docs/engine-format.md section 1).
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use crate::OpenError;
+use crate::codec::{Malformed, Reader, crc32c};
+use crate::extent::GRANULE_BYTES;
+
+const MAGIC: [u8; 8] = *b"FOREBAY1";
+/// The format that this build reads and writes.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+const PAGE: u64 = GRANULE_BYTES as u64;
+/// The smallest segment: room for one change with the longest key and some attributes.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+const SEGMENT_BYTES_MAX: u64 = 1 << 32;
+
+/// Where the parts of the data file lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub store: [u8; 16],
+    pub segment_bytes: u64,
+}
+
+impl Geometry {
+    /// Of a new store.
+    pub fn new(segment_bytes: u64) -> Geometry {
+        let segment_bytes = segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        let mut store = [0; 16];
+        for half in store.chunks_mut(8) {
+            // Seeded by the system's randomness.
+            half.copy_from_slice(&RandomState::new().build_hasher().finish().to_le_bytes());
+        }
+        Geometry {
+            store,
+            segment_bytes: segment_bytes.next_multiple_of(PAGE),
+        }
+    }
+
+    /// Where a segment's area begins.
+    pub fn area(&self, segment: u64) -> u64 {
+        2 * PAGE + (segment & 1) * self.segment_bytes
+    }
+
+    /// Where granule 0 lies.
+    pub fn extents(&self) -> u64 {
+        2 * PAGE + 2 * self.segment_bytes
+    }
+
+    /// The longest record that a segment has room for, its group's header and usage included.
+    pub fn record_bytes_max(&self) -> u64 {
+        self.segment_bytes - self.segment_bytes / 8
+    }
+
+    /// Both copies.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut encoded = Vec::with_capacity(2 * GRANULE_BYTES);
+        encoded.extend_from_slice(&MAGIC);
+        encoded.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        encoded.extend_from_slice(&[0; 4]);
+        encoded.extend_from_slice(&self.store);
+        encoded.extend_from_slice(&self.segment_bytes.to_le_bytes());
+        let crc = crc32c(&encoded);
+        encoded.extend_from_slice(&crc.to_le_bytes());
+        encoded.resize(GRANULE_BYTES, 0);
+        encoded.extend_from_within(..);
+        encoded
+    }
+
+    /// The first good copy; `None` when both are all zero: the store was never finished.
+    pub fn decode(pages: &[u8]) -> Result<Option<Geometry>, OpenError> {
+        if pages.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let mut other = None;
+        for page in pages.chunks(GRANULE_BYTES) {
+            match decode_page(page) {
+                Ok((FORMAT_VERSION, Some(geometry))) => return Ok(Some(geometry)),
+                Ok((version, _)) => other = Some(version),
+                Err(Malformed) => {}
+            }
+        }
+        Err(match other {
+            Some(found) => OpenError::Version { found },
+            None => OpenError::NotAStore,
+        })
+    }
+}
+
+fn decode_page(page: &[u8]) -> Result<(u32, Option<Geometry>), Malformed> {
+    let mut from = Reader::new(page);
+    if from.array::<8>()? != MAGIC {
+        return Err(Malformed);
+    }
+    let version = from.u32()?;
+    if version != FORMAT_VERSION && version != 0 && version < 1 << 16 {
+        // Another version may lay out everything else in another way.
+        return Ok((version, None));
+    }
+    from.u32()?;
+    let geometry = Geometry {
+        store: from.array()?,
+        segment_bytes: from.u64()?,
+    };
+    let crc = from.u32()?;
+    let legal = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&geometry.segment_bytes)
+        && geometry.segment_bytes.is_multiple_of(PAGE);
+    if crc != crc32c(&page[..40]) || !legal {
+        return Err(Malformed);
+    }
+    Ok((version, Some(geometry)))
+}

@@ -1,0 +1,265 @@
+//! The tables as readers see them: memtables over the index.
+//!
+//! Rows committed since the last checkpoint are in the active memtable; while a checkpoint runs, those it writes are in the frozen
+//! one; all others are in a snapshot of the index. The three are replaced together, so that one look sees one moment.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map;
+use std::iter::Peekable;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::Result;
+use forebay_store::listing::next_key;
+use parking_lot::RwLock;
+
+use crate::extent::Run;
+use crate::index::Snapshot;
+use crate::keys::Table;
+
+type Rows = BTreeMap<Bytes, Option<Bytes>>;
+
+/// Granules that a committed change took or gave back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpaceChange {
+    Taken(Run),
+    Freed(Run),
+}
+
+/// Committed rows that are not in the index yet; `None` is a removal.
+#[derive(Debug, Default)]
+pub(crate) struct Memtable {
+    rows: [Rows; Table::ALL.len()],
+    /// In the order of commits.
+    pub space: Vec<SpaceChange>,
+}
+
+impl Memtable {
+    pub fn is_empty(&self) -> bool {
+        self.space.is_empty() && self.rows.iter().all(BTreeMap::is_empty)
+    }
+
+    pub fn set(&mut self, table: Table, key: Bytes, value: Option<Bytes>) {
+        self.rows[table as usize].insert(key, value);
+    }
+
+    pub fn get(&self, table: Table, key: &[u8]) -> Option<&Option<Bytes>> {
+        self.rows[table as usize].get(key)
+    }
+
+    pub fn rows(&self, table: Table) -> &Rows {
+        &self.rows[table as usize]
+    }
+
+    /// Takes the rows of `newer` over its own.
+    pub fn absorb(&mut self, newer: Memtable) {
+        for (rows, newer) in self.rows.iter_mut().zip(newer.rows) {
+            if rows.is_empty() {
+                *rows = newer;
+            } else {
+                rows.extend(newer);
+            }
+        }
+        self.space.extend(newer.space);
+    }
+}
+
+struct Layers {
+    active: Memtable,
+    frozen: Option<Arc<Memtable>>,
+    snapshot: Arc<Snapshot>,
+}
+
+/// Part of a scan.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    pub rows: Vec<(Bytes, Bytes)>,
+    /// Where the scan goes on; `None` at its end.
+    pub next: Option<Vec<u8>>,
+}
+
+/// All tables.
+pub(crate) struct Tables {
+    layers: RwLock<Layers>,
+}
+
+impl Tables {
+    pub fn new(snapshot: Snapshot) -> Tables {
+        Tables {
+            layers: RwLock::new(Layers {
+                active: Memtable::default(),
+                frozen: None,
+                snapshot: Arc::new(snapshot),
+            }),
+        }
+    }
+
+    /// The row of `key`.
+    pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
+        let layers = self.layers.read();
+        if let Some(row) = layers.active.get(table, key) {
+            return Ok(row.clone());
+        }
+        if let Some(row) = layers
+            .frozen
+            .as_ref()
+            .and_then(|frozen| frozen.get(table, key))
+        {
+            return Ok(row.clone());
+        }
+        let snapshot = layers.snapshot.clone();
+        drop(layers);
+        snapshot.get(table, key)
+    }
+
+    /// The same with rows of `over` above.
+    pub fn get_over(&self, over: &Memtable, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
+        match over.get(table, key) {
+            Some(row) => Ok(row.clone()),
+            None => self.get(table, key),
+        }
+    }
+
+    /// At most `limit` rows from `from` (included) to `until` (excluded), in order of key.
+    pub fn scan(
+        &self,
+        over: Option<&Memtable>,
+        table: Table,
+        from: &[u8],
+        until: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Scan> {
+        if until.is_some_and(|until| until <= from) {
+            return Ok(Scan::default());
+        }
+        let layers = self.layers.read();
+        let (fresh, cut) = {
+            let sources = [over, Some(&layers.active), layers.frozen.as_deref()];
+            let mut fresh = Merge::new(sources.into_iter().flatten(), table, from, until);
+            let mut rows = Vec::new();
+            let mut cut = None;
+            for (key, value) in fresh.by_ref() {
+                rows.push((key.clone(), value.clone()));
+                if rows.len() == limit {
+                    cut = Some(next_key(key));
+                    break;
+                }
+            }
+            (rows, cut)
+        };
+        let snapshot = layers.snapshot.clone();
+        drop(layers);
+        let until = cut.as_deref().or(until);
+        let mut scan = Scan {
+            next: cut.clone(),
+            ..Scan::default()
+        };
+        let mut fresh = fresh.into_iter().peekable();
+        let mut settled = snapshot.range(table, from, until)?.peekable();
+        loop {
+            let from_fresh = match (fresh.peek(), settled.peek()) {
+                (None, None) => return Ok(scan),
+                (Some(_), None) => true,
+                (None, Some(_)) | (Some(_), Some(Err(_))) => false,
+                (Some((newer, _)), Some(Ok((older, _)))) => {
+                    if newer == older {
+                        // The row in memory is newer.
+                        drop(settled.next());
+                        continue;
+                    }
+                    newer < older
+                }
+            };
+            let row = if from_fresh {
+                fresh.next().and_then(|(key, value)| Some((key, value?)))
+            } else {
+                settled.next().transpose()?
+            };
+            if let Some(row) = row {
+                let next = next_key(&row.0);
+                scan.rows.push(row);
+                if scan.rows.len() == limit {
+                    scan.next = Some(next);
+                    return Ok(scan);
+                }
+            }
+        }
+    }
+
+    /// Makes committed rows visible, all at once.
+    pub fn publish(&self, newer: Memtable) {
+        self.layers.write().active.absorb(newer);
+    }
+
+    /// Whether the active memtable has nothing to write.
+    pub fn is_settled(&self) -> bool {
+        self.layers.read().active.is_empty()
+    }
+
+    /// Freezes the active memtable; there must be no frozen one.
+    pub fn freeze(&self) {
+        let mut layers = self.layers.write();
+        debug_assert!(layers.frozen.is_none());
+        let frozen = std::mem::take(&mut layers.active);
+        layers.frozen = Some(Arc::new(frozen));
+    }
+
+    /// The frozen memtable.
+    pub fn frozen(&self) -> Option<Arc<Memtable>> {
+        self.layers.read().frozen.clone()
+    }
+
+    /// The frozen rows are in the index, of which this is a snapshot.
+    pub fn thaw(&self, snapshot: Snapshot) {
+        let mut layers = self.layers.write();
+        let frozen = layers.frozen.take();
+        let old = std::mem::replace(&mut layers.snapshot, Arc::new(snapshot));
+        drop(layers);
+        // Freeing a large map takes its time: not under the lock.
+        drop((frozen, old));
+    }
+}
+
+/// Several memtables as one, the first having the last word.
+struct Merge<'a> {
+    sources: Vec<Peekable<btree_map::Range<'a, Bytes, Option<Bytes>>>>,
+}
+
+impl<'a> Merge<'a> {
+    fn new(
+        sources: impl Iterator<Item = &'a Memtable>,
+        table: Table,
+        from: &[u8],
+        until: Option<&[u8]>,
+    ) -> Merge<'a> {
+        let bounds = (
+            Bound::Included(from),
+            until.map_or(Bound::Unbounded, Bound::Excluded),
+        );
+        Merge {
+            sources: sources
+                .map(|memtable| memtable.rows(table).range::<[u8], _>(bounds).peekable())
+                .collect(),
+        }
+    }
+}
+
+impl<'a> Iterator for Merge<'a> {
+    type Item = (&'a Bytes, &'a Option<Bytes>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let least = self
+            .sources
+            .iter_mut()
+            .filter_map(|source| source.peek().map(|(key, _)| *key))
+            .min()?;
+        let mut found = None;
+        for source in &mut self.sources {
+            if let Some(row) = source.next_if(|(key, _)| *key == least) {
+                found = found.or(Some(row));
+            }
+        }
+        found
+    }
+}

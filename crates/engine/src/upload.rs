@@ -1,0 +1,377 @@
+//! A value arriving: full buffers go to the device as they are, while more arrive.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crc_fast::{CrcAlgorithm, Digest};
+use forebay_io::{Disk, File};
+use forebay_mem::{Buf, BufMut, CopySite, copy};
+use forebay_store::limits::VALUE_BYTES_MAX;
+use forebay_store::{
+    Change, ErrorKind, Result, Seal, StoreError, StoreOptions, Stored, Upload, Usage, VersionId,
+    plan_store,
+};
+
+use crate::batch::{SMALL_BYTES_MAX, check};
+use crate::checkpoint::{Orphan, Writing};
+use crate::command::{Command, Content, StoreCommand, Target};
+use crate::core::Core;
+use crate::draft::weight;
+use crate::extent::{EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, granules};
+use crate::usage::{Reservation, less, sum};
+use crate::view::versioning;
+
+/// A value arriving in an [`Engine`](crate::Engine).
+pub struct EngineUpload<D: Disk> {
+    core: Arc<Core<D>>,
+    target: Option<Target>,
+    options: StoreOptions,
+    reservation: Option<Reservation>,
+    /// What the value replaces, as far as was known at the start.
+    replaced: Usage,
+    digest: Digest,
+    size: u64,
+    held: Held,
+    extents: Vec<Extent>,
+    writing: Vec<Writing>,
+    failed: bool,
+}
+
+/// Bytes that are not on their way to the device yet.
+enum Held {
+    Nothing,
+    /// One buffer that may turn out to be the last.
+    Buffer(Buf),
+    /// Several, packed.
+    Packed(BufMut),
+}
+
+impl<D: Disk> EngineUpload<D> {
+    pub(crate) async fn begin(
+        core: &Arc<Core<D>>,
+        target: Target,
+        options: StoreOptions,
+    ) -> Result<EngineUpload<D>> {
+        core.check_writable()?;
+        if options
+            .size
+            .is_some_and(|size| size > core.upload_bytes_max())
+        {
+            return Err(too_large());
+        }
+        let mut upload = EngineUpload {
+            core: core.clone(),
+            reservation: Some(core.ledger.reservation(target.namespace.id)),
+            replaced: Usage::default(),
+            target: Some(target),
+            options,
+            digest: Digest::new(CrcAlgorithm::Crc64Nvme),
+            size: 0,
+            held: Held::Nothing,
+            extents: Vec::new(),
+            writing: Vec::new(),
+            failed: false,
+        };
+        upload.look()?;
+        let size = options.size.unwrap_or(0);
+        if let Err(error) = upload.reserve(size) {
+            // Values past their time may still be counted.
+            core.submit(Command::Sweep).await?;
+            upload.look()?;
+            upload.reserve(size).map_err(|_| error)?;
+        }
+        if let Some(size) = options.size {
+            core.check_room(size)?;
+        }
+        Ok(upload)
+    }
+
+    /// Checks the condition, and what would be replaced.
+    fn look(&mut self) -> Result<()> {
+        let Some(target) = &self.target else {
+            return Ok(());
+        };
+        let (info, space, key) = (&target.namespace, target.space, &target.key);
+        let view = self.core.view();
+        let standing = view.present(info, space, key)?;
+        check(self.options.condition, standing.current.as_ref())?;
+        let plan = plan_store(
+            versioning(info, space),
+            standing.present,
+            VersionId(u64::MAX),
+        );
+        self.replaced = standing
+            .expired
+            .map(|expired| weight(space, expired.size()))
+            .unwrap_or_default();
+        for change in plan {
+            let gone = match change {
+                Change::DropCurrent => standing.current.clone(),
+                Change::DropKept(version) => view
+                    .kept(info.id, key, version)?
+                    .filter(|kept| !kept.is_marker()),
+                Change::PutCurrent(_)
+                | Change::KeepCurrent
+                | Change::PutMarker(_)
+                | Change::PromoteKept(_) => None,
+            };
+            if let Some(gone) = gone {
+                self.replaced = sum(self.replaced, weight(space, gone.size()));
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, size: u64) -> Result<()> {
+        let (Some(target), Some(reservation)) = (&self.target, &mut self.reservation) else {
+            return Ok(());
+        };
+        reservation.raise(less(weight(target.space, size), self.replaced))
+    }
+
+    async fn append(&mut self, buf: Buf) -> Result<()> {
+        let size = self.size.saturating_add(buf.len() as u64);
+        match self.options.size {
+            Some(declared) if size > declared => return Err(too_large()),
+            Some(_) => {}
+            None if size > self.core.upload_bytes_max() => return Err(too_large()),
+            None => self.reserve(size)?,
+        }
+        self.size = size;
+        self.digest.update(&buf);
+        let mut rest = buf;
+        while !rest.is_empty() {
+            match std::mem::replace(&mut self.held, Held::Nothing) {
+                Held::Nothing => {
+                    let len = rest.len().min(EXTENT_BYTES_MAX);
+                    let first = rest.slice(0..len);
+                    rest = rest.slice(len..rest.len());
+                    if len == EXTENT_BYTES_MAX {
+                        self.send(first).await?;
+                    } else {
+                        self.held = Held::Buffer(first);
+                    }
+                }
+                Held::Buffer(held) => {
+                    let mut packed = self.core.pool.take(EXTENT_BYTES_MAX).await;
+                    append(&mut packed, &held);
+                    self.held = Held::Packed(packed);
+                }
+                Held::Packed(mut packed) => {
+                    let taken = append(&mut packed, &rest);
+                    rest = rest.slice(taken..rest.len());
+                    if packed.room() > 0 {
+                        self.held = Held::Packed(packed);
+                    } else {
+                        self.send(packed.freeze()).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts at most [`EXTENT_BYTES_MAX`] bytes on their way to the device.
+    async fn send(&mut self, buf: Buf) -> Result<()> {
+        let padded = match buf.padded_to_page() {
+            Some(padded) => padded,
+            None => {
+                let mut packed = self.core.pool.take(buf.len()).await;
+                append(&mut packed, &buf);
+                let packed = packed.freeze();
+                packed.padded_to_page().unwrap_or(packed)
+            }
+        };
+        let mut at = 0;
+        while at < buf.len() {
+            let run = self
+                .core
+                .space
+                .take(&self.core.disk, 1, granules(buf.len() - at))?;
+            let room = run.granules as usize * GRANULE_BYTES;
+            let end = buf.len().min(at + room);
+            self.extents.push(Extent::of(run.start, &buf[at..end]));
+            let file = self.core.data.clone();
+            let offset = self.core.space.offset(run.start);
+            let part = padded.slice(at..padded.len().min(at + room));
+            self.writing
+                .push(Box::pin(async move { file.write_at(offset, part).await }));
+            at = end;
+            self.drain(self.core.config.upload_depth.max(1) - 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until at most `most` writes are in flight. A first look submits those that are new.
+    async fn drain(&mut self, most: usize) -> Result<()> {
+        let writing = &mut self.writing;
+        let most = if writing.len() <= most {
+            usize::MAX
+        } else {
+            most
+        };
+        if most == usize::MAX {
+            let mut context = Context::from_waker(Waker::noop());
+            return poll_writes(writing, &mut context);
+        }
+        poll_fn(|context| match poll_writes(writing, context) {
+            Err(error) => Poll::Ready(Err(error)),
+            Ok(()) if writing.len() <= most => Poll::Ready(Ok(())),
+            Ok(()) => Poll::Pending,
+        })
+        .await
+    }
+
+    async fn content(&mut self) -> Result<Content> {
+        let last = match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Nothing => None,
+            Held::Buffer(buf) => Some(buf),
+            Held::Packed(packed) => Some(packed.freeze()),
+        };
+        if self.extents.is_empty() {
+            match last {
+                None => return Ok(Content::Small(Buf::from(Vec::new()))),
+                Some(buf) if buf.len() <= SMALL_BYTES_MAX => return Ok(Content::Small(buf)),
+                Some(buf) => self.send(buf).await?,
+            }
+        } else if let Some(buf) = last {
+            self.send(buf).await?;
+        }
+        self.drain(0).await?;
+        Ok(Content::Written(std::mem::take(&mut self.extents)))
+    }
+}
+
+/// Polls all writes, dropping those that are done.
+fn poll_writes(writing: &mut Vec<Writing>, context: &mut Context<'_>) -> Result<()> {
+    let mut at = 0;
+    while let Some(write) = writing.get_mut(at) {
+        match write.as_mut().poll(context) {
+            Poll::Pending => at += 1,
+            Poll::Ready(done) => {
+                drop(writing.swap_remove(at));
+                done.map_err(|error| {
+                    let kind = match error.kind() {
+                        std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+                        _ => ErrorKind::Io,
+                    };
+                    StoreError::new(kind, "writing a value failed").with_source(error)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies as much as there is room for; returns how much.
+fn append(packed: &mut BufMut, from: &[u8]) -> usize {
+    let len = from.len().min(packed.room());
+    copy(
+        CopySite::EngineRepack,
+        &mut packed.spare()[..len],
+        &from[..len],
+    );
+    packed.set_len(packed.len() + len);
+    len
+}
+
+impl<D: Disk> Upload for EngineUpload<D> {
+    async fn buffer(&mut self, len: usize) -> Result<BufMut> {
+        Ok(self.core.pool.take(len.min(EXTENT_BYTES_MAX)).await)
+    }
+
+    async fn write(&mut self, buf: Buf) -> Result<()> {
+        if self.failed {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "an earlier write failed",
+            ));
+        }
+        // Set while the call is under way: dropped half-way, the value is not whole.
+        self.failed = true;
+        self.append(buf).await?;
+        self.failed = false;
+        Ok(())
+    }
+
+    fn crc64nvme(&self) -> u64 {
+        self.digest.finalize()
+    }
+
+    async fn commit(mut self, seal: Seal) -> Result<Stored> {
+        if self.failed || self.options.size.is_some_and(|size| size != self.size) {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "not all bytes of the value arrived",
+            ));
+        }
+        let content = self.content().await?;
+        let (Some(target), Some(reservation)) = (self.target.take(), self.reservation.take())
+        else {
+            return Err(StoreError::new(ErrorKind::Invalid, "the upload has ended"));
+        };
+        let command = StoreCommand {
+            target,
+            condition: self.options.condition,
+            seal,
+            size: self.size,
+            crc64nvme: self.digest.finalize(),
+            content,
+            reservation,
+        };
+        let core = self.core.clone();
+        core.submit(|reply| Command::Store(command, reply)).await
+    }
+}
+
+impl<D: Disk> Drop for EngineUpload<D> {
+    fn drop(&mut self) {
+        let runs: Vec<_> = self.extents.iter().map(Extent::run).collect();
+        if self.writing.is_empty() {
+            for run in runs {
+                self.core.space.put(run);
+            }
+        } else {
+            let writing = std::mem::take(&mut self.writing);
+            self.core.handoff.adopt(Orphan { writing, runs });
+        }
+    }
+}
+
+fn too_large() -> StoreError {
+    StoreError::new(
+        ErrorKind::TooLarge,
+        "the value is larger than allowed or declared",
+    )
+}
+
+impl<D: Disk> Core<D> {
+    /// The largest value that one upload takes: its record must fit a segment. Larger ones are composed.
+    pub fn upload_bytes_max(&self) -> u64 {
+        // An extent of 1 MiB takes 76 bytes twice: as written, and in its layout.
+        let extents = self.geometry.record_bytes_max() / 4 / 160;
+        VALUE_BYTES_MAX.min(extents.saturating_mul(EXTENT_BYTES_MAX as u64))
+    }
+
+    /// Refuses a value that certainly has no room.
+    fn check_room(&self, size: u64) -> Result<()> {
+        let usage = self.space.usage();
+        if size <= usage.free_bytes {
+            return Ok(());
+        }
+        let free = self.disk.free_bytes().map_err(|error| {
+            StoreError::new(ErrorKind::Io, "the file system failed").with_source(error)
+        })?;
+        let room = free
+            .saturating_sub(self.config.reserve_bytes)
+            .min(self.config.capacity_bytes.saturating_sub(usage.total_bytes));
+        if size - usage.free_bytes > room {
+            return Err(StoreError::new(
+                ErrorKind::NoSpace,
+                "no space left for the value",
+            ));
+        }
+        Ok(())
+    }
+}

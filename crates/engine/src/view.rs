@@ -1,0 +1,211 @@
+//! Looking entries up, for readers and for the journal, which also sees the group it is building.
+
+use bytes::Bytes;
+use forebay_store::{
+    ErrorKind, NamespaceInfo, Present, Result, Space, StoreError, VersionId, Versioning,
+};
+
+use crate::codec::Malformed;
+use crate::codec::Reader;
+use crate::entry::{Entry, Part, Place, decode_parts};
+use crate::extent::Extent;
+use crate::index::corrupt;
+use crate::keys::{self, Table};
+use crate::tables::{Memtable, Scan, Tables};
+
+/// The tables at a time of day, with an unpublished group above them.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub tables: &'a Tables,
+    pub over: Option<&'a Memtable>,
+    pub now: u64,
+}
+
+/// What stands under a key.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub present: Present,
+    pub current: Option<Entry>,
+    /// A current value that is past its time, but still takes space.
+    pub expired: Option<Entry>,
+}
+
+impl View<'_> {
+    pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.over {
+            Some(over) => self.tables.get_over(over, table, key),
+            None => self.tables.get(table, key),
+        }
+    }
+
+    pub fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        until: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Scan> {
+        self.tables.scan(self.over, table, from, until, limit)
+    }
+
+    fn entry(&self, table: Table, key: &[u8]) -> Result<Option<Entry>> {
+        self.get(table, key)?
+            .map(|encoded| Entry::adopt(encoded).map_err(|_| corrupt("an entry")))
+            .transpose()
+    }
+
+    /// The current value, expired or not.
+    pub fn current(&self, namespace: u32, space: Space, key: &[u8]) -> Result<Option<Entry>> {
+        self.entry(Table::Current, &keys::current(namespace, space, key))
+    }
+
+    /// The kept entry of a version, expired or not.
+    pub fn kept(&self, namespace: u32, key: &[u8], version: VersionId) -> Result<Option<Entry>> {
+        let sequence = match version {
+            VersionId::NULL => {
+                let Some(row) = self.get(Table::KeptNull, &keys::kept_null(namespace, key))? else {
+                    return Ok(None);
+                };
+                Reader::new(&row)
+                    .u64()
+                    .map_err(|_| corrupt("a null version"))?
+            }
+            VersionId(sequence) => sequence,
+        };
+        let entry = self.kept_at(namespace, key, sequence)?;
+        Ok(entry.filter(|entry| entry.version() == version))
+    }
+
+    pub fn kept_at(&self, namespace: u32, key: &[u8], sequence: u64) -> Result<Option<Entry>> {
+        self.entry(Table::Kept, &keys::kept(namespace, key, sequence))
+    }
+
+    /// At most `count` kept entries that are not expired, newest first.
+    pub fn newest_kept(&self, namespace: u32, key: &[u8], count: usize) -> Result<Vec<Entry>> {
+        let mut from = keys::kept_prefix(namespace, key);
+        let until = keys::after_prefix(&from);
+        let mut found = Vec::new();
+        loop {
+            let scan = self.scan(Table::Kept, &from, until.as_deref(), count)?;
+            for (_, encoded) in scan.rows {
+                let entry = Entry::adopt(encoded).map_err(|_| corrupt("an entry"))?;
+                if !entry.is_expired(self.now) && found.len() < count {
+                    found.push(entry);
+                }
+            }
+            match scan.next {
+                Some(next) if found.len() < count => from = next,
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// What `versions::plan_*` wants to know. Expired entries are not there.
+    pub fn present(&self, namespace: &NamespaceInfo, space: Space, key: &[u8]) -> Result<Standing> {
+        let found = self.current(namespace.id, space, key)?;
+        let (current, expired) = match found {
+            Some(entry) if entry.is_expired(self.now) => (None, Some(entry)),
+            found => (found, None),
+        };
+        let mut present = Present {
+            current: current.as_ref().map(Entry::version),
+            ..Present::default()
+        };
+        if versioning(namespace, space) != Versioning::Off {
+            let kept_null = self.kept(namespace.id, key, VersionId::NULL)?;
+            present.kept_null = kept_null.is_some();
+            let newest = self.newest_kept(namespace.id, key, 2)?;
+            let mut newest = newest
+                .iter()
+                .map(|entry| (entry.version(), entry.is_marker()));
+            present.newest_kept = newest.next();
+            present.second_kept = newest.next();
+        }
+        Ok(Standing {
+            present,
+            current,
+            expired,
+        })
+    }
+
+    /// The current value or one version, as a door asks for it.
+    pub fn find(
+        &self,
+        namespace: &NamespaceInfo,
+        space: Space,
+        key: &[u8],
+        version: Option<VersionId>,
+    ) -> Result<Entry> {
+        let current = self
+            .current(namespace.id, space, key)?
+            .filter(|entry| !entry.is_expired(self.now));
+        let versioned = versioning(namespace, space) != Versioning::Off;
+        let Some(version) = version else {
+            if let Some(current) = current {
+                return Ok(current);
+            }
+            let error = StoreError::new(ErrorKind::NotFound, "the key holds no value");
+            let newest = match versioned {
+                true => self.newest_kept(namespace.id, key, 1)?.pop(),
+                false => None,
+            };
+            return Err(match newest.filter(Entry::is_marker) {
+                Some(marker) => error.with_marker(marker.version()),
+                None => error,
+            });
+        };
+        if let Some(current) = current.filter(|current| current.version() == version) {
+            return Ok(current);
+        }
+        let kept = match versioned {
+            true => self.kept(namespace.id, key, version)?,
+            false => None,
+        };
+        match kept.filter(|entry| !entry.is_expired(self.now)) {
+            None => Err(StoreError::new(
+                ErrorKind::NoSuchVersion,
+                "the key has no such version",
+            )),
+            Some(kept) if kept.is_marker() => Err(StoreError::new(
+                ErrorKind::IsDeleteMarker,
+                "the version is a delete marker",
+            )
+            .with_marker(version)),
+            Some(kept) => Ok(kept),
+        }
+    }
+
+    /// The parts of a joined value; `None` when it is gone.
+    pub fn parts(&self, body: u64) -> Result<Option<Vec<Part>>> {
+        self.get(Table::Layout, &keys::body(body))?
+            .map(|row| decode_parts(&row).map_err(|_| corrupt("a layout")))
+            .transpose()
+    }
+
+    /// The extents of a body that is not inline; `None` when it is gone.
+    pub fn extents(&self, place: Place) -> Result<Option<(u64, Vec<Extent>)>> {
+        match place {
+            Place::Empty | Place::Inline(_) | Place::Joined(_) => Ok(None),
+            Place::Extents(body, extents) => Ok(Some((body, extents))),
+            Place::Layout(body) => {
+                let Some(row) = self.get(Table::Layout, &keys::body(body))? else {
+                    return Ok(None);
+                };
+                let extents = Extent::decode_all(&mut Reader::new(&row));
+                Ok(Some((body, extents.map_err(|_| corrupt("a layout"))?)))
+            }
+        }
+    }
+}
+
+/// Staged values are never versioned.
+pub(crate) fn versioning(namespace: &NamespaceInfo, space: Space) -> Versioning {
+    match space {
+        Space::Objects => namespace.config.versioning,
+        Space::Staging => Versioning::Off,
+    }
+}
+
+pub(crate) fn malformed(_: Malformed) -> StoreError {
+    corrupt("an entry")
+}

@@ -1,0 +1,260 @@
+//! The engine on a real directory: values of all sizes come back, also after reopening, and space is reused.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_engine::{Audit, Engine, OpenError};
+use forebay_io::SystemClock;
+use forebay_io::files::Directory;
+use forebay_mem::Pool;
+use forebay_store::{
+    Address, ByteRange, DeleteOptions, ErrorKind, ListOptions, Scope, Seal, Space, Store,
+    StoreOptions, Usage,
+};
+use support::{bytes, config, get, get_range, open, put, tenant};
+
+const SIZES: [usize; 12] = [
+    0,
+    1,
+    2048,
+    2049,
+    4096,
+    32 << 10,
+    (32 << 10) + 1,
+    65_536,
+    100_000,
+    1 << 20,
+    (1 << 20) + 1,
+    7_000_000,
+];
+
+fn clock() -> Arc<SystemClock> {
+    Arc::new(SystemClock::default())
+}
+
+fn list_all<'a>() -> ListOptions<'a> {
+    ListOptions {
+        namespace: "photos",
+        space: Space::Objects,
+        prefix: b"",
+        delimiter: None,
+        after: forebay_store::After::Start,
+        limit: 1000,
+    }
+}
+
+#[tokio::test]
+async fn values_of_all_sizes_survive_reopening() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let mut total = 0;
+    for clean in [true, false] {
+        let engine = open(&disk, clock(), config());
+        if clean {
+            engine
+                .create_namespace("photos", tenant("ann"))
+                .await
+                .unwrap();
+        }
+        for (at, size) in SIZES.into_iter().enumerate() {
+            let key = format!("{clean}/{at:02}");
+            let value = bytes(at as u64, size);
+            let stored = put(&engine, Address::object("photos", key.as_bytes()), &value)
+                .await
+                .unwrap();
+            assert_eq!(stored.meta.size, size as u64);
+            assert_eq!(
+                get(&engine, Address::object("photos", key.as_bytes()))
+                    .await
+                    .unwrap(),
+                value
+            );
+            total += size as u64;
+        }
+        if clean {
+            engine.close();
+        }
+    }
+    let engine = open(&disk, clock(), config());
+    for clean in [true, false] {
+        for (at, size) in SIZES.into_iter().enumerate() {
+            let key = format!("{clean}/{at:02}");
+            let address = Address::object("photos", key.as_bytes());
+            let value = bytes(at as u64, size);
+            assert_eq!(get(&engine, address).await.unwrap(), value);
+            for range in [
+                (0, 0),
+                (size / 2, size - size / 3),
+                (size.saturating_sub(5), size + 9),
+            ] {
+                let range = ByteRange::Inclusive(range.0 as u64, range.1 as u64);
+                let Some(expected) = range.resolve(size as u64) else {
+                    let error = get_range(&engine, address, range).await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::RangeNotSatisfiable);
+                    continue;
+                };
+                let expected = &value[expected.start as usize..expected.end as usize];
+                assert_eq!(get_range(&engine, address, range).await.unwrap(), expected);
+            }
+        }
+    }
+    let usage = engine.usage(Scope::Namespace("photos")).unwrap();
+    assert_eq!(
+        usage,
+        Usage {
+            objects: 2 * SIZES.len() as u64,
+            bytes: total
+        }
+    );
+    assert_eq!(
+        engine.list(list_all()).await.unwrap().items.len(),
+        2 * SIZES.len()
+    );
+    let audit = engine.audit().unwrap();
+    assert_eq!((audit.leaked, audit.doubled), (0, 0));
+    let scrubbed = engine.scrub(|_| ()).await.unwrap();
+    assert_eq!((scrubbed.damaged, scrubbed.bytes), (0, total));
+}
+
+#[tokio::test]
+async fn space_of_replaced_and_deleted_values_is_reused() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let engine = open(&disk, clock(), config());
+    engine
+        .create_namespace("photos", tenant("ann"))
+        .await
+        .unwrap();
+    let address = Address::object("photos", b"k");
+    for round in 0..40 {
+        put(&engine, address, &bytes(round, 3_000_000))
+            .await
+            .unwrap();
+    }
+    assert!(
+        engine.metrics().space_bytes < 16 << 20,
+        "{:?}",
+        engine.metrics()
+    );
+    engine
+        .delete(address, DeleteOptions::default())
+        .await
+        .unwrap();
+    engine.close();
+    let engine = open(&disk, clock(), config());
+    assert_eq!(engine.audit().unwrap(), Audit::default());
+    assert_eq!(
+        engine.usage(Scope::Tenant("ann")).unwrap(),
+        Usage::default()
+    );
+}
+
+#[tokio::test]
+async fn parts_are_joined_without_moving() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let engine = open(&disk, clock(), config());
+    engine
+        .create_namespace("photos", tenant("ann"))
+        .await
+        .unwrap();
+    let sizes = [5_000_000, 100, 0, 2_000_000];
+    let mut whole = Vec::new();
+    for (at, size) in sizes.into_iter().enumerate() {
+        let key = format!("up/{at}");
+        let value = bytes(at as u64, size);
+        put(&engine, Address::staging("photos", key.as_bytes()), &value)
+            .await
+            .unwrap();
+        whole.extend(value);
+    }
+    let keys: Vec<String> = (0..sizes.len()).map(|at| format!("up/{at}")).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    let target = Address::object("photos", b"joined");
+    let stored = engine
+        .compose(target, &keys, &[], StoreOptions::default(), Seal::default())
+        .await
+        .unwrap();
+    assert_eq!(stored.meta.crc64nvme, crc_fast::crc64_nvme(&whole));
+    engine.close();
+    let engine = open(&disk, clock(), config());
+    assert_eq!(get(&engine, target).await.unwrap(), whole);
+    let range = ByteRange::Inclusive(4_999_990, 5_000_200);
+    assert_eq!(
+        get_range(&engine, target, range).await.unwrap(),
+        whole[4_999_990..=5_000_200]
+    );
+    assert_eq!(
+        engine.usage(Scope::Namespace("photos")).unwrap(),
+        Usage {
+            objects: 1,
+            bytes: whole.len() as u64
+        }
+    );
+    engine
+        .delete(target, DeleteOptions::default())
+        .await
+        .unwrap();
+    engine.close();
+    assert_eq!(
+        open(&disk, clock(), config()).audit().unwrap(),
+        Audit::default()
+    );
+}
+
+#[tokio::test]
+async fn a_reader_keeps_what_it_reads() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let mut config = config();
+    config.cache_bytes = 0;
+    let engine = open(&disk, clock(), config);
+    engine
+        .create_namespace("photos", tenant("ann"))
+        .await
+        .unwrap();
+    let address = Address::object("photos", b"k");
+    let old = bytes(1, 6_000_000);
+    put(&engine, address, &old).await.unwrap();
+    let mut object = engine
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .unwrap();
+    for round in 2..12 {
+        put(&engine, address, &bytes(round, 6_000_000))
+            .await
+            .unwrap();
+    }
+    engine
+        .delete(address, DeleteOptions::default())
+        .await
+        .unwrap();
+    let mut read = Vec::new();
+    while let Some(buf) = forebay_store::Body::next(&mut object.body).await.unwrap() {
+        read.extend_from_slice(&buf);
+    }
+    assert!(read == old);
+}
+
+#[tokio::test]
+async fn a_directory_serves_one_process_and_one_format() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let engine = open(&disk, clock(), config());
+    let again = Engine::open(disk.clone(), clock(), Pool::new(1 << 20), config());
+    assert!(matches!(again, Err(OpenError::Locked(_))));
+    engine.close();
+    drop(engine);
+    let path = temp.path().join("data");
+    let mut data = std::fs::read(&path).unwrap();
+    data[8] = 9;
+    data[4096 + 8] = 9;
+    std::fs::write(&path, &data).unwrap();
+    let newer = Engine::open(disk.clone(), clock(), Pool::new(1 << 20), config());
+    assert!(matches!(newer, Err(OpenError::Version { found: 9 })));
+    data[..8192].fill(7);
+    std::fs::write(&path, &data).unwrap();
+    let other = Engine::open(disk, clock(), Pool::new(1 << 20), config());
+    assert!(matches!(other, Err(OpenError::NotAStore)));
+}

@@ -1,0 +1,102 @@
+//! What the engine's tests share.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::sync::Arc;
+
+use forebay_engine::{Config, Engine};
+use forebay_io::{Clock, Disk};
+use forebay_mem::{BufMut, Pool};
+use forebay_store::{
+    Address, Body, ByteRange, NamespaceConfig, Result, Seal, Store, StoreOptions, Stored, Upload,
+};
+
+/// Small enough that a test fills segments and grows the file.
+pub fn config() -> Config {
+    Config {
+        segment_bytes: 256 << 10,
+        growth_bytes: 1 << 20,
+        reserve_bytes: 0,
+        cache_bytes: 8 << 20,
+        index_cache_bytes: 1 << 20,
+        ..Config::default()
+    }
+}
+
+pub fn open<D: Disk>(disk: &D, clock: Arc<dyn Clock>, config: Config) -> Engine<D>
+where
+    D: Clone,
+{
+    Engine::open(disk.clone(), clock, Pool::new(64 << 20), config).unwrap()
+}
+
+pub fn tenant(name: &str) -> NamespaceConfig {
+    NamespaceConfig {
+        tenant: name.to_owned(),
+        ..NamespaceConfig::default()
+    }
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+pub fn fill(mut buf: BufMut, from: &[u8]) -> (forebay_mem::Buf, usize) {
+    let len = buf.capacity().min(from.len());
+    buf.set_len(len);
+    buf.copy_from_slice(&from[..len]);
+    (buf.freeze(), len)
+}
+
+pub async fn put<S: Store>(store: &S, address: Address<'_>, value: &[u8]) -> Result<Stored> {
+    put_with(
+        store,
+        address,
+        value,
+        StoreOptions::default(),
+        Seal::default(),
+    )
+    .await
+}
+
+pub async fn put_with<S: Store>(
+    store: &S,
+    address: Address<'_>,
+    value: &[u8],
+    options: StoreOptions,
+    seal: Seal,
+) -> Result<Stored> {
+    let mut upload = store.store(address, options).await?;
+    let mut rest = value;
+    while !rest.is_empty() {
+        let (buf, len) = fill(upload.buffer(rest.len()).await?, rest);
+        upload.write(buf).await?;
+        rest = &rest[len..];
+    }
+    upload.commit(seal).await
+}
+
+pub async fn get<S: Store>(store: &S, address: Address<'_>) -> Result<Vec<u8>> {
+    get_range(store, address, ByteRange::Full).await
+}
+
+pub async fn get_range<S: Store>(
+    store: &S,
+    address: Address<'_>,
+    range: ByteRange,
+) -> Result<Vec<u8>> {
+    let mut object = store.retrieve(address, None, range).await?;
+    let mut value = Vec::new();
+    while let Some(buf) = object.body.next().await? {
+        value.extend_from_slice(&buf);
+    }
+    Ok(value)
+}
