@@ -38,6 +38,17 @@ pub fn run(only: Option<&str>) -> Result<bool> {
     Ok(total.failed == 0)
 }
 
+/// The Rust clients under `interop/` are a workspace of their own.
+fn fmt() -> Result<()> {
+    run_tool(cargo().args(["fmt", "--all", "--check"]))?;
+    run_tool(cargo().args([
+        "fmt",
+        "--check",
+        "--manifest-path",
+        "interop/rust/Cargo.toml",
+    ]))
+}
+
 fn clippy() -> Result<()> {
     run_tool(cargo().args([
         "clippy",

@@ -37,11 +37,20 @@ impl Server {
             || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/debug/forebay"),
             PathBuf::from,
         );
-        let (data, ready) = (directory.path().join("data"), directory.path().join("ready"));
+        let (data, ready) = (
+            directory.path().join("data"),
+            directory.path().join("ready"),
+        );
         let mut child = Command::new(binary)
             .arg("serve")
             .arg(&data)
-            .args(["--s3", "127.0.0.1:0", "--console", "127.0.0.1:0", "--ready-file"])
+            .args([
+                "--s3",
+                "127.0.0.1:0",
+                "--console",
+                "127.0.0.1:0",
+                "--ready-file",
+            ])
             .arg(&ready)
             .stdin(Stdio::null())
             .spawn()

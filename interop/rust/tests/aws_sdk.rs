@@ -42,55 +42,134 @@ async fn bytes(client: &Client, bucket: &str, key: &str, range: Option<&str>) ->
 async fn objects() {
     let server = Server::start();
     let client = client(&server).await;
-    client.create_bucket().bucket("rust-sdk").send().await.expect("a bucket");
+    client
+        .create_bucket()
+        .bucket("rust-sdk")
+        .send()
+        .await
+        .expect("a bucket");
 
     let small = data(1000);
     let put = || client.put_object().bucket("rust-sdk").key("small");
-    put().body(small.clone().into()).if_none_match("*").send().await.expect("PUT");
-    put().body(small.clone().into()).if_none_match("*").send().await.expect_err("it is there");
+    put()
+        .body(small.clone().into())
+        .if_none_match("*")
+        .send()
+        .await
+        .expect("PUT");
+    put()
+        .body(small.clone().into())
+        .if_none_match("*")
+        .send()
+        .await
+        .expect_err("it is there");
 
     let folder = tempfile::tempdir().expect("a folder");
     let big = data(20 * MIB);
     let path = folder.path().join("big");
     std::fs::write(&path, &big).expect("a file");
     let body = ByteStream::from_path(&path).await.expect("a stream");
-    client.put_object().bucket("rust-sdk").key("dir/big").body(body).send().await.expect("PUT");
+    client
+        .put_object()
+        .bucket("rust-sdk")
+        .key("dir/big")
+        .body(body)
+        .send()
+        .await
+        .expect("PUT");
 
     assert_eq!(bytes(&client, "rust-sdk", "small", None).await, small);
     assert!(bytes(&client, "rust-sdk", "dir/big", None).await == big);
-    let part = bytes(&client, "rust-sdk", "dir/big", Some("bytes=7000000-7000999")).await;
+    let part = bytes(
+        &client,
+        "rust-sdk",
+        "dir/big",
+        Some("bytes=7000000-7000999"),
+    )
+    .await;
     assert_eq!(part, big[7_000_000..7_001_000]);
 
-    let listed = client.list_objects_v2().bucket("rust-sdk").delimiter("/").send().await;
+    let listed = client
+        .list_objects_v2()
+        .bucket("rust-sdk")
+        .delimiter("/")
+        .send()
+        .await;
     let listed = listed.expect("a listing");
-    assert_eq!(listed.contents().iter().filter_map(|o| o.key()).collect::<Vec<_>>(), ["small"]);
-    let prefixes: Vec<_> = listed.common_prefixes().iter().filter_map(|p| p.prefix()).collect();
+    assert_eq!(
+        listed
+            .contents()
+            .iter()
+            .filter_map(|o| o.key())
+            .collect::<Vec<_>>(),
+        ["small"]
+    );
+    let prefixes: Vec<_> = listed
+        .common_prefixes()
+        .iter()
+        .filter_map(|p| p.prefix())
+        .collect();
     assert_eq!(prefixes, ["dir/"]);
 
-    let copy = client.copy_object().bucket("rust-sdk").key("copy").copy_source("rust-sdk/small");
+    let copy = client
+        .copy_object()
+        .bucket("rust-sdk")
+        .key("copy")
+        .copy_source("rust-sdk/small");
     copy.send().await.expect("a copy");
     assert_eq!(bytes(&client, "rust-sdk", "copy", None).await, small);
 
     let keys = ["small", "dir/big", "copy"];
     let objects = keys.map(|key| ObjectIdentifier::builder().key(key).build().expect("a key"));
-    let delete = Delete::builder().set_objects(Some(objects.to_vec())).build().expect("a list");
-    let gone = client.delete_objects().bucket("rust-sdk").delete(delete).send().await;
+    let delete = Delete::builder()
+        .set_objects(Some(objects.to_vec()))
+        .build()
+        .expect("a list");
+    let gone = client
+        .delete_objects()
+        .bucket("rust-sdk")
+        .delete(delete)
+        .send()
+        .await;
     assert_eq!(gone.expect("DELETE").deleted().len(), 3);
-    client.delete_bucket().bucket("rust-sdk").send().await.expect("an empty bucket");
+    client
+        .delete_bucket()
+        .bucket("rust-sdk")
+        .send()
+        .await
+        .expect("an empty bucket");
 }
 
 #[tokio::test]
 async fn multipart() {
     let server = Server::start();
     let client = client(&server).await;
-    client.create_bucket().bucket("rust-parts").send().await.expect("a bucket");
-    let begun = client.create_multipart_upload().bucket("rust-parts").key("k").send().await;
+    client
+        .create_bucket()
+        .bucket("rust-parts")
+        .send()
+        .await
+        .expect("a bucket");
+    let begun = client
+        .create_multipart_upload()
+        .bucket("rust-parts")
+        .key("k")
+        .send()
+        .await;
     let upload = begun.expect("an upload").upload_id.expect("its id");
     let body = data(12 * MIB + 1);
     let mut parts = Vec::new();
     for (number, chunk) in (1..).zip(body.chunks(5 * MIB)) {
-        let part = client.upload_part().bucket("rust-parts").key("k").upload_id(&upload);
-        let sent = part.part_number(number).body(chunk.to_vec().into()).send().await;
+        let part = client
+            .upload_part()
+            .bucket("rust-parts")
+            .key("k")
+            .upload_id(&upload);
+        let sent = part
+            .part_number(number)
+            .body(chunk.to_vec().into())
+            .send()
+            .await;
         let sent = sent.expect("a part");
         parts.push(
             CompletedPart::builder()
@@ -105,7 +184,11 @@ async fn multipart() {
         .bucket("rust-parts")
         .key("k")
         .upload_id(upload)
-        .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build())
+        .multipart_upload(
+            CompletedMultipartUpload::builder()
+                .set_parts(Some(parts))
+                .build(),
+        )
         .send()
         .await
         .expect("an object");

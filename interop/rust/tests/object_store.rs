@@ -27,7 +27,12 @@ async fn store(server: &Server, bucket: &str) -> AmazonS3 {
         ))
         .build();
     let client = aws_sdk_s3::Client::from_conf(config);
-    client.create_bucket().bucket(bucket).send().await.expect("a bucket");
+    client
+        .create_bucket()
+        .bucket(bucket)
+        .send()
+        .await
+        .expect("a bucket");
     AmazonS3Builder::new()
         .with_endpoint(&server.endpoint)
         .with_allow_http(true)
@@ -45,29 +50,54 @@ async fn objects() {
     let server = Server::start();
     let store = store(&server, "rust-store").await;
     let (small, big) = (data(1000), data(20 * MIB));
-    store.put(&Path::from("a/small"), small.clone().into()).await.expect("PUT");
-    let upload = store.put_multipart(&Path::from("a/big")).await.expect("an upload");
+    store
+        .put(&Path::from("a/small"), small.clone().into())
+        .await
+        .expect("PUT");
+    let upload = store
+        .put_multipart(&Path::from("a/big"))
+        .await
+        .expect("an upload");
     let mut writer = WriteMultipart::new_with_chunk_size(upload, 5 * MIB);
     writer.write(&big);
     writer.finish().await.expect("an object");
 
-    let whole = store.get(&Path::from("a/big")).await.expect("GET").bytes().await.expect("bytes");
+    let whole = store
+        .get(&Path::from("a/big"))
+        .await
+        .expect("GET")
+        .bytes()
+        .await
+        .expect("bytes");
     assert!(whole == big);
     let ranges = [0..10, 6_000_000..6_000_100, 20_000_000..20_000_001];
-    let parts = store.get_ranges(&Path::from("a/big"), &ranges).await.expect("ranges");
+    let parts = store
+        .get_ranges(&Path::from("a/big"), &ranges)
+        .await
+        .expect("ranges");
     for (part, range) in parts.iter().zip(ranges) {
         assert_eq!(part[..], big[range.start as usize..range.end as usize]);
     }
 
     let top = store.list_with_delimiter(None).await.expect("a listing");
     assert_eq!(top.common_prefixes, [Path::from("a")]);
-    store.copy(&Path::from("a/small"), &Path::from("b")).await.expect("a copy");
-    store.rename(&Path::from("b"), &Path::from("c")).await.expect("a rename");
+    store
+        .copy(&Path::from("a/small"), &Path::from("b"))
+        .await
+        .expect("a copy");
+    store
+        .rename(&Path::from("b"), &Path::from("c"))
+        .await
+        .expect("a rename");
     let missing = store.head(&Path::from("b")).await;
     assert!(matches!(missing, Err(Error::NotFound { .. })));
 
     let all = store.list(None).map_ok(|meta| meta.location).boxed();
-    let gone: Vec<_> = store.delete_stream(all).try_collect().await.expect("deletes");
+    let gone: Vec<_> = store
+        .delete_stream(all)
+        .try_collect()
+        .await
+        .expect("deletes");
     assert_eq!(gone.len(), 3);
     assert_eq!(store.list(None).count().await, 0);
 }
@@ -81,10 +111,27 @@ async fn conditions() {
         store.put_opts(&key, PutPayload::from_static(body), PutMode::into(mode))
     };
     let first = put(b"1", PutMode::Create).await.expect("it is new");
-    assert!(matches!(put(b"2", PutMode::Create).await, Err(Error::AlreadyExists { .. })));
-    let version = UpdateVersion { e_tag: first.e_tag, version: None };
-    put(b"3", PutMode::Update(version.clone())).await.expect("it is unchanged");
+    assert!(matches!(
+        put(b"2", PutMode::Create).await,
+        Err(Error::AlreadyExists { .. })
+    ));
+    let version = UpdateVersion {
+        e_tag: first.e_tag,
+        version: None,
+    };
+    put(b"3", PutMode::Update(version.clone()))
+        .await
+        .expect("it is unchanged");
     let stale = put(b"4", PutMode::Update(version)).await;
     assert!(matches!(stale, Err(Error::Precondition { .. })));
-    assert_eq!(store.get(&key).await.expect("GET").bytes().await.expect("bytes")[..], *b"3");
+    assert_eq!(
+        store
+            .get(&key)
+            .await
+            .expect("GET")
+            .bytes()
+            .await
+            .expect("bytes")[..],
+        *b"3"
+    );
 }
