@@ -19,6 +19,8 @@ pub struct Args {
 pub enum Kind {
     /// An S3 endpoint: a running one, or a private server started for the measurement
     S3(S3Args),
+    /// The embedded engine over a directory, without a network
+    Engine(EngineArgs),
     /// The naive durable store for comparison: every value a file, written and fsynced
     Files(FilesArgs),
 }
@@ -117,6 +119,56 @@ pub struct S3Args {
     pub json: bool,
 }
 
+/// An operation on the embedded engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineOp {
+    /// Retrieve random values whole
+    Get,
+    /// Store values, replacing them in turn
+    Put,
+}
+
+impl EngineOp {
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineOp::Get => "get",
+            EngineOp::Put => "put",
+        }
+    }
+}
+
+/// Arguments of `forebay bench engine`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EngineArgs {
+    /// Operations to measure, one after the other
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "get")]
+    pub op: Vec<EngineOp>,
+    /// Sizes of the values
+    #[arg(long, value_delimiter = ',', default_value = "4KiB")]
+    pub size: Vec<Size>,
+    /// Operations in flight, all from one shard
+    #[arg(long, value_delimiter = ',', default_value = "16")]
+    pub concurrency: Vec<usize>,
+    /// Length of the measured window
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// How many values to work on [default: as many as fill 1 GiB, at most 262144]
+    #[arg(long)]
+    pub objects: Option<u64>,
+    /// Keep no values in memory, so that every read is one of the device
+    #[arg(long)]
+    pub cold: bool,
+    /// Where the engine keeps its files, in a new directory that is removed afterwards [default: the system's temporary
+    /// directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// One JSON object a point
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `forebay bench files`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FilesArgs {
@@ -143,6 +195,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.kind {
             Kind::S3(args) => args.json,
+            Kind::Engine(args) => args.json,
             Kind::Files(args) => args.json,
         }
     }

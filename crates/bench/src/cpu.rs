@@ -7,7 +7,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// User and system time of the calling thread so far.
 pub(crate) fn this_thread() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    read(ClockId::ThreadCPUTime)
+}
+
+/// User and system time of all threads of this process so far.
+pub(crate) fn this_process() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
         u32::try_from(time.tv_nsec).unwrap_or(0),

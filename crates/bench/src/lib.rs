@@ -3,6 +3,7 @@
 //! Made of
 //! - [`s3`]: a closed-loop S3 client (any endpoint, so that peers are measured by the same code) that costs as little CPU as a
 //!   client can: non-blocking sockets, requests built in place, one signature each, bodies read into one reused buffer;
+//! - `engine`: the embedded engine in this process, through the waist (`embedded` works on any store);
 //! - `files`: the naive store that a durable PUT is compared with: a file and an fsync each;
 //! - `server`: a private server, when no endpoint is given;
 //! - [`Histogram`], [`Point`]: how latencies are kept and how a result is written.
@@ -20,6 +21,8 @@
 
 mod args;
 mod cpu;
+mod embedded;
+mod engine;
 mod error;
 mod files;
 mod histogram;
@@ -29,7 +32,7 @@ pub mod s3;
 mod server;
 mod size;
 
-pub use args::{Args, FilesArgs, Kind, Op, S3Args};
+pub use args::{Args, EngineArgs, EngineOp, FilesArgs, Kind, Op, S3Args};
 pub use error::Error;
 pub use histogram::Histogram;
 pub use point::Point;
@@ -43,6 +46,7 @@ pub use size::Size;
 pub fn run(args: &Args) -> Result<Vec<Point>, Error> {
     match &args.kind {
         Kind::S3(args) => s3::run(args),
+        Kind::Engine(args) => engine::run(args),
         Kind::Files(args) => files::run(args),
     }
 }

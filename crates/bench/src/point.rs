@@ -17,7 +17,7 @@ pub struct Point {
     pub size: u64,
     /// Operations in flight.
     pub concurrency: usize,
-    /// The way the bytes took: `http`, `engine`, `file`.
+    /// The way the bytes took: `http`, `io_uring`, `threads`, `file`.
     pub path: &'static str,
     /// Length of the measured window in seconds.
     pub seconds: f64,
@@ -33,7 +33,7 @@ pub struct Point {
     pub p999_us: f64,
     /// CPU seconds of the generating threads for 10^9 bytes of payload; none when no payload moved.
     pub client_cpu_s_per_gb: Option<f64>,
-    /// CPU seconds of the server's process for 10^9 bytes of payload; none when its process is not known.
+    /// CPU seconds of the server's process for 10^9 bytes of payload (for the engine: of this process); none when it is not known.
     pub server_cpu_s_per_gb: Option<f64>,
     /// Operations that failed within the window.
     pub errors: u64,

@@ -15,8 +15,18 @@ const THEIRS: &str = "#9aa4b2";
 
 /// Operations or bytes a second, each table scaled by its fastest.
 pub fn throughput(figures: &[Figure]) -> String {
-    draw("Throughput: longer is better", figures, |sample| {
-        let rate = sample.rate();
+    draw("Throughput: longer is better", figures, |figure, sample| {
+        // Some contenders tell bytes only.
+        let by_bytes = figure
+            .contenders
+            .iter()
+            .flat_map(|one| &one.rounds)
+            .any(|one| one.ops_per_s == 0.0);
+        let rate = if by_bytes {
+            sample.mb_per_s
+        } else {
+            sample.ops_per_s
+        };
         let text = if sample.ops_per_s > 0.0 {
             format!("{:.0} /s, {:.0} MB/s", sample.ops_per_s, sample.mb_per_s)
         } else {
@@ -31,7 +41,7 @@ pub fn cpu(figures: &[Figure]) -> String {
     draw(
         "Server CPU seconds per GB: shorter is better",
         figures,
-        |sample| {
+        |_, sample| {
             let cost = sample.server_cpu_s_per_gb?;
             Some((cost, format!("{cost:.2}")))
         },
@@ -47,11 +57,12 @@ struct Bar<'a> {
 fn draw(
     title: &str,
     figures: &[Figure],
-    value: impl Fn(&Sample) -> Option<(f64, String)>,
+    value: impl Fn(&Figure, &Sample) -> Option<(f64, String)>,
 ) -> String {
     let mut body = String::new();
     let mut y = HEADING;
     for figure in figures {
+        let value = |sample: &Sample| value(figure, sample);
         let bars: Vec<Bar<'_>> = figure
             .contenders
             .iter()

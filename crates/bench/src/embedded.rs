@@ -1,0 +1,227 @@
+//! The closed loop over a store in this process, through the waist alone.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_store::{Address, Body, ByteRange, Seal, Store, StoreError, StoreOptions, Upload};
+use tokio::task::spawn_local;
+
+use crate::payload::{Payload, Random};
+use crate::{EngineOp, Histogram, cpu};
+
+/// Values in flight while a store is filled.
+const FILLERS: u64 = 64;
+
+/// What to do.
+pub(crate) struct Load {
+    pub(crate) namespace: &'static str,
+    pub(crate) payload: Payload,
+    pub(crate) objects: u64,
+}
+
+/// What happened.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) latency: Histogram,
+    pub(crate) errors: u64,
+    pub(crate) first_error: Option<String>,
+    pub(crate) seconds: f64,
+    /// CPU time of this process within the window.
+    pub(crate) cpu: Duration,
+}
+
+/// Stores every object once. Runs in a `LocalSet`.
+pub(crate) async fn fill<S: Store>(store: &Arc<S>, load: &Rc<Load>) -> Result<(), StoreError> {
+    let next = Rc::new(Cell::new(0));
+    let fillers: Vec<_> = (0..FILLERS.min(load.objects))
+        .map(|_| {
+            let (store, load, next) = (store.clone(), load.clone(), next.clone());
+            spawn_local(async move {
+                loop {
+                    let object = next.get();
+                    if object >= load.objects {
+                        return Ok(());
+                    }
+                    next.set(object + 1);
+                    put(&*store, &load, object, object).await?;
+                }
+            })
+        })
+        .collect();
+    for filler in fillers {
+        joined(filler.await)?;
+    }
+    Ok(())
+}
+
+/// Keeps `depth` operations in flight for `window`. Runs in a `LocalSet`.
+pub(crate) async fn measure<S: Store>(
+    store: &Arc<S>,
+    load: &Rc<Load>,
+    op: EngineOp,
+    depth: usize,
+    window: Duration,
+) -> Tally {
+    let tally = Rc::new(RefCell::new(Tally::default()));
+    let cpu_before = cpu::this_process();
+    let start = Instant::now();
+    let workers: Vec<_> = (0..depth as u64)
+        .map(|worker| {
+            let (store, load, tally) = (store.clone(), load.clone(), tally.clone());
+            spawn_local(async move {
+                let mut random = Random::new(worker + 1);
+                let mut turn = worker;
+                loop {
+                    let begun = Instant::now();
+                    if begun - start >= window {
+                        return;
+                    }
+                    let result = match op {
+                        EngineOp::Get => get(&*store, &load, random.below(load.objects)).await,
+                        EngineOp::Put => {
+                            // Workers keep to objects of their own: two writers of one key would wait for each other.
+                            turn = (turn + depth as u64) % load.objects.max(1);
+                            put(&*store, &load, turn, random.next()).await
+                        }
+                    };
+                    let mut tally = tally.borrow_mut();
+                    match result {
+                        Ok(()) => tally.latency.record(begun.elapsed()),
+                        Err(error) => {
+                            tally.errors += 1;
+                            tally.first_error.get_or_insert_with(|| error.to_string());
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        joined(worker.await);
+    }
+    let mut tally = tally.take();
+    tally.seconds = start.elapsed().as_secs_f64();
+    tally.cpu = cpu::this_process().saturating_sub(cpu_before);
+    tally
+}
+
+async fn put<S: Store>(store: &S, load: &Load, object: u64, body: u64) -> Result<(), StoreError> {
+    let key = key(load, object);
+    let size = load.payload.len();
+    let options = StoreOptions {
+        size: Some(size as u64),
+        ..StoreOptions::default()
+    };
+    let address = Address::object(load.namespace, key.as_bytes());
+    let mut upload = store.store(address, options).await?;
+    let stamp = Payload::stamp(body);
+    let parts = [load.payload.beginning(), &stamp[..load.payload.stamp_len()]];
+    let mut done = 0;
+    while done < size {
+        let mut buf = upload.buffer(size - done).await?;
+        let len = buf.capacity().min(size - done);
+        buf.set_len(len);
+        copy_from(parts, done, &mut buf);
+        upload.write(buf.freeze()).await?;
+        done += len;
+    }
+    upload.commit(Seal::default()).await.map(drop)
+}
+
+/// Fills `into` with the bytes from `offset` on of the parts put together.
+fn copy_from(parts: [&[u8]; 2], mut offset: usize, mut into: &mut [u8]) {
+    for part in parts {
+        let from = part.get(offset..).unwrap_or_default();
+        offset = offset.saturating_sub(part.len());
+        let len = from.len().min(into.len());
+        let (head, rest) = into.split_at_mut(len);
+        head.copy_from_slice(&from[..len]);
+        into = rest;
+    }
+}
+
+async fn get<S: Store>(store: &S, load: &Load, object: u64) -> Result<(), StoreError> {
+    let key = key(load, object);
+    let address = Address::object(load.namespace, key.as_bytes());
+    let mut found = store.retrieve(address, None, ByteRange::Full).await?;
+    while let Some(buf) = found.body.next().await? {
+        std::hint::black_box(&buf);
+    }
+    Ok(())
+}
+
+fn key(load: &Load, object: u64) -> String {
+    format!("{}/{object:010}", load.payload.len())
+}
+
+/// A task's result; these tasks are never cancelled, so a failed join is a panic of theirs.
+fn joined<T>(result: Result<T, tokio::task::JoinError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_mem::Pool;
+    use forebay_store::{MemoryStore, NamespaceConfig};
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_its_parts_however_it_is_cut() {
+        let payload = Payload::new(100);
+        let stamp = Payload::stamp(9);
+        let parts = [payload.beginning(), &stamp[..]];
+        let whole = parts.concat();
+        for (offset, len) in [(0, 100), (0, 84), (83, 2), (84, 16), (99, 1), (100, 0)] {
+            let mut into = vec![0; len];
+            copy_from(parts, offset, &mut into);
+            assert_eq!(into, &whole[offset..offset + len]);
+        }
+    }
+
+    #[test]
+    fn any_store_can_be_filled_and_measured() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let store = Arc::new(MemoryStore::new(Pool::new(64 << 20), || 0));
+            let config = NamespaceConfig {
+                tenant: "bench".to_owned(),
+                ..NamespaceConfig::default()
+            };
+            store.create_namespace("bench", config).await.unwrap();
+            let load = Rc::new(Load {
+                namespace: "bench",
+                payload: Payload::new(5000),
+                objects: 20,
+            });
+            fill(&store, &load).await.unwrap();
+            for object in 0..20 {
+                let key = key(&load, object);
+                let address = Address::object("bench", key.as_bytes());
+                assert_eq!(store.stat(address, None).await.unwrap().size, 5000);
+            }
+            let window = Duration::from_millis(20);
+            for op in [EngineOp::Get, EngineOp::Put] {
+                let tally = measure(&store, &load, op, 3, window).await;
+                assert_eq!((tally.errors, &tally.first_error), (0, &None));
+                assert!(tally.seconds >= window.as_secs_f64());
+            }
+            let missing = Rc::new(Load {
+                namespace: "missing",
+                payload: Payload::new(1),
+                objects: 1,
+            });
+            let tally = measure(&store, &missing, EngineOp::Get, 1, window).await;
+            assert_eq!(tally.latency.total(), 0);
+            assert!(tally.errors > 0 && tally.first_error.is_some());
+        });
+    }
+}
