@@ -1,0 +1,339 @@
+//! Who may do what: the owner by right, others by the bucket's policy.
+//!
+//! A bucket that a caller has no right to looks absent, so that names of other tenants' buckets cannot be found out, unless
+//! its policy gives something to everyone: then its existence is no secret and the refusal is `AccessDenied`. Anonymous
+//! callers always hear `AccessDenied`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use forebay_proto::s3::cors;
+use forebay_proto::s3::error::ErrorCode;
+use forebay_proto::s3::policy::{Access, Decision, Policy, Principal};
+use forebay_proto::s3::tags::Tags;
+use forebay_store::{Address, NamespaceInfo, Store, VersionId};
+use http::header::{REFERER, USER_AGENT};
+use parking_lot::RwLock;
+
+use crate::auth::Caller;
+use crate::call::Call;
+use crate::router::Operation;
+use crate::status::{Outcome, Refusal};
+use crate::{bucket_config, headers, kept};
+
+/// The most buckets whose parsed rules are kept; beyond it all are parsed anew.
+const KEPT_MAX: usize = 4096;
+
+/// A bucket's policy and CORS rules, parsed.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    revision: u64,
+    policy: Option<Policy>,
+    /// The policy cannot be read: nobody but the owner is let in, and the owner may replace it.
+    unreadable: bool,
+    /// Whether the policy looks at the tags of objects that exist.
+    asks_tags: bool,
+    pub(crate) cors: Option<cors::Configuration>,
+}
+
+/// Parsed rules by namespace, as of its revision.
+#[derive(Default)]
+pub(crate) struct RulesCache {
+    kept: RwLock<HashMap<u32, Arc<Rules>>>,
+}
+
+impl RulesCache {
+    /// The rules of a namespace; `None` when it has none.
+    pub(crate) fn of(&self, info: &NamespaceInfo) -> Option<Arc<Rules>> {
+        let attributes = &info.config.attributes;
+        if attributes.is_empty() {
+            return None;
+        }
+        if let Some(rules) = self.kept.read().get(&info.id)
+            && rules.revision == info.revision
+        {
+            return Some(Arc::clone(rules));
+        }
+        let text = attributes.get(bucket_config::POLICY);
+        let policy = text.and_then(|text| Policy::parse(text, &info.name).ok());
+        let rules = Arc::new(Rules {
+            revision: info.revision,
+            unreadable: text.is_some() && policy.is_none(),
+            asks_tags: text.is_some_and(|text| {
+                String::from_utf8_lossy(text)
+                    .to_ascii_lowercase()
+                    .contains("existingobjecttag/")
+            }),
+            policy,
+            cors: attributes
+                .get(bucket_config::CORS)
+                .and_then(|text| cors::Configuration::from_xml(text).ok()),
+        });
+        let mut kept = self.kept.write();
+        if kept.len() >= KEPT_MAX {
+            kept.clear();
+        }
+        kept.insert(info.id, Arc::clone(&rules));
+        Some(rules)
+    }
+}
+
+/// What a caller wants of a bucket.
+struct Wish<'w> {
+    info: &'w NamespaceInfo,
+    rules: Option<&'w Rules>,
+    action: &'w str,
+    /// Empty for the bucket itself.
+    key: &'w str,
+    version: Option<VersionId>,
+}
+
+impl<S: Store> Call<'_, S> {
+    /// Finds the bucket and decides whether the caller may do this with it.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn admit(&mut self, op: Operation) -> Outcome<()> {
+        match op {
+            Operation::ListBuckets | Operation::CreateBucket => {
+                return match self.caller {
+                    Caller::Anonymous => Err(ErrorCode::AccessDenied.into()),
+                    Caller::Key(_) => Ok(()),
+                };
+            }
+            _ => {}
+        }
+        let (info, rules) = self.find(self.bucket)?;
+        let version = self.version()?;
+        let wish = Wish {
+            info: &info,
+            rules: rules.as_deref(),
+            action: action(op, version.is_some()),
+            key: self.key,
+            version,
+        };
+        // Which keys are to be deleted stands in the body, so each of them is decided there.
+        let by_key = op == Operation::DeleteObjects
+            && wish.rules.is_some_and(|rules| rules.policy.is_some());
+        if !by_key {
+            let own_policy = matches!(
+                op,
+                Operation::GetBucketPolicy
+                    | Operation::PutBucketPolicy
+                    | Operation::DeleteBucketPolicy
+            );
+            // An owner cannot lock itself out of its own policy.
+            if !(own_policy && self.caller.owns(&info.config.tenant)) {
+                self.permit(&wish).await?;
+            }
+        }
+        if let Some(expected) = headers::text(self.headers, &headers::EXPECTED_BUCKET_OWNER)
+            && expected != info.config.tenant
+        {
+            return Err(ErrorCode::AccessDenied.into());
+        }
+        self.namespace = Some(info);
+        self.rules = rules;
+        Ok(())
+    }
+
+    /// Decides about another key of the same bucket.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_key(
+        &self,
+        action: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Outcome<()> {
+        let Some(info) = &self.namespace else {
+            return Err(ErrorCode::NoSuchBucket.into());
+        };
+        let wish = Wish {
+            info,
+            rules: self.rules.as_deref(),
+            action,
+            key,
+            version,
+        };
+        self.permit(&wish).await
+    }
+
+    /// Decides whether an object of any bucket may be read.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_source(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Outcome<()> {
+        let (info, rules) = self.find(bucket)?;
+        let wish = Wish {
+            info: &info,
+            rules: rules.as_deref(),
+            action: action(Operation::GetObject, version.is_some()),
+            key,
+            version,
+        };
+        self.permit(&wish).await
+    }
+
+    fn find(&self, bucket: &str) -> Outcome<(Arc<NamespaceInfo>, Option<Arc<Rules>>)> {
+        match self.door.store.namespace(bucket) {
+            Ok(info) => {
+                let rules = self.door.rules.of(&info);
+                Ok((info, rules))
+            }
+            Err(error) => match self.caller {
+                Caller::Anonymous => Err(ErrorCode::AccessDenied.into()),
+                Caller::Key(_) => Err(error.into()),
+            },
+        }
+    }
+
+    async fn permit(&self, wish: &Wish<'_>) -> Outcome<()> {
+        let owns = self.caller.owns(&wish.info.config.tenant);
+        let policy = wish.rules.and_then(|rules| rules.policy.as_ref());
+        let decision = match (policy, wish.rules) {
+            (Some(policy), Some(rules)) => self.ask(policy, rules, wish).await,
+            (None, Some(rules)) if rules.unreadable && !owns => Decision::Deny,
+            _ => Decision::Neutral,
+        };
+        match (decision, owns, self.caller) {
+            (Decision::Allow, ..) | (Decision::Neutral, true, _) => Ok(()),
+            (Decision::Deny, true, _) | (_, _, Caller::Anonymous) => {
+                Err(ErrorCode::AccessDenied.into())
+            }
+            _ if policy.is_some_and(Policy::is_public) => Err(ErrorCode::AccessDenied.into()),
+            _ => Err(ErrorCode::NoSuchBucket.into()),
+        }
+    }
+
+    async fn ask(&self, policy: &Policy, rules: &Rules, wish: &Wish<'_>) -> Decision {
+        let resource = match wish.key {
+            "" => wish.info.name.clone(),
+            key => format!("{}/{key}", wish.info.name),
+        };
+        let arn = match self.caller {
+            Caller::Anonymous => String::new(),
+            Caller::Key(key) => format!("arn:aws:iam::{}:user/{}", key.tenant, key.id),
+        };
+        let principal = self
+            .caller
+            .tenant()
+            .map(|account| Principal { account, arn: &arn });
+        let owned = self.context(rules, wish).await;
+        let mut context: Vec<(&str, &str)> = owned
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        if let Caller::Key(key) = self.caller {
+            context.extend([
+                ("aws:principalaccount", key.tenant.as_str()),
+                ("aws:principalarn", arn.as_str()),
+                ("aws:userid", key.id.as_str()),
+                ("aws:username", key.id.as_str()),
+            ]);
+        }
+        policy.evaluate(&Access {
+            principal,
+            action: wish.action,
+            resource: &resource,
+            context: &context,
+        })
+    }
+
+    /// What conditions may ask about, as far as it is there.
+    async fn context(&self, rules: &Rules, wish: &Wish<'_>) -> Vec<(String, String)> {
+        let mut context = Vec::with_capacity(16);
+        let mut put = |name: &str, value: &str| context.push((name.to_owned(), value.to_owned()));
+        let now_s = i64::try_from(self.now_ms / 1000).unwrap_or(i64::MAX);
+        put(
+            "aws:currenttime",
+            &forebay_proto::s3::date::iso8601(self.now_ms),
+        );
+        put("aws:epochtime", &now_s.to_string());
+        put(
+            "aws:securetransport",
+            if self.secure { "true" } else { "false" },
+        );
+        if let Some(peer) = self.peer {
+            put("aws:sourceip", &peer.ip().to_canonical().to_string());
+        }
+        for (name, header) in [
+            ("aws:referer", &REFERER),
+            ("aws:useragent", &USER_AGENT),
+            ("s3:x-amz-acl", &headers::ACL),
+            ("s3:x-amz-content-sha256", &headers::CONTENT_SHA256),
+            ("s3:x-amz-copy-source", &headers::COPY_SOURCE),
+            ("s3:x-amz-metadata-directive", &headers::METADATA_DIRECTIVE),
+        ] {
+            if let Some(value) = headers::text(self.headers, header) {
+                put(name, value);
+            }
+        }
+        for (name, parameter) in [
+            ("s3:delimiter", "delimiter"),
+            ("s3:max-keys", "max-keys"),
+            ("s3:prefix", "prefix"),
+            ("s3:versionid", "versionId"),
+        ] {
+            if let Some(value) = self.query.get(parameter) {
+                put(name, value);
+            }
+        }
+        if matches!(self.caller, Caller::Key(_)) {
+            let presigned = self.query.has("X-Amz-Signature");
+            put("s3:signatureversion", "AWS4-HMAC-SHA256");
+            put(
+                "s3:authtype",
+                if presigned {
+                    "REST-QUERY-STRING"
+                } else {
+                    "REST-HEADER"
+                },
+            );
+        }
+        if let Some(tags) = headers::text(self.headers, &headers::TAGGING)
+            && let Ok(tags) = Tags::parse_header(tags)
+        {
+            for (key, value) in tags.iter() {
+                put(&format!("s3:requestobjecttag/{key}"), value);
+            }
+        }
+        if rules.asks_tags && !wish.key.is_empty() {
+            let address = Address::object(&wish.info.name, wish.key.as_bytes());
+            if let Ok(meta) = self.door.store.stat(address, wish.version).await {
+                for (key, value) in kept::tags(&meta.attributes).iter() {
+                    put(&format!("s3:existingobjecttag/{key}"), value);
+                }
+            }
+        }
+        context
+    }
+}
+
+/// The action that a policy names, which for some operations differs when a version is named.
+fn action(op: Operation, versioned: bool) -> &'static str {
+    match op {
+        Operation::GetObject | Operation::HeadObject if versioned => "s3:GetObjectVersion",
+        Operation::DeleteObject if versioned => "s3:DeleteObjectVersion",
+        Operation::GetObjectAcl if versioned => "s3:GetObjectVersionAcl",
+        Operation::PutObjectAcl if versioned => "s3:PutObjectVersionAcl",
+        Operation::GetObjectAttributes if versioned => "s3:GetObjectVersionAttributes",
+        Operation::GetObjectTagging if versioned => "s3:GetObjectVersionTagging",
+        Operation::PutObjectTagging if versioned => "s3:PutObjectVersionTagging",
+        Operation::DeleteObjectTagging if versioned => "s3:DeleteObjectVersionTagging",
+        other => other.action(),
+    }
+}
+
+/// A refusal that names no bucket policy: for what no policy can allow.
+pub(crate) fn need_key(caller: &Caller) -> Outcome<&str> {
+    caller
+        .tenant()
+        .ok_or_else(|| Refusal::from(ErrorCode::AccessDenied))
+}

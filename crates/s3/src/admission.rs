@@ -1,0 +1,95 @@
+//! How many requests are served at once, and when none is any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use crate::metrics::Metrics;
+use crate::pace::Phase;
+use crate::router::Operation;
+
+/// Bounds the requests in flight.
+pub(crate) struct Gate {
+    bound: usize,
+    serving: AtomicUsize,
+    draining: AtomicBool,
+    quiet: Notify,
+    metrics: Arc<Metrics>,
+}
+
+impl Gate {
+    pub(crate) fn new(bound: usize, metrics: Arc<Metrics>) -> Arc<Gate> {
+        Arc::new(Gate {
+            bound,
+            serving: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            quiet: Notify::new(),
+            metrics,
+        })
+    }
+
+    /// Counts a request in. The flag says whether it may be served.
+    pub(crate) fn enter(self: &Arc<Self>, phase: Arc<Phase>) -> (Ticket, bool) {
+        let before = self.serving.fetch_add(1, Ordering::AcqRel);
+        self.metrics.begun();
+        phase.begin_request();
+        let ticket = Ticket {
+            gate: Arc::clone(self),
+            phase,
+            begun: Instant::now(),
+            op: Operation::Unknown,
+            code: 0,
+        };
+        (ticket, before < self.bound)
+    }
+
+    /// Whether new requests should close their connections.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Returns when no request is in flight. Requests that arrive meanwhile are served, and close their connections.
+    pub(crate) async fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        loop {
+            let quiet = self.quiet.notified();
+            tokio::pin!(quiet);
+            quiet.as_mut().enable();
+            if self.serving.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            quiet.await;
+        }
+    }
+}
+
+/// One request in flight, until its response has left or was given up.
+pub(crate) struct Ticket {
+    gate: Arc<Gate>,
+    phase: Arc<Phase>,
+    begun: Instant,
+    /// What it turned out to be.
+    pub(crate) op: Operation,
+    /// The HTTP status of its response; 0 when there was none.
+    pub(crate) code: u16,
+}
+
+impl Ticket {
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.gate.metrics.sent(bytes);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.gate
+            .metrics
+            .answered(self.op, self.code, self.begun.elapsed());
+        self.phase.end_request();
+        if self.gate.serving.fetch_sub(1, Ordering::AcqRel) == 1 && self.gate.is_draining() {
+            self.gate.quiet.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! One request as its handler sees it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use forebay_proto::s3::uri::Query;
+use forebay_proto::s3::xml::Owner;
+use forebay_store::{Address, NamespaceInfo, Store, VersionId};
+use http::header::HeaderMap;
+
+use crate::access::Rules;
+use crate::auth::Caller;
+use crate::door::Door;
+use crate::headers;
+use crate::status::Outcome;
+
+/// A request that was authenticated and authorised.
+pub(crate) struct Call<'a, S: Store> {
+    pub(crate) door: &'a Door<S>,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) query: &'a Query<'a>,
+    /// Empty for the service.
+    pub(crate) bucket: &'a str,
+    /// Empty for a bucket.
+    pub(crate) key: &'a str,
+    pub(crate) caller: &'a Caller,
+    /// Absent for the service and for a bucket that is to be made.
+    pub(crate) namespace: Option<Arc<NamespaceInfo>>,
+    /// Its policy and its CORS rules.
+    pub(crate) rules: Option<Arc<Rules>>,
+    /// Whether it came over TLS.
+    pub(crate) secure: bool,
+    pub(crate) peer: Option<SocketAddr>,
+    /// What the client calls us.
+    pub(crate) host: Option<&'a str>,
+    /// Unix milliseconds.
+    pub(crate) now_ms: u64,
+}
+
+impl<'a, S: Store> Call<'a, S> {
+    pub(crate) fn store(&self) -> &'a S {
+        &self.door.store
+    }
+
+    /// Where the object is.
+    pub(crate) fn object(&self) -> Address<'a> {
+        Address::object(self.bucket, self.key.as_bytes())
+    }
+
+    /// Whom the bucket belongs to.
+    pub(crate) fn owner(&self) -> Owner<'_> {
+        let tenant = match &self.namespace {
+            Some(info) => info.config.tenant.as_str(),
+            None => self.caller.tenant().unwrap_or_default(),
+        };
+        Owner {
+            id: tenant,
+            display_name: tenant,
+        }
+    }
+
+    /// The version asked for.
+    pub(crate) fn version(&self) -> Outcome<Option<VersionId>> {
+        self.query
+            .get("versionId")
+            .map(headers::parse_version)
+            .transpose()
+    }
+
+    /// Whether answers name versions: in a bucket that has them, or had.
+    pub(crate) fn is_versioned(&self) -> bool {
+        self.namespace
+            .as_ref()
+            .is_some_and(|info| info.config.versioning != forebay_store::Versioning::Off)
+    }
+
+    /// Adds the version to an answer, where versions are shown.
+    pub(crate) fn show_version(&self, response: &mut HeaderMap, version: VersionId) {
+        if self.is_versioned() {
+            response.insert(headers::VERSION_ID, headers::version_value(version));
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! `CompleteMultipartUpload`: the parts become one object without being copied.
+
+use forebay_proto::md5::Md5;
+use forebay_proto::s3::checksum::{
+    Algorithm, Checksum, ChecksumType, combine, composite, multipart_etag, parse_composite,
+};
+use forebay_proto::s3::error::ErrorCode;
+use forebay_proto::s3::uri::encode_path;
+use forebay_proto::s3::xml::{
+    CompletedPart, CompletedUpload, MAX_PARTS, check_part_order, complete_multipart_upload_result,
+    parse_complete_multipart_upload,
+};
+use forebay_store::limits::VALUE_BYTES_MAX;
+use forebay_store::{ErrorKind, Etag, Meta, Seal, Store, StoreOptions};
+use http::header::HeaderMap;
+
+use crate::call::Call;
+use crate::ingest::Inbound;
+use crate::kept::{self, PartSizes, Shown};
+use crate::multipart::{part_checksum, upload_id};
+use crate::object_put::unmet;
+use crate::reply::{self, Reply};
+use crate::staging::{self, Part, UploadId};
+use crate::status::{Outcome, Refusal};
+use crate::{conditions, encryption, headers};
+
+/// The smallest part but the last: 5 MiB.
+const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// `CompleteMultipartUpload`.
+pub(crate) async fn complete<S: Store>(
+    call: &Call<'_, S>,
+    inbound: &mut Inbound,
+) -> Outcome<Reply<S::Body>> {
+    encryption::refuse(call.headers)?;
+    let id = upload_id(call)?;
+    let body = inbound.document_about_object(call.headers).await?;
+    let asked = parse_complete_multipart_upload(&body)?;
+    check_part_order(&asked)?;
+    let condition = conditions::of_write(call.headers)?;
+    let _ending = call.door.uploads.exclusive(&id).await;
+    let manifest = match staging::find(call.store(), call.bucket, call.key, &id).await {
+        Ok(manifest) => manifest,
+        Err(refusal) => return again(call, &id).await.ok_or(refusal),
+    };
+    let (present, _) =
+        staging::parts(call.store(), call.bucket, &id, 0, MAX_PARTS as usize).await?;
+    let (chosen, unused) = choose(&asked, &present, &id)?;
+    let sizes = check_sizes(&chosen, call.headers)?;
+    let choice = staging::chosen(&manifest.attributes);
+    let shown = checksum(&chosen, choice, call.headers)?;
+
+    let mut kept = manifest.attributes.to_builder();
+    kept.remove(staging::CHOSEN);
+    kept.insert(kept::PARTS, sizes.encode());
+    kept.insert(kept::UPLOAD, id.as_str());
+    if let Some(shown) = &shown {
+        kept.insert(kept::CHECKSUM, shown.encode());
+    }
+    let digests: Vec<[u8; 16]> = chosen
+        .iter()
+        .map(|part| digest_of(&part.meta.etag))
+        .collect();
+    let seal = Seal {
+        etag: Etag::new(&multipart_etag(&digests)),
+        attributes: kept::sealed(kept)?,
+        expires: None,
+    };
+    let sources: Vec<&[u8]> = chosen.iter().map(|part| &part.key[..]).collect();
+    let own = id.manifest(call.key);
+    let consumed: Vec<&[u8]> = unused
+        .iter()
+        .map(|part| &part.key[..])
+        .chain([&own[..]])
+        .collect();
+    let options = StoreOptions {
+        size: None,
+        condition,
+    };
+    match call
+        .store()
+        .compose(call.object(), &sources, &consumed, options, seal)
+        .await
+    {
+        Ok(stored) => Ok(answer(call, &stored.meta)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(ErrorCode::NoSuchUpload.into()),
+        Err(error) => Err(unmet(call, condition, error).await),
+    }
+}
+
+/// A client that did not hear the answer asks again: when the object is the one that this upload made, it hears it now.
+async fn again<S: Store>(call: &Call<'_, S>, id: &UploadId) -> Option<Reply<S::Body>> {
+    let meta = call.store().stat(call.object(), None).await.ok()?;
+    (meta.attributes.get_str(kept::UPLOAD) == Some(id.as_str())).then(|| answer(call, &meta))
+}
+
+fn answer<S: Store>(call: &Call<'_, S>, meta: &Meta) -> Reply<S::Body> {
+    let shown = Shown::of(meta);
+    let scheme = match call.secure {
+        true => "https",
+        false => "http",
+    };
+    let host = call.host.unwrap_or_default();
+    let path = encode_path(call.bucket, Some(call.key));
+    let document = complete_multipart_upload_result(&CompletedUpload {
+        location: &format!("{scheme}://{host}{path}"),
+        bucket: call.bucket,
+        key: call.key.as_bytes(),
+        etag: meta.etag.as_str(),
+        checksum: shown.as_ref().map(Shown::as_xml),
+    });
+    let mut reply = reply::xml(document);
+    call.show_version(reply.headers_mut(), meta.version);
+    reply
+}
+
+/// The parts that the client names, in its order, and those that it leaves out.
+fn choose<'p>(
+    asked: &[CompletedPart],
+    present: &'p [Part],
+    id: &UploadId,
+) -> Outcome<(Vec<&'p Part>, Vec<&'p Part>)> {
+    let (mut chosen, mut unused) = (Vec::with_capacity(asked.len()), Vec::new());
+    let mut asked = asked.iter().peekable();
+    for part in present {
+        match asked.next_if(|wanted| wanted.number == part.number) {
+            None => unused.push(part),
+            Some(wanted) => {
+                let checksum = part_checksum(&part.meta);
+                let same_sum = match (wanted.checksum, checksum) {
+                    (Some(wanted), Some(kept)) if wanted.algorithm() == kept.algorithm() => {
+                        wanted == kept
+                    }
+                    (Some(wanted), _) => own_crc(&part.meta, &wanted),
+                    (None, _) => true,
+                };
+                if wanted.etag != part.meta.etag.as_str() || !same_sum {
+                    return Err(invalid_part(wanted, id));
+                }
+                chosen.push(part);
+            }
+        }
+    }
+    // Both lists ascend, so what is left over was never uploaded.
+    match asked.next() {
+        None => Ok((chosen, unused)),
+        Some(missing) => Err(invalid_part(missing, id)),
+    }
+}
+
+/// Compares a claimed CRC-64/NVME with the one that every part has; other algorithms were not kept for this part.
+fn own_crc(meta: &Meta, wanted: &Checksum) -> bool {
+    wanted.algorithm() != Algorithm::Crc64Nvme || wanted.crc_value() == Some(meta.crc64nvme)
+}
+
+fn invalid_part(part: &CompletedPart, id: &UploadId) -> Refusal {
+    Refusal::from(ErrorCode::InvalidPart)
+        .field("UploadId", id.as_str())
+        .field("PartNumber", part.number.to_string())
+        .field("ETag", &part.etag)
+}
+
+fn check_sizes(chosen: &[&Part], request: &HeaderMap) -> Outcome<PartSizes> {
+    let mut sizes = PartSizes::default();
+    let mut total = 0u64;
+    for (at, part) in chosen.iter().enumerate() {
+        let size = part.meta.size;
+        if size < PART_BYTES_MIN && at + 1 < chosen.len() {
+            return Err(Refusal::from(ErrorCode::EntityTooSmall)
+                .field("ProposedSize", size.to_string())
+                .field("MinSizeAllowed", PART_BYTES_MIN.to_string())
+                .field("PartNumber", part.number.to_string())
+                .field("ETag", part.meta.etag.as_str()));
+        }
+        sizes.push(size);
+        total = total.saturating_add(size);
+    }
+    if total > VALUE_BYTES_MAX {
+        return Err(Refusal::from(ErrorCode::EntityTooLarge)
+            .field("ProposedSize", total.to_string())
+            .field("MaxSizeAllowed", VALUE_BYTES_MAX.to_string()));
+    }
+    if let Some(claimed) = headers::number::<u64>(request, &headers::MP_OBJECT_SIZE)?
+        && claimed != total
+    {
+        return Err(Refusal::new(
+            ErrorCode::InvalidRequest,
+            format!(
+                "The provided 'x-amz-mp-object-size' header value {claimed} does not match what was computed: {total}"
+            ),
+        ));
+    }
+    Ok(sizes)
+}
+
+/// The checksum of the object, from those of its parts, compared with the one that the request may claim. `None` when
+/// none was asked for: the object's CRC-64/NVME then stands for it.
+fn checksum(
+    chosen: &[&Part],
+    choice: Option<(Algorithm, ChecksumType)>,
+    request: &HeaderMap,
+) -> Outcome<Option<Shown>> {
+    let (algorithm, kind) = choice.unwrap_or((Algorithm::Crc64Nvme, ChecksumType::FullObject));
+    let sums: Option<Vec<Checksum>> = chosen
+        .iter()
+        .map(|part| match algorithm {
+            Algorithm::Crc64Nvme => {
+                Checksum::from_crc_value(Algorithm::Crc64Nvme, part.meta.crc64nvme)
+            }
+            _ => part_checksum(&part.meta).filter(|sum| sum.algorithm() == algorithm),
+        })
+        .collect();
+    // Every part of an upload with a choice was given its checksum when it came.
+    let sums = sums.ok_or(ErrorCode::InvalidPart)?;
+    let shown = match kind {
+        ChecksumType::Composite => {
+            composite(&sums).map(|(sum, parts)| Shown::composite(&sum, parts))
+        }
+        ChecksumType::FullObject => joined(&sums, chosen).map(|whole| Shown::whole(&whole)),
+    }
+    .ok_or(ErrorCode::InternalError)?;
+    check_claim(&shown, request)?;
+    Ok(Some(shown).filter(|_| choice.is_some()))
+}
+
+/// The CRC of all parts in a row.
+fn joined(sums: &[Checksum], chosen: &[&Part]) -> Option<Checksum> {
+    let (first, rest) = sums.split_first()?;
+    rest.iter()
+        .zip(chosen.iter().skip(1))
+        .try_fold(*first, |whole, (sum, part)| {
+            combine(&whole, sum, part.meta.size)
+        })
+}
+
+/// Compares with the checksum of the whole object that the request's headers may carry.
+fn check_claim(shown: &Shown, request: &HeaderMap) -> Outcome<()> {
+    let Some(text) = request.get(shown.algorithm.header()) else {
+        return Ok(());
+    };
+    let claimed = text
+        .to_str()
+        .ok()
+        .and_then(|text| parse_composite(shown.algorithm, text));
+    let made = parse_composite(shown.algorithm, &shown.text);
+    match (claimed, made) {
+        // A composite checksum may be claimed without its number of parts.
+        (Some((claimed, count)), Some((made, parts)))
+            if claimed == made && (count.is_none() || count == parts) =>
+        {
+            Ok(())
+        }
+        (Some(_), _) => Err(Refusal::checksum_mismatch(shown.algorithm)),
+        (None, _) => Err(Refusal::new(
+            ErrorCode::InvalidRequest,
+            format!("Value for {} header is invalid.", shown.algorithm.header()),
+        )),
+    }
+}
+
+/// What a part's tag contributes to the object's: its MD5, or where parts have no MD5, the MD5 of the tag.
+fn digest_of(etag: &Etag) -> [u8; 16] {
+    let text = etag.as_str().as_bytes();
+    let mut digest = [0u8; 16];
+    let pairs = text.chunks_exact(2);
+    if text.len() != 32 {
+        return Md5::digest(text);
+    }
+    for (byte, pair) in digest.iter_mut().zip(pairs) {
+        let (Some(high), Some(low)) = (
+            forebay_proto::hex::digit(pair[0]),
+            forebay_proto::hex::digit(pair[1]),
+        ) else {
+            return Md5::digest(text);
+        };
+        *byte = high << 4 | low;
+    }
+    digest
+}

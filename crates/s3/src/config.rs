@@ -1,0 +1,50 @@
+//! What a node chooses about its S3 door.
+
+use std::time::Duration;
+
+/// How the entity tag of an object uploaded at once is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EtagKind {
+    /// MD5 of the bytes, which many clients compare with their own.
+    #[default]
+    Md5,
+    /// From the CRC-64/NVME that is made anyway: no MD5 is computed (which caps a stream at some 0.6 GB/s). The tag
+    /// holds a `-`, so that no client takes it for an MD5.
+    Crc64Nvme,
+}
+
+/// The door's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The region that buckets are in.
+    pub region: String,
+    /// Whether a request signed for another region is refused.
+    pub region_strict: bool,
+    /// Bases of virtual-host style: `BUCKET.DOMAIN`. `localhost` is always one.
+    pub domains: Vec<String>,
+    /// The most requests being served at once; more are answered `503 SlowDown`.
+    pub requests_in_flight: usize,
+    /// How long a request's head may take to arrive after its first byte.
+    pub header_timeout: Duration,
+    /// How long a connection may be kept open without a request.
+    pub idle_timeout: Duration,
+    /// How long a client may stop sending its body, or stop taking ours.
+    pub body_timeout: Duration,
+    /// How entity tags are made.
+    pub etag: EtagKind,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            region: "us-east-1".to_owned(),
+            region_strict: false,
+            domains: Vec::new(),
+            requests_in_flight: 1024,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(30),
+            etag: EtagKind::Md5,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Cross-origin requests: preflights, and the headers on every other response.
+
+use forebay_proto::s3::cors::{Configuration, Rule};
+use forebay_proto::s3::error::ErrorCode;
+use forebay_store::Store;
+use http::header::{
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, ORIGIN,
+};
+use http::{Method, StatusCode};
+
+use crate::call::Call;
+use crate::door::Door;
+use crate::headers;
+use crate::reply::{self, Reply};
+use crate::status::{Outcome, Refusal};
+
+/// Answers `OPTIONS`, which browsers send without a signature.
+///
+/// # Errors
+/// `BadRequest` without the headers of a preflight; `AccessDenied` when no rule allows it, in the same words whether the
+/// bucket has no such rule or does not exist.
+pub(crate) fn preflight<S: Store>(
+    door: &Door<S>,
+    request: &HeaderMap,
+    bucket: &str,
+) -> Outcome<Reply<S::Body>> {
+    let insufficient = || {
+        Refusal::new(
+            ErrorCode::BadRequest,
+            "Insufficient information. Origin request header needed.",
+        )
+    };
+    let origin = headers::text(request, &ORIGIN).ok_or_else(insufficient)?;
+    let method = headers::text(request, &ACCESS_CONTROL_REQUEST_METHOD).ok_or_else(insufficient)?;
+    let asked = headers::text(request, &ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
+    let rules = door
+        .store
+        .namespace(bucket)
+        .ok()
+        .and_then(|info| door.rules.of(&info));
+    let rule = rules
+        .as_ref()
+        .and_then(|rules| rules.cors.as_ref())
+        .and_then(|cors| cors.matching(origin, method, asked))
+        .ok_or_else(|| {
+            Refusal::new(
+                ErrorCode::AccessDenied,
+                "CORSResponse: This CORS request is not allowed.",
+            )
+        })?;
+    let mut reply = reply::empty(StatusCode::OK);
+    put(rule, origin, asked, reply.headers_mut());
+    Ok(reply)
+}
+
+/// Adds the headers of the rule that a cross-origin request matches.
+pub(crate) fn respond<S: Store>(call: &Call<'_, S>, method: &Method, response: &mut HeaderMap) {
+    let cors: Option<&Configuration> = call.rules.as_ref().and_then(|rules| rules.cors.as_ref());
+    if let Some(cors) = cors
+        && let Some(origin) = headers::text(call.headers, &ORIGIN)
+        && let Some(rule) = cors.matching(origin, method.as_str(), "")
+    {
+        put(rule, origin, "", response);
+    }
+}
+
+fn put(rule: &Rule, origin: &str, asked: &str, response: &mut HeaderMap) {
+    for (name, value) in rule.response_headers(origin, asked) {
+        response.insert(
+            HeaderName::from_static(name),
+            headers::value(value.as_bytes()),
+        );
+    }
+}

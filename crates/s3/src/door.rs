@@ -1,0 +1,337 @@
+//! The door: connections in, requests through their stages, responses out.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_proto::s3::error::{ErrorCode, S3Error};
+use forebay_proto::s3::uri::{Query, Resource, parse_resource};
+use forebay_store::Store;
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, SERVER};
+use http::request::Parts;
+use http::{Method, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tracing::Instrument;
+
+use crate::access::RulesCache;
+use crate::admission::{Gate, Ticket};
+use crate::auth::{AccessKeys, Authenticator};
+use crate::call::Call;
+use crate::config::Config;
+use crate::ingest::Inbound;
+use crate::metrics::Metrics;
+use crate::pace::{Paced, Patience, Phase};
+use crate::reply::{self, Reply, ReplyBody};
+use crate::router::{Operation, Route};
+use crate::staging::Locks;
+use crate::status::{Outcome, Refusal};
+use crate::{cors, dispatch, headers};
+
+/// The longest request head, in bytes.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// The most headers of a request.
+const HEADERS_MAX: usize = 128;
+
+/// Unix milliseconds.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// An S3 door to a store.
+pub struct Door<S: Store> {
+    pub(crate) store: Arc<S>,
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) rules: RulesCache,
+    pub(crate) uploads: Locks,
+    authenticator: Authenticator,
+    /// `config.domains` and `localhost`.
+    domains: Vec<String>,
+    gate: Arc<Gate>,
+    metrics: Arc<Metrics>,
+    ids: Ids,
+}
+
+/// Where a request came from.
+struct Connection {
+    peer: Option<SocketAddr>,
+    secure: bool,
+    phase: Arc<Phase>,
+}
+
+impl<S: Store> Door<S> {
+    /// A door to `store` for the holders of `keys`.
+    pub fn new(
+        store: Arc<S>,
+        keys: Arc<dyn AccessKeys>,
+        clock: Clock,
+        config: Config,
+    ) -> Arc<Door<S>> {
+        let metrics = Arc::new(Metrics::new());
+        let mut domains = config.domains.clone();
+        if !domains.iter().any(|domain| domain == "localhost") {
+            domains.push("localhost".to_owned());
+        }
+        Arc::new(Door {
+            store,
+            rules: RulesCache::default(),
+            uploads: Locks::default(),
+            authenticator: Authenticator::new(keys),
+            domains,
+            gate: Gate::new(config.requests_in_flight, Arc::clone(&metrics)),
+            metrics,
+            ids: Ids::new(clock()),
+            clock,
+            config,
+        })
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Returns when no request is in flight. New ones are still served, and close their connections.
+    pub async fn drain(&self) {
+        self.gate.drain().await;
+    }
+
+    /// Serves one connection until it ends, or until the request in progress is answered after `shutdown`. `secure` says
+    /// whether the stream is encrypted. Runs on any tokio runtime, a current-thread one included.
+    pub async fn serve_connection<T, F>(
+        self: Arc<Self>,
+        stream: T,
+        peer: Option<SocketAddr>,
+        secure: bool,
+        shutdown: F,
+    ) where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        F: Future + Send,
+    {
+        let phase = Arc::new(Phase::default());
+        let patience = Patience {
+            idle: self.config.idle_timeout,
+            header: self.config.header_timeout,
+            write: self.config.body_timeout,
+        };
+        let stream = TokioIo::new(Paced::new(stream, Arc::clone(&phase), patience));
+        let connection = Arc::new(Connection {
+            peer,
+            secure,
+            phase,
+        });
+        let service = service_fn(move |request| {
+            let (door, connection) = (Arc::clone(&self), Arc::clone(&connection));
+            async move { Ok::<_, Infallible>(door.answer(request, &connection).await) }
+        });
+        let serving = http1::Builder::new()
+            .half_close(true)
+            .header_read_timeout(None)
+            .max_headers(HEADERS_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
+            .pipeline_flush(true)
+            .serve_connection(stream, service);
+        tokio::pin!(serving, shutdown);
+        let ended = tokio::select! {
+            ended = serving.as_mut() => ended,
+            _ = &mut shutdown => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(?peer, %error, "a connection broke");
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: http::Request<Incoming>,
+        connection: &Connection,
+    ) -> Reply<S::Body> {
+        let (mut ticket, admitted) = self.gate.enter(Arc::clone(&connection.phase));
+        let id = self.ids.next();
+        let id_text = id.as_str();
+        let (head, body) = request.into_parts();
+        let span = tracing::info_span!("s3", request_id = id_text);
+        let mut inbound = Inbound::new(body, Arc::clone(&self.metrics), self.config.body_timeout);
+        let mut close = self.gate.is_draining();
+        let serving = async {
+            let outcome = match admitted {
+                true => {
+                    self.serve(&head, &mut inbound, connection, &mut ticket)
+                        .await
+                }
+                false => {
+                    close = true;
+                    Err(ErrorCode::SlowDown.into())
+                }
+            };
+            let mut reply = match outcome {
+                Ok(reply) => reply,
+                Err(refusal) => {
+                    if refusal.error.status() >= 500 {
+                        tracing::warn!(op = ticket.op.name(), path = head.uri.path(), error = %refusal.error, "a request failed");
+                    }
+                    if !close {
+                        close = !inbound.drain(&head.headers).await;
+                    }
+                    refused(refusal, &head, id_text)
+                }
+            };
+            if close {
+                reply
+                    .headers_mut()
+                    .insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            tracing::debug!(
+                op = ticket.op.name(),
+                peer = ?connection.peer,
+                method = %head.method,
+                path = head.uri.path(),
+                status = reply.status().as_u16(),
+                "answered"
+            );
+            reply
+        };
+        let mut reply = serving.instrument(span).await;
+        ticket.code = reply.status().as_u16();
+        let response = reply.headers_mut();
+        response.insert(headers::REQUEST_ID, id.value());
+        response.insert(SERVER, headers::SERVER);
+        reply.map(|body| body.with_ticket(ticket))
+    }
+
+    async fn serve(
+        &self,
+        head: &Parts,
+        inbound: &mut Inbound,
+        connection: &Connection,
+        ticket: &mut Ticket,
+    ) -> Outcome<Reply<S::Body>> {
+        let path = head.uri.path();
+        let host = head
+            .uri
+            .authority()
+            .map(http::uri::Authority::as_str)
+            .or_else(|| headers::text(&head.headers, &HOST));
+        let domains: Vec<&str> = self.domains.iter().map(String::as_str).collect();
+        let resource = parse_resource(path, host, &domains)?;
+        let query = Query::parse(head.uri.query().unwrap_or_default())?;
+        let route = Route {
+            method: &head.method,
+            bucket: resource != Resource::Service,
+            key: resource.key().is_some(),
+            query: &query,
+            copies: head.headers.contains_key(headers::COPY_SOURCE),
+        };
+        let op = route.operation()?;
+        ticket.op = op;
+        let bucket = resource.bucket().unwrap_or_default();
+        if op == Operation::Preflight {
+            return cors::preflight(self, &head.headers, bucket);
+        }
+        let now_ms = (self.clock)();
+        let now_s = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
+        let (caller, proof) = self.authenticator.authenticate(head, &self.config, now_s)?;
+        inbound.prove(proof);
+        let mut call = Call {
+            door: self,
+            headers: &head.headers,
+            query: &query,
+            bucket,
+            key: resource.key().unwrap_or_default(),
+            caller: &caller,
+            namespace: None,
+            rules: None,
+            secure: connection.secure,
+            peer: connection.peer,
+            host,
+            now_ms,
+        };
+        call.admit(op).await?;
+        match dispatch::dispatch(op, &call, inbound).await {
+            Ok(mut reply) => {
+                cors::respond(&call, &head.method, reply.headers_mut());
+                Ok(reply)
+            }
+            Err(mut refusal) => {
+                cors::respond(&call, &head.method, refusal.headers.get_or_insert_default());
+                Err(refusal)
+            }
+        }
+    }
+}
+
+impl<S: Store> Door<S> {
+    /// Sixteen digits that this process gives out once.
+    pub(crate) fn unique(&self) -> Id {
+        self.ids.next()
+    }
+}
+
+/// The response of a refusal.
+fn refused<B>(refusal: Refusal, head: &Parts, id: &str) -> Reply<B> {
+    let Refusal { error, headers } = refusal;
+    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let silent = head.method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
+    let mut reply = match silent {
+        true => reply::empty(status),
+        false => document(&error, head.uri.path(), id),
+    };
+    *reply.status_mut() = status;
+    if let Some(headers) = headers {
+        reply.headers_mut().extend(*headers);
+    }
+    reply
+}
+
+fn document<B>(error: &S3Error, resource: &str, id: &str) -> Reply<B> {
+    let text = error.to_xml(resource, id);
+    let mut reply = http::Response::new(ReplyBody::whole(text.into()));
+    reply
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    reply
+}
+
+/// Request ids: 16 hexadecimal digits, different for every request of a process and unlikely to meet another's.
+struct Ids {
+    next: AtomicU64,
+}
+
+pub(crate) struct Id([u8; 16]);
+
+impl Ids {
+    fn new(seed: u64) -> Ids {
+        Ids {
+            next: AtomicU64::new(seed.rotate_left(20)),
+        }
+    }
+
+    fn next(&self) -> Id {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        // A bijection (the finaliser of splitmix64), so that counting on never repeats an id.
+        let mut mixed = self.next.fetch_add(1, Relaxed);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        Id(std::array::from_fn(|at| {
+            DIGITS[(mixed >> (60 - 4 * at)) as usize & 15]
+        }))
+    }
+}
+
+impl Id {
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    fn value(&self) -> HeaderValue {
+        headers::value(&self.0)
+    }
+}

@@ -1,0 +1,509 @@
+//! A request's body on its way in: unframed, hashed, checked, and copied once into registered buffers.
+//!
+//! Only what is asked for is hashed. Nothing is committed before every claim about the body was compared with what came:
+//! its length, its SHA-256, its chunk and trailer signatures, its checksum and its MD5.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_mem::{BufMut, CopySite, copy};
+use forebay_proto::md5::Md5;
+use forebay_proto::s3::checksum::{Algorithm, Checksum, Hasher, parse_content_md5};
+use forebay_proto::s3::chunked::{ChunkChain, Decoder, Event};
+use forebay_proto::s3::error::ErrorCode;
+use forebay_proto::s3::sigv4::Payload;
+use forebay_proto::s3::xml::MAX_BODY;
+use forebay_store::Upload;
+use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout};
+
+use crate::headers;
+use crate::metrics::Metrics;
+use crate::status::{Outcome, Refusal};
+
+/// A client that sends less than this in `body_timeout` is too slow.
+const PROGRESS_BYTES: usize = 4096;
+/// How much of an unwanted body is read so that the client hears why it is unwanted.
+const DRAIN_BYTES: usize = 16 << 20;
+
+/// A body that has not been read yet.
+pub(crate) struct Inbound {
+    body: Incoming,
+    metrics: Arc<Metrics>,
+    patience: Duration,
+    /// What is left of `patience` until some progress is made.
+    left: Duration,
+    progress: usize,
+    touched: bool,
+    ended: bool,
+    /// What the signature says about it; used up by [`Inbound::claims`].
+    proof: Option<Proof>,
+}
+
+/// What the signature says about the body.
+pub(crate) struct Proof {
+    pub(crate) payload: Payload,
+    /// For signed chunks.
+    pub(crate) chain: Option<ChunkChain>,
+}
+
+/// What the headers claim about a body.
+pub(crate) struct Claims {
+    /// Payload length in bytes, framing not counted.
+    pub(crate) length: u64,
+    md5: Option<[u8; 16]>,
+    sha256: Option<[u8; 32]>,
+    /// The checksum algorithm that was asked for.
+    pub(crate) algorithm: Option<Algorithm>,
+    /// Its value, unless it comes in a trailer or is only to be made.
+    value: Option<Checksum>,
+    in_trailer: bool,
+    framing: Framing,
+}
+
+enum Framing {
+    Plain,
+    Chunked(Box<Decoder>),
+}
+
+/// What was made of a body on its way.
+pub(crate) struct Received {
+    /// When it was asked for.
+    pub(crate) md5: Option<[u8; 16]>,
+    /// When an algorithm was asked for, except CRC-64/NVME, which an upload makes itself.
+    pub(crate) checksum: Option<Checksum>,
+}
+
+impl Claims {
+    fn read(request: &HeaderMap, proof: Proof) -> Outcome<Claims> {
+        let md5 = headers::legible(request, &headers::CONTENT_MD5)?
+            .map(|text| parse_content_md5(text).ok_or(ErrorCode::InvalidDigest))
+            .transpose()?;
+        let sha256 = match proof.payload {
+            Payload::Sha256(hash) => Some(hash),
+            _ => None,
+        };
+        let (claimed, in_trailer) = checksum_claim(request)?;
+        let (algorithm, value) = match claimed {
+            Some((algorithm, value)) => (Some(algorithm), value),
+            None => (sdk_algorithm(request)?, None),
+        };
+        let length_header = match proof.payload.is_chunked() {
+            true => headers::DECODED_CONTENT_LENGTH,
+            false => CONTENT_LENGTH,
+        };
+        let length = headers::number::<u64>(request, &length_header)?
+            .ok_or(ErrorCode::MissingContentLength)?;
+        if in_trailer && !proof.payload.is_chunked() {
+            return Err(Refusal::new(
+                ErrorCode::InvalidRequest,
+                "x-amz-trailer needs a body in chunks.",
+            ));
+        }
+        let framing = match (proof.payload, proof.chain) {
+            (Payload::SignedChunks { trailer }, Some(chain)) => {
+                Framing::Chunked(Box::new(Decoder::signed(chain, trailer, length)))
+            }
+            (Payload::SignedChunks { .. }, None) => return Err(ErrorCode::AccessDenied.into()),
+            (Payload::UnsignedChunksTrailer, _) => {
+                Framing::Chunked(Box::new(Decoder::unsigned(length)))
+            }
+            (Payload::Unsigned | Payload::Sha256(_), _) => Framing::Plain,
+        };
+        Ok(Claims {
+            length,
+            md5,
+            sha256,
+            algorithm,
+            value,
+            in_trailer,
+            framing,
+        })
+    }
+
+    /// Has the checksum of this algorithm made even when the request does not ask for it.
+    ///
+    /// # Errors
+    /// `InvalidRequest` when the request names another one.
+    pub(crate) fn require(&mut self, algorithm: Algorithm) -> Outcome<()> {
+        match self.algorithm {
+            Some(other) if other != algorithm => Err(Refusal::new(
+                ErrorCode::InvalidRequest,
+                format!(
+                    "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+                    algorithm.as_str().to_ascii_lowercase(),
+                    other.as_str().to_ascii_lowercase()
+                ),
+            )),
+            _ => {
+                self.algorithm = Some(algorithm);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The one checksum that headers or an announced trailer name; the flag says which of the two.
+#[expect(clippy::type_complexity, reason = "read and taken apart at one place")]
+fn checksum_claim(request: &HeaderMap) -> Outcome<(Option<(Algorithm, Option<Checksum>)>, bool)> {
+    let mut claimed = None;
+    let several = || {
+        Refusal::new(
+            ErrorCode::InvalidRequest,
+            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
+        )
+    };
+    for algorithm in Algorithm::ALL {
+        let Some(header) = request.get(algorithm.header()) else {
+            continue;
+        };
+        let value = header
+            .to_str()
+            .ok()
+            .and_then(|text| Checksum::parse(algorithm, text))
+            .ok_or_else(|| {
+                Refusal::new(
+                    ErrorCode::InvalidRequest,
+                    format!("Value for {} header is invalid.", algorithm.header()),
+                )
+            })?;
+        if claimed.replace((algorithm, Some(value))).is_some() {
+            return Err(several());
+        }
+    }
+    let Some(trailer) = headers::legible(request, &headers::TRAILER)? else {
+        return Ok((claimed, false));
+    };
+    let algorithm =
+        Algorithm::from_header(&trailer.trim_ascii().to_ascii_lowercase()).ok_or_else(|| {
+            Refusal::new(
+                ErrorCode::InvalidRequest,
+                "The value specified in the x-amz-trailer header is not supported",
+            )
+        })?;
+    if claimed.is_some() {
+        return Err(several());
+    }
+    Ok((Some((algorithm, None)), true))
+}
+
+/// The algorithm that an SDK says it uses; it also has the checksum made when the SDK sends no value.
+fn sdk_algorithm(request: &HeaderMap) -> Outcome<Option<Algorithm>> {
+    let Some(text) = headers::legible(request, &headers::SDK_CHECKSUM_ALGORITHM)? else {
+        return Ok(None);
+    };
+    match Algorithm::parse(text) {
+        Some(algorithm) => Ok(Some(algorithm)),
+        None if text.eq_ignore_ascii_case("md5") => Ok(None),
+        None => Err(Refusal::new(
+            ErrorCode::InvalidRequest,
+            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
+        )),
+    }
+}
+
+/// Where payload goes.
+trait Sink: Send {
+    fn take(&mut self, data: &[u8]) -> impl Future<Output = Outcome<()>> + Send;
+}
+
+/// Into registered buffers, and from those into the store.
+struct UploadSink<'u, U> {
+    upload: &'u mut U,
+    filling: Option<BufMut>,
+    /// Bytes still to come.
+    left: u64,
+}
+
+impl<U: Upload> Sink for UploadSink<'_, U> {
+    async fn take(&mut self, mut data: &[u8]) -> Outcome<()> {
+        while !data.is_empty() {
+            let buf = match &mut self.filling {
+                Some(buf) => buf,
+                None => {
+                    let want = usize::try_from(self.left).unwrap_or(usize::MAX);
+                    self.filling.insert(self.upload.buffer(want).await?)
+                }
+            };
+            let (now, later) = data.split_at(data.len().min(buf.room()));
+            let filled = buf.len();
+            copy(CopySite::HttpBody, &mut buf.spare()[..now.len()], now);
+            buf.set_len(filled + now.len());
+            self.left = self.left.saturating_sub(now.len() as u64);
+            data = later;
+            if buf.room() == 0 || self.left == 0 {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<U: Upload> UploadSink<'_, U> {
+    async fn flush(&mut self) -> Outcome<()> {
+        if let Some(buf) = self.filling.take() {
+            self.upload.write(buf.freeze()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Into memory, for documents.
+struct DocumentSink {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl Sink for DocumentSink {
+    async fn take(&mut self, data: &[u8]) -> Outcome<()> {
+        if self.bytes.len() + data.len() > self.limit {
+            return Err(ErrorCode::MaxMessageLengthExceeded.into());
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(())
+    }
+}
+
+struct Digests {
+    md5: Option<Md5>,
+    sha256: Option<Hasher>,
+    checksum: Option<Hasher>,
+}
+
+impl Digests {
+    fn update(&mut self, data: &[u8]) {
+        if let Some(md5) = &mut self.md5 {
+            md5.update(data);
+        }
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(data);
+        }
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(data);
+        }
+    }
+}
+
+impl Inbound {
+    pub(crate) fn new(body: Incoming, metrics: Arc<Metrics>, patience: Duration) -> Inbound {
+        Inbound {
+            body,
+            metrics,
+            patience,
+            left: patience,
+            progress: 0,
+            touched: false,
+            ended: false,
+            proof: None,
+        }
+    }
+
+    /// Takes what the signature says about the body.
+    pub(crate) fn prove(&mut self, proof: Proof) {
+        self.proof = Some(proof);
+    }
+
+    /// What the headers claim about the body. To be asked once.
+    ///
+    /// # Errors
+    /// `MissingContentLength`, `InvalidDigest`, `InvalidRequest`, `InvalidArgument`.
+    pub(crate) fn claims(&mut self, request: &HeaderMap) -> Outcome<Claims> {
+        let proof = self.proof.take().ok_or(ErrorCode::InternalError)?;
+        Claims::read(request, proof)
+    }
+
+    /// Reads the body into `upload`. With `md5` its MD5 is made in any case. The CRC-64/NVME that a client claims is
+    /// compared with the upload's own.
+    ///
+    /// # Errors
+    /// Whatever does not fit the claims; the upload is then to be dropped.
+    pub(crate) async fn into_upload<U: Upload>(
+        &mut self,
+        claims: Claims,
+        upload: &mut U,
+        md5: bool,
+    ) -> Outcome<Received> {
+        let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
+        let mut sink = UploadSink {
+            upload,
+            filling: None,
+            left: claims.length,
+        };
+        let (received, claimed) = self.read(claims, &mut sink, md5, own_crc).await?;
+        sink.flush().await?;
+        if let (true, Some(claimed)) = (own_crc, claimed) {
+            let made = Checksum::from_crc_value(Algorithm::Crc64Nvme, upload.crc64nvme());
+            if made != Some(claimed) {
+                return Err(Refusal::checksum_mismatch(Algorithm::Crc64Nvme));
+            }
+        }
+        Ok(received)
+    }
+
+    /// Reads a document of at most [`MAX_BODY`] bytes; no body is an empty one.
+    pub(crate) async fn document(&mut self, request: &HeaderMap) -> Outcome<Vec<u8>> {
+        self.read_document(request, false).await
+    }
+
+    /// As [`Inbound::document`], for a request whose checksum headers are about the object that it makes.
+    pub(crate) async fn document_about_object(&mut self, request: &HeaderMap) -> Outcome<Vec<u8>> {
+        self.read_document(request, true).await
+    }
+
+    async fn read_document(&mut self, request: &HeaderMap, about_object: bool) -> Outcome<Vec<u8>> {
+        use hyper::body::Body;
+        let limit = MAX_BODY;
+        if self.body.is_end_stream() && !request.contains_key(CONTENT_LENGTH) {
+            return Ok(Vec::new());
+        }
+        let mut claims = self.claims(request)?;
+        if about_object && !claims.in_trailer {
+            (claims.algorithm, claims.value) = (None, None);
+        }
+        if claims.length > limit as u64 {
+            return Err(ErrorCode::MaxMessageLengthExceeded.into());
+        }
+        let mut sink = DocumentSink {
+            bytes: Vec::new(),
+            limit,
+        };
+        self.read(claims, &mut sink, false, false).await?;
+        Ok(sink.bytes)
+    }
+
+    /// The pump: frames, framing, hashes, sink, and then the comparisons. Returns what was made, and the claimed
+    /// checksum where the caller compares it.
+    async fn read<S: Sink>(
+        &mut self,
+        claims: Claims,
+        sink: &mut S,
+        md5: bool,
+        skip_checksum: bool,
+    ) -> Outcome<(Received, Option<Checksum>)> {
+        let sha256_is_checksum = claims.algorithm == Some(Algorithm::Sha256);
+        let mut digests = Digests {
+            md5: (md5 || claims.md5.is_some()).then(Md5::default),
+            sha256: (claims.sha256.is_some() && !sha256_is_checksum)
+                .then(|| Hasher::new(Algorithm::Sha256)),
+            checksum: claims.algorithm.filter(|_| !skip_checksum).map(Hasher::new),
+        };
+        let trailers = match claims.framing {
+            Framing::Plain => {
+                let mut left = claims.length;
+                while let Some(frame) = self.frame().await? {
+                    left = left
+                        .checked_sub(frame.len() as u64)
+                        .ok_or(ErrorCode::IncompleteBody)?;
+                    digests.update(&frame);
+                    sink.take(&frame).await?;
+                }
+                if left > 0 {
+                    return Err(ErrorCode::IncompleteBody.into());
+                }
+                Vec::new()
+            }
+            Framing::Chunked(mut decoder) => {
+                while let Some(frame) = self.frame().await? {
+                    let mut input = &frame[..];
+                    while let Some(event) = decoder.next(&mut input)? {
+                        match event {
+                            Event::Data(data) => {
+                                digests.update(data);
+                                sink.take(data).await?;
+                            }
+                            Event::End => break,
+                        }
+                    }
+                }
+                decoder.finish()?
+            }
+        };
+        let made_md5 = digests.md5.map(Md5::finalize);
+        if claims.md5.is_some() && claims.md5 != made_md5 {
+            return Err(ErrorCode::BadDigest.into());
+        }
+        let made = digests.checksum.map(Hasher::finalize);
+        if let Some(expected) = claims.sha256 {
+            let sha256 = digests.sha256.map(Hasher::finalize).or(made);
+            if sha256.is_none_or(|sha256| sha256.as_bytes() != expected) {
+                return Err(ErrorCode::XAmzContentSHA256Mismatch.into());
+            }
+        }
+        let claimed = match claims.algorithm.filter(|_| claims.in_trailer) {
+            Some(algorithm) => Some(trailing(&trailers, algorithm)?),
+            None => claims.value,
+        };
+        if let (Some(claimed), Some(made)) = (claimed, made)
+            && claimed != made
+        {
+            return Err(Refusal::checksum_mismatch(made.algorithm()));
+        }
+        let received = Received {
+            md5: made_md5,
+            checksum: made,
+        };
+        Ok((received, claimed))
+    }
+
+    /// The next bytes of the body as they came.
+    async fn frame(&mut self) -> Outcome<Option<Bytes>> {
+        self.touched = true;
+        loop {
+            let begun = Instant::now();
+            let frame = timeout(self.left, self.body.frame())
+                .await
+                .map_err(|_| ErrorCode::RequestTimeout)?;
+            let Some(frame) = frame else {
+                self.ended = true;
+                return Ok(None);
+            };
+            let frame = frame.map_err(|_| ErrorCode::IncompleteBody)?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            self.progress += data.len();
+            if self.progress >= PROGRESS_BYTES {
+                self.progress = 0;
+                self.left = self.patience;
+            } else {
+                self.left = self.left.saturating_sub(begun.elapsed());
+            }
+            self.metrics.received(data.len());
+            return Ok(Some(data));
+        }
+    }
+
+    /// After a refusal: reads what the client is sending anyway, within a bound, so that it hears the answer instead of
+    /// a reset. Returns whether the connection can go on.
+    pub(crate) async fn drain(&mut self, request: &HeaderMap) -> bool {
+        use hyper::body::Body;
+        if self.ended || self.body.is_end_stream() {
+            return true;
+        }
+        if !self.touched && request.contains_key(EXPECT) {
+            // The client waits for our word; reading would ask it to send.
+            return false;
+        }
+        let mut room = DRAIN_BYTES;
+        while let Ok(Some(frame)) = self.frame().await {
+            match room.checked_sub(frame.len()) {
+                Some(left) => room = left,
+                None => return false,
+            }
+        }
+        self.ended
+    }
+}
+
+/// The checksum in the trailers.
+fn trailing(trailers: &[(String, String)], algorithm: Algorithm) -> Outcome<Checksum> {
+    trailers
+        .iter()
+        .find(|(name, _)| name == algorithm.header())
+        .and_then(|(_, text)| Checksum::parse(algorithm, text))
+        .ok_or_else(|| ErrorCode::MalformedTrailerError.into())
+}

@@ -1,0 +1,128 @@
+//! `PutObject`.
+
+use forebay_proto::s3::checksum::Algorithm;
+use forebay_proto::s3::error::ErrorCode;
+use forebay_store::{
+    Address, Condition, ErrorKind, Etag, Seal, Store, StoreError, StoreOptions, Upload,
+};
+use http::header::{ETAG, HeaderMap, HeaderName};
+
+use crate::call::Call;
+use crate::config::EtagKind;
+use crate::ingest::Inbound;
+use crate::kept::{self, Shown};
+use crate::reply::{self, Reply};
+use crate::status::{Outcome, Refusal};
+use crate::{acl, conditions, encryption, headers};
+
+/// The largest object, or part, that one request may carry: 5 GiB.
+pub(crate) const PUT_BYTES_MAX: u64 = 5 << 30;
+
+const LOCK_HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-amz-object-lock-mode"),
+    HeaderName::from_static("x-amz-object-lock-retain-until-date"),
+    HeaderName::from_static("x-amz-object-lock-legal-hold"),
+];
+
+/// Refuses what a write may ask for and this door does not do.
+///
+/// # Errors
+/// `NotImplemented`, `InvalidRequest`, `AccessControlListNotSupported`.
+pub(crate) fn check_extras(request: &HeaderMap) -> Outcome<()> {
+    encryption::refuse(request)?;
+    acl::check_canned(request)?;
+    if LOCK_HEADERS.iter().any(|name| request.contains_key(name)) {
+        return Err(Refusal::new(
+            ErrorCode::InvalidRequest,
+            "Bucket is missing Object Lock Configuration",
+        ));
+    }
+    Ok(())
+}
+
+/// `PutObject`.
+pub(crate) async fn put<S: Store>(
+    call: &Call<'_, S>,
+    inbound: &mut Inbound,
+) -> Outcome<Reply<S::Body>> {
+    check_extras(call.headers)?;
+    let claims = inbound.claims(call.headers)?;
+    if claims.length > PUT_BYTES_MAX {
+        return Err(too_large(claims.length));
+    }
+    let condition = conditions::of_write(call.headers)?;
+    let mut kept = kept::from_request(call.headers)?;
+    kept::tag(call.headers, &mut kept)?;
+    let algorithm = claims.algorithm;
+    let options = StoreOptions {
+        size: Some(claims.length),
+        condition,
+    };
+    let mut upload = match call.store().store(call.object(), options).await {
+        Ok(upload) => upload,
+        Err(error) => return Err(unmet(call, condition, error).await),
+    };
+    let md5 = call.door.config.etag == EtagKind::Md5;
+    let received = inbound.into_upload(claims, &mut upload, md5).await?;
+    let shown = match (algorithm, received.checksum) {
+        (Some(Algorithm::Crc64Nvme), _) => Shown::own(upload.crc64nvme()),
+        (_, made) => made.map(|checksum| Shown::whole(&checksum)),
+    };
+    if let Some(shown) = &shown {
+        kept.insert(kept::CHECKSUM, shown.encode());
+    }
+    let seal = Seal {
+        etag: received
+            .md5
+            .filter(|_| md5)
+            .map(|digest| Etag::from_digest(&digest)),
+        attributes: kept::sealed(kept)?,
+        expires: None,
+    };
+    let stored = match upload.commit(seal).await {
+        Ok(stored) => stored,
+        Err(error) => return Err(unmet(call, condition, error).await),
+    };
+    let mut response = HeaderMap::with_capacity(6);
+    response.insert(ETAG, headers::etag_value(&stored.meta.etag));
+    if let Some(shown) = shown.or_else(|| Shown::own(stored.meta.crc64nvme)) {
+        shown.respond(&mut response);
+    }
+    call.show_version(&mut response, stored.meta.version);
+    Ok(reply::ok(response))
+}
+
+/// A body larger than one request may carry.
+pub(crate) fn too_large(length: u64) -> Refusal {
+    Refusal::from(ErrorCode::EntityTooLarge)
+        .field("ProposedSize", length.to_string())
+        .field("MaxSizeAllowed", PUT_BYTES_MAX.to_string())
+}
+
+/// The refusal of a write: `If-Match` on a key that is not there is `NoSuchKey`, as S3 says it.
+pub(crate) async fn unmet<S: Store>(
+    call: &Call<'_, S>,
+    condition: Condition,
+    error: StoreError,
+) -> Refusal {
+    if error.kind() != ErrorKind::PreconditionFailed {
+        return error.into();
+    }
+    let name = match condition {
+        Condition::IfAbsent | Condition::None => "If-None-Match",
+        Condition::IfPresent | Condition::IfMatch(_) => {
+            if is_absent(call.store(), call.object()).await {
+                return Refusal::from(ErrorCode::NoSuchKey).field("Key", call.key);
+            }
+            "If-Match"
+        }
+    };
+    Refusal::from(ErrorCode::PreconditionFailed).field("Condition", name)
+}
+
+async fn is_absent<S: Store>(store: &S, address: Address<'_>) -> bool {
+    match store.stat(address, None).await {
+        Ok(_) => false,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
+}

@@ -1,0 +1,183 @@
+//! A stream that gives up on a client that neither sends nor takes.
+//!
+//! Which wait is too long depends on where the connection stands: between requests (`idle_timeout`), inside a head
+//! (`header_timeout`), or sending a response (`body_timeout`, without progress). Waiting for a request's body is timed by
+//! who reads it ([`crate::ingest`]), because only there is it known whether the door or the client is late.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+const IDLE: u8 = 0;
+const HEAD: u8 = 1;
+const SERVING: u8 = 2;
+
+/// Where a connection stands, shared by its stream and its requests.
+#[derive(Debug, Default)]
+pub(crate) struct Phase(AtomicU8);
+
+impl Phase {
+    /// A whole head has arrived.
+    pub(crate) fn begin_request(&self) {
+        self.0.store(SERVING, Relaxed);
+    }
+
+    /// The response is out, or given up.
+    pub(crate) fn end_request(&self) {
+        self.0.store(IDLE, Relaxed);
+    }
+}
+
+/// The time-outs of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) idle: Duration,
+    pub(crate) header: Duration,
+    pub(crate) write: Duration,
+}
+
+/// One direction's wait. The timer is made when there is first something to wait for, and moved afterwards.
+#[derive(Default)]
+struct Wait {
+    timer: Option<Pin<Box<Sleep>>>,
+    since: Option<(u8, Instant)>,
+}
+
+impl Wait {
+    /// Ready when `limit` has gone by since the first call after the last [`Wait::over`], or since `phase` changed.
+    fn poll(&mut self, cx: &mut Context<'_>, phase: u8, limit: Duration) -> Poll<()> {
+        let since = match self.since {
+            Some((seen, since)) if seen == phase => since,
+            _ => {
+                let now = Instant::now();
+                self.since = Some((phase, now));
+                let deadline = now + limit;
+                match &mut self.timer {
+                    // A timer that fires early is moved below; moving it later on every wait would cost more.
+                    Some(timer) if timer.deadline() <= deadline && !timer.is_elapsed() => {}
+                    Some(timer) => timer.as_mut().reset(deadline),
+                    None => self.timer = Some(Box::pin(sleep_until(deadline))),
+                }
+                now
+            }
+        };
+        let Some(timer) = &mut self.timer else {
+            return Poll::Pending;
+        };
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            let deadline = since + limit;
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(deadline);
+        }
+    }
+
+    fn over(&mut self) {
+        self.since = None;
+    }
+}
+
+/// The stream.
+pub(crate) struct Paced<T> {
+    inner: T,
+    phase: Arc<Phase>,
+    patience: Patience,
+    reading: Wait,
+    writing: Wait,
+}
+
+impl<T> Paced<T> {
+    pub(crate) fn new(inner: T, phase: Arc<Phase>, patience: Patience) -> Paced<T> {
+        Paced {
+            inner,
+            phase,
+            patience,
+            reading: Wait::default(),
+            writing: Wait::default(),
+        }
+    }
+
+    fn wrote<R>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+        if poll.is_ready() {
+            self.writing.over();
+            return poll;
+        }
+        ready!(self.writing.poll(cx, SERVING, self.patience.write));
+        Poll::Ready(Err(too_slow("the client does not take the response")))
+    }
+}
+
+fn too_slow(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let read = Pin::new(&mut this.inner).poll_read(cx, buf);
+        let phase = this.phase.0.load(Relaxed);
+        if read.is_ready() {
+            if phase == IDLE {
+                this.phase.0.store(HEAD, Relaxed);
+            }
+            if phase != HEAD {
+                this.reading.over();
+            }
+            return read;
+        }
+        let limit = match phase {
+            IDLE => this.patience.idle,
+            HEAD => this.patience.header,
+            _ => return Poll::Pending,
+        };
+        ready!(this.reading.poll(cx, phase, limit));
+        Poll::Ready(Err(too_slow("the client sends no request")))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.wrote(cx, poll)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.wrote(cx, poll)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let poll = Pin::new(&mut self.inner).poll_flush(cx);
+        self.wrote(cx, poll)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let poll = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.wrote(cx, poll)
+    }
+}

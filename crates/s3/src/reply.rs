@@ -1,0 +1,188 @@
+//! A response's body, and what ends with it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use forebay_mem::Buf;
+use forebay_store::{Body as StoreBody, StoreError};
+use http::{HeaderMap, StatusCode};
+use hyper::body::{Body, Frame, SizeHint};
+
+use crate::admission::Ticket;
+
+/// A response.
+pub(crate) type Reply<B> = http::Response<ReplyBody<B>>;
+
+type Next<B> = Pin<Box<dyn Future<Output = (B, Result<Option<Buf>, StoreError>)> + Send>>;
+
+enum Content<B> {
+    Empty,
+    /// Bytes at hand.
+    Whole(Bytes),
+    /// A first buffer at hand, the rest with the store.
+    Stream {
+        first: Option<Bytes>,
+        /// What the store still holds; absent while `next` has it.
+        rest: Option<B>,
+        next: Option<Next<B>>,
+        /// Bytes not yet handed out.
+        left: u64,
+    },
+}
+
+/// The bytes of a response. Dropping it ends the request: its ticket is settled.
+pub struct ReplyBody<B> {
+    content: Content<B>,
+    ticket: Option<Ticket>,
+}
+
+/// The stored bytes could not be read to their end; the connection is cut, since the length was already said.
+#[derive(Debug, thiserror::Error)]
+#[error("the response was cut short: {0}")]
+pub struct CutShort(#[from] StoreError);
+
+/// A store's body is only ever moved, never pinned in place.
+impl<B> Unpin for ReplyBody<B> {}
+
+impl<B> ReplyBody<B> {
+    pub(crate) fn empty() -> ReplyBody<B> {
+        ReplyBody {
+            content: Content::Empty,
+            ticket: None,
+        }
+    }
+
+    pub(crate) fn whole(bytes: Bytes) -> ReplyBody<B> {
+        ReplyBody {
+            content: Content::Whole(bytes),
+            ticket: None,
+        }
+    }
+
+    /// `first` and then what `rest` yields, `length` bytes in all.
+    pub(crate) fn stream(first: Bytes, rest: B, length: u64) -> ReplyBody<B> {
+        ReplyBody {
+            content: Content::Stream {
+                first: Some(first),
+                rest: Some(rest),
+                next: None,
+                left: length,
+            },
+            ticket: None,
+        }
+    }
+
+    pub(crate) fn with_ticket(mut self, ticket: Ticket) -> ReplyBody<B> {
+        self.ticket = Some(ticket);
+        self
+    }
+
+    fn left(&self) -> u64 {
+        match &self.content {
+            Content::Empty => 0,
+            Content::Whole(bytes) => bytes.len() as u64,
+            Content::Stream { left, .. } => *left,
+        }
+    }
+}
+
+impl<B: StoreBody> Body for ReplyBody<B> {
+    type Data = Bytes;
+    type Error = CutShort;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, CutShort>>> {
+        let this = &mut *self;
+        let bytes = match &mut this.content {
+            Content::Empty => return Poll::Ready(None),
+            Content::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                this.content = Content::Empty;
+                bytes
+            }
+            Content::Stream {
+                first,
+                rest,
+                next,
+                left,
+            } => {
+                let bytes = match first.take() {
+                    Some(bytes) => bytes,
+                    None => {
+                        if let Some(mut body) = rest.take() {
+                            *next = Some(Box::pin(async move {
+                                let found = body.next().await;
+                                (body, found)
+                            }));
+                        }
+                        let Some(future) = next else {
+                            return Poll::Ready(None);
+                        };
+                        let (body, found) = ready!(future.as_mut().poll(cx));
+                        *next = None;
+                        match found {
+                            Ok(Some(buf)) => {
+                                *rest = Some(body);
+                                buf.into_bytes()
+                            }
+                            Ok(None) => {
+                                this.content = Content::Empty;
+                                return Poll::Ready(None);
+                            }
+                            Err(error) => {
+                                tracing::error!(error = %error, "a response was cut short");
+                                this.content = Content::Empty;
+                                return Poll::Ready(Some(Err(error.into())));
+                            }
+                        }
+                    }
+                };
+                *left = left.saturating_sub(bytes.len() as u64);
+                if *left == 0 {
+                    this.content = Content::Empty;
+                }
+                bytes
+            }
+        };
+        if let Some(ticket) = &this.ticket {
+            ticket.sent(bytes.len());
+        }
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.content, Content::Empty)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left())
+    }
+}
+
+/// A response without a body.
+pub(crate) fn empty<B>(status: StatusCode) -> Reply<B> {
+    let mut reply = http::Response::new(ReplyBody::empty());
+    *reply.status_mut() = status;
+    reply
+}
+
+/// An XML document.
+pub(crate) fn xml<B>(document: String) -> Reply<B> {
+    let mut reply = http::Response::new(ReplyBody::whole(document.into()));
+    reply.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/xml"),
+    );
+    reply
+}
+
+/// A response with headers and no body, `200 OK`.
+pub(crate) fn ok<B>(headers: HeaderMap) -> Reply<B> {
+    let mut reply = http::Response::new(ReplyBody::empty());
+    *reply.headers_mut() = headers;
+    reply
+}

@@ -1,0 +1,219 @@
+//! Where unfinished uploads are: keys of the staging space, and the locks that keep completing apart from uploading.
+//!
+//! - `u NUL KEY NUL UPLOAD`: the upload itself; an empty value whose attributes are those that the object will have, with
+//!   the checksum algorithm and kind that were chosen. Object keys hold no NUL here, so uploads sort by key and, since
+//!   the names of uploads begin with the time, then by age.
+//! - `p NUL UPLOAD NUL NNNNN`: a part.
+
+use bytes::Bytes;
+use forebay_proto::s3::checksum::{Algorithm, ChecksumType};
+use forebay_proto::s3::error::ErrorCode;
+use forebay_store::{Address, After, Attributes, ErrorKind, Item, ListOptions, Meta, Space, Store};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::status::Outcome;
+
+/// The attribute of the chosen algorithm and kind: `CRC32 COMPOSITE`.
+pub(crate) const CHOSEN: &str = "s3.checksum-choice";
+
+const LOCKS: usize = 64;
+const UPLOAD_LEN: usize = 32;
+
+/// The name of an upload: 32 hexadecimal digits, of which the first 16 are the time it was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UploadId([u8; UPLOAD_LEN]);
+
+impl UploadId {
+    /// A new name, from the time and 16 digits that no other upload of this moment has.
+    pub(crate) fn new(now_ms: u64, unique: &str) -> UploadId {
+        let text = format!("{now_ms:016x}{unique:0>16}").to_ascii_lowercase();
+        let mut id = [b'0'; UPLOAD_LEN];
+        id.copy_from_slice(&text.as_bytes()[..UPLOAD_LEN]);
+        UploadId(id)
+    }
+
+    /// Reads what a client sends.
+    ///
+    /// # Errors
+    /// `NoSuchUpload` for what cannot be one.
+    pub(crate) fn parse(text: &str) -> Outcome<UploadId> {
+        let id: [u8; UPLOAD_LEN] = text
+            .as_bytes()
+            .try_into()
+            .map_err(|_| ErrorCode::NoSuchUpload)?;
+        let legal = id
+            .iter()
+            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte));
+        match legal {
+            true => Ok(UploadId(id)),
+            false => Err(ErrorCode::NoSuchUpload.into()),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The key of the upload itself.
+    pub(crate) fn manifest(&self, key: &str) -> Vec<u8> {
+        let mut staged = uploads_of(key);
+        staged.extend_from_slice(&self.0);
+        staged
+    }
+
+    /// What the keys of all its parts begin with.
+    pub(crate) fn parts(&self) -> Vec<u8> {
+        let mut staged = b"p\0".to_vec();
+        staged.extend_from_slice(&self.0);
+        staged.push(0);
+        staged
+    }
+
+    /// The key of part `number`.
+    pub(crate) fn part(&self, number: u32) -> Vec<u8> {
+        let mut staged = self.parts();
+        staged.extend_from_slice(format!("{number:05}").as_bytes());
+        staged
+    }
+}
+
+/// What the keys of all uploads of keys that begin with `prefix` begin with.
+pub(crate) fn uploads_under(prefix: &str) -> Vec<u8> {
+    [b"u\0", prefix.as_bytes()].concat()
+}
+
+/// What the keys of all uploads of `key` begin with.
+pub(crate) fn uploads_of(key: &str) -> Vec<u8> {
+    [b"u\0", key.as_bytes(), b"\0"].concat()
+}
+
+/// The object key and the upload that a staged key stands for; `None` for a part.
+pub(crate) fn parse_manifest(staged: &[u8]) -> Option<(&[u8], UploadId)> {
+    let rest = staged.strip_prefix(b"u\0")?;
+    let (key, id) = rest.split_at_checked(rest.len().checked_sub(UPLOAD_LEN)?)?;
+    let id = UploadId(id.try_into().ok()?);
+    Some((key.strip_suffix(b"\0")?, id))
+}
+
+/// The checksum that an upload was begun with.
+pub(crate) fn chosen(attributes: &Attributes) -> Option<(Algorithm, ChecksumType)> {
+    let (algorithm, kind) = attributes.get_str(CHOSEN)?.split_once(' ')?;
+    Some((Algorithm::parse(algorithm)?, ChecksumType::parse(kind)?))
+}
+
+/// Finds an upload.
+///
+/// # Errors
+/// `NoSuchUpload`.
+pub(crate) async fn find<S: Store>(
+    store: &S,
+    bucket: &str,
+    key: &str,
+    id: &UploadId,
+) -> Outcome<Meta> {
+    match store
+        .stat(Address::staging(bucket, &id.manifest(key)), None)
+        .await
+    {
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(ErrorCode::NoSuchUpload.into()),
+        other => Ok(other?),
+    }
+}
+
+/// A part that is there.
+pub(crate) struct Part {
+    pub(crate) number: u32,
+    pub(crate) key: Bytes,
+    pub(crate) meta: Meta,
+}
+
+/// Up to `limit` parts after part number `marker`, and whether more follow.
+pub(crate) async fn parts<S: Store>(
+    store: &S,
+    bucket: &str,
+    id: &UploadId,
+    marker: u32,
+    limit: usize,
+) -> Outcome<(Vec<Part>, bool)> {
+    let prefix = id.parts();
+    let mut found = Vec::new();
+    let mut after = id.part(marker);
+    loop {
+        let page = store
+            .list(ListOptions {
+                namespace: bucket,
+                space: Space::Staging,
+                prefix: &prefix,
+                delimiter: None,
+                after: After::Key(&after),
+                limit: limit - found.len(),
+            })
+            .await?;
+        let more = page.more;
+        for item in page.items {
+            let Item::Value(key, meta) = item else {
+                continue;
+            };
+            after = key.to_vec();
+            let number = key
+                .get(prefix.len()..)
+                .and_then(|digits| std::str::from_utf8(digits).ok())
+                .and_then(|digits| digits.parse().ok());
+            if let Some(number) = number {
+                found.push(Part { number, key, meta });
+            }
+        }
+        if !more || found.len() >= limit {
+            return Ok((found, more));
+        }
+    }
+}
+
+/// Locks by upload: parts are committed under a shared lock while the upload is known to exist, and an upload is
+/// completed or aborted under an exclusive one. So no part outlives its upload, and no part changes while it is joined.
+pub(crate) struct Locks {
+    locks: [RwLock<()>; LOCKS],
+}
+
+impl Default for Locks {
+    fn default() -> Locks {
+        Locks {
+            locks: std::array::from_fn(|_| RwLock::new(())),
+        }
+    }
+}
+
+impl Locks {
+    pub(crate) async fn shared(&self, id: &UploadId) -> RwLockReadGuard<'_, ()> {
+        self.locks[lock_of(id)].read().await
+    }
+
+    pub(crate) async fn exclusive(&self, id: &UploadId) -> RwLockWriteGuard<'_, ()> {
+        self.locks[lock_of(id)].write().await
+    }
+}
+
+fn lock_of(id: &UploadId) -> usize {
+    id.0.iter().fold(0usize, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
+    }) % LOCKS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staged_keys_say_what_they_are() {
+        let id = UploadId::new(1234, "00ABCDEF00112233");
+        assert_eq!(id.as_str().len(), 32);
+        assert_eq!(UploadId::parse(id.as_str()).ok(), Some(id));
+        let staged = id.manifest("a/b");
+        assert_eq!(parse_manifest(&staged), Some((&b"a/b"[..], id)));
+        assert_eq!(parse_manifest(&id.part(7)), None);
+        assert!(id.part(9_999) < id.part(10_000));
+        for wrong in ["", "x", &"g".repeat(32), &"\u{e9}".repeat(16)] {
+            assert!(UploadId::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

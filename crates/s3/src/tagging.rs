@@ -1,0 +1,51 @@
+//! Tags of objects.
+
+use forebay_proto::s3::tags::{MAX_OBJECT_TAGS, Tags};
+use forebay_store::{Meta, Store};
+use http::StatusCode;
+
+use crate::call::Call;
+use crate::ingest::Inbound;
+use crate::kept;
+use crate::reply::{self, Reply};
+use crate::status::Outcome;
+
+/// `GetObjectTagging`.
+pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
+    let meta = call.store().stat(call.object(), call.version()?).await?;
+    let mut reply = reply::xml(kept::tags(&meta.attributes).to_xml());
+    call.show_version(reply.headers_mut(), meta.version);
+    Ok(reply)
+}
+
+/// `PutObjectTagging`.
+pub(crate) async fn put<S: Store>(
+    call: &Call<'_, S>,
+    inbound: &mut Inbound,
+) -> Outcome<Reply<S::Body>> {
+    let tags = Tags::from_xml(&inbound.document(call.headers).await?, MAX_OBJECT_TAGS)?;
+    let meta = amend(call, &tags).await?;
+    let mut reply = reply::empty(StatusCode::OK);
+    call.show_version(reply.headers_mut(), meta.version);
+    Ok(reply)
+}
+
+/// `DeleteObjectTagging`.
+pub(crate) async fn delete<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
+    let meta = amend(call, &Tags::default()).await?;
+    let mut reply = reply::empty(StatusCode::NO_CONTENT);
+    call.show_version(reply.headers_mut(), meta.version);
+    Ok(reply)
+}
+
+async fn amend<S: Store>(call: &Call<'_, S>, tags: &Tags) -> Outcome<Meta> {
+    let version = call.version()?;
+    let seen = call.store().stat(call.object(), version).await?;
+    let mut attributes = seen.attributes.to_builder();
+    kept::set_tags(&mut attributes, tags);
+    let attributes = kept::sealed(attributes)?;
+    Ok(call
+        .store()
+        .amend(call.object(), version, attributes)
+        .await?)
+}
