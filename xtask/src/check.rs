@@ -11,9 +11,7 @@ type Check = fn() -> Result<()>;
 /// Runs the checks, or only the one named.
 pub fn run(only: Option<&str>) -> Result<bool> {
     let checks: [(&str, Check); 7] = [
-        ("fmt", || {
-            run_tool(cargo().args(["fmt", "--all", "--check"]))
-        }),
+        ("fmt", fmt),
         ("lock", lock),
         ("layers", layers::check),
         ("deps", deps::check),
