@@ -3,7 +3,7 @@
 /// Chosen when an [`Engine`](crate::Engine) is opened. `segment_bytes` is taken when the directory is made and ignored later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The length of each of the two journal areas, in bytes, a multiple of 4096: bounds recovery time and the index's lag.
+    /// The length of each of the two journal areas, in bytes, at least 1 MiB: bounds recovery time and the index's lag.
     pub segment_bytes: u64,
     /// The extent space never grows beyond this, in bytes.
     pub capacity_bytes: u64,

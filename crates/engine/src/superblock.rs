@@ -11,8 +11,8 @@ const MAGIC: [u8; 8] = *b"FOREBAY1";
 /// The format that this build reads and writes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 const PAGE: u64 = GRANULE_BYTES as u64;
-/// The smallest segment: room for one change with the longest key and some attributes.
-const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+/// The smallest segment: room for one change with the longest key and attributes.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 1 << 32;
 
 /// Where the parts of the data file lie.

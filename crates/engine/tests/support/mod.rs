@@ -13,7 +13,7 @@ use forebay_store::{
 /// Small enough that a test fills segments and grows the file.
 pub fn config() -> Config {
     Config {
-        segment_bytes: 256 << 10,
+        segment_bytes: 1 << 20,
         growth_bytes: 1 << 20,
         reserve_bytes: 0,
         cache_bytes: 8 << 20,
