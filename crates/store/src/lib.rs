@@ -13,6 +13,10 @@
 //! # What it does not do
 //! It knows no wire format and no device. Identity is settled before: a namespace names its tenant, and whoever calls has
 //! already decided that the caller may act for that tenant.
+//!
+//! # How it is tested
+//! The feature `suite` holds the conformance suite that every store runs: examples of the contract, random scripts compared
+//! with [`MemoryStore`], and races. `tests/suite_can_fail.rs` gives it broken stores, each of which it has to refuse.
 #![forbid(unsafe_code)]
 
 mod attributes;

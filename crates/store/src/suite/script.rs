@@ -469,6 +469,7 @@ impl<S: Store> Actor<S> {
                 });
             }
             lines.push("--".to_owned());
+            assert!(lines.len() < LINES_MAX, "pages move on");
             if !page.more {
                 return Ok(lines.join("\n"));
             }
@@ -503,12 +504,16 @@ impl<S: Store> Actor<S> {
                 });
             }
             lines.push("--".to_owned());
+            assert!(lines.len() < LINES_MAX, "pages move on");
             if !page.more {
                 return Ok(lines.join("\n"));
             }
         }
     }
 }
+
+/// More than the entries and pages of any list that a script can lead to.
+const LINES_MAX: usize = 1000;
 
 pub(super) const PREFIXES: [&str; 5] = ["", "a", "a/", "a/2", "zz"];
 

@@ -282,6 +282,7 @@ async fn walk<S: Store>(
                 }
             });
         }
+        assert!(found.len() < 1000, "pages move on");
         if !page.more {
             return found;
         }
