@@ -297,8 +297,11 @@ pub(crate) fn upload_id(text: &str) -> Result<String> {
     Ok(parse::<InitiatedXml>(text)?.upload_id)
 }
 
+/// Where a list of uploads goes on: key marker and upload id marker.
+pub(crate) type Markers = (String, String);
+
 /// Uploads, and the two markers to go on from.
-pub(crate) fn uploads(text: &str) -> Result<(Vec<UnfinishedUpload>, Option<(String, String)>)> {
+pub(crate) fn uploads(text: &str) -> Result<(Vec<UnfinishedUpload>, Option<Markers>)> {
     let list: UploadsXml = parse(text)?;
     let url = list.encoding_type.as_deref() == Some("url");
     let uploads = list.upload.into_iter().map(|upload| {

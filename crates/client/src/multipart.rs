@@ -139,7 +139,7 @@ impl Client {
     /// As every call.
     pub async fn uploads(&self, namespace: &str, prefix: &str) -> Result<Vec<UnfinishedUpload>> {
         let mut uploads = Vec::new();
-        let mut markers = None::<(String, String)>;
+        let mut markers = None::<answers::Markers>;
         loop {
             let mut call = Call::new(Method::GET, namespace, "");
             call.query = "uploads=".to_owned();

@@ -245,11 +245,13 @@ pub struct ScrubReport {
     pub bytes: u64,
     /// How long it took, in milliseconds.
     pub elapsed_ms: u64,
-    /// What is damaged.
+    /// Values that are damaged.
+    pub damaged: u64,
+    /// What is damaged, as far as it is remembered: by this scrub, and by readers since the server began.
     pub findings: Vec<Finding>,
 }
 
-/// A damaged value.
+/// A damaged part of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Its namespace.
@@ -265,10 +267,16 @@ pub struct Finding {
 /// What a run of the lifecycle rules did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LifecycleReport {
-    /// Values removed.
+    /// Current values removed.
     pub expired: u64,
+    /// Kept versions removed.
+    pub versions: u64,
+    /// Delete markers removed that hid nothing any more.
+    pub markers: u64,
     /// Unfinished multipart uploads removed.
-    pub aborted_uploads: u64,
+    pub uploads: u64,
+    /// Removals that did not work; the next run tries again.
+    pub failed: u64,
 }
 
 /// Tells a field that is `null` (`Some(None)`) from one that is missing (`None`, by `default`).

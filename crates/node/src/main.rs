@@ -1,1 +1,32 @@
-fn main(){}
+//! `forebay`: the rooms wired into a server, and its command line.
+//!
+//! - [`serve`]: a leaf of the store, its doors, the threads that serve them, the admin API, metrics, the process.
+//! - [`cli`]: what a person or script does with a running server: copy, list, look, remove, administer, measure.
+//! - [`exit`]: how a command ends.
+//!
+//! No protocol and no storage is implemented here: this room opens the others and joins them.
+//!
+//! # How it is tested
+//! The binary itself, as users run it: `tests/`.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod exit;
+mod serve;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::run(std::env::args_os().collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("forebay: {failure}");
+            }
+            failure.exit.into()
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `fb://NAMESPACE/KEY`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A namespace, or an object or prefix in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// The namespace's name.
+    pub namespace: String,
+    /// The key; empty for the namespace itself.
+    pub key: String,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        let rest = text
+            .strip_prefix("fb://")
+            .ok_or_else(|| format!("{text:?} is not an address: fb://NAMESPACE/KEY"))?;
+        let (namespace, key) = rest.split_once('/').unwrap_or((rest, ""));
+        if namespace.is_empty() {
+            return Err(format!("{text:?} names no namespace: fb://NAMESPACE/KEY"));
+        }
+        Ok(Address {
+            namespace: namespace.to_owned(),
+            key: key.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fb://{}/{}", self.namespace, self.key)
+    }
+}
+
+/// One end of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// `fb://...`
+    Remote(Address),
+    /// A path.
+    Local(std::path::PathBuf),
+    /// `-`: standard input or output.
+    Standard,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        match text {
+            "-" => Ok(Place::Standard),
+            "" => Err("an empty path".to_owned()),
+            _ if text.starts_with("fb://") => Ok(Place::Remote(text.parse()?)),
+            _ => Ok(Place::Local(text.into())),
+        }
+    }
+}

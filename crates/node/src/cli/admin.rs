@@ -1,0 +1,517 @@
+//! `forebay admin`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use forebay_bench::Size;
+use forebay_control::api::{
+    DurabilityText, Key, LifecycleReport, Limits, Namespace, NamespaceChange, NewKey, NewNamespace,
+    NewTenant, ScrubReport, Tenant,
+};
+use forebay_store::Versioning;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::server::ServerArgs;
+use super::show;
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Administer a server on this host
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Speaks to the server over DIR/run/forebay.sock, as the owner of the directory or root.
+
+Examples:
+  forebay admin tenant create vision --display-name 'Vision team'
+  forebay admin key create vision
+  forebay admin namespace create frames --tenant vision --durability relaxed:50ms --quota-bytes 500GiB
+  forebay admin quota tenant vision --bytes 1024GiB --objects none
+  forebay admin scrub")]
+pub struct AdminArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Owners of namespaces
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+    /// Access keys
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Namespaces (S3 buckets)
+    #[command(subcommand)]
+    Namespace(NamespaceCommand),
+    /// Bounds on what a tenant or namespace holds
+    #[command(subcommand)]
+    Quota(QuotaCommand),
+    /// Read everything and check it; fails when anything is damaged
+    Scrub(ServerArgs),
+    /// Apply the lifecycle rules now
+    LifecycleRun(ServerArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum TenantCommand {
+    /// Make a tenant
+    Create {
+        /// 1 to 63 of a-z 0-9 - _ .
+        name: String,
+        /// A name for people
+        #[arg(long, default_value = "")]
+        display_name: String,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// List tenants with what they hold
+    List(ServerArgs),
+    /// Remove a tenant that owns no namespace, and its keys
+    Rm {
+        /// Which
+        name: String,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum KeyCommand {
+    /// Make a key for a tenant, or import one; prints its secret, this once
+    Create {
+        /// Whose
+        tenant: String,
+        /// Import this access key
+        #[arg(long, requires = "secret_key")]
+        access_key: Option<String>,
+        /// Its secret
+        #[arg(long, requires = "access_key")]
+        secret_key: Option<String>,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// List keys, without secrets
+    List {
+        /// Only of this tenant
+        tenant: Option<String>,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Remove a key; what it signs is refused from then on
+    Rm {
+        /// Its public half
+        access_key: String,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum NamespaceCommand {
+    /// Make a namespace
+    Create {
+        /// 3 to 63 of a-z 0-9 - .
+        name: String,
+        /// Its owner
+        #[arg(long, default_value = forebay_control::ROOT_TENANT)]
+        tenant: String,
+        #[command(flatten)]
+        config: ConfigArgs,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// List namespaces with their durability and what they hold
+    List(ServerArgs),
+    /// Remove an empty namespace
+    Rm {
+        /// Which
+        name: String,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Change a namespace; what is not given stays
+    Set {
+        /// Which
+        name: String,
+        #[command(flatten)]
+        config: ConfigArgs,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum QuotaCommand {
+    /// Show or change a tenant's
+    Tenant {
+        /// Which
+        name: String,
+        #[command(flatten)]
+        limits: QuotaArgs,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Show or change a namespace's
+    Namespace {
+        /// Which
+        name: String,
+        #[command(flatten)]
+        limits: QuotaArgs,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+struct QuotaArgs {
+    /// The most bytes, such as 500GiB; `none` for no bound
+    #[arg(long, value_parser = bytes_bound)]
+    bytes: Option<Bound>,
+    /// The most objects; `none` for no bound
+    #[arg(long, value_parser = count_bound)]
+    objects: Option<Bound>,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+struct ConfigArgs {
+    /// When writes are answered: `sync`, when they are on stable storage; `relaxed:Nms`, at once, on stable storage N ms later
+    #[arg(long)]
+    durability: Option<DurabilityText>,
+    /// Whether old versions are kept
+    #[arg(long, value_enum)]
+    versioning: Option<VersioningArg>,
+    /// Objects expire after this time (90s, 15m, 12h, 30d); `none` for never
+    #[arg(long, value_parser = ttl)]
+    ttl: Option<Bound>,
+    /// The most bytes, such as 500GiB; `none` for no bound
+    #[arg(long, value_parser = bytes_bound)]
+    quota_bytes: Option<Bound>,
+    /// The most objects; `none` for no bound
+    #[arg(long, value_parser = count_bound)]
+    quota_objects: Option<Bound>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum VersioningArg {
+    /// Every write makes a new version
+    Enabled,
+    /// New writes replace; versions that are there stay
+    Suspended,
+}
+
+/// A number, or none.
+#[derive(Debug, Clone, Copy)]
+struct Bound(Option<u64>);
+
+fn count_bound(text: &str) -> Result<Bound, String> {
+    match text {
+        "none" => Ok(Bound(None)),
+        _ => text
+            .parse()
+            .map(|count| Bound(Some(count)))
+            .map_err(|_| format!("{text:?} is not a number or `none`")),
+    }
+}
+
+fn bytes_bound(text: &str) -> Result<Bound, String> {
+    match text {
+        "none" => Ok(Bound(None)),
+        _ => text.parse::<Size>().map(|size| Bound(Some(size.0))),
+    }
+}
+
+fn ttl(text: &str) -> Result<Bound, String> {
+    const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+    if text == "none" {
+        return Ok(Bound(None));
+    }
+    UNITS
+        .iter()
+        .find_map(|(unit, seconds)| {
+            let count: u64 = text.strip_suffix(*unit)?.parse().ok()?;
+            count.checked_mul(seconds * 1000).filter(|ms| *ms > 0)
+        })
+        .map(|ms| Bound(Some(ms)))
+        .ok_or_else(|| format!("{text:?} is not a time such as 90s, 15m, 12h or 30d"))
+}
+
+impl From<QuotaArgs> for Limits {
+    fn from(args: QuotaArgs) -> Limits {
+        Limits {
+            bytes: args.bytes.map(|bound| bound.0),
+            objects: args.objects.map(|bound| bound.0),
+        }
+    }
+}
+
+impl From<ConfigArgs> for NamespaceChange {
+    fn from(args: ConfigArgs) -> NamespaceChange {
+        NamespaceChange {
+            durability: args.durability,
+            versioning: args.versioning.map(|versioning| match versioning {
+                VersioningArg::Enabled => Versioning::Enabled,
+                VersioningArg::Suspended => Versioning::Suspended,
+            }),
+            ttl_ms: args.ttl.map(|bound| bound.0),
+            quota: Limits {
+                bytes: args.quota_bytes.map(|bound| bound.0),
+                objects: args.quota_objects.map(|bound| bound.0),
+            },
+        }
+    }
+}
+
+/// Administers.
+pub async fn run(args: AdminArgs) -> Outcome {
+    match args.what {
+        What::Tenant(command) => tenant(command).await,
+        What::Key(command) => key(command).await,
+        What::Namespace(command) => namespace(command).await,
+        What::Quota(command) => quota(command).await,
+        What::Scrub(server) => scrub(&server).await,
+        What::LifecycleRun(server) => {
+            let report: LifecycleReport = server
+                .ask(Method::POST, "/v1/lifecycle-run", &json!({}))
+                .await?;
+            match server.json {
+                true => show::json(&report),
+                false => show::line(&format!(
+                    "removed: {} objects, {} old versions, {} delete markers, {} unfinished uploads; {} failed",
+                    report.expired, report.versions, report.markers, report.uploads, report.failed
+                )),
+            }
+        }
+    }
+}
+
+async fn tenant(command: TenantCommand) -> Outcome {
+    match command {
+        TenantCommand::Create {
+            name,
+            display_name,
+            server,
+        } => {
+            let new = NewTenant { name, display_name };
+            let tenant: Tenant = server.ask(Method::POST, "/v1/tenants", &new).await?;
+            show_tenants(&server, &[tenant])
+        }
+        TenantCommand::List(server) => {
+            let tenants: Vec<Tenant> = server.ask(Method::GET, "/v1/tenants", &()).await?;
+            show_tenants(&server, &tenants)
+        }
+        TenantCommand::Rm { name, server } => remove(&server, &format!("/v1/tenants/{name}")).await,
+    }
+}
+
+async fn key(command: KeyCommand) -> Outcome {
+    match command {
+        KeyCommand::Create {
+            tenant,
+            access_key,
+            secret_key,
+            server,
+        } => {
+            let new = NewKey {
+                access_key,
+                secret_key,
+            };
+            let path = format!("/v1/keys/{tenant}");
+            let key: Key = server.ask(Method::POST, &path, &new).await?;
+            if server.json {
+                return show::json(&key);
+            }
+            show::line(&format!(
+                "[{}]\naws_access_key_id = {}\naws_secret_access_key = {}",
+                key.tenant,
+                key.access_key,
+                key.secret_key.unwrap_or_default()
+            ))
+        }
+        KeyCommand::List { tenant, server } => {
+            let path = match tenant {
+                Some(tenant) => format!("/v1/keys/{tenant}"),
+                None => "/v1/keys".to_owned(),
+            };
+            let keys: Vec<Key> = server.ask(Method::GET, &path, &()).await?;
+            if server.json {
+                return keys.iter().try_for_each(show::json);
+            }
+            let rows = keys
+                .into_iter()
+                .map(|key| vec![key.access_key, key.tenant, show::millis(key.created)]);
+            show::table(&["access key", "tenant", "created"], rows.collect())
+        }
+        KeyCommand::Rm { access_key, server } => {
+            remove(&server, &format!("/v1/keys/{access_key}")).await
+        }
+    }
+}
+
+async fn namespace(command: NamespaceCommand) -> Outcome {
+    match command {
+        NamespaceCommand::Create {
+            name,
+            tenant,
+            config,
+            server,
+        } => {
+            let new = NewNamespace {
+                name,
+                tenant,
+                config: config.into(),
+            };
+            let made: Namespace = server.ask(Method::POST, "/v1/namespaces", &new).await?;
+            show_namespaces(&server, &[made])
+        }
+        NamespaceCommand::List(server) => {
+            let namespaces: Vec<Namespace> = server.ask(Method::GET, "/v1/namespaces", &()).await?;
+            show_namespaces(&server, &namespaces)
+        }
+        NamespaceCommand::Rm { name, server } => {
+            remove(&server, &format!("/v1/namespaces/{name}")).await
+        }
+        NamespaceCommand::Set {
+            name,
+            config,
+            server,
+        } => {
+            let path = format!("/v1/namespaces/{name}");
+            let change = NamespaceChange::from(config);
+            let changed: Namespace = server.ask(Method::PATCH, &path, &change).await?;
+            show_namespaces(&server, &[changed])
+        }
+    }
+}
+
+async fn quota(command: QuotaCommand) -> Outcome {
+    match command {
+        QuotaCommand::Tenant {
+            name,
+            limits,
+            server,
+        } => {
+            let path = format!("/v1/tenants/{name}/quota");
+            let limits = Limits::from(limits);
+            let tenant: Tenant = server.ask(Method::PUT, &path, &limits).await?;
+            show_tenants(&server, &[tenant])
+        }
+        QuotaCommand::Namespace {
+            name,
+            limits,
+            server,
+        } => {
+            let path = format!("/v1/namespaces/{name}");
+            let change = NamespaceChange {
+                quota: limits.into(),
+                ..NamespaceChange::default()
+            };
+            let namespace: Namespace = server.ask(Method::PATCH, &path, &change).await?;
+            show_namespaces(&server, &[namespace])
+        }
+    }
+}
+
+async fn scrub(server: &ServerArgs) -> Outcome {
+    let report: ScrubReport = server.ask(Method::POST, "/v1/scrub", &json!({})).await?;
+    if server.json {
+        show::json(&report)?;
+    } else {
+        show::line(&format!(
+            "{} objects, {} read in {:.1} s, {} damaged",
+            report.objects,
+            show::size(report.bytes),
+            report.elapsed_ms as f64 / 1000.0,
+            report.damaged
+        ))?;
+        for finding in &report.findings {
+            show::line(&format!(
+                "  fb://{}/{}{}: {}",
+                finding.namespace,
+                finding.key,
+                finding
+                    .version
+                    .map_or_else(String::new, |version| format!(" (version {version})")),
+                finding.what
+            ))?;
+        }
+    }
+    match report.damaged {
+        0 => Ok(()),
+        damaged => Err(Failure::new(
+            Exit::Failed,
+            format_args!("{damaged} objects are damaged"),
+        )),
+    }
+}
+
+async fn remove(server: &ServerArgs, path: &str) -> Outcome {
+    server.ask::<Value>(Method::DELETE, path, &()).await?;
+    match server.json {
+        true => show::json(&json!({"removed": true})),
+        false => show::line("removed"),
+    }
+}
+
+fn show_tenants(server: &ServerArgs, tenants: &[Tenant]) -> Outcome {
+    if server.json {
+        return tenants.iter().try_for_each(show::json);
+    }
+    let rows = tenants.iter().map(|tenant| {
+        vec![
+            tenant.name.clone(),
+            tenant.display_name.clone(),
+            tenant.keys.to_string(),
+            tenant.namespaces.to_string(),
+            tenant.usage.objects.to_string(),
+            show::size(tenant.usage.bytes),
+            show::bound(tenant.quota.objects, |count| count.to_string()),
+            show::bound(tenant.quota.bytes, show::size),
+        ]
+    });
+    let heading = [
+        "tenant",
+        "display name",
+        "keys",
+        "namespaces",
+        "objects",
+        "bytes",
+        "max objects",
+        "max bytes",
+    ];
+    show::table(&heading, rows.collect())
+}
+
+/// Namespaces, each with its durability.
+pub fn show_namespaces(server: &ServerArgs, namespaces: &[Namespace]) -> Outcome {
+    if server.json {
+        return namespaces.iter().try_for_each(show::json);
+    }
+    let rows = namespaces.iter().map(|namespace| {
+        vec![
+            namespace.name.clone(),
+            namespace.tenant.clone(),
+            namespace.durability.to_string(),
+            match namespace.versioning {
+                Versioning::Off => "off",
+                Versioning::Enabled => "enabled",
+                Versioning::Suspended => "suspended",
+            }
+            .to_owned(),
+            show::bound(namespace.ttl_ms, |ms| format!("{} s", ms / 1000)),
+            namespace.usage.objects.to_string(),
+            show::size(namespace.usage.bytes),
+            show::bound(namespace.quota.objects, |count| count.to_string()),
+            show::bound(namespace.quota.bytes, show::size),
+        ]
+    });
+    let heading = [
+        "namespace",
+        "tenant",
+        "durability",
+        "versioning",
+        "ttl",
+        "objects",
+        "bytes",
+        "max objects",
+        "max bytes",
+    ];
+    show::table(&heading, rows.collect())
+}

@@ -1,0 +1,475 @@
+//! The copying itself: pairs, many at once.
+
+use std::fs::{self, File};
+use std::future::Future;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use forebay_client::{Client, Crc64, Error, Kind, Listed, transfer};
+use futures_util::stream::{self, StreamExt};
+
+use super::super::address::{Address, Place};
+use super::super::{glob, show};
+use super::plan::{self, Upload, folder, local_path};
+use super::{Context, usage};
+use crate::exit::{Exit, Failure, Outcome};
+
+/// From this size on it pays to ask whether an object is there already before it is moved.
+const COMPARE_BYTES_MIN: u64 = 1 << 20;
+/// Read at a time when a file is compared.
+const READ_BYTES: usize = 1 << 20;
+
+/// What was copied.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Objects or files.
+    pub copies: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of those, bytes that an earlier attempt had moved.
+    pub resumed: u64,
+    /// Copies that were there already, of those counted.
+    pub unchanged: usize,
+    /// Things found that are no plain files.
+    pub skipped: usize,
+    /// Whether all bytes were compared by checksum from end to end.
+    pub verified: bool,
+    /// What did not work.
+    pub failures: Vec<Failure>,
+}
+
+/// One copy's end.
+struct Done {
+    moved: transfer::Moved,
+    unchanged: bool,
+}
+
+impl From<transfer::Moved> for Done {
+    fn from(moved: transfer::Moved) -> Done {
+        Done {
+            moved,
+            unchanged: false,
+        }
+    }
+}
+
+/// One copy's failure; `alone` when the others may still work.
+struct Broken {
+    failure: Failure,
+    alone: bool,
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Broken {
+        let alone = matches!(error, Error::Local { .. } | Error::Corrupt(_));
+        Broken {
+            failure: error.into(),
+            alone,
+        }
+    }
+}
+
+/// Copies every source to the target.
+pub async fn run(context: &Context, sources: &[Place], target: &Place) -> Outcome<Tally> {
+    let several = sources.len() > 1;
+    let mut tally = Tally {
+        verified: true,
+        ..Tally::default()
+    };
+    for source in sources {
+        match (source, target) {
+            (Place::Standard, Place::Remote(target)) if !several => {
+                standard_input(context, target, &mut tally).await?;
+            }
+            (Place::Remote(source), Place::Standard) => {
+                standard_output(context, source, &mut tally).await?;
+            }
+            (Place::Local(source), Place::Remote(target)) => {
+                let walk = plan::uploads(source, target, several)?;
+                tally.skipped += walk.skipped;
+                upload(context, walk.uploads, target, &mut tally).await;
+            }
+            (Place::Remote(source), Place::Local(target)) => {
+                download(context, source, target, several, &mut tally).await?;
+            }
+            (Place::Remote(source), Place::Remote(target)) => {
+                copy_inside(context, source, target, several, &mut tally).await?;
+            }
+            (Place::Standard, _) => {
+                return Err(usage("standard input goes to one fb://NAMESPACE/KEY"));
+            }
+            (Place::Local(_), _) => {
+                return Err(usage(
+                    "one side of a copy is fb://NAMESPACE/KEY; for files there is cp(1)",
+                ));
+            }
+        }
+    }
+    Ok(tally)
+}
+
+async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) -> Outcome {
+    if target.key.is_empty() || target.key.ends_with('/') {
+        return Err(usage(format_args!(
+            "standard input needs a key: {target}NAME"
+        )));
+    }
+    let moved = transfer::upload_stream(
+        &context.client,
+        &target.namespace,
+        &target.key,
+        std::io::stdin(),
+        &context.put,
+        &context.transfer,
+    );
+    tally.add(Ok(moved.await?.into()));
+    Ok(())
+}
+
+async fn standard_output(context: &Context, source: &Address, tally: &mut Tally) -> Outcome {
+    let mut download = context
+        .client
+        .get(&source.namespace, &source.key, None, None)
+        .await?;
+    context.progress.expect(download.info().size);
+    while let Some(bytes) = download.next().await? {
+        show::bytes(&bytes)?;
+        context.progress.moved(bytes.len() as u64);
+    }
+    let info = download.info();
+    let moved = transfer::Moved {
+        bytes: info.size,
+        resumed: 0,
+        verified: info.crc64nvme.is_some(),
+    };
+    tally.add(Ok(moved.into()));
+    Ok(())
+}
+
+async fn upload(context: &Context, uploads: Vec<Upload>, target: &Address, tally: &mut Tally) {
+    let context = &context.for_many(uploads.len());
+    context
+        .progress
+        .expect(uploads.iter().map(|upload| upload.size).sum());
+    let copies = uploads
+        .into_iter()
+        .map(|upload| upload_one(context, upload, target));
+    all(copies, context.parallel, tally).await;
+}
+
+async fn upload_one(context: &Context, upload: Upload, target: &Address) -> Result<Done, Broken> {
+    let Upload { path, size, key } = upload;
+    let namespace = &target.namespace;
+    if context.transfer.resume && size >= COMPARE_BYTES_MIN {
+        match context.client.head(namespace, &key).await {
+            Ok(there) if there.size == size => {
+                if let Some(crc) = there.crc64nvme
+                    && checksum(&path).await? == crc
+                {
+                    return Ok(context.unchanged(size));
+                }
+            }
+            Err(error) if error.kind() != Kind::NotFound => return Err(error.into()),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let moved = transfer::upload_file(
+        &context.client,
+        namespace,
+        &key,
+        &path,
+        &context.put,
+        &context.transfer,
+    );
+    Ok(moved.await?.into())
+}
+
+async fn download(
+    context: &Context,
+    source: &Address,
+    target: &Path,
+    several: bool,
+    tally: &mut Tally,
+) -> Outcome {
+    let into_folder =
+        several || target.is_dir() || target.as_os_str().as_encoded_bytes().ends_with(b"/");
+    if !names_many(source) {
+        let path = match into_folder {
+            true => {
+                let name = source.key.rsplit('/').next().unwrap_or_default();
+                local_path(target, name)
+                    .ok_or_else(|| usage(format_args!("{source} cannot be a file's name")))?
+            }
+            false => target.to_owned(),
+        };
+        let info = find(&context.client, source).await?;
+        context.progress.expect(info);
+        let done = download_one(context, source, source.key.clone(), path, None).await;
+        tally.add(done);
+        return Ok(());
+    }
+    let (base, found) = search(&context.client, source).await?;
+    fs::create_dir_all(target).map_err(Failure::io(target.display()))?;
+    let context = &context.for_many(found.len());
+    context
+        .progress
+        .expect(found.iter().map(|object| object.size).sum());
+    let copies = found.into_iter().map(|object| async move {
+        let relative = object.key.get(base..).unwrap_or_default();
+        // What other tools leave for a folder.
+        if let Some(name) = relative.strip_suffix('/')
+            && object.size == 0
+            && let Some(path) = local_path(target, name)
+        {
+            fs::create_dir_all(&path).map_err(broken(&path))?;
+            return Ok(transfer::Moved {
+                verified: true,
+                ..transfer::Moved::default()
+            }
+            .into());
+        }
+        let path = local_path(target, relative).ok_or_else(|| Broken {
+            failure: Failure::new(
+                Exit::Failed,
+                format_args!(
+                    "key {:?} cannot be a file below {}",
+                    object.key,
+                    target.display()
+                ),
+            ),
+            alone: true,
+        })?;
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(broken(parent))?;
+        }
+        download_one(context, source, object.key, path, Some(object.size)).await
+    });
+    all(copies, context.parallel, tally).await;
+    Ok(())
+}
+
+async fn download_one(
+    context: &Context,
+    source: &Address,
+    key: String,
+    path: PathBuf,
+    size: Option<u64>,
+) -> Result<Done, Broken> {
+    let there = fs::metadata(&path)
+        .ok()
+        .filter(|there| there.is_file() && there.len() >= COMPARE_BYTES_MIN);
+    if let Some(there) = there
+        && context.transfer.resume
+        && size.is_none_or(|size| size == there.len())
+    {
+        let info = context.client.head(&source.namespace, &key).await?;
+        if info.size == there.len()
+            && let Some(crc) = info.crc64nvme
+            && checksum(&path).await? == crc
+        {
+            return Ok(context.unchanged(info.size));
+        }
+    }
+    let moved = transfer::download_file(
+        &context.client,
+        &source.namespace,
+        &key,
+        &path,
+        size,
+        &context.transfer,
+    );
+    Ok(moved.await?.into())
+}
+
+async fn copy_inside(
+    context: &Context,
+    source: &Address,
+    target: &Address,
+    several: bool,
+    tally: &mut Tally,
+) -> Outcome {
+    let client = &context.client;
+    if !names_many(source) {
+        let into_folder = several || target.key.is_empty() || target.key.ends_with('/');
+        let key = match into_folder {
+            true => {
+                let name = source.key.rsplit('/').next().unwrap_or_default();
+                format!("{}{name}", folder(&target.key))
+            }
+            false => target.key.clone(),
+        };
+        context.progress.expect(find(client, source).await?);
+        let (from, to) = (
+            (&*source.namespace, &*source.key),
+            (&*target.namespace, &*key),
+        );
+        let moved = transfer::copy_object(client, from, to, &context.transfer).await?;
+        tally.add(Ok(moved.into()));
+        return Ok(());
+    }
+    let (base, found) = search(client, source).await?;
+    let context = &context.for_many(found.len());
+    context
+        .progress
+        .expect(found.iter().map(|object| object.size).sum());
+    let prefix = &folder(&target.key);
+    let copies = found.into_iter().map(|object| async move {
+        let relative = object.key.get(base..).unwrap_or_default();
+        let key = format!("{prefix}{relative}");
+        let (from, to) = (
+            (&*source.namespace, &*object.key),
+            (&*target.namespace, &*key),
+        );
+        let moved = transfer::copy_object(&context.client, from, to, &context.transfer);
+        Ok(moved.await?.into())
+    });
+    all(copies, context.parallel, tally).await;
+    Ok(())
+}
+
+/// Whether an address stands for all that match or lie below.
+fn names_many(source: &Address) -> bool {
+    source.key.is_empty() || source.key.ends_with('/') || glob::is_pattern(&source.key)
+}
+
+/// The size of one object; when there is none but others lie below that name, says how to mean those.
+async fn find(client: &Client, source: &Address) -> Outcome<u64> {
+    match client.head(&source.namespace, &source.key).await {
+        Err(error) if error.kind() == Kind::NotFound => {
+            let below = folder(&source.key);
+            let page = client
+                .list(&source.namespace, &below, Some("/"), None)
+                .await?;
+            let hint = match page.objects.is_empty() && page.prefixes.is_empty() {
+                true => "",
+                false => "; there are objects below it: write a / at the end",
+            };
+            Err(Failure::new(
+                Exit::NotFound,
+                format_args!("{source} does not exist{hint}"),
+            ))
+        }
+        info => Ok(info?.size),
+    }
+}
+
+/// The objects that an address stands for, and how much of each key is not part of its name below the target.
+async fn search(client: &Client, source: &Address) -> Outcome<(usize, Vec<Listed>)> {
+    let pattern = glob::is_pattern(&source.key);
+    let prefix = match pattern {
+        true => glob::literal_prefix(&source.key),
+        false => &source.key,
+    };
+    let base = prefix.rfind('/').map_or(0, |slash| slash + 1);
+    let mut found = Vec::new();
+    let mut next = None::<String>;
+    loop {
+        let page = client
+            .list(&source.namespace, prefix, None, next.as_deref())
+            .await?;
+        found.extend(
+            page.objects
+                .into_iter()
+                .filter(|object| !pattern || glob::matches(&source.key, &object.key)),
+        );
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    if found.is_empty() && !source.key.is_empty() {
+        return Err(Failure::new(
+            Exit::NotFound,
+            format_args!("nothing is named {source}"),
+        ));
+    }
+    Ok((base, found))
+}
+
+/// Runs the copies, `parallel` at a time, until all are done or one fails in a way that the others will, too.
+async fn all<F: Future<Output = Result<Done, Broken>>>(
+    copies: impl Iterator<Item = F>,
+    parallel: usize,
+    tally: &mut Tally,
+) {
+    let mut copies = stream::iter(copies).buffer_unordered(parallel);
+    while let Some(done) = copies.next().await {
+        if tally.add(done) {
+            return;
+        }
+    }
+}
+
+impl Tally {
+    /// Counts a copy; says whether to stop.
+    fn add(&mut self, done: Result<Done, Broken>) -> bool {
+        match done {
+            Ok(done) => {
+                self.copies += 1;
+                self.bytes += done.moved.bytes;
+                self.resumed += done.moved.resumed;
+                self.unchanged += usize::from(done.unchanged);
+                self.verified &= done.moved.verified;
+                false
+            }
+            Err(broken) => {
+                self.failures.push(broken.failure);
+                !broken.alone
+            }
+        }
+    }
+}
+
+impl Context {
+    /// With many files in flight each gets few parts in flight.
+    fn for_many(&self, files: usize) -> Context {
+        let mut context = self.clone();
+        context.transfer.parallel = (self.parallel / files.clamp(1, self.parallel)).max(1);
+        context
+    }
+
+    fn unchanged(&self, bytes: u64) -> Done {
+        self.progress.moved(bytes);
+        Done {
+            moved: transfer::Moved {
+                bytes,
+                resumed: bytes,
+                verified: true,
+            },
+            unchanged: true,
+        }
+    }
+}
+
+/// The CRC-64/NVME of a file.
+async fn checksum(path: &Path) -> Result<u64, Broken> {
+    let path = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || {
+        let crc = || -> std::io::Result<u64> {
+            let mut file = File::open(&path)?;
+            let mut buffer = vec![0; READ_BYTES];
+            let mut crc = Crc64::default();
+            loop {
+                match file.read(&mut buffer)? {
+                    0 => return Ok(crc.value()),
+                    len => crc = crc.then(Crc64::of(&buffer[..len])),
+                }
+            }
+        };
+        crc().map_err(broken(&path))
+    });
+    read.await.unwrap_or_else(|error| {
+        Err(Broken {
+            failure: Failure::new(Exit::Failed, error),
+            alone: false,
+        })
+    })
+}
+
+fn broken(path: &Path) -> impl FnOnce(std::io::Error) -> Broken {
+    let path = path.to_owned();
+    move |error| Broken {
+        failure: Failure::new(Exit::Failed, format_args!("{}: {error}", path.display())),
+        alone: true,
+    }
+}

@@ -1,0 +1,122 @@
+//! `forebay ls`.
+
+use std::collections::HashMap;
+
+use clap::Args;
+use forebay_control::api::Namespace;
+use http::Method;
+use serde_json::json;
+
+use super::address::Address;
+use super::server::ServerArgs;
+use super::{glob, show};
+use crate::exit::{Exit, Failure, Outcome};
+
+/// List namespaces, or objects
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  forebay ls                        namespaces, with their durability when the server is on this host
+  forebay ls fb://data/train/       one level
+  forebay ls -r 'fb://data/*.bin'   everything that matches")]
+pub struct ListArgs {
+    /// fb://NAMESPACE[/PREFIX or PATTERN]; all namespaces when missing
+    address: Option<Address>,
+    /// All levels, not one
+    #[arg(short, long)]
+    recursive: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Lists.
+pub async fn run(args: ListArgs) -> Outcome {
+    match &args.address {
+        None => namespaces(&args.server).await,
+        Some(address) => objects(&args, address).await,
+    }
+}
+
+async fn namespaces(server: &ServerArgs) -> Outcome {
+    let found = server.client(1).await?.namespaces().await?;
+    // S3 cannot say how durable a namespace is; the server's socket can.
+    let known: HashMap<String, Namespace> = server
+        .ask::<Vec<Namespace>>(Method::GET, "/v1/namespaces", &())
+        .await
+        .unwrap_or_default()
+        .into_iter()
+        .map(|namespace| (namespace.name.clone(), namespace))
+        .collect();
+    if server.json {
+        for (name, created) in &found {
+            let durability = known.get(name).map(|known| known.durability);
+            show::json(
+                &json!({"namespace": name, "created": show::time(*created), "durability": durability}),
+            )?;
+        }
+        return Ok(());
+    }
+    let rows = found.iter().map(|(name, created)| {
+        let durability = known.get(name);
+        vec![
+            show::time(*created),
+            durability.map_or_else(|| "?".to_owned(), |known| known.durability.to_string()),
+            format!("fb://{name}/"),
+        ]
+    });
+    show::table(&["created", "durability", "namespace"], rows.collect())
+}
+
+async fn objects(args: &ListArgs, address: &Address) -> Outcome {
+    let client = args.server.client(1).await?;
+    let pattern = glob::is_pattern(&address.key);
+    let prefix = match pattern {
+        true => glob::literal_prefix(&address.key),
+        false => &address.key,
+    };
+    let delimiter = (!args.recursive && !pattern).then_some("/");
+    let mut next = None::<String>;
+    let mut any = false;
+    loop {
+        let page = client
+            .list(&address.namespace, prefix, delimiter, next.as_deref())
+            .await?;
+        for prefix in &page.prefixes {
+            any = true;
+            match args.server.json {
+                true => show::json(&json!({"prefix": prefix}))?,
+                false => show::line(&format!("{:>20} {:>10} {prefix}", "", "-"))?,
+            }
+        }
+        for object in &page.objects {
+            if pattern && !glob::matches(&address.key, &object.key) {
+                continue;
+            }
+            any = true;
+            match args.server.json {
+                true => show::json(&json!({
+                    "key": object.key, "size": object.size, "etag": object.etag,
+                    "modified": show::time(object.modified),
+                }))?,
+                false => show::line(&format!(
+                    "{:>20} {:>10} {}",
+                    show::time(object.modified),
+                    show::size(object.size),
+                    object.key
+                ))?,
+            }
+        }
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    if any || address.key.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            Exit::NotFound,
+            format_args!("nothing is named {address}"),
+        ))
+    }
+}

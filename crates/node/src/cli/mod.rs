@@ -1,0 +1,148 @@
+//! The command line.
+
+mod address;
+mod admin;
+mod copy;
+mod doctor;
+mod glob;
+mod list;
+mod objects;
+mod server;
+mod show;
+
+use std::ffi::OsString;
+use std::future::Future;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::serve::{self, args::ServeArgs};
+
+/// A direct object store
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebay",
+    version,
+    max_term_width = 120,
+    after_help = "\
+Objects are named fb://NAMESPACE/KEY; a namespace is an S3 bucket of the same name.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 denied, 5 refused by limit."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<ServeArgs>),
+    Cp(copy::CopyArgs),
+    Ls(list::ListArgs),
+    Stat(objects::StatArgs),
+    Cat(objects::CatArgs),
+    Rm(objects::RemoveArgs),
+    /// Measure a running endpoint, or a private server
+    Bench(forebay_bench::Args),
+    Doctor(doctor::DoctorArgs),
+    Admin(admin::AdminArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example: forebay completions bash > /etc/bash_completion.d/forebay")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the command that `argv` names.
+pub fn run(argv: Vec<OsString>) -> Outcome {
+    let cli = match parse(&argv)? {
+        Some(cli) => cli,
+        None => return Ok(()),
+    };
+    match cli.command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Cp(args) => wait(copy::run(args)),
+        Command::Ls(args) => wait(list::run(args)),
+        Command::Stat(args) => wait(objects::stat(args)),
+        Command::Cat(args) => wait(objects::cat(args)),
+        Command::Rm(args) => wait(objects::remove(args)),
+        Command::Bench(args) => bench(&args),
+        Command::Doctor(args) => wait(doctor::run(args)),
+        Command::Admin(args) => wait(admin::run(args)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);
+            show::bytes(&script)
+        }
+    }
+}
+
+/// Parses, for `serve` together with its configuration file; `None` when help or version was printed.
+fn parse(argv: &[OsString]) -> Outcome<Option<Cli>> {
+    let mut command = Cli::command();
+    command.build();
+    let Some(matches) = matches(&command, argv)? else {
+        return Ok(None);
+    };
+    let config = matches
+        .subcommand_matches("serve")
+        .and_then(|serve| Some((serve, serve.get_one::<std::path::PathBuf>("config")?)));
+    let matches = match config {
+        None => matches,
+        Some((given, file)) => {
+            let flags = command.find_subcommand("serve").unwrap_or(&command);
+            let merged = serve::config::merge(argv, file, flags, given)?;
+            match self::matches(&command, &merged)? {
+                Some(matches) => matches,
+                None => return Ok(None),
+            }
+        }
+    };
+    Cli::from_arg_matches(&matches)
+        .map(Some)
+        .map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+fn matches(command: &clap::Command, argv: &[OsString]) -> Outcome<Option<clap::ArgMatches>> {
+    match command.clone().try_get_matches_from(argv) {
+        Ok(matches) => Ok(Some(matches)),
+        Err(error) => {
+            // clap writes help to standard output and mistakes to standard error, with colours where they are wanted.
+            let _ = error.print();
+            match error.use_stderr() {
+                true => Err(Failure::new(Exit::Usage, "")),
+                false => Ok(None),
+            }
+        }
+    }
+}
+
+fn wait(command: impl Future<Output = Outcome>) -> Outcome {
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(Failure::io("cannot start"))?;
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            outcome = command => outcome,
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Failed, "interrupted")),
+        }
+    });
+    // A thread that waits for standard input has nothing left to do.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn bench(args: &forebay_bench::Args) -> Outcome {
+    let points = forebay_bench::run(args).map_err(|error| Failure::new(Exit::Failed, error))?;
+    for point in points {
+        if args.json() {
+            show::json(&point)?;
+        } else {
+            show::line(&point.to_string())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! `forebay stat`, `cat` and `rm`.
+
+use std::ops::Range;
+
+use clap::Args;
+use forebay_client::Client;
+use forebay_control::api::Namespace;
+use http::Method;
+use serde_json::json;
+
+use super::address::Address;
+use super::server::ServerArgs;
+use super::{glob, show};
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Show what is known of an object or a namespace
+#[derive(Debug, Args)]
+#[command(after_help = "Example: forebay stat fb://data/train/0001.bin")]
+pub struct StatArgs {
+    /// fb://NAMESPACE[/KEY]
+    address: Address,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Write objects to standard output
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  forebay cat fb://data/notes.txt
+  forebay cat --range 0-15 fb://data/model.safetensors | xxd")]
+pub struct CatArgs {
+    /// fb://NAMESPACE/KEY, one after the other
+    #[arg(required = true)]
+    addresses: Vec<Address>,
+    /// First and last byte, both included
+    #[arg(long, value_name = "FIRST-LAST", value_parser = range)]
+    range: Option<Range<u64>>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Remove objects
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  forebay rm fb://data/old.bin
+  forebay rm 'fb://data/tmp/*.part'
+  forebay rm -r fb://data/tmp/       everything below; the namespace itself: forebay admin namespace rm")]
+pub struct RemoveArgs {
+    /// fb://NAMESPACE/KEY or PATTERN; with -r a prefix
+    #[arg(required = true)]
+    addresses: Vec<Address>,
+    /// Everything whose key begins so
+    #[arg(short, long)]
+    recursive: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("{text:?} is not a range such as 0-4095");
+    let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+    let first: u64 = first.parse().map_err(|_| wrong())?;
+    let last: u64 = last.parse().map_err(|_| wrong())?;
+    if first > last || last == u64::MAX {
+        return Err(wrong());
+    }
+    Ok(first..last + 1)
+}
+
+/// Shows.
+pub async fn stat(args: StatArgs) -> Outcome {
+    if args.address.key.is_empty() {
+        return stat_namespace(&args).await;
+    }
+    let client = args.server.client(1).await?;
+    let info = client
+        .head(&args.address.namespace, &args.address.key)
+        .await?;
+    let crc = info.crc64nvme.map(|crc| format!("{crc:016x}"));
+    if args.server.json {
+        let metadata: serde_json::Map<String, serde_json::Value> = info
+            .metadata
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone().into()))
+            .collect();
+        return show::json(&json!({
+            "namespace": args.address.namespace, "key": args.address.key, "size": info.size,
+            "etag": info.etag, "modified": show::time(info.modified), "content_type": info.content_type,
+            "version": info.version, "crc64nvme": crc, "metadata": metadata,
+        }));
+    }
+    show::line(&args.address.to_string())?;
+    let mut lines = vec![
+        (
+            "size",
+            format!("{} ({} bytes)", show::size(info.size), info.size),
+        ),
+        ("etag", info.etag),
+        ("modified", show::time(info.modified)),
+        ("type", info.content_type),
+        ("version", info.version.unwrap_or_else(|| "-".to_owned())),
+        ("crc64nvme", crc.unwrap_or_else(|| "-".to_owned())),
+    ];
+    for (name, value) in info.metadata {
+        lines.push(("metadata", format!("{name}: {value}")));
+    }
+    for (name, value) in lines {
+        show::line(&format!("  {name:<10} {value}"))?;
+    }
+    Ok(())
+}
+
+async fn stat_namespace(args: &StatArgs) -> Outcome {
+    let path = format!("/v1/namespaces/{}", args.address.namespace);
+    let namespace: Namespace = args.server.ask(Method::GET, &path, &()).await?;
+    super::admin::show_namespaces(&args.server, &[namespace])
+}
+
+/// Writes out.
+pub async fn cat(args: CatArgs) -> Outcome {
+    let client = args.server.client(1).await?;
+    for address in &args.addresses {
+        let mut download = client
+            .get(&address.namespace, &address.key, args.range.clone(), None)
+            .await?;
+        while let Some(bytes) = download.next().await? {
+            show::bytes(&bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes.
+pub async fn remove(args: RemoveArgs) -> Outcome {
+    let client = args.server.client(4).await?;
+    let mut removed = 0;
+    let mut failed = Vec::new();
+    for address in &args.addresses {
+        if args.recursive || glob::is_pattern(&address.key) {
+            removed += remove_many(&client, address, args.recursive, &mut failed).await?;
+        } else if address.key.is_empty() {
+            return Err(Failure::new(
+                Exit::Usage,
+                format_args!("{address} is a namespace: -r removes all objects in it"),
+            ));
+        } else {
+            // S3's delete does not say whether there was anything.
+            client.head(&address.namespace, &address.key).await?;
+            client.delete(&address.namespace, &address.key).await?;
+            removed += 1;
+        }
+    }
+    match args.server.json {
+        true => show::json(&json!({"removed": removed, "failed": failed.len()}))?,
+        false => show::line(&format!("{removed} objects removed"))?,
+    }
+    match failed.first() {
+        None => Ok(()),
+        Some((key, why)) => Err(Failure::new(
+            Exit::Failed,
+            format_args!("{} objects stayed; the first: {key}: {why}", failed.len()),
+        )),
+    }
+}
+
+async fn remove_many(
+    client: &Client,
+    address: &Address,
+    recursive: bool,
+    failed: &mut Vec<(String, String)>,
+) -> Outcome<usize> {
+    let pattern = glob::is_pattern(&address.key);
+    let prefix = match pattern {
+        true => glob::literal_prefix(&address.key),
+        false => &address.key,
+    };
+    let mut removed = 0;
+    let mut next = None::<String>;
+    let mut any = false;
+    loop {
+        let page = client
+            .list(&address.namespace, prefix, None, next.as_deref())
+            .await?;
+        let fits = |key: &str| {
+            !pattern
+                || glob::matches(&address.key, key)
+                || (recursive
+                    && glob::matches(&format!("{}/**", address.key.trim_end_matches('/')), key))
+        };
+        let keys: Vec<String> = page
+            .objects
+            .into_iter()
+            .map(|object| object.key)
+            .filter(|key| fits(key))
+            .collect();
+        any |= !keys.is_empty();
+        let stayed = client.delete_many(&address.namespace, &keys).await?;
+        removed += keys.len() - stayed.len();
+        failed.extend(stayed);
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    if any || address.key.is_empty() {
+        Ok(removed)
+    } else {
+        Err(Failure::new(
+            Exit::NotFound,
+            format_args!("nothing is named {address}"),
+        ))
+    }
+}

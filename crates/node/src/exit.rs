@@ -1,0 +1,86 @@
+//! How a command ends.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// The exit codes of the command line's contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Something failed.
+    Failed = 1,
+    /// The command line or the configuration is wrong.
+    Usage = 2,
+    /// What was named does not exist.
+    NotFound = 3,
+    /// The identity may not, or is not known.
+    Denied = 4,
+    /// A quota, a full disk, or too much at once.
+    Limit = 5,
+}
+
+/// A command that did not do what it was told.
+#[derive(Debug)]
+pub struct Failure {
+    /// What the process ends with.
+    pub exit: Exit,
+    /// Words for a person.
+    pub message: String,
+}
+
+/// What a command comes to.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure that says `message`.
+    pub fn new(exit: Exit, message: impl fmt::Display) -> Failure {
+        Failure {
+            exit,
+            message: message.to_string(),
+        }
+    }
+
+    /// [`Exit::Failed`], as a function for `map_err` that puts `what` before the error.
+    pub fn io(what: impl fmt::Display) -> impl FnOnce(std::io::Error) -> Failure {
+        move |error| Failure::new(Exit::Failed, format_args!("{what}: {error}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+impl From<forebay_client::Error> for Failure {
+    fn from(error: forebay_client::Error) -> Failure {
+        use forebay_client::Kind;
+        let exit = match error.kind() {
+            Kind::NotFound => Exit::NotFound,
+            Kind::Denied => Exit::Denied,
+            Kind::Limit => Exit::Limit,
+            Kind::Precondition | Kind::Failed => Exit::Failed,
+        };
+        Failure::new(exit, error)
+    }
+}
+
+impl From<forebay_control::Error> for Failure {
+    fn from(error: forebay_control::Error) -> Failure {
+        use forebay_control::Kind;
+        let exit = match error.kind {
+            Kind::NotFound => Exit::NotFound,
+            Kind::Denied => Exit::Denied,
+            Kind::Limit => Exit::Limit,
+            Kind::Invalid => Exit::Usage,
+            Kind::Exists | Kind::NotEmpty | Kind::Failed => Exit::Failed,
+        };
+        Failure::new(exit, error)
+    }
+}

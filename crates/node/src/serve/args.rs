@@ -1,0 +1,123 @@
+//! The flags of `forebay serve`; each long name is also a key of the configuration file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use forebay_bench::Size;
+
+/// What keeps the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// Files of DIR
+    Engine,
+    /// Memory: everything is gone when the server ends, for tests
+    Memory,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// How entity tags are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Etag {
+    /// MD5, as S3 does
+    Md5,
+    /// From the CRC-64/NVME that is made anyway: several times faster for one connection
+    Crc64nvme,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  forebay serve                                  ./forebay-data on 127.0.0.1:9000
+  forebay serve /srv/objects --s3 0.0.0.0:443 --s3-tls-cert cert.pem --s3-tls-key key.pem
+  forebay serve --config /etc/forebay.toml       a line there is a flag here: s3 = \"0.0.0.0:9000\"
+
+The first start makes the tenant `root` with one access key and writes it to DIR/credentials (mode 0600, AWS format), unless
+FOREBAY_ACCESS_KEY and FOREBAY_SECRET_KEY give the pair. SIGTERM drains and ends with 0 within 10 s; what was acknowledged
+survives SIGKILL at any moment.";
+
+/// Serve objects
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ServeArgs {
+    /// Where data, credentials and the socket for this host live; made when missing
+    #[arg(default_value = "./forebay-data")]
+    pub dir: PathBuf,
+    /// A TOML file with these flags as keys; flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What keeps the data
+    #[arg(long, value_enum, default_value_t = Backend::Engine)]
+    pub backend: Backend,
+    /// Address of the S3 door; port 0 picks one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
+    pub s3: SocketAddr,
+    /// Close the S3 door
+    #[arg(long)]
+    pub no_s3: bool,
+    /// Domain for virtual-host style requests (BUCKET.DOMAIN); may be repeated
+    #[arg(long, value_name = "DOMAIN")]
+    pub s3_domain: Vec<String>,
+    /// The region that the S3 door names
+    #[arg(long, value_name = "NAME", default_value = "us-east-1")]
+    pub s3_region: String,
+    /// How entity tags of objects are made
+    #[arg(long, value_enum, default_value_t = Etag::Md5)]
+    pub s3_etag: Etag,
+    /// S3 requests served at once; more are told to slow down
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub s3_requests: usize,
+    /// Certificate chain (PEM): the S3 door then speaks TLS
+    #[arg(long, value_name = "FILE", requires = "s3_tls_key")]
+    pub s3_tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "s3_tls_cert")]
+    pub s3_tls_key: Option<PathBuf>,
+    /// Address of /metrics, /healthz and /readyz
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9003")]
+    pub console: SocketAddr,
+    /// Close the console
+    #[arg(long)]
+    pub no_console: bool,
+    /// Allow a plaintext or unauthenticated door on an address that is not loopback
+    #[arg(long)]
+    pub insecure: bool,
+    /// Written as JSON {door: address} once every door listens
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+    /// Threads that serve connections [default: one a core, at most 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub shards: Option<u16>,
+    /// Bound on buffer memory, mapped as it is needed [default: an eighth of the machine's, at most 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// Part of the buffer memory that may keep values read before; 0 keeps none [default: half]
+    #[arg(long, value_name = "SIZE")]
+    pub cache: Option<Size>,
+    /// Bound on the space that values take on disk [default: the file system's]
+    #[arg(long, value_name = "SIZE")]
+    pub capacity: Option<Size>,
+    /// Connections open at once; more wait
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub connections: usize,
+    /// Reach the disk by threads, not by io_uring
+    #[arg(long)]
+    pub no_uring: bool,
+    /// What is logged: error, warn, info, debug, trace, or target=level,...
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: String,
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// Send traces to an OpenTelemetry collector (gRPC), such as http://127.0.0.1:4317
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+}

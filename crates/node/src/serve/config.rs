@@ -1,0 +1,124 @@
+//! The configuration file: each key is a flag of `serve`, so the file is turned into flags and read by the same parser.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command};
+use toml::Value;
+
+use crate::exit::{Exit, Failure, Outcome};
+
+/// `argv` of a `serve` command with the file's keys put before the flags given, which win.
+pub fn merge(
+    argv: &[OsString],
+    file: &Path,
+    serve: &Command,
+    given: &ArgMatches,
+) -> Outcome<Vec<OsString>> {
+    let wrong =
+        |what: String| Failure::new(Exit::Usage, format_args!("{}: {what}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+    let known: Vec<(&str, String)> = serve
+        .get_arguments()
+        .filter(|arg| !matches!(arg.get_id().as_str(), "config" | "help" | "version"))
+        .map(|arg| {
+            let id = arg.get_id().as_str();
+            (id, arg.get_long().unwrap_or(id).to_owned())
+        })
+        .collect();
+    let is_given = |id: &str| {
+        known.iter().any(|(known, _)| *known == id)
+            && given.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    let mut flags = Vec::new();
+    let mut positional = Vec::new();
+    for (key, value) in &table {
+        let Some((id, long)) = known.iter().find(|(_, long)| long == key) else {
+            return Err(wrong(unknown(
+                key,
+                known.iter().map(|(_, long)| long.as_str()),
+            )));
+        };
+        // A flag that opens a door wins over a key that closes it.
+        let opens = id.strip_prefix("no_").is_some_and(is_given);
+        if is_given(id) || opens {
+            continue;
+        }
+        let values = match value {
+            Value::Boolean(true) => vec![None],
+            Value::Boolean(false) => Vec::new(),
+            Value::Array(values) => values.iter().map(plain).map(Some).collect(),
+            value => vec![Some(plain(value))],
+        };
+        for value in values {
+            match value {
+                None => flags.push(format!("--{long}").into()),
+                Some(None) => {
+                    return Err(wrong(format!("{key} needs a string, a number or true")));
+                }
+                Some(Some(value)) if *id == "dir" => positional.push(OsString::from(value)),
+                Some(Some(value)) => flags.push(format!("--{long}={value}").into()),
+            }
+        }
+    }
+    let Some((program, rest)) = argv.split_first() else {
+        return Ok(Vec::new());
+    };
+    let mut merged = vec![program.clone()];
+    // `serve` comes first: the program has no flags of its own that take a value.
+    merged.extend(rest.first().cloned());
+    merged.extend(flags);
+    merged.extend(rest.iter().skip(1).cloned());
+    merged.extend(positional);
+    Ok(merged)
+}
+
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        Value::Boolean(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
+    }
+}
+
+fn unknown<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> String {
+    match known.min_by_key(|known| distance(key, known)) {
+        Some(nearest) => format!("unknown key `{key}`; the nearest is `{nearest}`"),
+        None => format!("unknown key `{key}`"),
+    }
+}
+
+/// Levenshtein's: how many characters to insert, remove or replace.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("shard", "shards"), 1);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert!(unknown("consol", ["s3", "console"].into_iter()).contains("`console`"));
+    }
+}

@@ -1,0 +1,176 @@
+//! The two small HTTP servers beside the doors: the console over TCP and the admin API over the Unix socket.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+
+/// The longest request body: a JSON object of a few names.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Connections of one server at once; more wait.
+const CONNECTIONS_MAX: usize = 64;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A request, read whole.
+pub struct Asked {
+    /// GET, POST, ...
+    pub method: Method,
+    /// Without the query.
+    pub path: String,
+    /// At most [`BODY_BYTES_MAX`].
+    pub body: Bytes,
+}
+
+/// What is answered.
+pub struct Answer {
+    /// An HTTP status.
+    pub status: u16,
+    /// Of the body.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// A line of text.
+    pub fn text(status: u16, text: impl Into<String>) -> Answer {
+        Answer {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: text.into().into_bytes(),
+        }
+    }
+}
+
+/// Something that is listened on.
+pub trait Listen {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    /// The next connection that may be served.
+    fn next(&mut self) -> impl Future<Output = std::io::Result<Self::Stream>>;
+}
+
+impl Listen for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&mut self) -> std::io::Result<TcpStream> {
+        let (stream, _) = self.accept().await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// A Unix socket that serves one user and the superuser: the kernel says who asks (`SO_PEERCRED`).
+pub struct OwnSocket {
+    /// The socket.
+    pub listener: UnixListener,
+    /// The user.
+    pub owner: u32,
+}
+
+impl Listen for OwnSocket {
+    type Stream = UnixStream;
+
+    async fn next(&mut self) -> std::io::Result<UnixStream> {
+        loop {
+            let (stream, _) = self.listener.accept().await?;
+            let peer = stream.peer_cred()?.uid();
+            if peer == self.owner || peer == 0 {
+                return Ok(stream);
+            }
+            tracing::warn!(uid = peer, "a stranger at the admin socket was sent away");
+        }
+    }
+}
+
+/// Serves until `shutdown`; requests in progress are then finished within the process' own patience.
+pub async fn serve<L, H, F>(mut listener: L, handle: H, mut shutdown: watch::Receiver<bool>)
+where
+    L: Listen,
+    H: Fn(Asked) -> F + Send + Sync + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let handle = Arc::new(handle);
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(permit) = connections.clone().acquire_owned().await else {
+            return;
+        };
+        let stream = tokio::select! {
+            next = listener.next() => match next {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    continue;
+                }
+            },
+            _ = shutdown.wait_for(|down| *down) => return,
+        };
+        let (handle, mut down) = (handle.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let handle = handle.clone();
+                async move { Ok::<_, Infallible>(answer(request, &*handle).await) }
+            });
+            let serving = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
+            let stop = async move {
+                // A sender that is gone means the same.
+                let _ = down.wait_for(|down| *down).await;
+            };
+            tokio::pin!(serving, stop);
+            // A connection that breaks is its client's affair.
+            let _ = tokio::select! {
+                ended = serving.as_mut() => ended,
+                () = stop => {
+                    serving.as_mut().graceful_shutdown();
+                    serving.await
+                }
+            };
+            drop(permit);
+        });
+    }
+}
+
+async fn answer<H, F>(request: Request<Incoming>, handle: &H) -> Response<Full<Bytes>>
+where
+    H: Fn(Asked) -> F,
+    F: Future<Output = Answer>,
+{
+    let (head, body) = request.into_parts();
+    let body = tokio::time::timeout(HEADER_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect());
+    let answer = match body.await {
+        Ok(Ok(body)) => {
+            handle(Asked {
+                method: head.method,
+                path: head.uri.path().to_owned(),
+                body: body.to_bytes(),
+            })
+            .await
+        }
+        Ok(Err(_)) => Answer::text(413, "the body is too long or broken\n"),
+        Err(_) => Answer::text(408, "the body did not come\n"),
+    };
+    let mut response = Response::new(Full::new(answer.body.into()));
+    *response.status_mut() =
+        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let content_type = HeaderValue::from_static(answer.content_type);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, content_type);
+    response
+}

@@ -1,0 +1,237 @@
+//! `forebay serve`: a leaf, its doors, and the process around them.
+
+pub mod args;
+pub mod config;
+mod credentials;
+mod doors;
+mod http;
+mod leaf;
+mod limits;
+mod logs;
+mod metrics;
+mod shards;
+pub mod socket;
+mod tending;
+mod tls;
+mod welcome;
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_control::{Admin, Identities};
+use forebay_io::files::Directory;
+use forebay_io::{Clock, Disk, SystemClock};
+use forebay_mem::Pool;
+use forebay_s3::Door;
+use parking_lot::RwLock;
+use prometheus_client::registry::Registry;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::exit::{Exit, Failure, Outcome};
+use args::{Backend, ServeArgs};
+use doors::{Keyring, Listeners};
+use leaf::{EngineLeaf, Leaf, MemoryLeaf};
+use limits::Memory;
+use logs::Logs;
+use metrics::NodeMetrics;
+use shards::Shards;
+use tending::Tending;
+
+/// How long requests in progress may take after SIGTERM; closing the leaf comes after, and all of it within 10 s.
+const DRAIN: Duration = Duration::from_secs(7);
+
+type UnixClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(args: &ServeArgs) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::io("cannot start"))?;
+    let outcome = runtime.block_on(async {
+        let logs = Logs::start(args)?;
+        let outcome = open(args).await;
+        logs.end().await;
+        outcome
+    });
+    // What still blocks a worker thread has nothing left to say.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn open(args: &ServeArgs) -> Outcome {
+    doors::check(args)?;
+    limits::raise_descriptors();
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&args.dir)
+        .map_err(Failure::io(args.dir.display()))?;
+    let system = Arc::new(SystemClock::default());
+    let clock: UnixClock = {
+        let system = system.clone();
+        Arc::new(move || system.unix_millis())
+    };
+    let memory = Memory::of(args);
+    let pool = Pool::new(memory.pool);
+    let disk = Directory::open(&args.dir).map_err(Failure::io(args.dir.display()))?;
+    match args.backend {
+        Backend::Engine => {
+            let leaf = EngineLeaf::open(disk, system, pool.clone(), &memory, args)?;
+            serve(args, leaf, pool, clock).await
+        }
+        Backend::Memory => {
+            let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
+            let capacity = args.capacity.map_or(u64::MAX, |size| size.0);
+            let leaf = MemoryLeaf::new(pool.clone(), clock.clone(), capacity);
+            serve(args, leaf, pool, clock).await
+        }
+    }
+}
+
+async fn serve<L: Leaf>(args: &ServeArgs, leaf: L, pool: Pool, clock: UnixClock) -> Outcome {
+    let mut terminate = on(SignalKind::terminate())?;
+    let mut interrupt = on(SignalKind::interrupt())?;
+    let leaf = Arc::new(leaf);
+    let store = leaf.store().clone();
+    let listeners = Listeners::bind(args)?;
+    let identities = Arc::new(Identities::open(store.clone(), clock.clone()).await?);
+    prepare_credentials(args, &identities, &listeners).await?;
+    let keyring = Arc::new(Keyring::default());
+    let followed = keyring.clone();
+    identities.on_keys_changed(move |keys| followed.replace(keys));
+
+    let (shards, disk_io) = Shards::start(
+        args.shards.map_or_else(limits::shards, usize::from),
+        args.connections,
+        !args.no_uring,
+    )
+    .await
+    .map_err(Failure::io("cannot start the shards"))?;
+    let shards = Arc::new(shards);
+    let (stop, stopping) = watch::channel(false);
+
+    let door = Door::new(
+        store.clone(),
+        keyring,
+        clock.clone(),
+        doors::s3_config(args),
+    );
+    let mut registry = Registry::default();
+    door.metrics().register(&mut registry);
+    leaf.register(&mut registry);
+    registry.register_collector(Box::new(NodeMetrics {
+        store: store.clone(),
+        pool,
+        shards: shards.clone(),
+        disk_io: disk_io.clone(),
+        started_s: clock() / 1000,
+    }));
+    let tending = Arc::new(Tending::new(
+        leaf.clone(),
+        door.clone(),
+        clock,
+        listeners.server(args, &shards, &disk_io),
+    ));
+    let admin = Arc::new(Admin::new(store, identities, tending.clone()));
+    let socket = socket::bind(&args.dir)?;
+
+    welcome::print(args, &listeners, &disk_io);
+    listeners.write_ready_file(args)?;
+    doors::open_s3(&listeners, &shards, &door, &stopping)?;
+    doors::open_console(listeners, Arc::new(RwLock::new(registry)), &stopping)?;
+    doors::open_admin(socket, admin, &stopping);
+    tracing::info!(dir = %args.dir.display(), disk_io = %disk_io, shards = shards.count(), "serving");
+
+    let ended = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+        never = tending.tend() => match never {},
+    };
+    tracing::info!(
+        signal = ended,
+        connections = shards.connections(),
+        "draining"
+    );
+    // Every receiver may be gone already: then there is nobody to tell.
+    let _ = stop.send(true);
+    let drained = async {
+        door.drain().await;
+        shards.drained().await;
+    };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        tracing::warn!(
+            connections = shards.connections(),
+            "requests still in progress are cut off"
+        );
+    }
+    socket::remove(&args.dir);
+    if let Some(path) = &args.ready_file {
+        // Whoever waits for a server must not find the last one's.
+        let _ = std::fs::remove_file(path);
+    }
+    let closing = tokio::task::spawn_blocking(move || leaf.close());
+    match closing.await {
+        Ok(closed) => closed?,
+        Err(error) => return Err(Failure::new(Exit::Failed, error)),
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Makes the root key at the first start and writes it to DIR/credentials; writes the file again when it is gone or when the
+/// environment gives the key.
+async fn prepare_credentials<S: forebay_store::Store>(
+    args: &ServeArgs,
+    identities: &Identities<S>,
+    listeners: &Listeners,
+) -> Outcome {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let given = match (
+        variable("FOREBAY_ACCESS_KEY"),
+        variable("FOREBAY_SECRET_KEY"),
+    ) {
+        (Some(id), Some(secret)) => Some((id, secret)),
+        (None, None) => None,
+        _ => {
+            return Err(Failure::new(
+                Exit::Usage,
+                "FOREBAY_ACCESS_KEY and FOREBAY_SECRET_KEY belong together",
+            ));
+        }
+    };
+    let path = credentials_path(&args.dir);
+    // A memory leaf forgets its keys; the file still holds them for those who use it.
+    let kept = match (&given, args.backend) {
+        (None, Backend::Memory) => forebay_client::Credentials::from_file(&path, "default")
+            .ok()
+            .map(|(kept, _)| (kept.access_key, kept.secret_key)),
+        _ => None,
+    };
+    let chosen = given.clone().or(kept);
+    let key = identities
+        .ensure_root(
+            chosen
+                .as_ref()
+                .map(|(id, secret)| (id.as_str(), secret.as_str())),
+        )
+        .await?;
+    if given.is_some() || !path.exists() {
+        credentials::write(&path, &key, listeners.s3_url().as_deref())
+            .map_err(Failure::io(path.display()))?;
+    }
+    Ok(())
+}
+
+/// Where the root access key is.
+pub fn credentials_path(dir: &Path) -> std::path::PathBuf {
+    dir.join("credentials")
+}
+
+fn on(kind: SignalKind) -> Outcome<tokio::signal::unix::Signal> {
+    signal(kind).map_err(Failure::io("cannot watch for signals"))
+}

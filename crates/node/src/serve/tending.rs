@@ -1,0 +1,101 @@
+//! Background work of a node, and the same work on demand.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_control::api::{LifecycleReport, ScrubReport, Server};
+use forebay_control::{Error, Kind, Node, Result};
+use forebay_s3::Door;
+use tokio::time::{MissedTickBehavior, interval_at};
+
+use super::UnixClock;
+use super::leaf::Leaf;
+
+/// How often the leaf gets to do a bounded piece of work.
+const SWEEP: Duration = Duration::from_secs(5);
+/// How often lifecycle rules are applied: their unit is a day.
+const LIFECYCLE: Duration = Duration::from_secs(3600);
+
+/// Tends a leaf and its S3 door.
+pub struct Tending<L: Leaf> {
+    leaf: Arc<L>,
+    door: Arc<Door<L::Store>>,
+    clock: UnixClock,
+    server: Server,
+    begun: Instant,
+    /// One scrub at a time: two would only take each other's disk.
+    scrubbing: tokio::sync::Mutex<()>,
+}
+
+impl<L: Leaf> Tending<L> {
+    /// `server` describes the process; its uptime counts from now.
+    pub fn new(
+        leaf: Arc<L>,
+        door: Arc<Door<L::Store>>,
+        clock: UnixClock,
+        server: Server,
+    ) -> Tending<L> {
+        Tending {
+            leaf,
+            door,
+            clock,
+            server,
+            begun: Instant::now(),
+            scrubbing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// Does what is due, for ever.
+    pub async fn tend(&self) -> Infallible {
+        let start = tokio::time::Instant::now();
+        let mut sweep = interval_at(start + SWEEP, SWEEP);
+        let mut lifecycle = interval_at(start + LIFECYCLE, LIFECYCLE);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        lifecycle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = sweep.tick() => self.leaf.sweep().await,
+                _ = lifecycle.tick() => match self.apply_lifecycle().await {
+                    Ok(report) => tracing::info!(?report, "lifecycle rules applied"),
+                    Err(error) => tracing::warn!(%error, "lifecycle rules failed"),
+                },
+            }
+        }
+    }
+
+    async fn apply_lifecycle(&self) -> Result<LifecycleReport> {
+        let done = self.door.lifecycle_sweep((self.clock)()).await?;
+        Ok(LifecycleReport {
+            expired: done.expired,
+            versions: done.versions,
+            markers: done.markers,
+            uploads: done.uploads,
+            failed: done.failed,
+        })
+    }
+}
+
+impl<L: Leaf> Node for Tending<L> {
+    fn server(&self) -> Server {
+        Server {
+            uptime_s: self.begun.elapsed().as_secs(),
+            ..self.server.clone()
+        }
+    }
+
+    fn scrub(&self) -> Pin<Box<dyn Future<Output = Result<ScrubReport>> + Send + '_>> {
+        Box::pin(async {
+            let Ok(_alone) = self.scrubbing.try_lock() else {
+                return Err(Error::new(Kind::Limit, "a scrub is under way already"));
+            };
+            Ok(self.leaf.scrub().await?)
+        })
+    }
+
+    fn lifecycle_run(&self) -> Pin<Box<dyn Future<Output = Result<LifecycleReport>> + Send + '_>> {
+        Box::pin(self.apply_lifecycle())
+    }
+}
