@@ -87,15 +87,15 @@ impl Queue {
         take(&mut self.state.lock())
     }
 
-    fn push(&self, command: Command) -> Result<(), (Command, StoreError)> {
+    fn push(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
         let mut waiting = self.state.lock();
         if waiting.closed {
             let error = StoreError::new(ErrorKind::ReadOnly, "the store is closed");
-            return Err((command, error));
+            return Err(Box::new((command, error)));
         }
         if waiting.commands.len() >= QUEUE_MAX {
             let error = StoreError::new(ErrorKind::Busy, "too many changes are under way");
-            return Err((command, error));
+            return Err(Box::new((command, error)));
         }
         waiting.commands.push_back(command);
         if waiting.commands.len() == 1 {
@@ -165,7 +165,8 @@ impl<D: Disk> Core<D> {
     /// Sends a change to the journal and waits for its answer.
     pub async fn submit<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        if let Err((command, error)) = self.queue.push(command(reply)) {
+        if let Err(refused) = self.queue.push(command(reply)) {
+            let (command, error) = *refused;
             self.abandon(&command);
             return Err(error);
         }

@@ -14,7 +14,7 @@ use crate::codec::crc32c;
 use crate::command::Command;
 use crate::core::{Core, read_only};
 use crate::extent::GRANULE_BYTES;
-use crate::group::{HEADER_BYTES, Header, Position, group_bytes};
+use crate::group::{Header, Position, group_bytes};
 use crate::reclaim::Freed;
 
 /// A group takes no more commands from here on.
@@ -264,7 +264,6 @@ impl<D: Disk> Journal<D> {
             self.core.data.write_all_at(at, &block).map_err(failed)?;
             at += padded as u64;
         }
-        debug_assert!(HEADER_BYTES <= GRANULE_BYTES);
         self.offset += total;
         self.position.group += 1;
         self.position.link = link;
