@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use super::args::{Backend, Etag, ServeArgs};
 use super::http::{Answer, Asked, OwnSocket, serve};
 use super::shards::{DiskIo, Serve, Shards};
-use super::{credentials, socket, tls};
+use super::{credentials, socket, stopped, tls};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Connections that the kernel keeps for us while we are busy.
@@ -193,12 +193,9 @@ pub fn open_s3<S: Store<Body: Unpin>>(
     let listener = listener.try_clone().map_err(Failure::io("--s3"))?;
     let (door, tls, down) = (door.clone(), tls.clone(), stopping.clone());
     let serve: Serve = Arc::new(move |stream, peer| {
-        let (door, tls, mut down) = (door.clone(), tls.clone(), down.clone());
+        let (door, tls, down) = (door.clone(), tls.clone(), down.clone());
         Box::pin(async move {
-            let shutdown = async move {
-                // A sender that is gone means the same.
-                let _ = down.wait_for(|down| *down).await;
-            };
+            let shutdown = stopped(down);
             let Some(tls) = tls else {
                 return door
                     .serve_connection(stream, Some(peer), false, shutdown)

@@ -16,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 
+use super::stopped;
+
 /// The longest request body: a JSON object of a few names.
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Connections of one server at once; more wait.
@@ -95,7 +97,7 @@ impl Listen for OwnSocket {
 }
 
 /// Serves until `shutdown`; requests in progress are then finished within the process' own patience.
-pub async fn serve<L, H, F>(mut listener: L, handle: H, mut shutdown: watch::Receiver<bool>)
+pub async fn serve<L, H, F>(mut listener: L, handle: H, shutdown: watch::Receiver<bool>)
 where
     L: Listen,
     H: Fn(Asked) -> F + Send + Sync + 'static,
@@ -116,9 +118,9 @@ where
                     continue;
                 }
             },
-            _ = shutdown.wait_for(|down| *down) => return,
+            () = stopped(shutdown.clone()) => return,
         };
-        let (handle, mut down) = (handle.clone(), shutdown.clone());
+        let (handle, down) = (handle.clone(), shutdown.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request| {
                 let handle = handle.clone();
@@ -128,10 +130,7 @@ where
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
-            let stop = async move {
-                // A sender that is gone means the same.
-                let _ = down.wait_for(|down| *down).await;
-            };
+            let stop = stopped(down);
             tokio::pin!(serving, stop);
             // A connection that breaks is its client's affair.
             let _ = tokio::select! {

@@ -232,6 +232,11 @@ pub fn credentials_path(dir: &Path) -> std::path::PathBuf {
     dir.join("credentials")
 }
 
+/// Returns when the process is to end; a sender that is gone means the same.
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
 fn on(kind: SignalKind) -> Outcome<tokio::signal::unix::Signal> {
     signal(kind).map_err(Failure::io("cannot watch for signals"))
 }

@@ -120,7 +120,7 @@ impl Shards {
         &self,
         listener: std::net::TcpListener,
         serve: Serve,
-        mut shutdown: watch::Receiver<bool>,
+        shutdown: watch::Receiver<bool>,
     ) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
@@ -152,7 +152,7 @@ impl Shards {
         };
         tokio::select! {
             ended = accepting => ended,
-            _ = shutdown.wait_for(|down| *down) => Ok(()),
+            () = super::stopped(shutdown) => Ok(()),
         }
     }
 
