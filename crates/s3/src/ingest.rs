@@ -321,7 +321,7 @@ impl Inbound {
     ///
     /// # Errors
     /// Whatever does not fit the claims; the upload is then to be dropped.
-    pub(crate) async fn into_upload<U: Upload>(
+    pub(crate) async fn store_into<U: Upload>(
         &mut self,
         claims: Claims,
         upload: &mut U,

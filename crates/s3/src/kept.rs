@@ -373,7 +373,9 @@ mod tests {
             "x-amz-meta-b",
             HeaderValue::from_bytes(&[b'x'; 2048]).expect("legal"),
         );
-        let error = from_request(&request).err().expect("too large");
+        let Err(error) = from_request(&request) else {
+            panic!("too large");
+        };
         assert_eq!(error.code(), ErrorCode::MetadataTooLarge);
     }
 }

@@ -160,7 +160,7 @@ pub(crate) async fn upload_part<S: Store>(
         .store(Address::staging(call.bucket, &staged), options)
         .await?;
     let md5 = call.door.config.etag == EtagKind::Md5;
-    let received = inbound.into_upload(claims, &mut upload, md5).await?;
+    let received = inbound.store_into(claims, &mut upload, md5).await?;
     let (meta, shown) = commit_part(
         call,
         &id,

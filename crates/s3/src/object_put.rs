@@ -63,7 +63,7 @@ pub(crate) async fn put<S: Store>(
         Err(error) => return Err(unmet(call, condition, error).await),
     };
     let md5 = call.door.config.etag == EtagKind::Md5;
-    let received = inbound.into_upload(claims, &mut upload, md5).await?;
+    let received = inbound.store_into(claims, &mut upload, md5).await?;
     let shown = match (algorithm, received.checksum) {
         (Some(Algorithm::Crc64Nvme), _) => Shown::own(upload.crc64nvme()),
         (_, made) => made.map(|checksum| Shown::whole(&checksum)),
