@@ -1,0 +1,238 @@
+//! Signatures at every layer: header, query, chunk, trailer; clocks; and what a caller without rights gets to know.
+
+use forebay_proto::s3::checksum::{Algorithm, checksum};
+
+use crate::support::{ALPHA, Ask, BETA, HOST, Server, Sign, Who};
+
+fn payload(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+#[tokio::test]
+async fn every_way_to_sign_a_body_is_understood() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    for length in [0, 1, 100, 65_536, 200_000] {
+        let body = payload(length);
+        for sign in [
+            Sign::Hash,
+            Sign::Unsigned,
+            Sign::Chunks,
+            Sign::ChunksTrailer,
+            Sign::UnsignedTrailer,
+        ] {
+            let mut ask = Ask::new("PUT", "/bucket/key").body(&body).sign(sign);
+            if matches!(sign, Sign::ChunksTrailer | Sign::UnsignedTrailer) {
+                let sum = checksum(Algorithm::Crc32C, &body).to_base64();
+                ask = ask.trailer("x-amz-checksum-crc32c", &sum);
+            }
+            let answer = server.ask(ALPHA, ask).await;
+            assert_eq!(answer.status, 200, "{sign:?} {length}: {}", answer.text());
+            let answer = server.get("/bucket/key").await;
+            assert!(answer.body == body, "{sign:?} {length}");
+            assert_eq!(answer.header("content-encoding"), None);
+        }
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_wrong_signature_is_refused_at_every_layer_and_nothing_is_stored() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let body = payload(150_000);
+    let sum = checksum(Algorithm::Crc32, &body).to_base64();
+    let ask = |sign| Ask::new("PUT", "/bucket/key").body(&body).sign(sign);
+
+    // The header.
+    let (head, sent) = ask(Sign::Hash).parts(ALPHA, server.now_ms());
+    let forged = head.replacen("Signature=", "Signature=0", 1);
+    let forged = forged.replacen("\r\n\r\n", "", 1);
+    let forged = format!("{}\r\n\r\n", &forged[..forged.len() - 1]);
+    let answer = server
+        .exchange(&[forged.as_bytes(), &sent].concat(), false)
+        .await;
+    answer.is(403, "SignatureDoesNotMatch");
+
+    // The body's hash.
+    let mut wrong = ask(Sign::Hash);
+    wrong.claimed_hash = Some("0".repeat(64));
+    let answer = server.ask(ALPHA, wrong).await;
+    answer.is(400, "XAmzContentSHA256Mismatch");
+
+    // Each chunk, and the trailers.
+    for (sign, at) in [
+        (Sign::Chunks, 10),
+        (Sign::Chunks, 100),
+        (Sign::Chunks, 70_000),
+        (Sign::Chunks, 140_000),
+        (Sign::ChunksTrailer, 70_000),
+    ] {
+        let mut ask = ask(sign);
+        if sign == Sign::ChunksTrailer {
+            ask = ask.trailer("x-amz-checksum-crc32", &sum);
+        }
+        let (head, mut framed) = ask.parts(ALPHA, server.now_ms());
+        framed[at] ^= 1;
+        let answer = server
+            .exchange(&[head.as_bytes(), &framed].concat(), false)
+            .await;
+        assert!(matches!(answer.status, 400 | 403), "{sign:?} {at}");
+    }
+    let trailing = ask(Sign::ChunksTrailer).trailer("x-amz-checksum-crc32", &sum);
+    let (head, framed) = trailing.parts(ALPHA, server.now_ms());
+    let text = String::from_utf8_lossy(&framed).into_owned();
+    let at = text.find("x-amz-trailer-signature:").expect("signed") + 30;
+    let mut forged = framed.clone();
+    let from_end = text.len() - at;
+    let index = forged.len() - from_end;
+    forged[index] = if forged[index] == b'0' { b'1' } else { b'0' };
+    let answer = server
+        .exchange(&[head.as_bytes(), &forged].concat(), false)
+        .await;
+    answer.is(403, "SignatureDoesNotMatch");
+
+    // The last chunk is cut off.
+    let (head, framed) = ask(Sign::Chunks).parts(ALPHA, server.now_ms());
+    let cut = &framed[..framed.len() - 90];
+    let text = server.raw(&[head.as_bytes(), cut].concat()).await;
+    assert!(text.is_empty() || text.contains("IncompleteBody"), "{text}");
+
+    // A trailer that lies.
+    let lie = ask(Sign::UnsignedTrailer).trailer("x-amz-checksum-crc32", "AAAAAA==");
+    server.ask(ALPHA, lie).await.is(400, "BadDigest");
+
+    server.get("/bucket/key").await.is(404, "NoSuchKey");
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn keys_and_clocks_are_checked() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let stranger = Who {
+        id: "NOBODY",
+        ..ALPHA
+    };
+    let ask = || Ask::new("GET", "/bucket");
+    server
+        .ask(stranger, ask())
+        .await
+        .is(403, "InvalidAccessKeyId");
+    let liar = Who {
+        secret: "wrong",
+        ..ALPHA
+    };
+    server
+        .ask(liar, ask())
+        .await
+        .is(403, "SignatureDoesNotMatch");
+    // The right key is still right after a wrong secret was tried.
+    assert_eq!(server.ask(ALPHA, ask()).await.status, 200);
+    for skew_ms in [-16 * 60_000i64, 16 * 60_000] {
+        let then = server.now_ms().saturating_add_signed(skew_ms);
+        let answer = server.exchange(&ask().signed(ALPHA, then), false).await;
+        answer.is(403, "RequestTimeTooSkewed");
+    }
+    let then = server.now_ms() - 14 * 60_000;
+    let answer = server.exchange(&ask().signed(ALPHA, then), false).await;
+    assert_eq!(answer.status, 200);
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn presigned_urls_work_until_they_expire() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    server.put("/bucket/a%20b", b"hello").await;
+    let now = server.now_ms();
+    let target =
+        Ask::new("GET", "/bucket/a%20b?response-content-type=a%2Fb").presigned(ALPHA, now, 60);
+    let fetch = |target: &str| format!("GET {target} HTTP/1.1\r\nhost: {HOST}\r\n\r\n");
+    let answer = server.exchange(fetch(&target).as_bytes(), false).await;
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"hello"[..]));
+    assert_eq!(answer.header("content-type"), Some("a/b"));
+
+    let other = target.replace("a%20b", "a%20c");
+    let answer = server.exchange(fetch(&other).as_bytes(), false).await;
+    answer.is(403, "SignatureDoesNotMatch");
+    let longer = target.replace("X-Amz-Expires=60", "X-Amz-Expires=61");
+    let answer = server.exchange(fetch(&longer).as_bytes(), false).await;
+    answer.is(403, "SignatureDoesNotMatch");
+
+    server.advance_ms(61_000);
+    let answer = server.exchange(fetch(&target).as_bytes(), false).await;
+    answer.is(403, "AccessDenied");
+    assert!(answer.text().contains("expired"), "{}", answer.text());
+
+    let put = Ask::new("PUT", "/bucket/new").presigned(ALPHA, server.now_ms(), 60);
+    let request = format!("PUT {put} HTTP/1.1\r\nhost: {HOST}\r\ncontent-length: 3\r\n\r\nabc");
+    assert_eq!(server.exchange(request.as_bytes(), false).await.status, 200);
+    assert_eq!(server.get("/bucket/new").await.body, b"abc");
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_anothers_looks_absent() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    server.put("/bucket/key", b"secret").await;
+    for (method, target) in [
+        ("GET", "/bucket/key"),
+        ("GET", "/bucket"),
+        ("GET", "/bucket?location"),
+        ("GET", "/bucket?policy"),
+        ("PUT", "/bucket/key"),
+        ("DELETE", "/bucket/key"),
+        ("DELETE", "/bucket"),
+        ("POST", "/bucket/key?uploads"),
+        ("POST", "/bucket?delete"),
+    ] {
+        let foreign = server.ask(BETA, Ask::new(method, target)).await;
+        foreign.is(404, "NoSuchBucket");
+        let absent = server
+            .ask(BETA, Ask::new(method, &target.replace("bucket", "absent")))
+            .await;
+        absent.is(404, "NoSuchBucket");
+        let anonymous = server.anonymous(Ask::new(method, target)).await;
+        anonymous.is(403, "AccessDenied");
+        let anonymous = server
+            .anonymous(Ask::new(method, &target.replace("bucket", "absent")))
+            .await;
+        anonymous.is(403, "AccessDenied");
+    }
+    server
+        .ask(BETA, Ask::new("PUT", "/bucket"))
+        .await
+        .is(409, "BucketAlreadyExists");
+    server
+        .ask(ALPHA, Ask::new("PUT", "/bucket"))
+        .await
+        .is(409, "BucketAlreadyOwnedByYou");
+    let listed = server.ask(BETA, Ask::new("GET", "/")).await;
+    assert!(!listed.text().contains("bucket</Name>"));
+    // A copy cannot read what its maker cannot.
+    server
+        .ask(BETA, Ask::new("PUT", "/beta-own"))
+        .await
+        .is(200, "");
+    let copy = Ask::new("PUT", "/beta-own/k").header("x-amz-copy-source", "bucket/key");
+    server.ask(BETA, copy).await.is(404, "NoSuchBucket");
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn virtual_host_style_and_unsigned_headers() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    server.put("/bucket/key", b"x").await;
+    let ask = Ask::new("GET", "/key").header("host", "bucket.localhost:9000");
+    assert_eq!(server.ask(ALPHA, ask).await.body, b"x");
+    // A header of S3 that was added on the way.
+    let bytes = Ask::new("GET", "/bucket/key").signed(ALPHA, server.now_ms());
+    let text = String::from_utf8(bytes).expect("a head");
+    let added = text.replacen("\r\nhost", "\r\nx-amz-meta-a: b\r\nhost", 1);
+    let answer = server.exchange(added.as_bytes(), false).await;
+    answer.is(403, "AccessDenied");
+    server.finish().await;
+}
