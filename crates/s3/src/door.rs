@@ -133,7 +133,6 @@ impl<S: Store> Door<S> {
             .header_read_timeout(None)
             .max_headers(HEADERS_MAX)
             .max_header_size(HEAD_BYTES_MAX)
-            .pipeline_flush(true)
             .serve_connection(stream, service);
         tokio::pin!(serving, shutdown);
         let ended = tokio::select! {
