@@ -110,10 +110,8 @@ mod tests {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }
         // Exponential for a matcher that backtracks.
-        assert!(!matches(
-            &"a*".repeat(200),
-            &"a".repeat(2000).replace("aaa", "aab")
-        ));
+        let pattern = format!("{}b", "a*".repeat(200));
+        assert!(!matches(&pattern, &"a".repeat(500)));
         assert_eq!(literal_prefix("dir/a*"), "dir/a");
     }
 }

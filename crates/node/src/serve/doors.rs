@@ -222,16 +222,17 @@ pub fn open_s3<S: Store<Body: Unpin>>(
 
 /// Serves `/metrics`, `/healthz` and `/readyz`.
 pub fn open_console(
-    listeners: Listeners,
+    listeners: &Listeners,
     registry: Arc<RwLock<Registry>>,
     stopping: &watch::Receiver<bool>,
 ) -> Outcome {
-    let Some((listener, _)) = listeners.console else {
+    let Some((listener, _)) = &listeners.console else {
         return Ok(());
     };
     let listener = listener
         .set_nonblocking(true)
-        .and_then(|()| tokio::net::TcpListener::from_std(listener))
+        .and_then(|()| listener.try_clone())
+        .and_then(tokio::net::TcpListener::from_std)
         .map_err(Failure::io("--console"))?;
     let stopped = stopping.clone();
     let handle = move |asked: Asked| {

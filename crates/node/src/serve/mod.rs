@@ -140,11 +140,13 @@ async fn serve<L: Leaf>(args: &ServeArgs, leaf: L, pool: Pool, clock: UnixClock)
     let admin = Arc::new(Admin::new(store, identities, tending.clone()));
     let socket = socket::bind(&args.dir)?;
 
-    welcome::print(args, &listeners, &disk_io);
-    listeners.write_ready_file(args)?;
     doors::open_s3(&listeners, &shards, &door, &stopping)?;
-    doors::open_console(listeners, Arc::new(RwLock::new(registry)), &stopping)?;
     doors::open_admin(socket, admin, &stopping);
+    doors::open_console(&listeners, Arc::new(RwLock::new(registry)), &stopping)?;
+    listeners.write_ready_file(args)?;
+    welcome::print(args, &listeners, &disk_io);
+    // The doors have their own: when they close, nothing keeps a port.
+    drop(listeners);
     tracing::info!(dir = %args.dir.display(), disk_io = %disk_io, shards = shards.count(), "serving");
 
     let ended = tokio::select! {

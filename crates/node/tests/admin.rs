@@ -1,0 +1,361 @@
+//! Administration over the socket: tenants, keys, namespaces, quotas, and what other tenants see of them.
+
+mod harness;
+
+use forebay_client::Credentials;
+use harness::{Place, Server};
+
+fn key(server: &Server, tenant: &str) -> Credentials {
+    let made = server.json(&["admin", "key", "create", tenant]);
+    Credentials {
+        access_key: made[0]["access_key"].as_str().unwrap().to_owned(),
+        secret_key: made[0]["secret_key"].as_str().unwrap().to_owned(),
+    }
+}
+
+/// Runs a command as a tenant, by the environment.
+fn run_as(server: &Server, who: &Credentials, arguments: &[&str]) -> harness::Ran {
+    let output = harness::forebay()
+        .args(arguments)
+        .args(["--endpoint", &server.s3()])
+        .env("FOREBAY_ACCESS_KEY", &who.access_key)
+        .env("FOREBAY_SECRET_KEY", &who.secret_key)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    harness::Ran::new(output)
+}
+
+#[test]
+fn two_tenants_do_not_see_each_other() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    for tenant in ["red", "blue"] {
+        server.ok(&[
+            "admin",
+            "tenant",
+            "create",
+            tenant,
+            "--display-name",
+            "A team",
+        ]);
+    }
+    let (red, blue) = (key(&server, "red"), key(&server, "blue"));
+    let second_red = key(&server, "red");
+    server.ok(&["admin", "namespace", "create", "reds", "--tenant", "red"]);
+    server.ok(&["admin", "namespace", "create", "blues", "--tenant", "blue"]);
+
+    let file = place.path("file");
+    std::fs::write(&file, b"red's").unwrap();
+    let file = file.to_str().unwrap();
+    run_as(&server, &red, &["cp", file, "fb://reds/file"]).expect(0);
+    // The tenant's other key serves as well.
+    assert_eq!(
+        run_as(&server, &second_red, &["cat", "fb://reds/file"])
+            .expect(0)
+            .out,
+        "red's"
+    );
+    assert_eq!(
+        run_as(&server, &red, &["ls", "--json"])
+            .expect(0)
+            .out
+            .lines()
+            .count(),
+        1
+    );
+    assert_eq!(
+        run_as(&server, &blue, &["ls", "--json"])
+            .expect(0)
+            .out
+            .lines()
+            .count(),
+        1
+    );
+    for arguments in [
+        &["cat", "fb://reds/file"][..],
+        &["ls", "fb://reds"],
+        &["cp", file, "fb://reds/other"],
+        &["rm", "fb://reds/file"],
+        &["cp", "fb://reds/file", "fb://blues/stolen"],
+    ] {
+        let ran = run_as(&server, &blue, arguments);
+        assert!(matches!(ran.code, Some(3 | 4)), "{arguments:?} {ran:?}");
+    }
+    assert_eq!(
+        run_as(&server, &red, &["cat", "fb://reds/file"])
+            .expect(0)
+            .out,
+        "red's"
+    );
+
+    // A name that is taken is taken for everybody.
+    assert_ne!(
+        run_as(
+            &server,
+            &blue,
+            &["cp", "--make-namespace", file, "fb://reds/x"]
+        )
+        .code,
+        Some(0)
+    );
+
+    server.ok(&["admin", "key", "rm", &red.access_key]);
+    run_as(&server, &red, &["ls"]).expect(4);
+    run_as(&server, &second_red, &["ls"]).expect(0);
+    let wrong = Credentials {
+        secret_key: "wrong-secret".to_owned(),
+        ..second_red
+    };
+    run_as(&server, &wrong, &["ls"]).expect(4);
+}
+
+#[test]
+fn a_tenant_goes_without_its_namespaces_and_with_its_keys() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "tenant", "create", "brief"]);
+    let who = key(&server, "brief");
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "briefs",
+        "--tenant",
+        "brief",
+    ]);
+    let ran = server.run(&["admin", "tenant", "rm", "brief"]).expect(1);
+    assert!(ran.err.contains("owns 1 namespace"), "{}", ran.err);
+    run_as(&server, &who, &["ls"]).expect(0);
+    server.ok(&["admin", "namespace", "rm", "briefs"]);
+    server.ok(&["admin", "tenant", "rm", "brief"]);
+    run_as(&server, &who, &["ls"]).expect(4);
+    server.run(&["admin", "tenant", "rm", "brief"]).expect(3);
+    server.run(&["admin", "tenant", "rm", "root"]).expect(4);
+    assert!(
+        server
+            .json(&["admin", "key", "list"])
+            .iter()
+            .all(|key| key["tenant"] == "root")
+    );
+}
+
+#[test]
+fn what_was_administered_survives_a_kill() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "tenant", "create", "lasting"]);
+    let imported = [
+        "--access-key",
+        "IMPORTED",
+        "--secret-key",
+        "a-secret-from-elsewhere",
+    ];
+    server.ok(&[&["admin", "key", "create", "lasting"][..], &imported].concat());
+    server
+        .run(&[&["admin", "key", "create", "lasting"][..], &imported].concat())
+        .expect(1);
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "kept",
+        "--tenant",
+        "lasting",
+        "--durability",
+        "relaxed:50ms",
+        "--ttl",
+        "30d",
+        "--quota-bytes",
+        "10MiB",
+        "--versioning",
+        "enabled",
+    ]);
+    server.ok(&["admin", "quota", "tenant", "lasting", "--objects", "3"]);
+    let before = [
+        server.json(&["admin", "tenant", "list"]),
+        server.json(&["admin", "key", "list"]),
+        server.json(&["admin", "namespace", "list"]),
+    ];
+    server.kill();
+    let server = place.serve(&[]);
+    let after = [
+        server.json(&["admin", "tenant", "list"]),
+        server.json(&["admin", "key", "list"]),
+        server.json(&["admin", "namespace", "list"]),
+    ];
+    assert_eq!(before, after);
+    let namespace = &after[2][0];
+    assert_eq!(namespace["durability"], "relaxed:50ms");
+    assert_eq!(namespace["versioning"], "enabled");
+    assert_eq!(namespace["ttl_ms"], 30 * 86_400_000_u64);
+    assert!(
+        server
+            .ok(&["admin", "namespace", "list"])
+            .contains("relaxed:50ms")
+    );
+    assert!(server.ok(&["stat", "fb://kept"]).contains("relaxed:50ms"));
+
+    server.ok(&[
+        "admin",
+        "namespace",
+        "set",
+        "kept",
+        "--durability",
+        "sync",
+        "--ttl",
+        "none",
+    ]);
+    let changed = &server.json(&["stat", "fb://kept"])[0];
+    assert_eq!(changed["durability"], "sync");
+    assert!(changed["ttl_ms"].is_null());
+    assert_eq!(changed["versioning"], "enabled");
+    assert_eq!(changed["quota"]["bytes"], 10 << 20);
+}
+
+#[test]
+fn quotas_refuse_and_are_lifted() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "small",
+        "--quota-bytes",
+        "1MiB",
+    ]);
+    let file = place.path("file");
+    std::fs::write(&file, harness::bytes(3, 700 << 10)).unwrap();
+    let file = file.to_str().unwrap();
+    server.ok(&["cp", file, "fb://small/a"]);
+    server.run(&["cp", file, "fb://small/b"]).expect(5);
+    server.run(&["stat", "fb://small/b"]).expect(3);
+    // Replacing what is there needs no more room; removing it makes room.
+    server.ok(&["cp", file, "fb://small/a"]);
+    server.ok(&["rm", "fb://small/a"]);
+    server.ok(&["cp", file, "fb://small/b"]);
+    server.ok(&["admin", "quota", "namespace", "small", "--bytes", "none"]);
+    server.ok(&["cp", file, "fb://small/a"]);
+
+    server.ok(&["admin", "quota", "tenant", "root", "--objects", "2"]);
+    server.run(&["cp", file, "fb://small/c"]).expect(5);
+    let tenant = &server.json(&["admin", "quota", "tenant", "root"])[0];
+    assert_eq!(
+        (&tenant["quota"]["objects"], &tenant["usage"]["objects"]),
+        (&2.into(), &2.into())
+    );
+    server.ok(&["admin", "quota", "tenant", "root", "--objects", "none"]);
+    server.ok(&["cp", file, "fb://small/c"]);
+}
+
+#[test]
+fn wrong_administration_is_refused_by_kind() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    for (arguments, code) in [
+        (&["admin", "tenant", "create", "Bad Name"][..], 2),
+        (&["admin", "tenant", "create", ".forebay"], 2),
+        (&["admin", "tenant", "create", "root"], 1),
+        (&["admin", "key", "create", "nobody"], 3),
+        (&["admin", "key", "rm", "NOSUCHKEY"], 3),
+        (
+            &[
+                "admin",
+                "key",
+                "create",
+                "root",
+                "--access-key",
+                "A/B",
+                "--secret-key",
+                "long-enough",
+            ],
+            2,
+        ),
+        (
+            &["admin", "key", "create", "root", "--access-key", "AAA"],
+            2,
+        ),
+        (&["admin", "namespace", "create", "x"], 2),
+        (&["admin", "namespace", "create", "UPPER"], 2),
+        (&["admin", "namespace", "create", ".forebay"], 2),
+        (
+            &["admin", "namespace", "create", "fine", "--tenant", "nobody"],
+            3,
+        ),
+        (
+            &[
+                "admin",
+                "namespace",
+                "create",
+                "fine",
+                "--durability",
+                "maybe",
+            ],
+            2,
+        ),
+        (
+            &["admin", "namespace", "create", "fine", "--ttl", "5 days"],
+            2,
+        ),
+        (&["admin", "namespace", "rm", "nothing"], 3),
+        // The system's own is nobody's business.
+        (&["admin", "namespace", "rm", ".forebay"], 3),
+        (&["admin", "namespace", "set", ".forebay", "--ttl", "1s"], 3),
+        (&["stat", "fb://.forebay"], 3),
+    ] {
+        let ran = server.run(arguments);
+        assert_eq!(ran.code, Some(code), "{arguments:?} {ran:?}");
+    }
+    for arguments in [
+        &["ls", "fb://.forebay"][..],
+        &["cat", "fb://.forebay/tenant/root"],
+    ] {
+        assert_ne!(server.run(arguments).code, Some(0), "{arguments:?}");
+    }
+    let nobody = harness::forebay()
+        .args(["admin", "tenant", "list", "--dir"])
+        .arg(place.path("elsewhere"))
+        .output()
+        .map(harness::Ran::new)
+        .unwrap()
+        .expect(1);
+    assert!(nobody.err.contains("no server uses"), "{}", nobody.err);
+}
+
+#[test]
+fn a_stranger_at_the_socket_is_sent_away() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+
+    // Only root can become somebody else.
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let server = place.serve(&[]);
+    // Even where the modes would let anybody in, the kernel's word on who asks decides.
+    for (path, mode) in [
+        ("", 0o755),
+        ("data", 0o755),
+        ("data/run", 0o777),
+        ("data/run/forebay.sock", 0o777),
+    ] {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.path(path), mode).unwrap();
+    }
+    let ran = harness::forebay()
+        .args(["admin", "tenant", "list", "--dir"])
+        .arg(place.data())
+        .uid(65534)
+        .gid(65534)
+        .output();
+    match ran {
+        Ok(output) => {
+            harness::Ran::new(output).expect(4);
+        }
+        // The program itself lies where that user may not look.
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+    }
+    server.ok(&["admin", "tenant", "list"]);
+}

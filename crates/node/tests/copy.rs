@@ -1,0 +1,375 @@
+//! Copies: every pair of ends, whole trees, cut off and resumed.
+
+mod harness;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use forebay_client::PutOptions;
+use harness::{Place, bytes, tree};
+
+#[test]
+fn a_file_there_and_back_in_every_way() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let body = bytes(1, 1_234_567);
+    let file = place.path("some file");
+    fs::write(&file, &body).unwrap();
+    let file = file.to_str().unwrap();
+    server.run(&["cp", file, "fb://none/"]).expect(3);
+    server.ok(&["cp", "--make-namespace", file, "fb://data/"]);
+    server.ok(&["cp", file, "fb://data/dir/named"]);
+    server.ok(&["cp", "fb://data/dir/named", "fb://data/copies/"]);
+    for key in ["some file", "dir/named", "copies/named"] {
+        let address = format!("fb://data/{key}");
+        assert_eq!(server.run(&["cat", &address]).expect(0).bytes, body);
+        let target = place.path("back");
+        server.ok(&["cp", &address, target.to_str().unwrap()]);
+        assert_eq!(fs::read(&target).unwrap(), body);
+        fs::remove_file(target).unwrap();
+    }
+    let folder = place.path("folder");
+    fs::create_dir(&folder).unwrap();
+    server.ok(&[
+        "cp",
+        "fb://data/dir/named",
+        "fb://data/some file",
+        folder.to_str().unwrap(),
+    ]);
+    assert_eq!(
+        tree(&folder).into_values().collect::<Vec<_>>(),
+        [body.clone(), body.clone()]
+    );
+    let out = server.run(&["cp", "fb://data/dir/named", "-"]).expect(0);
+    assert_eq!(out.bytes, body);
+    assert!(out.err.contains("path http ("));
+    let range = server
+        .run(&["cat", "--range", "1000-1999", "fb://data/dir/named"])
+        .expect(0);
+    assert_eq!(range.bytes, body[1000..2000]);
+    assert_eq!(
+        server.json(&["stat", "fb://data/dir/named"])[0]["size"],
+        body.len()
+    );
+    let told = &server.json(&["cp", file, "fb://data/again"])[0];
+    assert_eq!(
+        (&told["bytes"], &told["path"], &told["verified"]),
+        (&body.len().into(), &"http".into(), &true.into())
+    );
+    // It is there: compared, not moved.
+    let told = &server.json(&["cp", file, "fb://data/again"])[0];
+    assert_eq!(told["unchanged"], 1);
+    let told = &server.json(&["cp", "--no-resume", file, "fb://data/again"])[0];
+    assert_eq!(told["unchanged"], 0);
+}
+
+#[test]
+fn standard_input_of_any_length() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "pipes"]);
+    let part = 5 << 20;
+    for len in [0, 1, part - 1, part, part + 1, 3 * part] {
+        let body = bytes(len as u64, len);
+        let ran = server.run_on(&["cp", "--part-size", "5MiB", "-", "fb://pipes/in"], &body);
+        ran.expect(0);
+        assert_eq!(
+            server.run(&["cat", "fb://pipes/in"]).expect(0).bytes,
+            body,
+            "{len}"
+        );
+    }
+    server
+        .run_on(&["cp", "-", "fb://pipes/dir/"], b"")
+        .expect(2);
+}
+
+#[test]
+fn a_tree_goes_in_and_comes_out_through_a_kill() {
+    let place = Place::new();
+    let source = place.path("source");
+    for index in 0..1000_usize {
+        let folder = source.join(format!("d{}/e{}", index % 7, index % 13));
+        fs::create_dir_all(&folder).unwrap();
+        let len = if index % 100 == 0 { 100_000 } else { index * 3 };
+        fs::write(
+            folder.join(format!("f {index}+%&.bin")),
+            bytes(index as u64, len),
+        )
+        .unwrap();
+    }
+    let original = tree(&source);
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "trees"]);
+    let told = &server.json(&["cp", source.to_str().unwrap(), "fb://trees/one"])[0];
+    assert_eq!(told["copies"], 1000);
+    server.kill();
+
+    let server = place.serve(&[]);
+    let back = place.path("back");
+    server.ok(&["cp", "fb://trees/one/", back.to_str().unwrap()]);
+    assert_eq!(tree(&back), original);
+    assert_eq!(server.json(&["admin", "scrub"])[0]["damaged"], 0);
+    server.ok(&["cp", "fb://trees/one/", "fb://trees/two"]);
+    let listed = server.json(&["ls", "-r", "fb://trees/two/"]);
+    assert_eq!(listed.len(), 1000);
+    assert_eq!(server.json(&["ls", "fb://trees/two/"]).len(), 7);
+    server.ok(&["rm", "-r", "fb://trees/one/"]);
+    assert_eq!(server.json(&["ls", "-r", "fb://trees"]).len(), 1000);
+}
+
+#[test]
+fn a_server_killed_under_a_copy_costs_only_a_repetition() {
+    let place = Place::new();
+    let source = place.path("source");
+    fs::create_dir(&source).unwrap();
+    for index in 0..400 {
+        fs::write(source.join(format!("{index:03}")), bytes(index, 20_000)).unwrap();
+    }
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "cut"]);
+    let mut copy = harness::forebay()
+        .args(["cp", "--parallel", "4"])
+        .arg(&source)
+        .args(["fb://cut/", "--dir"])
+        .arg(place.data())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The engine acknowledges the first object: the copy is under way.
+    let client = server.client();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    while runtime
+        .block_on(client.list("cut", "", None, None))
+        .unwrap()
+        .objects
+        .is_empty()
+    {}
+    server.kill();
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+
+    let server = place.serve(&[]);
+    // What was acknowledged is there and whole; what was not is whole or absent.
+    for object in server.json(&["ls", "-r", "fb://cut"]) {
+        let key = object["key"].as_str().unwrap();
+        let read = server.run(&["cat", &format!("fb://cut/{key}")]).expect(0);
+        assert_eq!(read.bytes, fs::read(source.join(key)).unwrap(), "{key}");
+    }
+    server.ok(&["cp", source.to_str().unwrap(), "fb://cut/"]);
+    let back = place.path("back");
+    server.ok(&["cp", "fb://cut/", back.to_str().unwrap()]);
+    assert_eq!(tree(&back), tree(&source));
+}
+
+#[test]
+fn parts_that_are_there_are_not_sent_again() {
+    const PART: usize = 5 << 20;
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "parts"]);
+    let body = bytes(9, 4 * PART + 12_345);
+    let file = place.path("large");
+    fs::write(&file, &body).unwrap();
+    let client = server.client();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // An earlier attempt: two parts arrived, one of them of an older file.
+    let upload = runtime.block_on(async {
+        let upload = client
+            .create_upload("parts", "large", &PutOptions::default())
+            .await
+            .unwrap();
+        let part = |number: u32, bytes: &[u8]| {
+            client.upload_part("parts", "large", &upload, number, bytes.to_vec().into())
+        };
+        part(1, &body[..PART]).await.unwrap();
+        part(3, &vec![7; PART]).await.unwrap();
+        part(5, &body[4 * PART..]).await.unwrap();
+        upload.clone()
+    });
+    let copy = [
+        "cp",
+        "--part-size",
+        "5MiB",
+        file.to_str().unwrap(),
+        "fb://parts/",
+    ];
+    let told = &server.json(&copy)[0];
+    assert_eq!(told["resumed_bytes"], PART + 12_345, "{told}");
+    assert_eq!(
+        server.run(&["cat", "fb://parts/large"]).expect(0).bytes,
+        body
+    );
+    let left = runtime.block_on(client.uploads("parts", "")).unwrap();
+    assert!(left.iter().all(|left| left.id != upload) && left.is_empty());
+
+    // Downloads resume as well: two parts are there, one of them damaged since.
+    let back = place.path("back");
+    let info = runtime.block_on(client.head("parts", "large")).unwrap();
+    let mut partial = vec![0; body.len()];
+    partial[..PART].copy_from_slice(&body[..PART]);
+    partial[2 * PART..3 * PART].fill(1);
+    fs::write(place.path("back.forebay-partial"), &partial).unwrap();
+    let line = |index: usize| {
+        let crc = forebay_client::Crc64::of(&body[index * PART..(index + 1) * PART]);
+        format!("{index} {:016x}\n", crc.value())
+    };
+    let progress = format!(
+        "{} {} {PART}\n{}{}3 ",
+        info.etag,
+        body.len(),
+        line(0),
+        line(2)
+    );
+    fs::write(place.path("back.forebay-progress"), progress).unwrap();
+    let told = &server.json(&[
+        "cp",
+        "--part-size",
+        "5MiB",
+        "fb://parts/large",
+        back.to_str().unwrap(),
+    ])[0];
+    assert_eq!(told["resumed_bytes"], PART, "{told}");
+    assert_eq!(fs::read(&back).unwrap(), body);
+    assert!(
+        !place.path("back.forebay-partial").exists()
+            && !place.path("back.forebay-progress").exists()
+    );
+}
+
+#[test]
+fn patterns_choose() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "globs"]);
+    let source = place.path("source");
+    fs::create_dir_all(source.join("sub/deep")).unwrap();
+    for name in [
+        "a1.bin",
+        "a2.bin",
+        "b1.bin",
+        "a1.txt",
+        "sub/a3.bin",
+        "sub/deep/a4.bin",
+    ] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    let from = |pattern: &str| source.join(pattern).to_str().unwrap().to_owned();
+    let keys = |prefix: &str| -> Vec<String> {
+        let listed = server.json(&["ls", "-r", &format!("fb://globs/{prefix}")]);
+        listed
+            .iter()
+            .map(|object| object["key"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    server.ok(&["cp", &from("a?.bin"), "fb://globs/one/"]);
+    assert_eq!(keys("one/"), ["one/a1.bin", "one/a2.bin"]);
+    server.ok(&["cp", &from("**/a[1-3].bin"), "fb://globs/two"]);
+    assert_eq!(keys("two/"), ["two/sub/a3.bin"]);
+    server
+        .run(&["cp", &from("*.none"), "fb://globs/"])
+        .expect(3);
+    server.ok(&["cp", &from("a1.txt"), &from("sub"), "fb://globs/three"]);
+    assert_eq!(
+        keys("three/"),
+        ["three/a1.txt", "three/sub/a3.bin", "three/sub/deep/a4.bin"]
+    );
+
+    let out = place.path("out");
+    server.ok(&["cp", "fb://globs/three/**a[34].bin", out.to_str().unwrap()]);
+    let names: Vec<_> = tree(&out).into_keys().collect();
+    assert_eq!(
+        names,
+        ["sub/a3.bin", "sub/deep/a4.bin"].map(std::path::PathBuf::from)
+    );
+    assert_eq!(server.json(&["ls", "fb://globs/*/a*.bin"]).len(), 2);
+    server.ok(&["rm", "fb://globs/one/*"]);
+    server.run(&["ls", "fb://globs/one/"]).expect(3);
+    server.run(&["rm", "fb://globs/one/*"]).expect(3);
+    server.run(&["rm", "fb://globs"]).expect(2);
+    server.ok(&["rm", "-r", "fb://globs"]);
+    server.ok(&["admin", "namespace", "rm", "globs"]);
+}
+
+#[test]
+fn keys_never_write_outside_the_target() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "evil"]);
+    let client = server.client();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        for key in [
+            "t/../../escaped",
+            "t//etc/x",
+            "t/fine",
+            "t/folder/",
+            "t/./dot",
+        ] {
+            let body = if key.ends_with('/') { "" } else { "x" };
+            client
+                .put("evil", key, body.into(), &PutOptions::default())
+                .await
+                .unwrap();
+        }
+    });
+    let out = place.path("deep/out");
+    fs::create_dir_all(&out).unwrap();
+    let ran = server
+        .run(&["cp", "fb://evil/t/", out.to_str().unwrap()])
+        .expect(1);
+    assert!(ran.err.contains("cannot be a file"), "{}", ran.err);
+    assert_eq!(
+        tree(&out).into_keys().collect::<Vec<_>>(),
+        ["fine"].map(std::path::PathBuf::from)
+    );
+    assert!(out.join("folder").is_dir());
+    assert!(!place.path("escaped").exists() && !place.path("deep/escaped").exists());
+}
+
+#[test]
+fn failures_have_their_codes() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "codes"]);
+    for (arguments, code) in [
+        (&["cat", "fb://codes/none"][..], 3),
+        (&["stat", "fb://codes/none"], 3),
+        (&["rm", "fb://codes/none"], 3),
+        (&["cp", "fb://codes/none", "x"], 3),
+        (&["cp", "/no/such/file", "fb://codes/"], 3),
+        (&["ls", "fb://nowhere"], 3),
+        (&["stat", "fb://nowhere"], 3),
+        (&["cp", "a", "b"], 2),
+        (&["cat", "--range", "5-1", "fb://codes/none"], 2),
+    ] {
+        let ran = server.run(arguments);
+        assert_eq!(ran.code, Some(code), "{arguments:?} {ran:?}");
+    }
+    let nobody = harness::forebay()
+        .args(["ls", "--endpoint", "http://127.0.0.1:1"])
+        .current_dir(place.path(""))
+        .output()
+        .map(harness::Ran::new)
+        .unwrap();
+    assert!(nobody.expect(4).err.contains("no credentials"));
+    // A reader that goes away ends the command.
+    server
+        .run_on(&["cp", "-", "fb://codes/big"], &bytes(5, 3_000_000))
+        .expect(0);
+    let mut cat = harness::forebay()
+        .args(["cat", "fb://codes/big", "--dir"])
+        .arg(place.data())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(cat.stdout.take());
+    let mut err = String::new();
+    BufReader::new(cat.stderr.take().unwrap())
+        .read_line(&mut err)
+        .unwrap();
+    assert_eq!((cat.wait().unwrap().code(), err.as_str()), (Some(1), ""));
+}

@@ -1,0 +1,292 @@
+//! The binary as a user runs it: a server over a directory of its own, and commands that speak to it.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use forebay_client::{Client, Config, Credentials};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// The program under test.
+pub fn forebay() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    // What the caller's shell says must not reach a test.
+    for name in [
+        "FOREBAY_ENDPOINT",
+        "FOREBAY_ACCESS_KEY",
+        "FOREBAY_SECRET_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_PROFILE",
+        "AWS_REGION",
+    ] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// A directory for data, files and logs.
+pub struct Place {
+    root: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let root = tempfile::Builder::new()
+            .prefix("forebay-test-")
+            .tempdir()
+            .unwrap();
+        Place { root }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    /// Starts a server over this place's data and waits until its doors are open.
+    pub fn serve(&self, flags: &[&str]) -> Server {
+        self.serve_with(flags, |_| {})
+    }
+
+    pub fn serve_with(&self, flags: &[&str], set: impl FnOnce(&mut Command)) -> Server {
+        let ready = self.path("ready.json");
+        let mut command = self.serve_command(flags);
+        set(&mut command);
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("log"))
+            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut welcome = String::new();
+        // The welcome comes after the doors; its end is the end of the commands to try.
+        while !welcome.ends_with("\n\n") || !welcome.contains("Try,") {
+            if output.read_line(&mut welcome).unwrap() == 0 {
+                let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
+                panic!("the server ended: {:?}\n{welcome}\n{log}", child.wait());
+            }
+        }
+        let doors = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
+        Server {
+            child,
+            doors,
+            welcome,
+            dir: self.data(),
+            _output: output,
+        }
+    }
+
+    pub fn serve_command(&self, flags: &[&str]) -> Command {
+        let mut command = forebay();
+        command
+            .arg("serve")
+            .arg(self.data())
+            .args(["--s3", "127.0.0.1:0", "--console", "127.0.0.1:0"])
+            .arg("--ready-file")
+            .arg(self.path("ready.json"))
+            .args(["--memory", "64MiB", "--s3-etag", "crc64nvme"])
+            .args(flags)
+            .stdin(Stdio::null());
+        // A test that is killed takes its servers along.
+        command.process_group(0);
+        command
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+}
+
+/// A running server; killed when dropped.
+pub struct Server {
+    child: Child,
+    pub doors: BTreeMap<String, String>,
+    pub welcome: String,
+    dir: PathBuf,
+    _output: BufReader<ChildStdout>,
+}
+
+impl Server {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn s3(&self) -> String {
+        format!("http://{}", self.doors["s3"])
+    }
+
+    pub fn credentials(&self) -> Credentials {
+        Credentials::from_file(&self.dir.join("credentials"), "default")
+            .unwrap()
+            .0
+    }
+
+    /// A client of the root tenant, or of the pair given.
+    pub fn client(&self) -> Client {
+        self.client_as(self.credentials())
+    }
+
+    pub fn client_as(&self, credentials: Credentials) -> Client {
+        Client::new(Config::new(self.s3().parse().unwrap(), credentials)).unwrap()
+    }
+
+    /// Runs a command against this server.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        self.run_with(arguments, |_| {})
+    }
+
+    pub fn run_with(&self, arguments: &[&str], set: impl FnOnce(&mut Command)) -> Ran {
+        let mut command = forebay();
+        command.args(arguments).arg("--dir").arg(&self.dir);
+        set(&mut command);
+        Ran::new(command.stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// The same with bytes on standard input.
+    pub fn run_on(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        let mut child = forebay()
+            .args(arguments)
+            .arg("--dir")
+            .arg(&self.dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        std::thread::scope(|scope| {
+            // The command may end without reading all of it.
+            scope.spawn(move || stdin.write_all(input));
+            Ran::new(child.wait_with_output().unwrap())
+        })
+    }
+
+    /// What a command printed, when it succeeded.
+    #[track_caller]
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        self.run(arguments).expect(0).out
+    }
+
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str]) -> Vec<serde_json::Value> {
+        let out = self.ok(&[arguments, &["--json"]].concat());
+        out.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// SIGTERM, and the exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        self.child.wait().unwrap().code()
+    }
+
+    /// Waits for a server that was told to end.
+    pub fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Status and body of a GET at the console.
+    pub fn console(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.doors["console"]).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command that ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub bytes: Vec<u8>,
+    pub err: String,
+}
+
+impl Ran {
+    pub fn new(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            bytes: output.stdout,
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+}
+
+/// Bytes that look random and are the same for the same seed.
+pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Relative paths and contents of all files below a folder.
+pub fn tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let relative = path.strip_prefix(root).unwrap().to_owned();
+                files.insert(relative, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
+}
