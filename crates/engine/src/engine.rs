@@ -119,7 +119,12 @@ impl<D: Disk> Engine<D> {
         let shared = core.clone();
         let journal = match spawn(
             "forebay-journal",
-            Box::new(move || journal::run(shared, position)),
+            Box::new(move || {
+                let run = std::panic::AssertUnwindSafe(|| journal::run(shared.clone(), position));
+                if std::panic::catch_unwind(run).is_err() {
+                    journal::give_up(&shared);
+                }
+            }),
         ) {
             Ok(journal) => journal,
             Err(error) => {

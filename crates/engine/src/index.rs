@@ -39,13 +39,16 @@ pub(crate) struct Snapshot {
 }
 
 impl Index {
-    /// Opens the database in `file`, or makes it in an empty one.
-    pub fn open<F: File>(file: F, cache_bytes: usize) -> Result<Index> {
-        let database = redb::Builder::new()
-            .set_cache_size(cache_bytes)
-            .create_with_backend(Backend(file))
-            .map_err(failed)?;
-        Ok(Index { database })
+    /// Opens the database in `file`, or makes it in an empty one. With `check` every page is compared with its checksum.
+    pub fn open<F: File>(file: F, cache_bytes: usize, check: bool) -> Result<Index> {
+        guarded(|| {
+            let database = redb::Builder::new()
+                .set_cache_size(cache_bytes)
+                .set_check_integrity_on_open(check)
+                .create_with_backend(Backend(file))
+                .map_err(failed)?;
+            Ok(Index { database })
+        })
     }
 
     /// Makes the tables and names the store they belong to.
@@ -77,6 +80,10 @@ impl Index {
     }
 
     fn state(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        guarded(|| self.state_row(key))
+    }
+
+    fn state_row(&self, key: &[u8]) -> Result<Option<Bytes>> {
         let transaction = self.database.begin_read().map_err(failed)?;
         let table = match transaction.open_table(STATE) {
             Ok(table) => table,
@@ -90,7 +97,11 @@ impl Index {
     }
 
     /// All chunks of the space map, in order.
-    pub fn chunks(&self, mut each: impl FnMut(u64, Chunk)) -> Result<()> {
+    pub fn chunks(&self, each: impl FnMut(u64, Chunk)) -> Result<()> {
+        guarded(|| self.each_chunk(each))
+    }
+
+    fn each_chunk(&self, mut each: impl FnMut(u64, Chunk)) -> Result<()> {
         let transaction = self.database.begin_read().map_err(failed)?;
         let table = transaction.open_table(SPACE).map_err(failed)?;
         for row in table.range::<&[u8]>(..).map_err(failed)? {
@@ -117,6 +128,10 @@ impl Index {
 
     /// Writes a memtable, durably, in one step with the position from which the journal is still needed.
     pub fn checkpoint(&self, memtable: &Memtable, position: Position) -> Result<()> {
+        guarded(|| self.write(memtable, position))
+    }
+
+    fn write(&self, memtable: &Memtable, position: Position) -> Result<()> {
         let transaction = self.begin()?;
         let mut checked = Vec::new();
         for table in Table::ALL {
@@ -195,10 +210,12 @@ fn write_space(transaction: &WriteTransaction, changes: &[SpaceChange]) -> Resul
 
 impl Snapshot {
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        let Some(value) = self.tables[table as usize].get(key).map_err(failed)? else {
-            return Ok(None);
-        };
-        checked(table.name(), key, value.value()).map(Some)
+        guarded(|| {
+            let Some(value) = self.tables[table as usize].get(key).map_err(failed)? else {
+                return Ok(None);
+            };
+            checked(table.name(), key, value.value()).map(Some)
+        })
     }
 
     /// Rows from `from` (included) to `until` (excluded).
@@ -209,16 +226,36 @@ impl Snapshot {
         until: Option<&[u8]>,
     ) -> Result<impl Iterator<Item = Result<(Bytes, Bytes)>>> {
         let rows = &self.tables[table as usize];
-        let range = match until {
-            Some(until) => rows.range::<&[u8]>(from..until),
-            None => rows.range::<&[u8]>(from..),
-        };
-        Ok(range.map_err(failed)?.map(move |row| {
-            let (key, value) = row.map_err(failed)?;
-            let value = checked(table.name(), key.value(), value.value())?;
-            Ok((Bytes::copy_from_slice(key.value()), value))
+        let mut range = guarded(|| {
+            match until {
+                Some(until) => rows.range::<&[u8]>(from..until),
+                None => rows.range::<&[u8]>(from..),
+            }
+            .map_err(failed)
+        })?;
+        let mut failed_once = false;
+        Ok(std::iter::from_fn(move || {
+            if failed_once {
+                return None;
+            }
+            let next = guarded(|| {
+                let Some(row) = range.next() else {
+                    return Ok(None);
+                };
+                let (key, value) = row.map_err(failed)?;
+                let value = checked(table.name(), key.value(), value.value())?;
+                Ok(Some((Bytes::copy_from_slice(key.value()), value)))
+            });
+            failed_once = next.is_err();
+            next.transpose()
         }))
     }
+}
+
+/// The library panics on some kinds of damage; here that is an error like any other.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(StoreError::new(ErrorKind::Corrupt, "the index is damaged")))
 }
 
 /// A value followed by the checksum of key and value: redb itself checks pages only when it repairs.

@@ -71,6 +71,15 @@ pub(crate) fn run<D: Disk>(core: Arc<Core<D>>, position: Position) {
     journal.decider.close();
 }
 
+/// After a panic: nobody waits for an answer that will not come.
+pub(crate) fn give_up<D: Disk>(core: &Core<D>) {
+    core.latch_read_only(&StoreError::new(
+        ErrorKind::Io,
+        "the journal's thread panicked",
+    ));
+    refuse_all(core);
+}
+
 /// Answers everything with a refusal until the queue is closed.
 fn refuse_all<D: Disk>(core: &Core<D>) {
     loop {

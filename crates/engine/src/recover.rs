@@ -94,8 +94,10 @@ pub(crate) fn open<D: Disk>(
         Some(geometry) => geometry,
         None => create(&disk, &data, &index_file, &config)?,
     };
-    let index = guarded(|| Index::open(index_file, config.index_cache_bytes))?;
-    if guarded(|| index.store())? != Some(geometry.store) {
+    let index_bytes = index_file.len().map_err(failed("reading the index"))?;
+    let check = index_bytes <= config.index_check_bytes;
+    let index = Index::open(index_file, config.index_cache_bytes, check)?;
+    if index.store()? != Some(geometry.store) {
         return Err(OpenError::Mismatch);
     }
     let space = Allocator::new(data.clone(), geometry.extents(), &config)?;
@@ -120,12 +122,6 @@ pub(crate) fn open<D: Disk>(
         .replayed_groups
         .store(groups, std::sync::atomic::Ordering::Relaxed);
     Ok((core, position))
-}
-
-/// The index library panics on some kinds of damage; here that is an error like any other.
-pub(crate) fn guarded<T>(open: impl FnOnce() -> Result<T>) -> Result<T> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(open))
-        .unwrap_or_else(|_| Err(StoreError::new(ErrorKind::Corrupt, "the index is damaged")))
 }
 
 fn superblock<F: File>(data: &F) -> Result<Option<Geometry>, OpenError> {
@@ -161,7 +157,7 @@ fn create<D: Disk>(
     }
     data.sync_data().map_err(failed("making the data file"))?;
     index_file.set_len(0).map_err(failed("making the index"))?;
-    let index = Index::open(index_file.clone(), config.index_cache_bytes)?;
+    let index = Index::open(index_file.clone(), config.index_cache_bytes, false)?;
     index.create(geometry.store, Position::FIRST)?;
     drop(index);
     disk.sync().map_err(failed("syncing the directory"))?;
@@ -185,7 +181,7 @@ fn replay<F: File>(
     space: &Allocator<F>,
     index: &Index,
 ) -> Result<(Position, u64), OpenError> {
-    let position = guarded(|| index.position())?;
+    let position = index.position()?;
     let mut groups = chain(data, geometry, position)?;
     cut_unproven(data, space, &mut groups)?;
     // A segment that no group on the device can be in, also none that was cut.
@@ -209,7 +205,7 @@ fn replay<F: File>(
         }
     }
     data.sync_data().map_err(failed("syncing the data file"))?;
-    guarded(|| index.checkpoint(&memtable, next))?;
+    index.checkpoint(&memtable, next)?;
     Ok((next, count))
 }
 

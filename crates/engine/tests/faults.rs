@@ -1,0 +1,241 @@
+//! A disk that fails, fills up and rots: errors are clear, reads go on, bytes are right or refused.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_engine::{Engine, OpenError};
+use forebay_io::sim::{Faults, SimClock, SimDisk};
+use forebay_mem::Pool;
+use forebay_store::{
+    Address, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Store, StoreOptions, Usage,
+};
+use support::{bytes, config, get, put, tenant};
+
+const SIZES: [usize; 5] = [900, 3000, 40_000, 200_000, 1_200_000];
+
+fn try_open(disk: &SimDisk) -> Result<Engine<SimDisk>, OpenError> {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config())
+}
+
+async fn filled(disk: &SimDisk) -> Engine<SimDisk> {
+    let engine = try_open(disk).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    for (at, size) in SIZES.into_iter().enumerate() {
+        let key = [at as u8 + 1];
+        put(&engine, Address::object("n", &key), &bytes(at as u64, size))
+            .await
+            .unwrap();
+    }
+    engine
+}
+
+#[tokio::test]
+async fn a_failed_sync_stops_changes_but_not_reads() {
+    let disk = SimDisk::new(1);
+    let engine = filled(&disk).await;
+    disk.set_faults(Faults {
+        sync_error: 1.0,
+        ..Faults::default()
+    });
+    let key = Address::object("n", b"new");
+    let error = put(&engine, key, &[1; 100]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+    disk.set_faults(Faults::default());
+    let error = put(&engine, key, &[1; 100]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly);
+    let error = engine
+        .delete(key, DeleteOptions::default())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly);
+    assert_eq!(
+        get(&engine, Address::object("n", &[2])).await.unwrap(),
+        bytes(1, 3000)
+    );
+    assert!(engine.metrics().read_only);
+    drop(engine);
+    let engine = try_open(&disk).unwrap();
+    put(&engine, key, &[1; 100]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_that_fails_is_an_error_and_may_be_repeated() {
+    let disk = SimDisk::new(2);
+    drop(filled(&disk).await);
+    let engine = try_open(&disk).unwrap();
+    let key = Address::object("n", &[4]);
+    disk.set_faults(Faults {
+        read_error: 1.0,
+        ..Faults::default()
+    });
+    assert_eq!(get(&engine, key).await.unwrap_err().kind(), ErrorKind::Io);
+    disk.set_faults(Faults::default());
+    assert_eq!(get(&engine, key).await.unwrap(), bytes(3, 200_000));
+}
+
+#[tokio::test]
+async fn a_write_that_fails_leaves_nothing() {
+    let disk = SimDisk::new(3);
+    let engine = filled(&disk).await;
+    let before = engine.usage(Scope::Namespace("n")).unwrap();
+    disk.set_faults(Faults {
+        write_error: 1.0,
+        ..Faults::default()
+    });
+    let key = Address::object("n", b"new");
+    let error = put(&engine, key, &bytes(9, 3_000_000)).await.unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace),
+        "{error:?}"
+    );
+    disk.set_faults(Faults::default());
+    assert_eq!(
+        get(&engine, key).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), before);
+    put(&engine, key, &bytes(9, 3_000_000)).await.unwrap();
+    drop(engine);
+    let audit = try_open(&disk).unwrap().audit().unwrap();
+    assert_eq!((audit.leaked, audit.doubled), (0, 0));
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_values_and_takes_deletes() {
+    let disk = SimDisk::new(4);
+    let engine = filled(&disk).await;
+    disk.set_capacity(Some(24 << 20));
+    let mut stored = Vec::new();
+    let error = loop {
+        let key = format!("more{:03}", stored.len());
+        match put(
+            &engine,
+            Address::object("n", key.as_bytes()),
+            &bytes(5, 1 << 20),
+        )
+        .await
+        {
+            Ok(_) => stored.push(key),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    let declared = StoreOptions {
+        size: Some(1 << 30),
+        ..StoreOptions::default()
+    };
+    let early = engine
+        .store(Address::object("n", b"huge"), declared)
+        .await
+        .err()
+        .unwrap();
+    assert_eq!(early.kind(), ErrorKind::NoSpace);
+    for key in &stored {
+        let address = Address::object("n", key.as_bytes());
+        assert_eq!(get(&engine, address).await.unwrap(), bytes(5, 1 << 20));
+        engine
+            .delete(address, DeleteOptions::default())
+            .await
+            .unwrap();
+    }
+    // The journal gives freed space out after its next look at who reads.
+    engine.checkpoint().await.unwrap();
+    for key in &stored {
+        put(
+            &engine,
+            Address::object("n", key.as_bytes()),
+            &bytes(6, 1 << 20),
+        )
+        .await
+        .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_quota_is_refused_before_bytes_are_taken() {
+    let disk = SimDisk::new(5);
+    let engine = try_open(&disk).unwrap();
+    let config = NamespaceConfig {
+        quota: Quota {
+            bytes: Some(1000),
+            objects: None,
+        },
+        ..tenant("t")
+    };
+    engine.create_namespace("n", config).await.unwrap();
+    let declared = StoreOptions {
+        size: Some(1001),
+        ..StoreOptions::default()
+    };
+    let error = engine
+        .store(Address::object("n", b"k"), declared)
+        .await
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+    assert_eq!(engine.usage(Scope::Tenant("t")).unwrap(), Usage::default());
+}
+
+/// Every value is right, or refused as corrupt (or the store does not open): nothing is missing, nothing is wrong.
+async fn right_or_refused(disk: &SimDisk, what: &str) -> bool {
+    let engine = match try_open(disk) {
+        Ok(engine) => engine,
+        Err(OpenError::Store(error)) => {
+            assert!(
+                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io),
+                "{what}: {error:?}"
+            );
+            return true;
+        }
+        Err(OpenError::NotAStore | OpenError::Version { .. } | OpenError::Mismatch) => return true,
+        Err(error) => panic!("{what}: {error:?}"),
+    };
+    let mut refused = false;
+    for (at, size) in SIZES.into_iter().enumerate() {
+        match get(&engine, Address::object("n", &[at as u8 + 1])).await {
+            Ok(value) => assert!(value == bytes(at as u64, size), "{what}: wrong bytes"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
+                refused = true;
+            }
+        }
+    }
+    if refused {
+        let scrubbed = engine.scrub(|_| ()).await.unwrap();
+        assert!(scrubbed.damaged > 0, "{what}");
+        assert!(!engine.findings().is_empty(), "{what}");
+    }
+    refused
+}
+
+#[tokio::test]
+async fn rot_is_found_and_never_served() {
+    let disk = SimDisk::new(6);
+    drop(filled(&disk).await);
+    let mut noticed = 0;
+    let mut state = 0x1234_5678_9abc_def1_u64;
+    for name in disk.names() {
+        let len = {
+            use forebay_io::{Disk, File, OpenOptions};
+            let options = OpenOptions {
+                create: false,
+                read_only: true,
+                direct: false,
+            };
+            disk.open(&name, options).unwrap().len().unwrap()
+        };
+        for _ in 0..150 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let offset = (state >> 8) % len;
+            let rotten = disk.crash(state);
+            rotten.rot(&name, offset, (state & 7) as u8).unwrap();
+            let what = format!("bit {} of byte {offset} of {name}", state & 7);
+            noticed += u32::from(right_or_refused(&rotten, &what).await);
+        }
+    }
+    assert!(noticed > 0);
+}
