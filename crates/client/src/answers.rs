@@ -377,8 +377,8 @@ mod tests {
              <Name>b</Name><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>\
              <Contents><Key>a%20b%2Bc</Key><LastModified>2024-01-02T03:04:05.000Z</LastModified>\
              <ETag>&quot;x&quot;</ETag><Size>5</Size></Contents>\
-             <CommonPrefixes><Prefix>d%2F</Prefix></CommonPrefixes>\
              <Contents><Key>e</Key><Size>0</Size></Contents>\
+             <CommonPrefixes><Prefix>d%2F</Prefix></CommonPrefixes>\
              <NextContinuationToken>t</NextContinuationToken></ListBucketResult>",
         )
         .unwrap();

@@ -1,0 +1,257 @@
+//! A server that does what a script says, one request after the other: refusals, lost connections, wrong bytes.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+
+use bytes::Bytes;
+use forebay_client::{Client, Config, Crc64, Credentials, Error, Kind, PutOptions};
+
+/// What the server does with one request.
+enum Act {
+    /// Answers with these bytes.
+    Say(Vec<u8>),
+    /// Reads the request and closes the connection.
+    Hang,
+}
+
+/// Serves the acts in order and returns the heads of the requests that came.
+fn script(acts: Vec<Act>) -> (Client, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (heads, received) = mpsc::channel();
+    thread::spawn(move || {
+        let mut acts = acts.into_iter().peekable();
+        while acts.peek().is_some() {
+            let (mut stream, _) = listener.accept().unwrap();
+            while acts.peek().is_some() {
+                let Some(head) = read_request(&mut stream) else {
+                    break;
+                };
+                // The test may have seen enough.
+                let _ = heads.send(head);
+                match acts.next().unwrap() {
+                    Act::Say(bytes) => stream.write_all(&bytes).unwrap(),
+                    Act::Hang => break,
+                }
+            }
+        }
+    });
+    let credentials = Credentials {
+        access_key: "KEY".to_owned(),
+        secret_key: "secret".to_owned(),
+    };
+    let mut config = Config::new(endpoint.parse().unwrap(), credentials);
+    config.attempts = 3;
+    (Client::new(config).unwrap(), received)
+}
+
+fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let len = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .map_or(0, |len| len.parse().unwrap());
+    stream.read_exact(&mut vec![0; len]).ok()?;
+    Some(head)
+}
+
+fn answer(status: &str, headers: &str, body: &[u8]) -> Act {
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {}\r\n{headers}\r\n",
+        body.len()
+    );
+    Act::Say([head.as_bytes(), body].concat())
+}
+
+fn refusal(status: &str, code: &str) -> Act {
+    let body =
+        format!("<Error><Code>{code}</Code><Message>m</Message><RequestId>R</RequestId></Error>");
+    answer(status, "", body.as_bytes())
+}
+
+#[tokio::test]
+async fn what_passes_is_tried_again() {
+    let (client, heads) = script(vec![
+        refusal("503 Slow Down", "SlowDown"),
+        Act::Hang,
+        answer("200 OK", "etag: \"tag\"\r\n", b""),
+    ]);
+    let body = Bytes::from_static(b"123456789");
+    let etag = client
+        .put("ns", "a b/\u{e9}", body, &PutOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(etag, "tag");
+    let heads: Vec<String> = heads.iter().collect();
+    assert_eq!(heads.len(), 3);
+    for head in &heads {
+        assert!(
+            head.starts_with("PUT /ns/a%20b/%C3%A9 HTTP/1.1\r\n"),
+            "{head}"
+        );
+        assert!(
+            head.contains("x-amz-content-sha256: UNSIGNED-PAYLOAD\r\n"),
+            "{head}"
+        );
+        assert!(
+            head.contains("x-amz-checksum-crc64nvme: rosUhgp5mIg=\r\n"),
+            "{head}"
+        );
+        assert!(
+            head.contains(
+                "SignedHeaders=host;x-amz-checksum-crc64nvme;x-amz-content-sha256;x-amz-date,"
+            ),
+            "{head}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_will_not_pass_is_not_tried_again() {
+    for (status, code, kind) in [
+        ("404 Not Found", "NoSuchKey", Kind::NotFound),
+        ("403 Forbidden", "AccessDenied", Kind::Denied),
+        (
+            "507 Insufficient Storage",
+            "InsufficientStorage",
+            Kind::Limit,
+        ),
+        (
+            "412 Precondition Failed",
+            "PreconditionFailed",
+            Kind::Precondition,
+        ),
+        ("400 Bad Request", "InvalidArgument", Kind::Failed),
+    ] {
+        let (client, heads) = script(vec![refusal(status, code)]);
+        let error = client.delete("ns", "key").await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(
+            matches!(&error, Error::Refused(refusal) if refusal.code == code && refusal.request_id == "R")
+        );
+        assert_eq!(heads.iter().count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_conditional_put_is_never_made_twice() {
+    let (client, heads) = script(vec![Act::Hang, answer("200 OK", "", b"")]);
+    let options = PutOptions {
+        if_absent: true,
+        ..PutOptions::default()
+    };
+    let error = client
+        .put("ns", "key", Bytes::new(), &options)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }), "{error}");
+    assert!(heads.recv().unwrap().contains("if-none-match: *\r\n"));
+    assert!(heads.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_is_dead_costs_nothing() {
+    // After the first answer the server closes without a word.
+    let (client, heads) = script(vec![
+        answer("204 No Content", "", b""),
+        Act::Hang,
+        answer("204 No Content", "", b""),
+    ]);
+    client.delete("ns", "one").await.unwrap();
+    client.delete("ns", "two").await.unwrap();
+    assert_eq!(heads.iter().count(), 3);
+}
+
+#[tokio::test]
+async fn wrong_bytes_are_an_error() {
+    let crc = Crc64::of(b"right").to_header();
+    let headers = format!("etag: \"e\"\r\nx-amz-checksum-crc64nvme: {crc}\r\n");
+    for (body, right) in [(b"right", true), (b"wrong", false)] {
+        let (client, _heads) = script(vec![answer("200 OK", &headers, body)]);
+        let mut download = client.get("ns", "key", None, None).await.unwrap();
+        let mut end = Ok(());
+        loop {
+            match download.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    end = Err(error);
+                    break;
+                }
+            }
+        }
+        match right {
+            true => end.unwrap(),
+            false => assert!(matches!(end, Err(Error::Corrupt(_))), "{end:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_asked_for_again_from_there() {
+    let part = |range: &str, len: usize, body: &[u8]| {
+        let head = format!(
+            "HTTP/1.1 206 Partial Content\r\ncontent-length: {len}\r\ncontent-range: bytes {range}/10\r\netag: \"e\"\r\n\r\n"
+        );
+        Act::Say([head.as_bytes(), body].concat())
+    };
+    // The second request finds a connection closed in the middle of the first body.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let serving = thread::spawn(move || {
+        let mut heads = Vec::new();
+        for act in [part("0-9", 10, b"0123"), part("4-9", 6, b"456789")] {
+            let (mut stream, _) = listener.accept().unwrap();
+            heads.push(read_request(&mut stream).unwrap());
+            if let Act::Say(bytes) = act {
+                stream.write_all(&bytes).unwrap();
+            }
+        }
+        heads
+    });
+    let credentials = Credentials {
+        access_key: "KEY".to_owned(),
+        secret_key: "secret".to_owned(),
+    };
+    let client = Client::new(Config::new(endpoint.parse().unwrap(), credentials)).unwrap();
+    let mut got = vec![0; 10];
+    let crc = client
+        .fetch("ns", "key", "e", 0..10, |offset, bytes| {
+            got[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        })
+        .await
+        .unwrap();
+    assert_eq!(got, b"0123456789");
+    assert_eq!(crc, Crc64::of(b"0123456789"));
+    let heads = serving.join().unwrap();
+    assert!(heads[0].contains("range: bytes=0-9\r\n") && heads[1].contains("range: bytes=4-9\r\n"));
+    assert!(heads[1].contains("if-match: \"e\"\r\n"));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_s3_is_said_to_be_none() {
+    let (client, _heads) = script(vec![answer("200 OK", "", b"<html>hello</html>")]);
+    let error = client
+        .create_upload("ns", "key", &PutOptions::default())
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    let bomb = format!(
+        "<!DOCTYPE x [<!ENTITY a \"{}\">]><ListBucketResult>&a;</ListBucketResult>",
+        "a".repeat(1000)
+    );
+    let (client, _heads) = script(vec![answer("200 OK", "", bomb.as_bytes())]);
+    let page = client.list("ns", "", None, None).await;
+    assert!(page.is_err() || page.unwrap().objects.is_empty());
+}

@@ -1,0 +1,173 @@
+//! Tenants and keys over the memory leaf: what is changed is kept, what is refused changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_control::{Identities, Kind, ROOT_TENANT, SYSTEM_NAMESPACE};
+use forebay_mem::Pool;
+use forebay_store::{MemoryStore, NamespaceConfig, Store};
+use parking_lot::Mutex;
+
+fn store() -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::new(Pool::new(4 << 20), || 1))
+}
+
+async fn open(store: &Arc<MemoryStore>) -> Identities<MemoryStore> {
+    let ticks = AtomicU64::new(0);
+    let clock = Arc::new(move || ticks.fetch_add(1, Relaxed));
+    Identities::open(store.clone(), clock).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_root_tenant_has_a_key_and_keeps_it() {
+    let store = store();
+    let first = open(&store).await.ensure_root(None).await.unwrap();
+    assert_eq!((first.id.len(), first.secret.len()), (20, 40));
+    assert_eq!(first.tenant, ROOT_TENANT);
+    let again = open(&store).await;
+    assert_eq!(again.ensure_root(None).await.unwrap(), first);
+    assert_eq!(again.find(&first.id), Some(first.clone()));
+
+    let given = again
+        .ensure_root(Some(("GIVEN", "given-secret")))
+        .await
+        .unwrap();
+    assert_eq!(given.id, "GIVEN");
+    again
+        .ensure_root(Some(("GIVEN", "other-secret")))
+        .await
+        .unwrap();
+    assert_eq!(
+        open(&store).await.find("GIVEN").unwrap().secret,
+        "other-secret"
+    );
+    assert_eq!(open(&store).await.keys_of(ROOT_TENANT).len(), 2);
+}
+
+#[tokio::test]
+async fn many_tenants_and_keys_are_read_again() {
+    let store = store();
+    let identities = open(&store).await;
+    for tenant in 0..60 {
+        let name = format!("t{tenant:02}");
+        identities.create_tenant(&name, "").await.unwrap();
+        for _ in 0..20 {
+            identities.create_key(&name, None).await.unwrap();
+        }
+    }
+    let again = open(&store).await;
+    assert_eq!(again.tenants(), identities.tenants());
+    // More keys than a page of a list.
+    for tenant in again.tenants() {
+        let mut keys = again.keys_of(&tenant.name);
+        let mut before = identities.keys_of(&tenant.name);
+        keys.sort_by(|a, b| a.id.cmp(&b.id));
+        before.sort_by(|a, b| a.id.cmp(&b.id));
+        assert_eq!(keys, before);
+        assert_eq!(keys.len(), 20);
+    }
+}
+
+#[tokio::test]
+async fn refusals_change_nothing() {
+    let store = store();
+    let identities = open(&store).await;
+    identities.ensure_root(None).await.unwrap();
+    identities.create_tenant("a", "A").await.unwrap();
+    let key = identities
+        .create_key("a", Some(("KEY", "secret-secret")))
+        .await
+        .unwrap();
+    let kind = |result: forebay_control::Result<_>| result.map(|_: Arc<_>| ()).unwrap_err().kind;
+    for name in ["", ".forebay", "A", "a/b", "a b", &"a".repeat(64), "\u{e4}"] {
+        assert_eq!(
+            kind(identities.create_tenant(name, "").await),
+            Kind::Invalid,
+            "{name:?}"
+        );
+    }
+    let long = "x".repeat(257);
+    assert_eq!(
+        kind(identities.create_tenant("b", &long).await),
+        Kind::Invalid
+    );
+    assert_eq!(kind(identities.create_tenant("a", "").await), Kind::Exists);
+    for pair in [
+        ("KEY", "secret-secret"),
+        ("a/b", "secret-secret"),
+        ("ab", "secret-secret"),
+        ("abc", "short"),
+        ("abc", "with a space"),
+    ] {
+        let refused = identities
+            .create_key("a", Some(pair))
+            .await
+            .unwrap_err()
+            .kind;
+        assert!(matches!(refused, Kind::Exists | Kind::Invalid), "{pair:?}");
+    }
+    assert_eq!(
+        identities.create_key("b", None).await.unwrap_err().kind,
+        Kind::NotFound
+    );
+    // Another tenant's key is not taken over by whoever starts the server.
+    let taken = identities.ensure_root(Some(("KEY", "secret-other"))).await;
+    assert_eq!(taken.unwrap_err().kind, Kind::Denied);
+    assert_eq!(identities.find("KEY"), Some(key.clone()));
+
+    let config = NamespaceConfig {
+        tenant: "a".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace("owned", config).await.unwrap();
+    assert_eq!(
+        identities.remove_tenant("a").await.unwrap_err().kind,
+        Kind::NotEmpty
+    );
+    assert_eq!(identities.find("KEY"), Some(key));
+    store.delete_namespace("owned").await.unwrap();
+    identities.remove_tenant("a").await.unwrap();
+    assert_eq!(identities.find("KEY"), None);
+    let again = open(&store).await;
+    assert_eq!(again.tenants().len(), 1);
+    assert_eq!(again.find("KEY"), None);
+    assert_eq!(
+        again.remove_tenant("a").await.unwrap_err().kind,
+        Kind::NotFound
+    );
+    assert_eq!(
+        again.remove_tenant(ROOT_TENANT).await.unwrap_err().kind,
+        Kind::Denied
+    );
+}
+
+#[tokio::test]
+async fn doors_hear_of_every_change() {
+    let store = store();
+    let identities = open(&store).await;
+    identities.create_tenant("a", "").await.unwrap();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hearing = heard.clone();
+    identities.on_keys_changed(move |keys| {
+        *hearing.lock() = keys.iter().map(|key| key.id.clone()).collect();
+    });
+    assert!(heard.lock().is_empty());
+    identities
+        .create_key("a", Some(("ONE", "secret-secret")))
+        .await
+        .unwrap();
+    identities
+        .create_key("a", Some(("TWO", "secret-secret")))
+        .await
+        .unwrap();
+    assert_eq!(*heard.lock(), ["ONE", "TWO"]);
+    identities.remove_key("ONE").await.unwrap();
+    assert_eq!(*heard.lock(), ["TWO"]);
+    assert_eq!(
+        identities.remove_key("ONE").await.unwrap_err().kind,
+        Kind::NotFound
+    );
+    identities.remove_tenant("a").await.unwrap();
+    assert!(heard.lock().is_empty());
+    assert!(store.namespace(SYSTEM_NAMESPACE).is_ok());
+}
