@@ -229,7 +229,7 @@ fn acknowledged_is_there_and_nothing_is_half() {
         let server = place.serve(&[]);
         runtime.block_on(async {
             let client = once(&server);
-            let mut all: Model = models.iter().cloned().flatten().collect();
+            let mut all: Model = models.clone().into_iter().flatten().collect();
             verify(&client, &mut all, life).await;
             for model in &mut models {
                 for (key, states) in model {

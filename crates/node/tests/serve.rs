@@ -481,6 +481,105 @@ fn logs_can_be_json() {
 }
 
 #[test]
+fn traces_leave_before_the_end() {
+    let place = Place::new();
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", collector.local_addr().unwrap());
+    let server = place.serve(&["--otlp", &url]);
+    let collected = std::thread::spawn(move || {
+        let (mut stream, _) = collector.accept().unwrap();
+        let mut preface = [0; 24];
+        stream.read_exact(&mut preface).unwrap();
+        preface
+    });
+    server.ok(&["ls"]);
+    // The collector never answers: that must not keep the server.
+    assert_eq!(server.terminate(), Some(0));
+    assert_eq!(
+        &collected.join().unwrap(),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    );
+}
+
+#[test]
+fn a_flipped_bit_is_found_and_never_served() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "rot"]);
+    let body = harness::bytes(77, 300_000);
+    server
+        .run_on(&["cp", "-", "fb://rot/damaged"], &body)
+        .expect(0);
+    server
+        .run_on(&["cp", "-", "fb://rot/sound"], &harness::bytes(78, 300_000))
+        .expect(0);
+    assert_eq!(server.terminate(), Some(0));
+
+    let path = place.data().join("data");
+    let mut data = fs::read(&path).unwrap();
+    let needle = &body[200_000..200_064];
+    let at = data
+        .windows(64)
+        .position(|window| window == needle)
+        .unwrap();
+    data[at] ^= 4;
+    fs::write(&path, &data).unwrap();
+
+    let server = place.serve(&[]);
+    let ran = server.run(&["cat", "fb://rot/damaged"]);
+    assert!(
+        ran.code == Some(1) && body.starts_with(&ran.bytes),
+        "{:?}",
+        ran.err
+    );
+    server.run(&["cat", "fb://rot/sound"]).expect(0);
+    let scrub = server.run(&["admin", "scrub"]).expect(1);
+    assert!(
+        scrub.out.contains("fb://rot/damaged: block "),
+        "{}",
+        scrub.out
+    );
+    let (_, metrics) = server.console("/metrics");
+    let counted = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("forebay_engine_corrupt_blocks_total "))
+        .unwrap();
+    assert_ne!(counted, "0");
+    server
+        .run_on(&["cp", "-", "fb://rot/damaged"], &body)
+        .expect(0);
+    assert_eq!(
+        server.run(&["cat", "fb://rot/damaged"]).expect(0).bytes,
+        body
+    );
+}
+
+#[test]
+fn a_full_disk_refuses_writes_only() {
+    let place = Place::new();
+    let server = place.serve(&["--capacity", "8MiB"]);
+    server.ok(&["admin", "namespace", "create", "full"]);
+    let body = harness::bytes(5, 3 << 20);
+    let mut stored = 0;
+    let refused = loop {
+        let key = format!("fb://full/{stored}");
+        let ran = server.run_on(&["cp", "-", &key], &body);
+        match ran.code {
+            Some(0) => stored += 1,
+            _ => break ran,
+        }
+        assert!(stored < 10, "the bound does not hold");
+    };
+    assert!(stored > 0);
+    refused.expect(5);
+    assert_eq!(server.run(&["cat", "fb://full/0"]).expect(0).bytes, body);
+    server.ok(&["rm", "fb://full/0"]);
+    server
+        .run_on(&["cp", "-", "fb://full/again"], &body)
+        .expect(0);
+}
+
+#[test]
 fn memory_forgets() {
     let place = Place::new();
     let server = place.serve(&["--backend", "memory"]);
