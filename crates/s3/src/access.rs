@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use forebay_proto::s3::cors;
 use forebay_proto::s3::error::ErrorCode;
+use forebay_proto::s3::lifecycle;
 use forebay_proto::s3::policy::{Access, Decision, Policy, Principal};
 use forebay_proto::s3::tags::Tags;
 use forebay_store::{Address, NamespaceInfo, Store, VersionId};
@@ -24,7 +25,7 @@ use crate::{bucket_config, headers, kept};
 /// The most buckets whose parsed rules are kept; beyond it all are parsed anew.
 const KEPT_MAX: usize = 4096;
 
-/// A bucket's policy and CORS rules, parsed.
+/// A bucket's policy, CORS rules and lifecycle rules, parsed.
 #[derive(Debug)]
 pub(crate) struct Rules {
     revision: u64,
@@ -34,6 +35,7 @@ pub(crate) struct Rules {
     /// Whether the policy looks at the tags of objects that exist.
     asks_tags: bool,
     pub(crate) cors: Option<cors::Configuration>,
+    pub(crate) lifecycle: Option<lifecycle::Configuration>,
 }
 
 /// Parsed rules by namespace, as of its revision.
@@ -68,6 +70,9 @@ impl RulesCache {
             cors: attributes
                 .get(bucket_config::CORS)
                 .and_then(|text| cors::Configuration::from_xml(text).ok()),
+            lifecycle: attributes
+                .get(bucket_config::LIFECYCLE)
+                .and_then(|text| lifecycle::Configuration::from_xml(text).ok()),
         });
         let mut kept = self.kept.write();
         if kept.len() >= KEPT_MAX {

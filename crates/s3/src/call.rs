@@ -3,16 +3,19 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use forebay_proto::s3::date::http_date;
+use forebay_proto::s3::lifecycle::{Candidate, Standing};
+use forebay_proto::s3::percent::{self, Slash};
 use forebay_proto::s3::uri::Query;
 use forebay_proto::s3::xml::Owner;
-use forebay_store::{Address, NamespaceInfo, Store, VersionId};
+use forebay_store::{Address, Meta, NamespaceInfo, Store, VersionId};
 use http::header::HeaderMap;
 
 use crate::access::Rules;
 use crate::auth::Caller;
 use crate::door::Door;
-use crate::headers;
 use crate::status::Outcome;
+use crate::{headers, kept};
 
 /// A request that was authenticated and authorised.
 pub(crate) struct Call<'a, S: Store> {
@@ -26,7 +29,7 @@ pub(crate) struct Call<'a, S: Store> {
     pub(crate) caller: &'a Caller,
     /// Absent for the service and for a bucket that is to be made.
     pub(crate) namespace: Option<Arc<NamespaceInfo>>,
-    /// Its policy and its CORS rules.
+    /// Its policy, CORS rules and lifecycle rules.
     pub(crate) rules: Option<Arc<Rules>>,
     /// Whether it came over TLS.
     pub(crate) secure: bool,
@@ -78,6 +81,31 @@ impl<'a, S: Store> Call<'a, S> {
     pub(crate) fn show_version(&self, response: &mut HeaderMap, version: VersionId) {
         if self.is_versioned() {
             response.insert(headers::VERSION_ID, headers::version_value(version));
+        }
+    }
+
+    /// Says when a current object will expire by the bucket's lifecycle rules, and by which.
+    pub(crate) fn show_expiration(&self, response: &mut HeaderMap, meta: &Meta) {
+        let Some(rules) = self
+            .rules
+            .as_ref()
+            .and_then(|rules| rules.lifecycle.as_ref())
+        else {
+            return;
+        };
+        let tags = kept::tags(&meta.attributes);
+        let candidate = Candidate {
+            key: self.key,
+            tags: &tags,
+            size: meta.size,
+            stored_s: i64::try_from(meta.modified / 1000).unwrap_or(i64::MAX),
+            standing: Standing::Current,
+        };
+        if let Some((due_s, rule)) = rules.expiry(&candidate) {
+            let date = http_date(due_s);
+            let rule = percent::encode(rule, Slash::Encode);
+            let text = format!("expiry-date=\"{date}\", rule-id=\"{rule}\"");
+            response.insert(headers::EXPIRATION, headers::value(text.as_bytes()));
         }
     }
 }

@@ -111,6 +111,7 @@ fn answer<S: Store>(call: &Call<'_, S>, meta: &Meta) -> Reply<S::Body> {
     });
     let mut reply = reply::xml(document);
     call.show_version(reply.headers_mut(), meta.version);
+    call.show_expiration(reply.headers_mut(), meta);
     reply
 }
 

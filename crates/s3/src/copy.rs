@@ -159,6 +159,7 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
     let response = reply.headers_mut();
     show_source(call, &source, &origin, response);
     call.show_version(response, stored.meta.version);
+    call.show_expiration(response, &stored.meta);
     Ok(reply)
 }
 

@@ -1,6 +1,8 @@
 //! Cross-origin requests: preflights, and the headers on every other response.
 
-use forebay_proto::s3::cors::{Configuration, Rule};
+use std::sync::Arc;
+
+use forebay_proto::s3::cors::Rule;
 use forebay_proto::s3::error::ErrorCode;
 use forebay_store::Store;
 use http::header::{
@@ -8,7 +10,7 @@ use http::header::{
 };
 use http::{Method, StatusCode};
 
-use crate::call::Call;
+use crate::access::Rules;
 use crate::door::Door;
 use crate::headers;
 use crate::reply::{self, Reply};
@@ -33,11 +35,7 @@ pub(crate) fn preflight<S: Store>(
     let origin = headers::text(request, &ORIGIN).ok_or_else(insufficient)?;
     let method = headers::text(request, &ACCESS_CONTROL_REQUEST_METHOD).ok_or_else(insufficient)?;
     let asked = headers::text(request, &ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or_default();
-    let rules = door
-        .store
-        .namespace(bucket)
-        .ok()
-        .and_then(|info| door.rules.of(&info));
+    let rules = rules(door, bucket);
     let rule = rules
         .as_ref()
         .and_then(|rules| rules.cors.as_ref())
@@ -53,15 +51,29 @@ pub(crate) fn preflight<S: Store>(
     Ok(reply)
 }
 
-/// Adds the headers of the rule that a cross-origin request matches.
-pub(crate) fn respond<S: Store>(call: &Call<'_, S>, method: &Method, response: &mut HeaderMap) {
-    let cors: Option<&Configuration> = call.rules.as_ref().and_then(|rules| rules.cors.as_ref());
-    if let Some(cors) = cors
-        && let Some(origin) = headers::text(call.headers, &ORIGIN)
+/// Adds the headers of the rule that a cross-origin request matches to its response, whatever that is: a page may read
+/// refusals as well.
+pub(crate) fn respond<S: Store>(
+    door: &Door<S>,
+    bucket: &str,
+    method: &Method,
+    request: &HeaderMap,
+    response: &mut HeaderMap,
+) {
+    let Some(origin) = headers::text(request, &ORIGIN) else {
+        return;
+    };
+    let rules = rules(door, bucket);
+    if let Some(cors) = rules.as_ref().and_then(|rules| rules.cors.as_ref())
         && let Some(rule) = cors.matching(origin, method.as_str(), "")
     {
         put(rule, origin, "", response);
     }
+}
+
+fn rules<S: Store>(door: &Door<S>, bucket: &str) -> Option<Arc<Rules>> {
+    let info = door.store.namespace(bucket).ok()?;
+    door.rules.of(&info)
 }
 
 fn put(rule: &Rule, origin: &str, asked: &str, response: &mut HeaderMap) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use forebay_proto::s3::error::{ErrorCode, S3Error};
 use forebay_proto::s3::uri::{Query, Resource, parse_resource};
 use forebay_store::Store;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, SERVER};
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, SERVER};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use hyper::body::Incoming;
@@ -159,10 +159,11 @@ impl<S: Store> Door<S> {
         let span = tracing::info_span!("s3", request_id = id_text);
         let mut inbound = Inbound::new(body, Arc::clone(&self.metrics), self.config.body_timeout);
         let mut close = self.gate.is_draining();
+        let mut marks = HeaderMap::new();
         let serving = async {
             let outcome = match admitted {
                 true => {
-                    self.serve(&head, &mut inbound, connection, &mut ticket)
+                    self.serve(&head, &mut inbound, connection, &mut ticket, &mut marks)
                         .await
                 }
                 false => {
@@ -182,6 +183,9 @@ impl<S: Store> Door<S> {
                     refused(refusal, &head, id_text)
                 }
             };
+            if !marks.is_empty() {
+                reply.headers_mut().extend(marks);
+            }
             if close {
                 reply
                     .headers_mut()
@@ -205,12 +209,14 @@ impl<S: Store> Door<S> {
         reply.map(|body| body.with_ticket(ticket))
     }
 
+    /// The stages of a request. `marks` takes headers that the response has whether it succeeds or not.
     async fn serve(
         &self,
         head: &Parts,
         inbound: &mut Inbound,
         connection: &Connection,
         ticket: &mut Ticket,
+        marks: &mut HeaderMap,
     ) -> Outcome<Reply<S::Body>> {
         let path = head.uri.path();
         let host = head
@@ -234,6 +240,7 @@ impl<S: Store> Door<S> {
         if op == Operation::Preflight {
             return cors::preflight(self, &head.headers, bucket);
         }
+        cors::respond(self, bucket, &head.method, &head.headers, marks);
         let now_ms = (self.clock)();
         let now_s = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
         let (caller, proof) = self.authenticator.authenticate(head, &self.config, now_s)?;
@@ -253,16 +260,7 @@ impl<S: Store> Door<S> {
             now_ms,
         };
         call.admit(op).await?;
-        match dispatch::dispatch(op, &call, inbound).await {
-            Ok(mut reply) => {
-                cors::respond(&call, &head.method, reply.headers_mut());
-                Ok(reply)
-            }
-            Err(mut refusal) => {
-                cors::respond(&call, &head.method, refusal.headers.get_or_insert_default());
-                Err(refusal)
-            }
-        }
+        dispatch::dispatch(op, &call, inbound).await
     }
 }
 

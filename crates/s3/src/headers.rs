@@ -29,6 +29,7 @@ names! {
     COPY_SOURCE_VERSION_ID = "x-amz-copy-source-version-id";
     DECODED_CONTENT_LENGTH = "x-amz-decoded-content-length";
     DELETE_MARKER = "x-amz-delete-marker";
+    EXPIRATION = "x-amz-expiration";
     EXPECTED_BUCKET_OWNER = "x-amz-expected-bucket-owner";
     METADATA_DIRECTIVE = "x-amz-metadata-directive";
     MP_OBJECT_SIZE = "x-amz-mp-object-size";

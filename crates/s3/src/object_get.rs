@@ -291,6 +291,9 @@ fn describe<S: Store>(call: &Call<'_, S>, meta: &Meta, response: &mut HeaderMap)
     response.insert(LAST_MODIFIED, headers::date_value(meta.modified));
     response.insert(ACCEPT_RANGES, headers::BYTES);
     call.show_version(response, meta.version);
+    if !call.query.has("versionId") {
+        call.show_expiration(response, meta);
+    }
     if meta.attributes.get(kept::TAGS).is_some() {
         let count = kept::tags(&meta.attributes).len();
         response.insert(headers::TAGGING_COUNT, count.into());

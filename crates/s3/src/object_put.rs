@@ -89,6 +89,7 @@ pub(crate) async fn put<S: Store>(
         shown.respond(&mut response);
     }
     call.show_version(&mut response, stored.meta.version);
+    call.show_expiration(&mut response, &stored.meta);
     Ok(reply::ok(response))
 }
 

@@ -262,6 +262,10 @@ async fn cors_rules_answer_preflights_and_mark_responses() {
         let answer = server.ask(ALPHA, ask(target)).await;
         assert_eq!(answer.header("access-control-expose-headers"), Some("ETag"));
     }
+    // A page may read that it was refused.
+    let answer = server.anonymous(ask("/bucket/key")).await;
+    answer.is(403, "AccessDenied");
+    assert_eq!(answer.header("access-control-expose-headers"), Some("ETag"));
     let removed = server.ask(ALPHA, Ask::new("DELETE", "/bucket?cors")).await;
     assert_eq!(removed.status, 204);
     let answer = server.ask(ALPHA, ask("/bucket/key")).await;
@@ -295,7 +299,13 @@ async fn lifecycle_rules_expire_what_they_are_about() {
     server.put("/bucket/logs/a", b"x").await;
     server.put("/bucket/keep", b"x").await;
     let tagged = Ask::new("PUT", "/bucket/tagged").header("x-amz-tagging", "t=1");
-    server.ask(ALPHA, tagged).await;
+    let put = server.ask(ALPHA, tagged).await;
+    let shown = "expiry-date=\"Sun, 22 Nov 2026 00:00:00 GMT\", rule-id=\"tagged\"";
+    assert_eq!(put.header("x-amz-expiration"), Some(shown));
+    let head = server.ask(ALPHA, Ask::new("HEAD", "/bucket/tagged")).await;
+    assert_eq!(head.header("x-amz-expiration"), Some(shown));
+    let head = server.ask(ALPHA, Ask::new("HEAD", "/bucket/keep")).await;
+    assert_eq!(head.header("x-amz-expiration"), None);
     server
         .ask(ALPHA, Ask::new("POST", "/bucket/up?uploads"))
         .await;
