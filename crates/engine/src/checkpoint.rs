@@ -103,6 +103,7 @@ fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {
     core.index.checkpoint(&frozen, position)?;
     let snapshot = core.index.snapshot()?;
     core.tables.thaw(snapshot);
+    core.look_at_room();
     core.counters.checkpoints.fetch_add(1, Relaxed);
     Ok(())
 }

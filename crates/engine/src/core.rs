@@ -50,6 +50,7 @@ pub(crate) struct Core<D: Disk> {
     pub handoff: Handoff,
     pub findings: Mutex<Vec<Finding>>,
     read_only: AtomicBool,
+    index_cramped: AtomicBool,
 }
 
 /// Changes on their way to the journal's thread.
@@ -146,6 +147,7 @@ impl<D: Disk> Core<D> {
             handoff: Handoff::default(),
             findings: Mutex::default(),
             read_only: AtomicBool::new(false),
+            index_cramped: AtomicBool::new(false),
         }
     }
 
@@ -194,6 +196,18 @@ impl<D: Disk> Core<D> {
         if !self.read_only.swap(true, SeqCst) {
             tracing::error!(error = why, "the store takes no more changes");
         }
+    }
+
+    /// Notes whether values have no space and the index has little: then only changes that free some go on.
+    pub fn look_at_room(&self) {
+        let low = self.config.reserve_bytes / 4;
+        let cramped = self.space.usage().free_bytes < low
+            && self.disk.free_bytes().is_ok_and(|free| free < low);
+        self.index_cramped.store(cramped, Relaxed);
+    }
+
+    pub fn is_index_cramped(&self) -> bool {
+        self.index_cramped.load(Relaxed)
     }
 
     pub fn is_read_only(&self) -> bool {

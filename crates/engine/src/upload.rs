@@ -1,6 +1,7 @@
 //! A value arriving: full buffers go to the device as they are, while more arrive.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -54,6 +55,12 @@ impl<D: Disk> EngineUpload<D> {
         options: StoreOptions,
     ) -> Result<EngineUpload<D>> {
         core.check_writable()?;
+        if core.is_index_cramped() {
+            return Err(StoreError::new(
+                ErrorKind::NoSpace,
+                "no space left for the index",
+            ));
+        }
         if options
             .size
             .is_some_and(|size| size > core.upload_bytes_max())
@@ -154,7 +161,7 @@ impl<D: Disk> EngineUpload<D> {
                     }
                 }
                 Held::Buffer(held) => {
-                    let mut packed = self.core.pool.take(EXTENT_BYTES_MAX).await;
+                    let mut packed = self.take(EXTENT_BYTES_MAX).await?;
                     append(&mut packed, &held);
                     self.held = Held::Packed(packed);
                 }
@@ -177,7 +184,7 @@ impl<D: Disk> EngineUpload<D> {
         let padded = match buf.padded_to_page() {
             Some(padded) => padded,
             None => {
-                let mut packed = self.core.pool.take(buf.len()).await;
+                let mut packed = self.take(buf.len()).await?;
                 append(&mut packed, &buf);
                 let packed = packed.freeze();
                 packed.padded_to_page().unwrap_or(packed)
@@ -201,6 +208,21 @@ impl<D: Disk> EngineUpload<D> {
             self.drain(self.core.config.upload_depth.max(1) - 1).await?;
         }
         Ok(())
+    }
+
+    /// A buffer; while it is waited for, writes in flight go on and give theirs back.
+    async fn take(&mut self, len: usize) -> Result<BufMut> {
+        let pool = self.core.pool.clone();
+        let mut taking = pin!(pool.take(len));
+        let (writing, failed) = (&mut self.writing, &mut self.failed);
+        poll_fn(|context| {
+            if let Err(error) = poll_writes(writing, context) {
+                *failed = true;
+                return Poll::Ready(Err(error));
+            }
+            taking.as_mut().poll(context).map(Ok)
+        })
+        .await
     }
 
     /// Waits until at most `most` writes are in flight. A first look submits those that are new.
@@ -278,7 +300,7 @@ fn append(packed: &mut BufMut, from: &[u8]) -> usize {
 
 impl<D: Disk> Upload for EngineUpload<D> {
     async fn buffer(&mut self, len: usize) -> Result<BufMut> {
-        Ok(self.core.pool.take(len.min(EXTENT_BYTES_MAX)).await)
+        self.take(len.min(EXTENT_BYTES_MAX)).await
     }
 
     async fn write(&mut self, buf: Buf) -> Result<()> {

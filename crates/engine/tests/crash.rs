@@ -306,16 +306,114 @@ async fn one_seed(seed: u64) {
     }
 }
 
-#[test]
-fn acknowledged_changes_survive_power_loss() {
+/// Several clients at once, each with keys of its own: every key holds what its client was last told, or the change after it.
+async fn one_seed_of_many_clients(seed: u64) {
+    let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
+    let mut disk = SimDisk::new(seed);
+    let mut engine = try_open(&disk).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    let mut possible = BTreeMap::<Vec<u8>, Vec<Option<Made>>>::new();
+    let mut made = seed << 32;
+    for _generation in 0..3 {
+        let quiet = random.below(10);
+        for step in 0..quiet + 30 {
+            if step == quiet {
+                disk.set_faults(Faults {
+                    power_off_at: Some(disk.operations().total() + random.below(80)),
+                    ..Faults::default()
+                });
+            }
+            let mut tasks = Vec::new();
+            for client in 0..1 + random.below(8) {
+                made += 1;
+                let key = format!("{client}/{}", random.below(3)).into_bytes();
+                let next = match random.below(4) {
+                    0 => None,
+                    _ => match SIZES[random.below(SIZES.len() as u64) as usize] {
+                        0 => Some((0, 0)),
+                        len => Some((made, len)),
+                    },
+                };
+                let engine = engine.clone();
+                tasks.push(tokio::spawn(async move {
+                    let done = match next {
+                        Some(made) => put(&engine, Space::Objects, &key, made, 2000).await,
+                        None => {
+                            let target = address(Space::Objects, &key);
+                            let options = DeleteOptions::default();
+                            engine.delete(target, options).await.map(drop)
+                        }
+                    };
+                    (key, next, done)
+                }));
+            }
+            let mut dead = false;
+            for task in tasks {
+                let (key, next, done) = task.await.unwrap();
+                let states = possible.entry(key).or_insert_with(|| vec![None]);
+                match done {
+                    Ok(()) => *states = vec![next],
+                    Err(error) => {
+                        dead = true;
+                        if error.kind() == ErrorKind::OutcomeUnknown {
+                            states.push(next);
+                        }
+                    }
+                }
+            }
+            if dead {
+                break;
+            }
+        }
+        disk = disk.crash(random.below(u64::MAX));
+        drop(engine);
+        engine = try_open(&disk).unwrap();
+        let mut held = Usage::default();
+        for (key, states) in &mut possible {
+            let found = match get(&engine, address(Space::Objects, key)).await {
+                Ok(value) => {
+                    held.objects += 1;
+                    held.bytes += value.len() as u64;
+                    let same = |made: &Made| bytes(made.0, made.1) == value;
+                    let known = states.iter().flatten().find(|made| same(made));
+                    Some(*known.unwrap_or_else(|| panic!("{key:?} holds what was never stored")))
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
+                    None
+                }
+            };
+            assert!(
+                states.contains(&found),
+                "{key:?} holds {found:?}, not one of {states:?}"
+            );
+            *states = vec![found];
+        }
+        assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), held);
+        let audit = engine.audit().unwrap();
+        assert_eq!((audit.leaked, audit.doubled), (0, 0));
+    }
+}
+
+fn for_each_seed(test: impl AsyncFn(u64)) {
     for seed in seeds() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let run = std::panic::AssertUnwindSafe(|| runtime.block_on(one_seed(seed)));
+        let run = std::panic::AssertUnwindSafe(|| runtime.block_on(test(seed)));
         if let Err(panic) = std::panic::catch_unwind(run) {
             eprintln!("FOREBAY_SEED={seed}");
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+#[test]
+fn acknowledged_changes_survive_power_loss() {
+    for_each_seed(one_seed);
+}
+
+#[test]
+fn changes_of_many_clients_survive_power_loss() {
+    for_each_seed(one_seed_of_many_clients);
 }

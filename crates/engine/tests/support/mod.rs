@@ -22,10 +22,7 @@ pub fn config() -> Config {
     }
 }
 
-pub fn open<D: Disk>(disk: &D, clock: Arc<dyn Clock>, config: Config) -> Engine<D>
-where
-    D: Clone,
-{
+pub fn open<D: Disk + Clone>(disk: &D, clock: Arc<dyn Clock>, config: Config) -> Engine<D> {
     Engine::open(disk.clone(), clock, Pool::new(64 << 20), config).unwrap()
 }
 
