@@ -41,17 +41,17 @@ impl Logs {
                 .with_filter(filter.clone())
                 .boxed(),
         };
-        #[allow(unused_mut, reason = "traces are a feature")]
-        let mut layers = vec![lines];
         #[cfg(feature = "otlp")]
-        let traces = match &args.otlp {
+        let (more, traces) = match &args.otlp {
             Some(url) => {
                 let (layer, provider) = traces(url, filter)?;
-                layers.push(layer);
-                Some(provider)
+                (Some(layer), Some(provider))
             }
-            None => None,
+            None => (None, None),
         };
+        #[cfg(not(feature = "otlp"))]
+        let more = None;
+        let layers: Vec<Boxed> = std::iter::once(lines).chain(more).collect();
         tracing_subscriber::registry()
             .with(layers)
             .try_init()

@@ -41,8 +41,10 @@ use metrics::NodeMetrics;
 use shards::Shards;
 use tending::Tending;
 
-/// How long requests in progress may take after SIGTERM; closing the leaf comes after, and all of it within 10 s.
-const DRAIN: Duration = Duration::from_secs(7);
+/// How long requests in progress may take after SIGTERM.
+const DRAIN: Duration = Duration::from_secs(6);
+/// How long closing the leaf may take after that, so that the process ends within 10 s.
+const CLOSE: Duration = Duration::from_secs(3);
 
 type UnixClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
@@ -65,6 +67,7 @@ pub fn run(args: &ServeArgs) -> Outcome {
 
 async fn open(args: &ServeArgs) -> Outcome {
     doors::check(args)?;
+    forget_ready_file(args);
     limits::raise_descriptors();
     DirBuilder::new()
         .recursive(true)
@@ -172,17 +175,24 @@ async fn serve<L: Leaf>(args: &ServeArgs, leaf: L, pool: Pool, clock: UnixClock)
         );
     }
     socket::remove(&args.dir);
-    if let Some(path) = &args.ready_file {
-        // Whoever waits for a server must not find the last one's.
-        let _ = std::fs::remove_file(path);
-    }
+    forget_ready_file(args);
     let closing = tokio::task::spawn_blocking(move || leaf.close());
-    match closing.await {
-        Ok(closed) => closed?,
-        Err(error) => return Err(Failure::new(Exit::Failed, error)),
+    match tokio::time::timeout(CLOSE, closing).await {
+        Ok(Ok(closed)) => closed?,
+        Ok(Err(error)) => return Err(Failure::new(Exit::Failed, error)),
+        // What was acknowledged is safe; the next start has more of the journal to replay.
+        Err(_) => tracing::warn!("the index is not up to date: the disk is slow"),
     }
     tracing::info!("ended");
     Ok(())
+}
+
+/// Whoever waits for a server must not find the last one's doors.
+fn forget_ready_file(args: &ServeArgs) {
+    if let Some(path) = &args.ready_file {
+        // Usually there is none.
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// Makes the root key at the first start and writes it to DIR/credentials; writes the file again when it is gone or when the

@@ -1,5 +1,5 @@
 //! The binary as a user runs it: a server over a directory of its own, and commands that speak to it.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![expect(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
 use std::fs::File;
