@@ -57,7 +57,7 @@ enum TenantCommand {
         /// 1 to 63 of a-z 0-9 - _ .
         name: String,
         /// A name for people
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", hide_default_value = true)]
         display_name: String,
         #[command(flatten)]
         server: ServerArgs,

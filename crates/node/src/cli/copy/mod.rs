@@ -57,8 +57,8 @@ pub struct CopyArgs {
     #[arg(long)]
     make_namespace: bool,
     /// Type of the objects made
-    #[arg(long, value_name = "TYPE", default_value = "")]
-    content_type: String,
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
@@ -86,7 +86,7 @@ pub async fn run(args: CopyArgs) -> Outcome {
     let context = Context {
         client,
         put: PutOptions {
-            content_type: args.content_type.clone(),
+            content_type: args.content_type.clone().unwrap_or_default(),
             ..PutOptions::default()
         },
         parallel,
