@@ -22,6 +22,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 use crate::headers;
+use crate::lanes::Lane;
 use crate::metrics::Metrics;
 use crate::status::{Outcome, Refusal};
 
@@ -217,6 +218,7 @@ struct UploadSink<'u, U> {
     filling: Option<BufMut>,
     /// Bytes still to come.
     left: u64,
+    md5: Option<Lane>,
 }
 
 impl<U: Upload> Sink for UploadSink<'_, U> {
@@ -245,8 +247,17 @@ impl<U: Upload> Sink for UploadSink<'_, U> {
 
 impl<U: Upload> UploadSink<'_, U> {
     async fn flush(&mut self) -> Outcome<()> {
-        if let Some(buf) = self.filling.take() {
-            self.upload.write(buf.freeze()).await?;
+        let Some(buf) = self.filling.take() else {
+            return Ok(());
+        };
+        let buf = buf.freeze();
+        match &mut self.md5 {
+            // Hashed while the device writes.
+            Some(md5) => {
+                self.upload.write(buf.clone()).await?;
+                md5.update(buf).await;
+            }
+            None => self.upload.write(buf).await?,
         }
         Ok(())
     }
@@ -323,7 +334,7 @@ impl Inbound {
     /// Whatever does not fit the claims; the upload is then to be dropped.
     pub(crate) async fn store_into<U: Upload>(
         &mut self,
-        claims: Claims,
+        mut claims: Claims,
         upload: &mut U,
         md5: bool,
     ) -> Outcome<Received> {
@@ -332,9 +343,15 @@ impl Inbound {
             upload,
             filling: None,
             left: claims.length,
+            md5: (md5 || claims.md5.is_some()).then(Lane::new),
         };
-        let (received, claimed) = self.read(claims, &mut sink, md5, own_crc).await?;
+        let claimed_md5 = claims.md5.take();
+        let (mut received, claimed) = self.read(claims, &mut sink, own_crc).await?;
         sink.flush().await?;
+        received.md5 = sink.md5.map(Lane::finalize);
+        if claimed_md5.is_some() && claimed_md5 != received.md5 {
+            return Err(ErrorCode::BadDigest.into());
+        }
         if let (true, Some(claimed)) = (own_crc, claimed) {
             let made = Checksum::from_crc_value(Algorithm::Crc64Nvme, upload.crc64nvme());
             if made != Some(claimed) {
@@ -371,7 +388,7 @@ impl Inbound {
             bytes: Vec::new(),
             limit,
         };
-        self.read(claims, &mut sink, false, false).await?;
+        self.read(claims, &mut sink, false).await?;
         Ok(sink.bytes)
     }
 
@@ -381,12 +398,11 @@ impl Inbound {
         &mut self,
         claims: Claims,
         sink: &mut S,
-        md5: bool,
         skip_checksum: bool,
     ) -> Outcome<(Received, Option<Checksum>)> {
         let sha256_is_checksum = claims.algorithm == Some(Algorithm::Sha256);
         let mut digests = Digests {
-            md5: (md5 || claims.md5.is_some()).then(Md5::default),
+            md5: claims.md5.map(|_| Md5::default()),
             sha256: (claims.sha256.is_some() && !sha256_is_checksum)
                 .then(|| Hasher::new(Algorithm::Sha256)),
             checksum: claims.algorithm.filter(|_| !skip_checksum).map(Hasher::new),

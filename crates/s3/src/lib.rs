@@ -42,6 +42,7 @@ mod encryption;
 mod headers;
 mod ingest;
 mod kept;
+mod lanes;
 mod lifecycle;
 mod list;
 mod metrics;
