@@ -1,5 +1,6 @@
 //! The journal's thread: takes what is queued, decides it, writes it as one group, syncs once, publishes, answers.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,11 +18,10 @@ use crate::extent::GRANULE_BYTES;
 use crate::group::{Header, Position, group_bytes};
 use crate::reclaim::Freed;
 
-/// A group takes no more commands from here on.
-const GROUP_BYTES_SOFT_MAX: usize = 1 << 20;
-const PACKED_BYTES_SOFT_MAX: usize = 2 << 20;
+/// Commands taken from the queue at once.
+const HANDFUL: usize = 32;
 /// Buffers of the journal's own: packs and groups being written.
-const POOL_BYTES: usize = 8 << 20;
+const POOL_BYTES: usize = 16 << 20;
 /// How often freed space is looked at while readers keep it.
 const COLLECT_EVERY: Duration = Duration::from_millis(20);
 
@@ -157,40 +157,39 @@ impl<D: Disk> Journal<D> {
         }
         let core = self.core.clone();
         let mut checkpoint = false;
-        loop {
-            let batch = &self.decider.batch;
-            let full = batch.payload.len() >= GROUP_BYTES_SOFT_MAX
-                || batch.packed_bytes >= PACKED_BYTES_SOFT_MAX;
-            let alone = batch.answers.is_empty();
-            if full {
-                break;
-            }
+        while !self.decider.is_full() {
+            let first = self.decider.batch.answers.is_empty();
             // Taken in handfuls, so that the queue's lock is not taken for each.
             let commands = core.queue.with(|waiting| {
-                let mut taken = Vec::new();
-                while taken.len() < 32
-                    && let Some(command) = waiting.commands.front()
-                {
-                    if command.stands_alone() && !(alone && taken.is_empty()) {
-                        break;
-                    }
-                    let last = command.stands_alone();
-                    taken.extend(waiting.commands.pop_front());
-                    if last {
-                        break;
-                    }
-                }
-                taken
+                let alone = waiting
+                    .commands
+                    .iter()
+                    .take(HANDFUL)
+                    .position(Command::stands_alone);
+                let count = match alone {
+                    Some(0) => usize::from(first),
+                    Some(before) => before,
+                    None => HANDFUL.min(waiting.commands.len()),
+                };
+                waiting.commands.drain(..count).collect::<VecDeque<_>>()
             });
-            if commands.is_empty() {
-                break;
-            }
-            let mut last = false;
-            for command in commands {
+            let last = match commands.front() {
+                None => break,
+                Some(command) => command.stands_alone(),
+            };
+            let mut commands = commands.into_iter();
+            while !self.decider.is_full()
+                && let Some(command) = commands.next()
+            {
                 checkpoint |= matches!(command, Command::Checkpoint(_));
-                last |= command.stands_alone();
                 self.decider.decide(command);
             }
+            // What the group had no room for is first in the next.
+            core.queue.with(|waiting| {
+                for command in commands.rev() {
+                    waiting.commands.push_front(command);
+                }
+            });
             if last {
                 break;
             }
@@ -239,6 +238,12 @@ impl<D: Disk> Journal<D> {
         let total = group_bytes(batch.payload.len() as u64);
         if self.offset + total > self.core.geometry.segment_bytes {
             self.next_segment()?;
+        }
+        if self.offset + total > self.core.geometry.segment_bytes {
+            return Err(StoreError::new(
+                ErrorKind::TooLarge,
+                "a group does not fit a journal segment",
+            ));
         }
         let header = Header {
             segment: self.position.segment,

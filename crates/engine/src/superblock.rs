@@ -47,9 +47,14 @@ impl Geometry {
         2 * PAGE + 2 * self.segment_bytes
     }
 
-    /// The longest record that a segment has room for, its group's header and usage included.
+    /// The longest record. With a group that is not full yet, its header and what it says of usage, it fits a segment.
     pub fn record_bytes_max(&self) -> u64 {
         self.segment_bytes - self.segment_bytes / 8
+    }
+
+    /// From so many bytes of payload on a group is full.
+    pub fn group_bytes_soft_max(&self) -> usize {
+        (self.segment_bytes / 16).min(1 << 20) as usize
     }
 
     /// Both copies.

@@ -1,0 +1,136 @@
+//! Deciding about namespaces and tenants.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_io::Disk;
+use forebay_store::{
+    Durability, ErrorKind, NamespaceConfig, NamespaceInfo, Quota, Result, StoreError,
+};
+
+use crate::codec::Reader;
+use crate::draft::Draft;
+use crate::entry::Entry;
+use crate::index::corrupt;
+use crate::keys;
+use crate::keys::Table;
+use crate::namespaces::{GREATEST, encode_info, encode_quota};
+use crate::view::malformed;
+
+use super::{Decider, Settled};
+
+impl<D: Disk> Decider<D> {
+    pub(super) fn create_namespace(
+        &mut self,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        let registry = self.core.registry.read();
+        if registry.contains(name) {
+            return Err(StoreError::new(
+                ErrorKind::NamespaceExists,
+                format!("there is a namespace {name:?} already"),
+            ));
+        }
+        let id = registry.greatest.checked_add(1).ok_or_else(|| {
+            StoreError::new(ErrorKind::Invalid, "all namespace numbers are used up")
+        })?;
+        drop(registry);
+        let info = Arc::new(NamespaceInfo {
+            name: name.to_owned(),
+            id,
+            created: self.now,
+            revision: 1,
+            config,
+        });
+        let mut draft = Draft::default();
+        let greatest = Bytes::copy_from_slice(&id.to_le_bytes());
+        draft
+            .record
+            .put(Table::Namespace, Bytes::from_static(GREATEST), greatest);
+        self.put_namespace(draft, &info);
+        self.batch.settled.push(Settled::Opened(info.clone()));
+        Ok(info)
+    }
+
+    fn put_namespace(&mut self, mut draft: Draft, info: &NamespaceInfo) {
+        let key = Bytes::copy_from_slice(info.name.as_bytes());
+        draft.record.put(Table::Namespace, key, encode_info(info));
+        self.batch.take(draft, Durability::Sync);
+    }
+
+    pub(super) fn update_namespace(
+        &mut self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        let old = self.core.registry.read().get(name)?;
+        old.config.check_change(&config)?;
+        if revision.is_some_and(|revision| revision != old.revision) {
+            return Err(StoreError::new(
+                ErrorKind::PreconditionFailed,
+                "the namespace was changed meanwhile",
+            ));
+        }
+        let info = Arc::new(NamespaceInfo {
+            revision: old.revision + 1,
+            config,
+            ..(*old).clone()
+        });
+        self.put_namespace(Draft::default(), &info);
+        self.batch.settled.push(Settled::Changed(info.clone()));
+        Ok(info)
+    }
+
+    pub(super) fn delete_namespace(&mut self, name: &str) -> Result<()> {
+        let info = self.core.registry.read().get(name)?;
+        let prefix = keys::namespace(info.id);
+        let until = keys::after_prefix(&prefix);
+        for table in [Table::Current, Table::Kept] {
+            let mut from = prefix.to_vec();
+            loop {
+                let scan = self.view().scan(table, &from, until.as_deref(), 64)?;
+                for (_, encoded) in scan.rows {
+                    let entry = Entry::adopt(encoded).map_err(malformed)?;
+                    if !entry.is_expired(self.now) {
+                        return Err(StoreError::new(
+                            ErrorKind::NamespaceNotEmpty,
+                            format!("the namespace {name:?} is not empty"),
+                        ));
+                    }
+                }
+                match scan.next {
+                    Some(next) => from = next,
+                    None => break,
+                }
+            }
+        }
+        let mut draft = Draft::default();
+        draft
+            .record
+            .remove(Table::Namespace, Bytes::copy_from_slice(name.as_bytes()));
+        draft
+            .record
+            .remove(Table::Usage, Bytes::copy_from_slice(&prefix));
+        self.batch.touched.remove(&info.id);
+        self.batch.take(draft, Durability::Sync);
+        self.batch.settled.push(Settled::Closed(info));
+        Ok(())
+    }
+
+    pub(super) fn tenant_quota(&mut self, tenant: String, quota: Quota) {
+        let mut draft = Draft::default();
+        let key = Bytes::copy_from_slice(tenant.as_bytes());
+        draft.record.put(Table::Tenant, key, encode_quota(quota));
+        self.batch.take(draft, Durability::Sync);
+        self.batch.settled.push(Settled::TenantQuota(tenant, quota));
+    }
+}
+
+/// Reads the greatest namespace number.
+pub(crate) fn decode_greatest(row: &[u8]) -> Result<u32> {
+    Reader::new(row)
+        .u32()
+        .map_err(|_| corrupt("the greatest namespace number"))
+}

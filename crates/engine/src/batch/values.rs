@@ -1,0 +1,203 @@
+//! Deciding about one value: storing, amending, deleting.
+
+use forebay_io::Disk;
+use forebay_store::{
+    Change, Condition, DeleteOptions, Deleted, ErrorKind, Etag, Meta, NamespaceInfo, Result, Space,
+    StoreError, Stored, VersionId, plan_delete, plan_store,
+};
+
+use crate::cache::Piece;
+use crate::command::{AmendCommand, Content, StoreCommand, Target};
+use crate::draft::{Draft, Slot, amended};
+use crate::entry::{Entry, Place};
+use crate::keys;
+use crate::keys::Table;
+use crate::usage::Reservation;
+use crate::view::{Standing, malformed, versioning};
+
+use super::{Decider, slot};
+
+impl<D: Disk> Decider<D> {
+    pub(super) fn store(&mut self, command: &mut StoreCommand) -> Result<Stored> {
+        let info = self.namespace(&command.target)?;
+        let slot = slot(&command.target);
+        let standing = self.view().present(&info, slot.space, slot.key)?;
+        check(command.condition, standing.current.as_ref())?;
+        let mut draft = Draft::default();
+        let (place, packed) = match &command.content {
+            Content::Small(buf) => self.place_small(&mut draft, buf)?,
+            Content::Written(extents) => {
+                let mut next_id = self.next_id;
+                let place = draft.place_extents(extents.clone(), || {
+                    next_id += 1;
+                    next_id - 1
+                });
+                self.next_id = next_id;
+                (place, None)
+            }
+        };
+        let meta = Meta {
+            size: command.size,
+            etag: command
+                .seal
+                .etag
+                .unwrap_or_else(|| Etag::of_value(command.crc64nvme, command.size)),
+            modified: self.now,
+            version: VersionId::NULL,
+            crc64nvme: command.crc64nvme,
+            expires: info
+                .config
+                .expires(slot.space, self.now, command.seal.expires),
+            attributes: std::mem::take(&mut command.seal.attributes),
+        };
+        let reservation = Some(&mut command.reservation);
+        let stored = self.put(&info, slot, standing, draft, meta, place, reservation);
+        if let (Some((body, run)), Content::Small(buf)) = (packed, &command.content) {
+            if stored.is_err() {
+                self.batch.unused.push(run);
+            } else if self.core.cache.is_on() {
+                let piece = Piece {
+                    body,
+                    extent: 0,
+                    block: None,
+                };
+                self.batch.cached.push((piece, buf.clone()));
+            }
+        }
+        stored
+    }
+
+    /// Makes a value current under an unused version.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all of them are one value on its way in"
+    )]
+    pub(super) fn put(
+        &mut self,
+        info: &NamespaceInfo,
+        slot: Slot<'_>,
+        standing: Standing,
+        mut draft: Draft,
+        mut meta: Meta,
+        place: Place,
+        reservation: Option<&mut Reservation>,
+    ) -> Result<Stored> {
+        let fresh = self.id();
+        let plan = plan_store(
+            versioning(info, slot.space),
+            standing.present,
+            VersionId(fresh),
+        );
+        let view = self.view();
+        if let Some(expired) = &standing.expired {
+            draft.drop_current(view, slot, expired)?;
+        }
+        draft.carry_out(
+            view,
+            slot,
+            &plan,
+            standing.current.as_ref(),
+            fresh,
+            |version| {
+                meta.version = version;
+                Entry::value(fresh, &meta, &place)
+            },
+        )?;
+        self.settle(info, draft, reservation)?;
+        Ok(Stored {
+            meta,
+            replaced: standing.current.is_some(),
+        })
+    }
+
+    pub(super) fn amend(&mut self, command: &AmendCommand) -> Result<Meta> {
+        let info = self.namespace(&command.target)?;
+        let slot = slot(&command.target);
+        let view = self.view();
+        let entry = view.find(&info, slot.space, slot.key, command.version)?;
+        let current = view.current(info.id, slot.space, slot.key)?;
+        let mut meta = entry.meta().map_err(malformed)?;
+        meta.attributes = command.attributes.clone();
+        let changed = amended(&entry, &meta)?;
+        let mut draft = Draft::default();
+        match current {
+            Some(current) if current.sequence() == entry.sequence() => {
+                let key = keys::current(info.id, slot.space, slot.key);
+                draft
+                    .record
+                    .put(Table::Current, key, changed.encoded().clone());
+            }
+            Some(_) | None => draft.rewrite_kept(slot, &changed),
+        }
+        self.settle(&info, draft, None)?;
+        Ok(meta)
+    }
+
+    pub(super) fn delete(&mut self, target: &Target, options: DeleteOptions) -> Result<Deleted> {
+        let info = self.namespace(target)?;
+        let slot = slot(target);
+        let Standing {
+            present,
+            current,
+            expired,
+        } = self.view().present(&info, slot.space, slot.key)?;
+        check(options.condition, current.as_ref())?;
+        let fresh = self.id();
+        let versioning = versioning(&info, slot.space);
+        let plan = plan_delete(versioning, present, options.version, VersionId(fresh));
+        let made = plan.iter().find_map(|change| match change {
+            Change::PutMarker(marker) => Some(*marker),
+            _ => None,
+        });
+        let view = self.view();
+        let deleted = match (options.version, made) {
+            (Some(version), _) => {
+                let kept = view
+                    .kept(info.id, slot.key, version)?
+                    .filter(|kept| !kept.is_expired(self.now) && slot.space == Space::Objects);
+                let existed = present.current == Some(version) || kept.is_some();
+                Deleted {
+                    existed,
+                    version: existed.then_some(version),
+                    marker: kept.is_some_and(|kept| kept.is_marker()),
+                }
+            }
+            (None, Some(marker)) => Deleted {
+                existed: present.current.is_some(),
+                version: Some(marker),
+                marker: true,
+            },
+            (None, None) => Deleted {
+                existed: present.current.is_some(),
+                version: present.current,
+                marker: false,
+            },
+        };
+        let mut draft = Draft::default();
+        if let Some(expired) = &expired {
+            draft.drop_current(view, slot, expired)?;
+        }
+        if options.version.is_none() || deleted.existed {
+            draft.carry_out(view, slot, &plan, current.as_ref(), fresh, |version| {
+                Entry::marker(fresh, version, self.now)
+            })?;
+        }
+        self.settle(&info, draft, None)?;
+        Ok(deleted)
+    }
+}
+
+/// Refuses when the condition does not hold of the current value.
+pub(crate) fn check(condition: Condition, current: Option<&Entry>) -> Result<()> {
+    if condition == Condition::None {
+        return Ok(());
+    }
+    let etag = current.map(Entry::etag).transpose().map_err(malformed)?;
+    if condition.holds(etag.as_ref()) {
+        return Ok(());
+    }
+    Err(StoreError::new(
+        ErrorKind::PreconditionFailed,
+        "the condition does not hold of the current value",
+    ))
+}
