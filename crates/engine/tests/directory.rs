@@ -258,3 +258,44 @@ async fn a_directory_serves_one_process_and_one_format() {
     let other = Engine::open(disk, clock(), Pool::new(1 << 20), config());
     assert!(matches!(other, Err(OpenError::NotAStore)));
 }
+
+#[tokio::test]
+async fn long_records_at_once_fit_their_segments() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let engine = open(&disk, clock(), config());
+    engine
+        .create_namespace("photos", tenant("ann"))
+        .await
+        .unwrap();
+    let attributes = forebay_store::Attributes::builder()
+        .set("a", vec![7; 500_000])
+        .build()
+        .unwrap();
+    let tasks: Vec<_> = (0..24)
+        .map(|client| {
+            let (engine, attributes) = (engine.clone(), attributes.clone());
+            tokio::spawn(async move {
+                let key = format!("k{client}");
+                let address = Address::object("photos", key.as_bytes());
+                put(&engine, address, &bytes(client, 3000)).await.unwrap();
+                engine.amend(address, None, attributes).await.unwrap();
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(engine.metrics().checkpoints > 5);
+    drop(engine);
+    let engine = open(&disk, clock(), config());
+    for client in 0..24 {
+        let key = format!("k{client}");
+        let address = Address::object("photos", key.as_bytes());
+        assert_eq!(get(&engine, address).await.unwrap(), bytes(client, 3000));
+        assert_eq!(
+            engine.stat(address, None).await.unwrap().attributes,
+            attributes
+        );
+    }
+}
