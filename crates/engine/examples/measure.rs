@@ -128,7 +128,13 @@ fn main() {
         .expect("a runtime");
     runtime.block_on(async {
         let small = 20_000;
+        let begin = Instant::now();
         let store = open(&path, 256 << 20);
+        let replayed = store.metrics().replayed_groups;
+        println!(
+            "opened in {:?}, {replayed} groups replayed",
+            begin.elapsed()
+        );
         if store.namespace("n").is_err() {
             let config = NamespaceConfig {
                 tenant: "t".to_owned(),

@@ -25,6 +25,9 @@ const POOL_BYTES: usize = 16 << 20;
 /// How often freed space is looked at while readers keep it.
 const COLLECT_EVERY: Duration = Duration::from_millis(20);
 
+/// After so long without changes what they left goes to the index: its memory is given back, and the next start replays nothing.
+const IDLE: Duration = Duration::from_secs(10);
+
 struct Journal<D: Disk> {
     core: Arc<Core<D>>,
     decider: Decider<D>,
@@ -38,6 +41,8 @@ struct Journal<D: Disk> {
     unsynced: Vec<Freed>,
     /// When a group that was answered early must be on stable storage.
     deadline: Option<Duration>,
+    /// When the last group was committed.
+    busy: Duration,
 }
 
 /// A group, or why it did not become one.
@@ -66,6 +71,7 @@ pub(crate) fn run<D: Disk>(core: Arc<Core<D>>, position: Position) {
         synced: position.group - 1,
         unsynced: Vec::new(),
         deadline: None,
+        busy: Duration::ZERO,
     };
     while journal.turn() {}
     journal.decider.close();
@@ -118,6 +124,11 @@ impl<D: Disk> Journal<D> {
             if self.is_due() {
                 self.sync_late();
             }
+            if self.until_idle() == Some(Duration::ZERO)
+                && let Err(error) = self.next_segment()
+            {
+                core.latch_read_only(&error);
+            }
             core.collect();
             return true;
         }
@@ -138,10 +149,16 @@ impl<D: Disk> Journal<D> {
             .deadline
             .map(|deadline| deadline.saturating_sub(self.core.clock.monotonic()));
         let collect = self.core.reclaim.is_waiting().then_some(COLLECT_EVERY);
-        match (until_due, collect) {
-            (Some(due), Some(collect)) => Some(due.min(collect)),
-            (due, collect) => due.or(collect),
-        }
+        [until_due, collect, self.until_idle()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// How long until nothing has changed for long; `None` when there is nothing to bring into the index.
+    fn until_idle(&self) -> Option<Duration> {
+        let waiting = !self.core.tables.is_settled();
+        waiting.then(|| (self.busy + IDLE).saturating_sub(self.core.clock.monotonic()))
     }
 
     fn is_due(&self) -> bool {
@@ -214,6 +231,7 @@ impl<D: Disk> Journal<D> {
                 }
                 return Outcome::Failed;
             }
+            self.busy = self.core.clock.monotonic();
             if let Some(within_ms) = batch.within_ms.filter(|_| !sync) {
                 let due = self.core.clock.monotonic() + Duration::from_millis(u64::from(within_ms));
                 self.deadline = Some(self.deadline.map_or(due, |earlier| earlier.min(due)));
