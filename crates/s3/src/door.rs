@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::Instrument;
+use tracing::field::Empty;
 
 use crate::access::RulesCache;
 use crate::admission::{Gate, Ticket};
@@ -156,7 +157,7 @@ impl<S: Store> Door<S> {
         let id = self.ids.next();
         let id_text = id.as_str();
         let (head, body) = request.into_parts();
-        let span = tracing::info_span!("s3", request_id = id_text);
+        let span = tracing::info_span!("s3", request_id = id_text, op = Empty, status = Empty);
         let mut inbound = Inbound::new(body, Arc::clone(&self.metrics), self.config.body_timeout);
         let mut close = self.gate.is_draining();
         let mut marks = HeaderMap::new();
@@ -201,8 +202,10 @@ impl<S: Store> Door<S> {
             );
             reply
         };
-        let mut reply = serving.instrument(span).await;
+        let mut reply = serving.instrument(span.clone()).await;
         ticket.code = reply.status().as_u16();
+        span.record("op", ticket.op.name());
+        span.record("status", ticket.code);
         let response = reply.headers_mut();
         response.insert(headers::REQUEST_ID, id.value());
         response.insert(SERVER, headers::SERVER);

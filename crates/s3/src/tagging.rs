@@ -44,8 +44,9 @@ async fn amend<S: Store>(call: &Call<'_, S>, tags: &Tags) -> Outcome<Meta> {
     let mut attributes = seen.attributes.to_builder();
     kept::set_tags(&mut attributes, tags);
     let attributes = kept::sealed(attributes)?;
+    // The version that was looked at, so that one which came meanwhile does not get the attributes of another.
     Ok(call
         .store()
-        .amend(call.object(), version, attributes)
+        .amend(call.object(), Some(seen.version), attributes)
         .await?)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_s3::Config;
+use forebay_store::{Quota, Store};
 use tokio::io::AsyncWriteExt;
 
 use crate::support::{ALPHA, Ask, HOST, Server, Sign};
@@ -306,6 +307,32 @@ async fn early_refusals_do_not_ask_for_the_body() {
         204
     );
     server.put("/bucket/again", &vec![0; 5000]).await;
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn quotas_are_kept_before_the_body_is_taken() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let quota = Quota {
+        bytes: Some(1000),
+        objects: None,
+    };
+    server
+        .store
+        .set_tenant_quota(ALPHA.tenant, quota)
+        .await
+        .expect("sets");
+    server.put("/bucket/small", &[1; 600]).await;
+    let (head, _) = Ask::new("PUT", "/bucket/large")
+        .header("expect", "100-continue")
+        .body([1; 600])
+        .parts(ALPHA, server.now_ms());
+    let mut client = server.connect().await;
+    client.send(head.as_bytes()).await;
+    client.answer(false).await.is(403, "QuotaExceeded");
+    // Replacing what is there with no more than it was is no growth.
+    server.put("/bucket/small", &[2; 600]).await;
     server.finish().await;
 }
 
