@@ -72,7 +72,7 @@ pub struct S3Args {
     /// Load before the window that is not counted
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     pub warm_up: f64,
-    /// How many objects to work on [default: as many as fill 256 MiB, at least 64, at most 4096]
+    /// How many objects to work on [default: as many as fill 256 MiB, at most 4096; 10000 to list]
     #[arg(long)]
     pub objects: Option<u64>,
     /// Generating threads [default: half the cores]

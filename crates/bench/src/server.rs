@@ -34,6 +34,7 @@ impl PrivateServer {
             .arg("serve")
             .arg(directory.path().join("data"))
             .args(["--s3", "127.0.0.1:0", "--console", "127.0.0.1:0"])
+            .args(["--log-level", "warn"])
             .arg("--ready-file")
             .arg(&ready)
             .env("FOREBAY_ACCESS_KEY", ACCESS_KEY)

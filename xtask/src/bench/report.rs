@@ -17,8 +17,9 @@ Written by `cargo xtask bench`; do not edit.
 Every S3 server is measured by the same client, `forebay bench s3`: each connection has one request in flight, signed by
 Signature Version 4, and asks again as soon as it has its answer. Client and servers share one machine, over loopback. Servers run
 with their defaults; where a peer's default is not durable, its table says so. All contenders of a table are measured one right
-after the other, in each of several rounds; ratios are taken within a round, and medians over the rounds are shown. Reads of an
-endpoint come from whatever cache its default gives it; the engine's reads bypass every cache.
+after the other, in each of several rounds; ratios are taken within a round, and medians over the rounds are shown. What the GETs of
+a table read is 256 MiB together (16 MiB for 4 KiB objects), which fits the cache that every server's defaults give it, or the
+system's page cache where the server relies on that; the engine's own reads bypass every cache.
 
 A Forebay PUT is durable when it is acknowledged. SeaweedFS, s3s-fs and Garage acknowledge, by default, before anything is synced.
 MB and GB are 10^6 and 10^9 bytes; CPU is user and system time of the server's process.

@@ -16,8 +16,8 @@ use load::{Load, Until};
 
 /// Bytes that the objects of one size fill together, unless their number is given.
 const OBJECTS_BYTES: u64 = 256 << 20;
-/// Fewest and most objects by default.
-const OBJECTS: std::ops::RangeInclusive<u64> = 8..=4096;
+/// Most objects by default.
+const OBJECTS_MAX: u64 = 4096;
 /// Objects in a list by default: ten pages.
 const LIST_OBJECTS: u64 = 10 * request::LIST_KEYS;
 /// The largest size of object that is made here, in bytes: one body is held in memory.
@@ -116,11 +116,14 @@ fn measure(
     payload: &Payload,
     concurrency: usize,
 ) -> Result<Point, Error> {
-    let objects = args.objects.unwrap_or_else(|| match op {
-        Op::List => LIST_OBJECTS,
-        _ => (OBJECTS_BYTES / payload.len().max(1) as u64)
-            .clamp(*OBJECTS.start(), *OBJECTS.end())
-            .max(concurrency as u64),
+    let objects = args.objects.unwrap_or_else(|| {
+        let fitting = (OBJECTS_BYTES / payload.len().max(1) as u64).clamp(1, OBJECTS_MAX);
+        match op {
+            Op::Get | Op::Head => fitting,
+            Op::List => LIST_OBJECTS,
+            // Each connection writes objects of its own.
+            Op::Put | Op::Mixed => fitting.max(concurrency as u64),
+        }
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let load = Load {
