@@ -227,6 +227,9 @@ impl Response {
     }
 }
 
+/// What came before a mark, and what came after it.
+type Split<'a> = (Cow<'a, [u8]>, &'a [u8]);
+
 /// The bytes up to `end`, from what was kept and what is new, and the rest; inside, none while `end` has not come: all is kept
 /// then. None outside when more than `limit` bytes would have to be kept.
 fn gather<'a>(
@@ -234,7 +237,7 @@ fn gather<'a>(
     bytes: &'a [u8],
     end: &[u8],
     limit: usize,
-) -> Option<Option<(Cow<'a, [u8]>, &'a [u8])>> {
+) -> Option<Option<Split<'a>>> {
     let find = |bytes: &[u8]| bytes.windows(end.len()).position(|window| window == end);
     let seen = &bytes[..bytes.len().min(limit)];
     if kept.is_empty() {
