@@ -10,9 +10,9 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use parking_lot::RwLock;
 
+use crate::claims::Proof;
 use crate::config::Config;
 use crate::headers;
-use crate::ingest::Proof;
 use crate::status::{Outcome, Refusal};
 
 /// The most signing keys that are kept; beyond it all are derived anew.

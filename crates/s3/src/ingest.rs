@@ -10,10 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_mem::{BufMut, CopySite, copy};
 use forebay_proto::md5::Md5;
-use forebay_proto::s3::checksum::{Algorithm, Checksum, Hasher, parse_content_md5};
-use forebay_proto::s3::chunked::{ChunkChain, Decoder, Event};
+use forebay_proto::s3::checksum::{Algorithm, Checksum, Hasher};
+use forebay_proto::s3::chunked::Event;
 use forebay_proto::s3::error::ErrorCode;
-use forebay_proto::s3::sigv4::Payload;
 use forebay_proto::s3::xml::MAX_BODY;
 use forebay_store::Upload;
 use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
@@ -21,7 +20,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
-use crate::headers;
+use crate::claims::{Claims, Framing, Proof, trailing};
 use crate::lanes::Lane;
 use crate::metrics::Metrics;
 use crate::status::{Outcome, Refusal};
@@ -45,166 +44,12 @@ pub(crate) struct Inbound {
     proof: Option<Proof>,
 }
 
-/// What the signature says about the body.
-pub(crate) struct Proof {
-    pub(crate) payload: Payload,
-    /// For signed chunks.
-    pub(crate) chain: Option<ChunkChain>,
-}
-
-/// What the headers claim about a body.
-pub(crate) struct Claims {
-    /// Payload length in bytes, framing not counted.
-    pub(crate) length: u64,
-    md5: Option<[u8; 16]>,
-    sha256: Option<[u8; 32]>,
-    /// The checksum algorithm that was asked for.
-    pub(crate) algorithm: Option<Algorithm>,
-    /// Its value, unless it comes in a trailer or is only to be made.
-    value: Option<Checksum>,
-    in_trailer: bool,
-    framing: Framing,
-}
-
-enum Framing {
-    Plain,
-    Chunked(Box<Decoder>),
-}
-
 /// What was made of a body on its way.
 pub(crate) struct Received {
     /// When it was asked for.
     pub(crate) md5: Option<[u8; 16]>,
     /// When an algorithm was asked for, except CRC-64/NVME, which an upload makes itself.
     pub(crate) checksum: Option<Checksum>,
-}
-
-impl Claims {
-    fn read(request: &HeaderMap, proof: Proof) -> Outcome<Claims> {
-        let md5 = headers::legible(request, &headers::CONTENT_MD5)?
-            .map(|text| parse_content_md5(text).ok_or(ErrorCode::InvalidDigest))
-            .transpose()?;
-        let sha256 = match proof.payload {
-            Payload::Sha256(hash) => Some(hash),
-            _ => None,
-        };
-        let (claimed, in_trailer) = checksum_claim(request)?;
-        let (algorithm, value) = match claimed {
-            Some((algorithm, value)) => (Some(algorithm), value),
-            None => (sdk_algorithm(request)?, None),
-        };
-        let length_header = match proof.payload.is_chunked() {
-            true => headers::DECODED_CONTENT_LENGTH,
-            false => CONTENT_LENGTH,
-        };
-        let length = headers::number::<u64>(request, &length_header)?
-            .ok_or(ErrorCode::MissingContentLength)?;
-        if in_trailer && !proof.payload.is_chunked() {
-            return Err(Refusal::new(
-                ErrorCode::InvalidRequest,
-                "x-amz-trailer needs a body in chunks.",
-            ));
-        }
-        let framing = match (proof.payload, proof.chain) {
-            (Payload::SignedChunks { trailer }, Some(chain)) => {
-                Framing::Chunked(Box::new(Decoder::signed(chain, trailer, length)))
-            }
-            (Payload::SignedChunks { .. }, None) => return Err(ErrorCode::AccessDenied.into()),
-            (Payload::UnsignedChunksTrailer, _) => {
-                Framing::Chunked(Box::new(Decoder::unsigned(length)))
-            }
-            (Payload::Unsigned | Payload::Sha256(_), _) => Framing::Plain,
-        };
-        Ok(Claims {
-            length,
-            md5,
-            sha256,
-            algorithm,
-            value,
-            in_trailer,
-            framing,
-        })
-    }
-
-    /// Has the checksum of this algorithm made even when the request does not ask for it.
-    ///
-    /// # Errors
-    /// `InvalidRequest` when the request names another one.
-    pub(crate) fn require(&mut self, algorithm: Algorithm) -> Outcome<()> {
-        match self.algorithm {
-            Some(other) if other != algorithm => Err(Refusal::new(
-                ErrorCode::InvalidRequest,
-                format!(
-                    "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
-                    algorithm.as_str().to_ascii_lowercase(),
-                    other.as_str().to_ascii_lowercase()
-                ),
-            )),
-            _ => {
-                self.algorithm = Some(algorithm);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// The one checksum that headers or an announced trailer name; the flag says which of the two.
-#[expect(clippy::type_complexity, reason = "read and taken apart at one place")]
-fn checksum_claim(request: &HeaderMap) -> Outcome<(Option<(Algorithm, Option<Checksum>)>, bool)> {
-    let mut claimed = None;
-    let several = || {
-        Refusal::new(
-            ErrorCode::InvalidRequest,
-            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
-        )
-    };
-    for algorithm in Algorithm::ALL {
-        let Some(header) = request.get(algorithm.header()) else {
-            continue;
-        };
-        let value = header
-            .to_str()
-            .ok()
-            .and_then(|text| Checksum::parse(algorithm, text))
-            .ok_or_else(|| {
-                Refusal::new(
-                    ErrorCode::InvalidRequest,
-                    format!("Value for {} header is invalid.", algorithm.header()),
-                )
-            })?;
-        if claimed.replace((algorithm, Some(value))).is_some() {
-            return Err(several());
-        }
-    }
-    let Some(trailer) = headers::legible(request, &headers::TRAILER)? else {
-        return Ok((claimed, false));
-    };
-    let algorithm =
-        Algorithm::from_header(&trailer.trim_ascii().to_ascii_lowercase()).ok_or_else(|| {
-            Refusal::new(
-                ErrorCode::InvalidRequest,
-                "The value specified in the x-amz-trailer header is not supported",
-            )
-        })?;
-    if claimed.is_some() {
-        return Err(several());
-    }
-    Ok((Some((algorithm, None)), true))
-}
-
-/// The algorithm that an SDK says it uses; it also has the checksum made when the SDK sends no value.
-fn sdk_algorithm(request: &HeaderMap) -> Outcome<Option<Algorithm>> {
-    let Some(text) = headers::legible(request, &headers::SDK_CHECKSUM_ALGORITHM)? else {
-        return Ok(None);
-    };
-    match Algorithm::parse(text) {
-        Some(algorithm) => Ok(Some(algorithm)),
-        None if text.eq_ignore_ascii_case("md5") => Ok(None),
-        None => Err(Refusal::new(
-            ErrorCode::InvalidRequest,
-            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
-        )),
-    }
 }
 
 /// Where payload goes.
@@ -513,13 +358,4 @@ impl Inbound {
         }
         self.ended
     }
-}
-
-/// The checksum in the trailers.
-fn trailing(trailers: &[(String, String)], algorithm: Algorithm) -> Outcome<Checksum> {
-    trailers
-        .iter()
-        .find(|(name, _)| name == algorithm.header())
-        .and_then(|(_, text)| Checksum::parse(algorithm, text))
-        .ok_or_else(|| ErrorCode::MalformedTrailerError.into())
 }

@@ -30,6 +30,7 @@ mod auth;
 mod bucket;
 mod bucket_config;
 mod call;
+mod claims;
 mod complete;
 mod conditions;
 mod config;
