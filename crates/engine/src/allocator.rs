@@ -32,6 +32,8 @@ struct Free {
     granules: u64,
     /// Granules that the file holds.
     end: u64,
+    /// From here on nothing was written since the store was opened.
+    unwritten: u64,
 }
 
 /// What the extent space holds, in bytes.
@@ -51,6 +53,7 @@ impl<F: File> Allocator<F> {
         let mut free = Free::default();
         free.add(0, end);
         free.end = end;
+        free.unwritten = end;
         Ok(Allocator {
             file,
             base,
@@ -76,11 +79,23 @@ impl<F: File> Allocator<F> {
     /// # Errors
     /// [`ErrorKind::NoSpace`], [`ErrorKind::Io`].
     pub fn take<D: Disk>(&self, disk: &D, min: u32, max: u32) -> Result<Run> {
+        self.take_noting(disk, min, max).map(|(run, _)| run)
+    }
+
+    /// The same, telling whether the run is new space of the file, of which the file system has yet to note that it is written.
+    pub fn take_noting<D: Disk>(&self, disk: &D, min: u32, max: u32) -> Result<(Run, bool)> {
         let mut free = self.free.lock();
+        let unwritten = free.unwritten;
+        let run = self.take_from(disk, &mut free, min, max)?;
+        free.unwritten = unwritten.max(run.end());
+        Ok((run, run.start >= unwritten))
+    }
+
+    fn take_from<D: Disk>(&self, disk: &D, free: &mut Free, min: u32, max: u32) -> Result<Run> {
         if let Some(run) = free.take_exact(max) {
             return Ok(run);
         }
-        let grown = self.grow(disk, &mut free, max);
+        let grown = self.grow(disk, free, max);
         if let Some(run) = free.take_exact(max).or_else(|| free.take_longest(min, max)) {
             return Ok(run);
         }

@@ -1,7 +1,7 @@
 //! Small values: inline, or packed into one write of the group.
 
 use bytes::Bytes;
-use forebay_io::Disk;
+use forebay_io::{Disk, File};
 use forebay_mem::{Buf, CopySite, copy, count_copy};
 use forebay_store::{ErrorKind, Result, StoreError};
 
@@ -39,6 +39,30 @@ impl<D: Disk> Decider<D> {
         ))
     }
 
+    /// Takes granules for small values. New ones are filled with zeroes first: else every sync of a group would have to make the
+    /// file system note, in its own journal, that a few more of them are written.
+    fn take_pack(&self, needed: u32) -> Result<Run> {
+        let core = &self.core;
+        let most = (EXTENT_BYTES_MAX / GRANULE_BYTES) as u32;
+        let (run, unwritten) = core.space.take_noting(&core.disk, needed, most)?;
+        if unwritten {
+            let len = run.granules as usize * GRANULE_BYTES;
+            let mut zeroes = self.pool.try_take(len).map_err(|_| no_buffer())?;
+            zeroes.set_len(len);
+            zeroes.fill(0);
+            let offset = core.space.offset(run.start);
+            if let Err(error) = core.data.write_all_at(offset, &zeroes) {
+                core.space.put(run);
+                let kind = match error.kind() {
+                    std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+                    _ => ErrorKind::Io,
+                };
+                return Err(StoreError::new(kind, "new space cannot be written").with_source(error));
+            }
+        }
+        Ok(run)
+    }
+
     /// Puts a small value where the group's write will take it; returns its first granule.
     pub(super) fn pack(&mut self, buf: &Buf) -> Result<u64> {
         let needed = granules(buf.len());
@@ -46,8 +70,7 @@ impl<D: Disk> Decider<D> {
             if let Some(rest) = self.pack.take() {
                 self.core.space.put(rest);
             }
-            let most = (EXTENT_BYTES_MAX / GRANULE_BYTES) as u32;
-            self.pack = Some(self.core.space.take(&self.core.disk, needed, most)?);
+            self.pack = Some(self.take_pack(needed)?);
         }
         let Some(run) = &mut self.pack else {
             return Err(no_buffer());

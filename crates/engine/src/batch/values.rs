@@ -10,6 +10,7 @@ use crate::cache::Piece;
 use crate::command::{AmendCommand, Content, StoreCommand, Target};
 use crate::draft::{Draft, Slot, amended};
 use crate::entry::{Entry, Place};
+use crate::extent::GRANULE_BYTES;
 use crate::keys;
 use crate::keys::Table;
 use crate::usage::Reservation;
@@ -55,7 +56,10 @@ impl<D: Disk> Decider<D> {
         if let (Some((body, run)), Content::Small(buf)) = (packed, &command.content) {
             if stored.is_err() {
                 self.batch.unused.push(run);
-            } else if self.core.cache.is_on() {
+            } else if self.core.cache.is_on()
+                && buf.held_bytes() <= (2 * buf.len()).max(GRANULE_BYTES)
+            {
+                // A slice would keep the whole of a larger block.
                 let piece = Piece {
                     body,
                     extent: 0,
