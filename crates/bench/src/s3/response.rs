@@ -230,9 +230,6 @@ impl Response {
 /// What came before a mark, and what came after it.
 type Split<'a> = (Cow<'a, [u8]>, &'a [u8]);
 
-/// The bytes before an end, and those behind it.
-type Gathered<'a> = (Cow<'a, [u8]>, &'a [u8]);
-
 /// The bytes up to `end`, from what was kept and what is new, and the rest; inside, none while `end` has not come: all is kept
 /// then. None outside when more than `limit` bytes would have to be kept.
 fn gather<'a>(
