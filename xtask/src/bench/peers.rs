@@ -119,6 +119,8 @@ pub fn seaweedfs(bench: &Bench) -> Result<Option<Server>> {
             .arg(format!("-volume.port={volume}"))
             .arg(format!("-filer.port={filer}"))
             .arg(format!("-s3.port={s3}"))
+            // Doors that are not measured and whose ports are fixed.
+            .args(["-s3.port.lance=0", "-s3.port.iceberg=0"])
             .arg(format!("-s3.config={}", identities.display()))
             .args(["-volume.max=20", "-master.volumeSizeLimitMB=1024"]),
     )?;
