@@ -54,6 +54,7 @@ pub(crate) struct ComposeCommand {
 pub(crate) struct AmendCommand {
     pub target: Target,
     pub version: Option<VersionId>,
+    pub seen: Option<Meta>,
     pub attributes: Attributes,
 }
 

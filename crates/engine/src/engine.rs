@@ -324,11 +324,13 @@ impl<D: Disk> Store for Engine<D> {
         &self,
         address: Address<'_>,
         version: Option<VersionId>,
+        seen: Option<&Meta>,
         attributes: Attributes,
     ) -> Result<Meta> {
         let command = AmendCommand {
             target: self.target(address)?,
             version,
+            seen: seen.cloned(),
             attributes,
         };
         self.core

@@ -279,7 +279,7 @@ async fn long_records_at_once_fit_their_segments() {
                 let key = format!("k{client}");
                 let address = Address::object("photos", key.as_bytes());
                 put(&engine, address, &bytes(client, 3000)).await.unwrap();
-                engine.amend(address, None, attributes).await.unwrap();
+                engine.amend(address, None, None, attributes).await.unwrap();
             })
         })
         .collect();

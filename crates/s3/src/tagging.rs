@@ -1,7 +1,8 @@
 //! Tags of objects.
 
+use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::tags::{MAX_OBJECT_TAGS, Tags};
-use forebay_store::{Meta, Store};
+use forebay_store::{ErrorKind, Meta, Store};
 use http::StatusCode;
 
 use crate::call::Call;
@@ -9,6 +10,9 @@ use crate::ingest::Inbound;
 use crate::kept;
 use crate::reply::{self, Reply};
 use crate::status::Outcome;
+
+/// How often an object that changes under the request is looked at anew.
+const TRIES: usize = 8;
 
 /// `GetObjectTagging`.
 pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
@@ -38,15 +42,21 @@ pub(crate) async fn delete<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
     Ok(reply)
 }
 
+/// Sets the tags of the value that is there, and of no other: one that comes meanwhile is looked at anew.
 async fn amend<S: Store>(call: &Call<'_, S>, tags: &Tags) -> Outcome<Meta> {
     let version = call.version()?;
-    let seen = call.store().stat(call.object(), version).await?;
-    let mut attributes = seen.attributes.to_builder();
-    kept::set_tags(&mut attributes, tags);
-    let attributes = kept::sealed(attributes)?;
-    // The version that was looked at, so that one which came meanwhile does not get the attributes of another.
-    Ok(call
-        .store()
-        .amend(call.object(), Some(seen.version), attributes)
-        .await?)
+    for _ in 0..TRIES {
+        let seen = call.store().stat(call.object(), version).await?;
+        let mut attributes = seen.attributes.to_builder();
+        kept::set_tags(&mut attributes, tags);
+        let attributes = kept::sealed(attributes)?;
+        let amending =
+            call.store()
+                .amend(call.object(), Some(seen.version), Some(&seen), attributes);
+        match amending.await {
+            Err(error) if error.kind() == ErrorKind::PreconditionFailed => {}
+            done => return Ok(done?),
+        }
+    }
+    Err(ErrorCode::ConditionalRequestConflict.into())
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::Attributes;
 use crate::limits::ETAG_BYTES_MAX;
+use crate::{Attributes, ErrorKind, Result, StoreError};
 
 /// An opaque tag that changes with the bytes: at most [`ETAG_BYTES_MAX`] visible ASCII characters, without quotes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,4 +102,20 @@ pub struct Meta {
     pub expires: Option<u64>,
     /// What the door keeps with it: content type, user metadata, tags.
     pub attributes: Attributes,
+}
+
+impl Meta {
+    /// Refuses when this is no longer what was `seen`, for [`Store::amend`](crate::Store::amend).
+    ///
+    /// # Errors
+    /// [`ErrorKind::PreconditionFailed`].
+    pub fn check_seen(&self, seen: Option<&Meta>) -> Result<()> {
+        match seen.is_none_or(|seen| seen == self) {
+            true => Ok(()),
+            false => Err(StoreError::new(
+                ErrorKind::PreconditionFailed,
+                "the value was changed meanwhile",
+            )),
+        }
+    }
 }

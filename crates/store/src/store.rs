@@ -129,11 +129,14 @@ pub trait Store: Send + Sync + 'static {
         seal: Seal,
     ) -> impl Future<Output = Result<Stored>> + Send;
 
-    /// Replaces the attributes of the current value or of one version; the bytes, tag, version and time stay.
+    /// Replaces the attributes of the current value or of one version; the bytes, tag, version and time stay. With `seen`
+    /// given, only if that is still what is there ([`ErrorKind::PreconditionFailed`] otherwise): attributes derived from one
+    /// value never end up on another.
     fn amend(
         &self,
         address: Address<'_>,
         version: Option<VersionId>,
+        seen: Option<&Meta>,
         attributes: Attributes,
     ) -> impl Future<Output = Result<Meta>> + Send;
 

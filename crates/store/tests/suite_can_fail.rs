@@ -30,6 +30,8 @@ enum Fault {
     NeverExpires,
     /// Attributes of an old version are changed on the current one.
     AmendsCurrent,
+    /// Attributes meant for one value end up on the next.
+    AmendsWhatCame,
     /// Consumed keys stay.
     KeepsConsumed,
     /// The key that a page begins after is listed again.
@@ -182,10 +184,12 @@ impl Store for Faulty {
         &self,
         address: Address<'_>,
         version: Option<VersionId>,
+        seen: Option<&Meta>,
         attributes: Attributes,
     ) -> Result<Meta> {
+        let seen = seen.filter(|_| !self.has(Fault::AmendsWhatCame));
         let version = version.filter(|_| !self.has(Fault::AmendsCurrent));
-        self.store.amend(address, version, attributes).await
+        self.store.amend(address, version, seen, attributes).await
     }
 
     async fn delete(&self, address: Address<'_>, mut options: DeleteOptions) -> Result<Deleted> {
@@ -311,6 +315,7 @@ found! {
     lost_tag: LostTag by values model;
     never_expires: NeverExpires by expiry model;
     amends_current: AmendsCurrent by versioned model;
+    amends_what_came: AmendsWhatCame by values;
     keeps_consumed: KeepsConsumed by composing model;
     repeats_key: RepeatsKey by lists model;
     loses_delimiter: LosesDelimiter by lists model;

@@ -121,6 +121,7 @@ impl<D: Disk> Decider<D> {
         let entry = view.find(&info, slot.space, slot.key, command.version)?;
         let current = view.current(info.id, slot.space, slot.key)?;
         let mut meta = entry.meta().map_err(malformed)?;
+        meta.check_seen(command.seen.as_ref())?;
         meta.attributes = command.attributes.clone();
         let changed = amended(&entry, &meta)?;
         let mut draft = Draft::default();

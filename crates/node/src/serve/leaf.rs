@@ -3,10 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_control::api::{Finding, ScrubReport};
-use forebay_engine::Engine;
+use forebay_engine::{Engine, OpenError};
 use forebay_io::SystemClock;
 use forebay_io::files::Directory;
 use forebay_mem::Pool;
@@ -24,6 +24,9 @@ use super::args::ServeArgs;
 use super::limits::Memory;
 use crate::exit::{Exit, Failure, Outcome};
 
+/// A server that was killed holds its directory until the system has taken its memory back.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_RETRY: Duration = Duration::from_millis(50);
 /// Bounded steps of one sweep: the rest waits for the next.
 const SWEEP_STEPS: usize = 64;
 
@@ -70,7 +73,16 @@ impl EngineLeaf {
             capacity_bytes: args.capacity.map_or(u64::MAX, |size| size.0),
             ..forebay_engine::Config::default()
         };
-        let store = Engine::open(disk, clock, pool, config).map_err(|error| {
+        let begun = Instant::now();
+        let opened = loop {
+            match Engine::open(disk.clone(), clock.clone(), pool.clone(), config.clone()) {
+                Err(OpenError::Locked(_)) if begun.elapsed() < LOCK_PATIENCE => {
+                    std::thread::sleep(LOCK_RETRY);
+                }
+                opened => break opened,
+            }
+        };
+        let store = opened.map_err(|error| {
             let mut message = format!("{place}: {error}");
             let mut cause = std::error::Error::source(&error);
             while let Some(error) = cause {

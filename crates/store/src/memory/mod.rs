@@ -209,12 +209,14 @@ impl Store for MemoryStore {
         &self,
         address: Address<'_>,
         version: Option<VersionId>,
+        seen: Option<&Meta>,
         attributes: Attributes,
     ) -> Result<Meta> {
         check_key(address.space, address.key)?;
         let mut state = self.shared.state();
         let namespace = state.namespace_mut(address.namespace)?;
         let mut amended = namespace.value(address, version)?.meta.clone();
+        amended.check_seen(seen)?;
         amended.attributes = attributes;
         if let Some(meta) = namespace.meta_mut(address, version) {
             meta.clone_from(&amended);

@@ -71,7 +71,7 @@ async fn own_time<S: Store>(subject: &Subject<S>) {
     refused(found, ErrorKind::NotFound);
     let null = Some(crate::VersionId::NULL);
     refused(store.stat(address, null).await, ErrorKind::NoSuchVersion);
-    let amended = store.amend(address, None, Attributes::EMPTY).await;
+    let amended = store.amend(address, None, None, Attributes::EMPTY).await;
     refused(amended, ErrorKind::NotFound);
     assert_eq!(store.exist(&[address]).await.unwrap(), [None]);
     assert_eq!(listed(subject, space, Space::Objects).await, 1);
@@ -114,7 +114,7 @@ async fn by_namespace<S: Store>(subject: &Subject<S>) {
     subject.put(space, "k", b"v").await;
     let amended = subject
         .store
-        .amend(key, None, Attributes::EMPTY)
+        .amend(key, None, None, Attributes::EMPTY)
         .await
         .unwrap();
     assert_eq!(amended.expires, Some(now + 1000));

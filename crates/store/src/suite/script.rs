@@ -303,7 +303,7 @@ impl<S: Store> Actor<S> {
                 let version = self.pick(*place, *pick);
                 let meta = self
                     .store
-                    .amend(address(*place), version, marked(*mark))
+                    .amend(address(*place), version, None, marked(*mark))
                     .await?;
                 Ok(self.meta(*place, &meta))
             }

@@ -340,7 +340,7 @@ async fn what_is_not_there<S: Store>(subject: &Subject<S>) {
         store.stat(absent, Some(VersionId(77_777))).await,
         ErrorKind::NoSuchVersion,
     );
-    let amended = store.amend(absent, None, Attributes::EMPTY).await;
+    let amended = store.amend(absent, None, None, Attributes::EMPTY).await;
     refused(amended, ErrorKind::NotFound);
     let deleted = subject.delete(SPACE, "absent").await;
     assert!(!deleted.existed && !deleted.marker && deleted.version.is_none());
@@ -353,7 +353,10 @@ async fn what_is_not_there<S: Store>(subject: &Subject<S>) {
         store.delete(elsewhere, DeleteOptions::default()).await,
         kind,
     );
-    refused(store.amend(elsewhere, None, Attributes::EMPTY).await, kind);
+    refused(
+        store.amend(elsewhere, None, None, Attributes::EMPTY).await,
+        kind,
+    );
     refused(store.exist(&[absent, elsewhere]).await, kind);
     // The spaces know nothing of each other.
     subject.put(SPACE, "here", b"1").await;
@@ -369,16 +372,24 @@ async fn amending<S: Store>(subject: &Subject<S>) {
     subject.clock.advance(1000);
     let address = Address::object(SPACE, b"amended");
     let new = attributes(&[("tags", "a=b"), ("x", "y")]);
-    let amended = store.amend(address, None, new.clone()).await.unwrap();
+    let amended = store
+        .amend(address, None, Some(&old), new.clone())
+        .await
+        .unwrap();
     let wanted = Meta {
         attributes: new,
-        ..old
+        ..old.clone()
     };
     assert_eq!(amended, wanted, "nothing but the attributes changes");
     assert_eq!(store.stat(address, None).await.unwrap(), wanted);
     assert_eq!(subject.get(SPACE, "amended").await.unwrap(), b"bytes");
+    let late = store
+        .amend(address, None, Some(&old), Attributes::EMPTY)
+        .await;
+    refused(late, ErrorKind::PreconditionFailed);
+    assert_eq!(store.stat(address, None).await.unwrap(), wanted);
     let cleared = store
-        .amend(address, Some(VersionId::NULL), Attributes::EMPTY)
+        .amend(address, Some(VersionId::NULL), None, Attributes::EMPTY)
         .await
         .unwrap();
     assert!(cleared.attributes.is_empty());
@@ -428,7 +439,10 @@ async fn limits<S: Store>(subject: &Subject<S>) {
         refused(store.retrieve(address, None, ByteRange::Full).await, kind);
         refused(store.stat(address, None).await, kind);
         refused(store.delete(address, DeleteOptions::default()).await, kind);
-        refused(store.amend(address, None, Attributes::EMPTY).await, kind);
+        refused(
+            store.amend(address, None, None, Attributes::EMPTY).await,
+            kind,
+        );
         refused(store.exist(&[address]).await, kind);
     }
     for key in [&b""[..], &long] {

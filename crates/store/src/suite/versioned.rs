@@ -69,7 +69,12 @@ async fn versions_are_kept<S: Store>(subject: &Subject<S>) {
     let address = Address::object(space, b"k");
     let amended = subject
         .store
-        .amend(address, Some(first.version), attributes(&[("a", "b")]))
+        .amend(
+            address,
+            Some(first.version),
+            None,
+            attributes(&[("a", "b")]),
+        )
         .await
         .unwrap();
     let stat = subject
@@ -111,7 +116,10 @@ async fn markers_hide<S: Store>(subject: &Subject<S>) {
         let error = store.retrieve(address, version, ByteRange::Full).await;
         let error = error.map(|_| ()).unwrap_err();
         assert_eq!((error.kind(), error.marker()), (kind, Some(marker)));
-        refused(store.amend(address, version, Attributes::EMPTY).await, kind);
+        refused(
+            store.amend(address, version, None, Attributes::EMPTY).await,
+            kind,
+        );
     }
     assert_eq!(store.exist(&[address]).await.unwrap(), [None]);
     assert_eq!(text(subject, space, "k", value.version).await, "value");
