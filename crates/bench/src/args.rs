@@ -148,9 +148,12 @@ pub struct EngineArgs {
     /// Sizes of the values
     #[arg(long, value_delimiter = ',', default_value = "4KiB")]
     pub size: Vec<Size>,
-    /// Operations in flight, all from one shard
+    /// Operations in flight, shared out over the shards
     #[arg(long, value_delimiter = ',', default_value = "16")]
     pub concurrency: Vec<usize>,
+    /// Threads that drive the engine, each with a ring, as `serve` has them [default: one a core]
+    #[arg(long)]
+    pub shards: Option<usize>,
     /// Length of the measured window
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,

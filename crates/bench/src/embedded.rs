@@ -1,6 +1,7 @@
 //! The closed loop over a store in this process, through the waist alone.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +33,15 @@ pub(crate) struct Tally {
     pub(crate) cpu: Duration,
 }
 
+impl Tally {
+    /// Adds what another shard saw in the same window.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.latency.merge(&other.latency);
+        self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
+    }
+}
+
 /// Stores every object once. Runs in a `LocalSet`.
 pub(crate) async fn fill<S: Store>(store: &Arc<S>, load: &Rc<Load>) -> Result<(), StoreError> {
     let next = Rc::new(Cell::new(0));
@@ -56,18 +66,19 @@ pub(crate) async fn fill<S: Store>(store: &Arc<S>, load: &Rc<Load>) -> Result<()
     Ok(())
 }
 
-/// Keeps `depth` operations in flight for `window`. Runs in a `LocalSet`.
+/// Keeps one operation of each of `workers`, out of `depth` in all, in flight for `window`. Runs in a `LocalSet`.
 pub(crate) async fn measure<S: Store>(
     store: &Arc<S>,
     load: &Rc<Load>,
     op: EngineOp,
-    depth: usize,
+    workers: Range<u64>,
+    depth: u64,
     window: Duration,
 ) -> Tally {
     let tally = Rc::new(RefCell::new(Tally::default()));
     let cpu_before = cpu::this_process();
     let start = Instant::now();
-    let workers: Vec<_> = (0..depth as u64)
+    let workers: Vec<_> = workers
         .map(|worker| {
             let (store, load, tally) = (store.clone(), load.clone(), tally.clone());
             spawn_local(async move {
@@ -82,7 +93,7 @@ pub(crate) async fn measure<S: Store>(
                         EngineOp::Get => get(&*store, &load, random.below(load.objects)).await,
                         EngineOp::Put => {
                             // Workers keep to objects of their own: two writers of one key would wait for each other.
-                            turn = (turn + depth as u64) % load.objects.max(1);
+                            turn = (turn + depth) % load.objects.max(1);
                             put(&*store, &load, turn, random.next()).await
                         }
                     };
@@ -210,7 +221,7 @@ mod tests {
             }
             let window = Duration::from_millis(20);
             for op in [EngineOp::Get, EngineOp::Put] {
-                let tally = measure(&store, &load, op, 3, window).await;
+                let tally = measure(&store, &load, op, 0..3, 3, window).await;
                 assert_eq!((tally.errors, &tally.first_error), (0, &None));
                 assert!(tally.seconds >= window.as_secs_f64());
             }
@@ -219,7 +230,7 @@ mod tests {
                 payload: Payload::new(1),
                 objects: 1,
             });
-            let tally = measure(&store, &missing, EngineOp::Get, 1, window).await;
+            let tally = measure(&store, &missing, EngineOp::Get, 0..1, 1, window).await;
             assert_eq!(tally.latency.total(), 0);
             assert!(tally.errors > 0 && tally.first_error.is_some());
         });

@@ -1,4 +1,4 @@
-//! The embedded engine over a directory, driven from one shard.
+//! The embedded engine over a directory, driven from shards as a server has them.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -28,11 +28,14 @@ const POOL_BYTES: usize = 512 << 20;
 pub(crate) fn run(args: &EngineArgs) -> Result<Vec<Point>, Error> {
     let window = Duration::try_from_secs_f64(args.seconds)
         .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
-    if args.concurrency.contains(&0) || args.objects == Some(0) {
+    if args.concurrency.contains(&0) || args.objects == Some(0) || args.shards == Some(0) {
         return Err(Error::Usage(
-            "concurrency and objects must be at least 1".to_owned(),
+            "concurrency, objects and shards must be at least 1".to_owned(),
         ));
     }
+    let shards = args
+        .shards
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut points = Vec::new();
     for &size in &args.size {
         let directory = private_directory(args.dir.as_deref())?;
@@ -47,6 +50,7 @@ pub(crate) fn run(args: &EngineArgs) -> Result<Vec<Point>, Error> {
                 .iter()
                 .flat_map(|op| args.concurrency.iter().map(|depth| (*op, *depth)))
                 .collect(),
+            shards,
             window,
             cold: args.cold,
         };
@@ -58,11 +62,22 @@ pub(crate) fn run(args: &EngineArgs) -> Result<Vec<Point>, Error> {
     Ok(points)
 }
 
+impl Load {
+    fn new(size: u64, objects: u64) -> Load {
+        Load {
+            namespace: NAMESPACE,
+            payload: Payload::new(size as usize),
+            objects,
+        }
+    }
+}
+
 struct Plan {
     directory: PathBuf,
     size: u64,
     objects: u64,
     steps: Vec<(EngineOp, usize)>,
+    shards: usize,
     window: Duration,
     cold: bool,
 }
@@ -89,22 +104,52 @@ async fn measure(plan: Plan) -> Result<Vec<Point>, Error> {
         .create_namespace(NAMESPACE, namespace)
         .await
         .map_err(|error| refused("making a namespace", error.to_string()))?;
-    let load = Rc::new(Load {
-        namespace: NAMESPACE,
-        payload: Payload::new(plan.size as usize),
-        objects: plan.objects,
-    });
+    let load = Rc::new(Load::new(plan.size, plan.objects));
     if plan.steps.iter().any(|(op, _)| *op == EngineOp::Get) {
         embedded::fill(&engine, &load)
             .await
             .map_err(|error| refused("storing values", error.to_string()))?;
     }
     let mut points = Vec::new();
-    for (op, depth) in plan.steps {
-        let tally = embedded::measure(&engine, &load, op, depth, plan.window).await;
+    for &(op, depth) in &plan.steps {
+        let tally = share_out(&engine, &load, &plan, op, depth).await?;
         points.push(point(op, depth, plan.size, tally));
     }
     Ok(points)
+}
+
+/// Measures with `depth` operations in flight: a share of them from here, the others from shards of their own.
+async fn share_out(
+    engine: &Arc<Engine<Directory>>,
+    load: &Rc<Load>,
+    plan: &Plan,
+    op: EngineOp,
+    depth: usize,
+) -> Result<Tally, Error> {
+    let shards = plan.shards.min(depth);
+    let share =
+        |shard: usize| (shard * depth / shards) as u64..((shard + 1) * depth / shards) as u64;
+    let (size, objects, window) = (plan.size, plan.objects, plan.window);
+    let others = (1..shards)
+        .map(|index| {
+            let (engine, workers) = (engine.clone(), share(index));
+            shard::spawn(
+                index,
+                "forebay-bench",
+                ring::Config::default(),
+                move || async move {
+                    let load = Rc::new(Load::new(size, objects));
+                    embedded::measure(&engine, &load, op, workers, depth as u64, window).await
+                },
+            )
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Error::io("start a shard"))?;
+    let mut tally = embedded::measure(engine, load, op, share(0), depth as u64, window).await;
+    for other in others {
+        tally.add(other.join().map_err(Error::io("run a shard"))?);
+    }
+    Ok(tally)
 }
 
 fn point(op: EngineOp, depth: usize, size: u64, tally: Tally) -> Point {
