@@ -32,7 +32,8 @@ enum Probe {
     /// `forebay bench` with these arguments.
     Own(String),
     Iperf3,
-    Fio(&'static str, usize),
+    /// Block size, reads in flight of a job, jobs.
+    Fio(&'static str, usize, usize),
 }
 
 /// What is asked of ours.
@@ -76,6 +77,7 @@ pub struct Results {
 }
 
 const FOREBAY: &str = "Forebay";
+const FIO_A_CORE: &str = "fio, a job a core";
 const LISTED: &str = "Forebay, the longer list";
 const LARGE_LIST: &str = "Forebay with the longer list";
 
@@ -112,16 +114,17 @@ fn published(bench: &Bench) -> Vec<Figure> {
     let files = |threads| Probe::Own(format!("files --size 4KiB --concurrency {threads}"));
     small_put.push(contender("one fsync each, 1 thread", files(1)));
     small_put.push(contender("one fsync each, 64 threads", files(64)));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let engine = |size: &'static str, depth: usize| {
         let ours = format!("engine --op get --cold --size {size} --concurrency {depth}");
+        let block = if size == "1MiB" { "1M" } else { "4k" };
         vec![
             contender("Forebay's engine", Probe::Own(ours)),
-            contender(
-                "fio",
-                Probe::Fio(if size == "1MiB" { "1M" } else { "4k" }, depth),
-            ),
+            contender("fio", Probe::Fio(block, depth, 1)),
+            contender(FIO_A_CORE, Probe::Fio(block, depth / cores, cores)),
         ]
     };
+    let fio = || vec![Bound::Bytes("fio", 0.9), Bound::Bytes(FIO_A_CORE, 0.9)];
     let list = "s3 --op list --size 0 --concurrency 1 --objects";
     vec![
         figure(
@@ -174,12 +177,12 @@ fn published(bench: &Bench) -> Vec<Figure> {
         figure(
             "Engine, cold reads of 1 MiB, 16 at a time",
             engine("1MiB", 16),
-            vec![Bound::Bytes("fio", 0.9)],
+            fio(),
         ),
         figure(
             "Engine, cold reads of 4 KiB, 32 at a time",
             engine("4KiB", 32),
-            vec![Bound::Bytes("fio", 0.9)],
+            fio(),
         ),
         figure(
             "Listing 1000 keys",
@@ -233,6 +236,7 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
     for round in 1..=rounds {
         for figure in &mut figures {
             for contender in &mut figure.contenders {
+                bench.settle()?;
                 if let Some(sample) = contender.probe.measure(bench, &servers)? {
                     eprintln!(
                         "round {round} of {rounds}, {}: {}: {:.0} ops/s, {:.1} MB/s, {} errors",
@@ -283,7 +287,7 @@ impl Probe {
                     .map(Some)
             }
             Probe::Iperf3 => bench.iperf3(),
-            Probe::Fio(block, depth) => bench.fio(block, *depth),
+            Probe::Fio(block, depth, jobs) => bench.fio(block, *depth, *jobs),
         }
     }
 }
@@ -299,8 +303,8 @@ impl Contender {
         match &self.probe {
             Probe::S3(_, arguments) | Probe::Own(arguments) => format!("forebay bench {arguments}"),
             Probe::Iperf3 => "iperf3 -c HOST -P 8 -O 1".to_owned(),
-            Probe::Fio(block, depth) => format!(
-                "fio --rw=randread --direct=1 --ioengine=io_uring --size=4G --bs={block} --iodepth={depth}"
+            Probe::Fio(block, depth, jobs) => format!(
+                "fio --rw=randread --direct=1 --ioengine=io_uring --size=4G --bs={block} --iodepth={depth} --numjobs={jobs}"
             ),
         }
     }

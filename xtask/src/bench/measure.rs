@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bench::peers::{ports, quiet};
 use crate::bench::sample::Sample;
-use crate::tool::{command, output};
+use crate::tool::{command, output, run};
 
 /// What every measurement needs.
 pub struct Bench {
@@ -36,6 +36,11 @@ impl Bench {
         )?;
         let line = text.lines().next().context("no point was printed")?;
         serde_json::from_str(line).with_context(|| format!("not a point: {line}"))
+    }
+
+    /// Has everything written that servers left to be written later, so that nobody pays for who was measured before.
+    pub fn settle(&self) -> Result<()> {
+        run(command("sync").arg("--file-system").arg(&self.folder))
     }
 
     /// Eight TCP streams over loopback.
@@ -78,7 +83,7 @@ impl Bench {
     }
 
     /// Random direct reads of a file that fio lays out itself, on the file system that holds our data.
-    pub fn fio(&self, block: &str, depth: usize) -> Result<Option<Sample>> {
+    pub fn fio(&self, block: &str, depth: usize, jobs: usize) -> Result<Option<Sample>> {
         let Some(program) = self.find("fio") else {
             return Ok(None);
         };
@@ -98,6 +103,7 @@ impl Bench {
                 ])
                 .arg(format!("--bs={block}"))
                 .arg(format!("--iodepth={depth}"))
+                .arg(format!("--numjobs={jobs}"))
                 .arg(format!("--runtime={}", self.seconds.ceil()))
                 .arg(format!("--filename={}", self.folder.join("fio").display())),
         )?;

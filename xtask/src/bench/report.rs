@@ -19,7 +19,8 @@ Signature Version 4, and asks again as soon as it has its answer. Client and ser
 with their defaults; where a peer's default is not durable, its table says so. All contenders of a table are measured one right
 after the other, in each of several rounds; ratios are taken within a round, and medians over the rounds are shown. What the GETs of
 a table read is 256 MiB together (16 MiB for 4 KiB objects), which fits the cache that every server's defaults give it, or the
-system's page cache where the server relies on that; the engine's own reads bypass every cache.
+system's page cache where the server relies on that; the engine's own reads bypass every cache. Between two measurements everything
+that servers left to be written later is written.
 
 A Forebay PUT is durable when it is acknowledged. SeaweedFS, s3s-fs and Garage acknowledge, by default, before anything is synced.
 MB and GB are 10^6 and 10^9 bytes; CPU is user and system time of the server's process.
