@@ -97,6 +97,8 @@ fn traces(
         .with_batch_exporter(exporter)
         .with_resource(resource)
         .build();
+    // Whoever asks for traces wants every request's, whatever is logged.
+    let filter = filter.with_target("forebay_s3", tracing::Level::DEBUG);
     let layer = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer("forebay"))
         .with_filter(filter)
