@@ -121,7 +121,7 @@ fn published(bench: &Bench) -> Vec<Figure> {
         vec![
             contender("Forebay's engine", Probe::Own(ours)),
             contender("fio", Probe::Fio(block, depth, 1)),
-            contender(FIO_A_CORE, Probe::Fio(block, depth / cores, cores)),
+            contender(FIO_A_CORE, Probe::Fio(block, (depth / cores).max(1), cores)),
         ]
     };
     let fio = || vec![Bound::Bytes("fio", 0.9), Bound::Bytes(FIO_A_CORE, 0.9)];
@@ -304,7 +304,7 @@ impl Contender {
             Probe::S3(_, arguments) | Probe::Own(arguments) => format!("forebay bench {arguments}"),
             Probe::Iperf3 => "iperf3 -c HOST -P 8 -O 1".to_owned(),
             Probe::Fio(block, depth, jobs) => format!(
-                "fio --rw=randread --direct=1 --ioengine=io_uring --size=4G --bs={block} --iodepth={depth} --numjobs={jobs}"
+                "fio --rw=randread --direct=1 --ioengine=io_uring --size=1G --bs={block} --iodepth={depth} --numjobs={jobs}"
             ),
         }
     }

@@ -96,7 +96,7 @@ impl Bench {
                     "--ioengine=io_uring",
                 ])
                 .args([
-                    "--size=4G",
+                    "--size=1G",
                     "--time_based",
                     "--group_reporting",
                     "--output-format=json",
