@@ -235,7 +235,10 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
     }
     for round in 1..=rounds {
         for figure in &mut figures {
-            for contender in &mut figure.contenders {
+            // Whoever comes later may find the device in another mood: each round begins with somebody else.
+            let first = (round - 1) % figure.contenders.len();
+            let (later, sooner) = figure.contenders.split_at_mut(first);
+            for contender in sooner.iter_mut().chain(later) {
                 bench.settle()?;
                 if let Some(sample) = contender.probe.measure(bench, &servers)? {
                     eprintln!(

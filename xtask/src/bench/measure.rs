@@ -82,11 +82,13 @@ impl Bench {
         }))
     }
 
-    /// Random direct reads of a file that fio lays out itself, on the file system that holds our data.
+    /// Random direct reads of a file that fio lays out itself, on the file system that holds our data. The file is as large as
+    /// what the engine reads, and as new: a device may well keep what it was asked for before.
     pub fn fio(&self, block: &str, depth: usize, jobs: usize) -> Result<Option<Sample>> {
         let Some(program) = self.find("fio") else {
             return Ok(None);
         };
+        let file = self.folder.join("fio");
         let text = output(
             command(&program)
                 .args([
@@ -105,8 +107,10 @@ impl Bench {
                 .arg(format!("--iodepth={depth}"))
                 .arg(format!("--numjobs={jobs}"))
                 .arg(format!("--runtime={}", self.seconds.ceil()))
-                .arg(format!("--filename={}", self.folder.join("fio").display())),
-        )?;
+                .arg(format!("--filename={}", file.display())),
+        );
+        std::fs::remove_file(&file)?;
+        let text = text?;
         // Notes may stand before the object.
         let object = text.find('{').map_or("", |at| &text[at..]);
         let told: serde_json::Value = serde_json::from_str(object)?;
