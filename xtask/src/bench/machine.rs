@@ -21,13 +21,19 @@ pub fn describe(folder: &Path) -> String {
             .arg(folder),
     )
     .unwrap_or_default();
+    // proc(5) field 19, the 17th after the name in parentheses.
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let nice = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().nth(16));
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: Vec<&str> = load.split(' ').take(3).collect();
     format!(
-        "{cores} cores of {model}, {} GiB of memory, Linux {}, data on {}. Load averages when the run began: {}.",
+        "{cores} cores of {model}, {} GiB of memory, Linux {}, data on {}. Everything at nice {}; load averages when the run began: {}.",
         kib.div_ceil(1 << 20),
         kernel.trim(),
         system.trim().replace("ext2/ext3", "ext4"),
+        nice.unwrap_or("0"),
         load.join(", "),
     )
 }
