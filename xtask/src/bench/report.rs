@@ -16,7 +16,7 @@ Written by `cargo xtask bench`; do not edit.
 
 Every S3 server is measured by the same client, `forebay bench s3`: each connection has one request in flight, signed by
 Signature Version 4, and asks again as soon as it has its answer. Client and servers share one machine, over loopback. Servers run
-with their defaults; where a peer's default is not durable, its table says so. All contenders of a table are measured one right
+with their defaults, which for the peers below do not make a PUT durable. All contenders of a table are measured one right
 after the other, in each of several rounds; ratios are taken within a round, and medians over the rounds are shown. What the GETs of
 a table read is 256 MiB together (16 MiB for 4 KiB objects), which fits the cache that every server's defaults give it, or the
 system's page cache where the server relies on that; the engine's own reads bypass every cache. Between two measurements everything
