@@ -21,7 +21,8 @@
 //! segment (some tens of GiB by default); larger values are composed of parts.
 //!
 //! # How it is tested
-//! The conformance suite of `forebay_store`, and crashes, failures and rot on `forebay_io::sim` against a model (`tests/`).
+//! The conformance suite of `forebay_store`, crashes, failures and rot on `forebay_io::sim` against a model (`tests/`), and seeds of
+//! every format through the functions that fuzzers call (`fuzz`).
 #![forbid(unsafe_code)]
 
 mod allocator;
@@ -37,6 +38,8 @@ mod draft;
 mod engine;
 mod entry;
 mod extent;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod group;
 mod index;
 mod journal;

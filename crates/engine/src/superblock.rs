@@ -110,7 +110,7 @@ fn decode_page(page: &[u8]) -> Result<(u32, Option<Geometry>), Malformed> {
     let crc = from.u32()?;
     let legal = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&geometry.segment_bytes)
         && geometry.segment_bytes.is_multiple_of(PAGE);
-    if crc != crc32c(&page[..40]) || !legal {
+    if (crc != crc32c(&page[..40]) && !cfg!(fuzzing)) || !legal {
         return Err(Malformed);
     }
     Ok((version, Some(geometry)))
