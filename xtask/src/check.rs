@@ -4,18 +4,19 @@ use anyhow::{Result, bail, ensure};
 
 use crate::steps::Steps;
 use crate::tool::{cargo, command, run as run_tool};
-use crate::{deps, docs, layers};
+use crate::{deps, docs, generate, layers};
 
 type Check = fn() -> Result<()>;
 
 /// Runs the checks, or only the one named.
 pub fn run(only: Option<&str>) -> Result<bool> {
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("fmt", fmt),
         ("lock", lock),
         ("layers", layers::check),
         ("deps", deps::check),
         ("tidy", docs::check_sources),
+        ("generated", generate::check),
         ("docs", docs::check),
         ("clippy", clippy),
     ];

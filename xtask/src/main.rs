@@ -1,10 +1,11 @@
-//! The project's own chores: `cargo xtask check`, `cargo xtask test` and `cargo xtask bench`.
+//! The project's own chores: `cargo xtask check`, `test`, `bench` and `generate`.
 //!
 //! A rule of this project is a command here or it is only advice. Nothing in this crate is shipped.
 //!
 //! - `check`: format, lints, licences and bans, layering, documents.
 //! - `test`: unit and document tests, then real clients against the real binary, then the crash loop.
 //! - `bench`: the published figures, beside the peers that are installed; never part of a test.
+//! - `generate`: the code made from the published `.proto` files.
 //!
 //! It has no state of its own: what it builds or downloads lies under `target/`.
 
@@ -14,6 +15,7 @@ mod bench;
 mod check;
 mod deps;
 mod docs;
+mod generate;
 mod interop;
 mod layers;
 mod metadata;
@@ -51,6 +53,8 @@ enum Chore {
     },
     /// The published figures, and `docs/performance.md` written from them.
     Bench(bench::Args),
+    /// The code and descriptors made from the `.proto` files.
+    Generate,
 }
 
 fn main() -> std::process::ExitCode {
@@ -58,6 +62,7 @@ fn main() -> std::process::ExitCode {
         Chore::Check { only } => check::run(only.as_deref()),
         Chore::Test { thorough, only } => test::run(thorough, only.as_deref()),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Generate => generate::run(),
     };
     match passed {
         Ok(true) => std::process::ExitCode::SUCCESS,
