@@ -1,5 +1,6 @@
 """Multipart uploads: parts in any order, replaced, copied, listed, completed, aborted, refused."""
 
+import base64
 import hashlib
 import io
 
@@ -52,6 +53,24 @@ def test_read_one_part(client, bucket, data, begin, send, complete):
     got = client.get_object(Bucket=bucket, Key="k", PartNumber=2)
     assert (got["Body"].read(), got["PartsCount"]) == (bodies[1], 2)
     assert client.head_object(Bucket=bucket, Key="k", PartNumber=1)["ContentLength"] == 5 * MIB
+
+
+def test_attributes_tell_the_checksum_of_each_part(client, bucket, data, begin):
+    bodies = [data(5 * MIB, 1), data(1000, 2)]
+    upload = begin(ChecksumAlgorithm="SHA256")
+    parts = []
+    for number, body in enumerate(bodies, 1):
+        answer = client.upload_part(
+            Bucket=bucket, Key="k", UploadId=upload, PartNumber=number, Body=body, ChecksumAlgorithm="SHA256"
+        )
+        parts.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": answer["ChecksumSHA256"]})
+    client.complete_multipart_upload(
+        Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts}
+    )
+    got = client.get_object_attributes(Bucket=bucket, Key="k", ObjectAttributes=["ObjectParts"])["ObjectParts"]
+    assert got["TotalPartsCount"] == 2
+    sums = [base64.b64encode(hashlib.sha256(body).digest()).decode() for body in bodies]
+    assert [part["ChecksumSHA256"] for part in got["Parts"]] == sums
 
 
 def test_replaced_part_and_any_order(client, bucket, data, begin, send, complete):

@@ -7,7 +7,7 @@ use forebay_store::{Meta, Store};
 use http::header::LAST_MODIFIED;
 
 use crate::call::Call;
-use crate::kept::{PartSizes, Shown};
+use crate::kept::{PartSizes, Shown, part_checksum};
 use crate::reply::{self, Reply};
 use crate::status::{Outcome, Refusal};
 use crate::{encryption, headers};
@@ -92,7 +92,7 @@ fn parts<S: Store>(call: &Call<'_, S>, meta: &Meta) -> Outcome<Option<AttributeP
             last_modified_ms: meta.modified,
             etag: "",
             size,
-            checksum: None,
+            checksum: part_checksum(&meta.attributes, number),
         })
         .collect();
     let total = sizes.count();

@@ -34,7 +34,7 @@ pub(crate) async fn complete<S: Store>(
 ) -> Outcome<Reply<S::Body>> {
     encryption::refuse(call.headers)?;
     let id = upload_id(call)?;
-    let body = inbound.document_about_object(call.headers).await?;
+    let body = inbound.list_of_parts(call.headers).await?;
     let asked = parse_complete_multipart_upload(&body)?;
     check_part_order(&asked)?;
     let condition = conditions::of_write(call.headers)?;
@@ -48,14 +48,15 @@ pub(crate) async fn complete<S: Store>(
     let (chosen, unused) = choose(&asked, &present, &id)?;
     let sizes = check_sizes(&chosen, call.headers)?;
     let choice = staging::chosen(&manifest.attributes);
-    let shown = checksum(&chosen, choice, call.headers)?;
+    let sums = checksum(&chosen, choice, call.headers)?;
 
     let mut kept = manifest.attributes.to_builder();
     kept.remove(staging::CHOSEN);
     kept.insert(kept::PARTS, sizes.encode());
     kept.insert(kept::UPLOAD, id.as_str());
-    if let Some(shown) = &shown {
-        kept.insert(kept::CHECKSUM, shown.encode());
+    if let Some(sums) = sums {
+        kept.insert(kept::CHECKSUM, sums.shown.encode());
+        kept.insert(kept::PART_CHECKSUMS, sums.of_parts);
     }
     let digests: Vec<[u8; 16]> = chosen
         .iter()
@@ -194,13 +195,19 @@ fn check_sizes(chosen: &[&Part], request: &HeaderMap) -> Outcome<PartSizes> {
     Ok(sizes)
 }
 
+/// The checksum of an object, and those of its parts in a row.
+struct Sums {
+    shown: Shown,
+    of_parts: Vec<u8>,
+}
+
 /// The checksum of the object, from those of its parts, compared with the one that the request may claim. `None` when
 /// none was asked for: the object's CRC-64/NVME then stands for it.
 fn checksum(
     chosen: &[&Part],
     choice: Option<(Algorithm, ChecksumType)>,
     request: &HeaderMap,
-) -> Outcome<Option<Shown>> {
+) -> Outcome<Option<Sums>> {
     let (algorithm, kind) = choice.unwrap_or((Algorithm::Crc64Nvme, ChecksumType::FullObject));
     let sums: Option<Vec<Checksum>> = chosen
         .iter()
@@ -221,7 +228,10 @@ fn checksum(
     }
     .ok_or(ErrorCode::InternalError)?;
     check_claim(&shown, request)?;
-    Ok(Some(shown).filter(|_| choice.is_some()))
+    Ok(choice.map(|_| Sums {
+        shown,
+        of_parts: sums.iter().flat_map(Checksum::as_bytes).copied().collect(),
+    }))
 }
 
 /// The CRC of all parts in a row.

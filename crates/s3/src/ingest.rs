@@ -13,7 +13,7 @@ use forebay_proto::md5::Md5;
 use forebay_proto::s3::checksum::{Algorithm, Checksum, Hasher};
 use forebay_proto::s3::chunked::Event;
 use forebay_proto::s3::error::ErrorCode;
-use forebay_proto::s3::xml::MAX_BODY;
+use forebay_proto::s3::xml::{MAX_BODY, MAX_COMPLETE_BODY};
 use forebay_store::Upload;
 use http::header::{CONTENT_LENGTH, EXPECT, HeaderMap};
 use http_body_util::BodyExt;
@@ -208,17 +208,22 @@ impl Inbound {
 
     /// Reads a document of at most [`MAX_BODY`] bytes; no body is an empty one.
     pub(crate) async fn document(&mut self, request: &HeaderMap) -> Outcome<Vec<u8>> {
-        self.read_document(request, false).await
+        self.read_document(request, false, MAX_BODY).await
     }
 
-    /// As [`Inbound::document`], for a request whose checksum headers are about the object that it makes.
-    pub(crate) async fn document_about_object(&mut self, request: &HeaderMap) -> Outcome<Vec<u8>> {
-        self.read_document(request, true).await
+    /// As [`Inbound::document`], for a list of parts, of at most [`MAX_COMPLETE_BODY`] bytes, whose request's checksum
+    /// headers are about the object that it makes.
+    pub(crate) async fn list_of_parts(&mut self, request: &HeaderMap) -> Outcome<Vec<u8>> {
+        self.read_document(request, true, MAX_COMPLETE_BODY).await
     }
 
-    async fn read_document(&mut self, request: &HeaderMap, about_object: bool) -> Outcome<Vec<u8>> {
+    async fn read_document(
+        &mut self,
+        request: &HeaderMap,
+        about_object: bool,
+        limit: usize,
+    ) -> Outcome<Vec<u8>> {
         use hyper::body::Body;
-        let limit = MAX_BODY;
         if self.body.is_end_stream() && !request.contains_key(CONTENT_LENGTH) {
             return Ok(Vec::new());
         }

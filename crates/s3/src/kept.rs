@@ -3,6 +3,7 @@
 //! Headers are attributes under their own names. The rest is under names that begin with `s3.`:
 //! - `s3.checksum`: `ALGORITHM TYPE VALUE`, e.g. `CRC32 COMPOSITE AAAAAA==-2`.
 //! - `s3.parts`: sizes of the parts, run-length encoded: `12*8388608,1*77`.
+//! - `s3.part-checksums`: their checksums in a row, as bytes, of the algorithm of `s3.checksum`; only of an upload that chose one.
 //! - `s3.tags`: the tags as `x-amz-tagging` writes them.
 //! - `s3.upload`: the multipart upload that made it, so that completing it again answers the same.
 
@@ -25,6 +26,8 @@ pub(crate) const TAGS: &str = "s3.tags";
 pub(crate) const CHECKSUM: &str = "s3.checksum";
 /// The attribute of the part sizes.
 pub(crate) const PARTS: &str = "s3.parts";
+/// The attribute of the parts' checksums: at most 320 000 bytes (10 000 of SHA-256).
+pub(crate) const PART_CHECKSUMS: &str = "s3.part-checksums";
 /// The attribute of the upload's name.
 pub(crate) const UPLOAD: &str = "s3.upload";
 
@@ -122,7 +125,7 @@ pub(crate) fn sealed(kept: AttributesBuilder) -> Outcome<Attributes> {
 /// Takes over what a copy keeps of its source: everything but how it was put together.
 pub(crate) fn from_source(source: &Attributes) -> AttributesBuilder {
     let mut kept = source.to_builder();
-    for name in [PARTS, UPLOAD, CHECKSUM] {
+    for name in [PARTS, PART_CHECKSUMS, UPLOAD, CHECKSUM] {
         kept.remove(name);
     }
     kept
@@ -260,6 +263,15 @@ pub(crate) fn checksum_kind(meta: &Meta) -> Option<(Algorithm, ChecksumType)> {
         Some(text) => Shown::decode(text).map(|shown| (shown.algorithm, shown.kind)),
         None => Some((Algorithm::Crc64Nvme, ChecksumType::FullObject)),
     }
+}
+
+/// The checksum of part `number` of an object whose upload chose an algorithm.
+pub(crate) fn part_checksum(attributes: &Attributes, number: u32) -> Option<Checksum> {
+    let algorithm = Shown::decode(attributes.get_str(CHECKSUM)?)?.algorithm;
+    let length = algorithm.length();
+    let at = usize::try_from(number.checked_sub(1)?).ok()? * length;
+    let value = attributes.get(PART_CHECKSUMS)?.get(at..at + length)?;
+    Checksum::from_bytes(algorithm, value)
 }
 
 /// The sizes of the parts of an object made of parts.

@@ -203,6 +203,39 @@ async fn wrong_completions_are_refused_and_change_nothing() {
     server.finish().await;
 }
 
+/// Ten thousand parts, each with a SHA-256, one element a line: more than other documents may be, and bounded too.
+#[tokio::test]
+async fn the_longest_list_of_parts_is_read() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let id = begin(&server, "/bucket/key", &[]).await;
+    let sum = checksum(Algorithm::Sha256, b"x").to_base64();
+    let etag = "0".repeat(32);
+    let list = |indent: usize| {
+        let (outer, inner) = (" ".repeat(indent), " ".repeat(2 * indent));
+        let parts: String = (1..=10_000)
+            .map(|number| {
+                format!(
+                    "{outer}<Part>\n{inner}<PartNumber>{number}</PartNumber>\n\
+                     {inner}<ETag>&quot;{etag}&quot;</ETag>\n\
+                     {inner}<ChecksumSHA256>{sum}</ChecksumSHA256>\n{outer}</Part>\n"
+                )
+            })
+            .collect();
+        format!("<CompleteMultipartUpload>\n{parts}</CompleteMultipartUpload>")
+    };
+    for (indent, code) in [
+        // No such part: it was read to its end.
+        (0, "InvalidPart"),
+        (8, "InvalidPart"),
+        (40, "MaxMessageLengthExceeded"),
+    ] {
+        let ask = Ask::new("POST", &format!("/bucket/key?uploadId={id}")).body(list(indent));
+        server.ask(ALPHA, ask).await.is(400, code);
+    }
+    server.finish().await;
+}
+
 #[tokio::test]
 async fn conditions_decide_at_the_end() {
     let server = Server::start().await;
@@ -298,6 +331,18 @@ async fn checksums_of_parts_and_of_the_whole() {
         let head = server.ask(ALPHA, ask).await;
         assert_eq!(head.header(algorithm.header()), Some(shown.as_str()));
         assert_eq!(head.header("x-amz-checksum-type"), Some(kind));
+        let ask = Ask::new("GET", "/bucket/key?attributes")
+            .header("x-amz-object-attributes", "ObjectParts");
+        let text = server.ask(ALPHA, ask).await.text();
+        for (number, body) in (1..).zip(&bodies) {
+            let element = algorithm.element();
+            let sum = checksum(algorithm, body).to_base64();
+            let size = body.len();
+            let part = format!(
+                "<Part><PartNumber>{number}</PartNumber><Size>{size}</Size><{element}>{sum}</{element}></Part>"
+            );
+            assert!(text.contains(&part), "{text}");
+        }
     }
     let id = begin(
         &server,

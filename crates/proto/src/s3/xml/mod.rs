@@ -2,8 +2,8 @@
 //!
 //! What is written is legal XML 1.0 whatever the keys hold: `\t`, `\n` and `\r` become numeric
 //! references, and characters that XML cannot carry at all become U+FFFD (a client that must see
-//! such keys asks for `encoding-type=url`). What is read is at most [`MAX_BODY`] bytes and
-//! [`MAX_DEPTH`] deep; document types, processing instructions and entities other than the five
+//! such keys asks for `encoding-type=url`). What is read is at most [`MAX_BODY`] bytes
+//! ([`MAX_COMPLETE_BODY`] where parts are listed) and [`MAX_DEPTH`] deep; document types, processing instructions and entities other than the five
 //! predefined ones are refused, so nothing can expand.
 //!
 //! Bodies whose content has rules of its own are read and written beside those rules:
@@ -49,6 +49,9 @@ pub use scan::{Scanner, XmlError};
 
 /// The longest request body that is read, in bytes.
 pub const MAX_BODY: usize = 2 << 20;
+/// The longest body of `CompleteMultipartUpload`, in bytes: [`MAX_PARTS`] parts with a SHA-256 each are 1.8 MB in one line
+/// and 2.5 MB indented.
+pub const MAX_COMPLETE_BODY: usize = 4 << 20;
 /// The deepest nesting that is read.
 pub const MAX_DEPTH: u32 = 16;
 /// The namespace of S3's documents.

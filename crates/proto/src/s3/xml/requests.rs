@@ -1,6 +1,6 @@
 //! Bodies of `DeleteObjects` and `CompleteMultipartUpload`, read by servers, written by clients.
 
-use super::{Scanner, XmlWriter, scan::once};
+use super::{MAX_COMPLETE_BODY, Scanner, XmlWriter, scan::once};
 use crate::s3::{
     checksum::{Algorithm, Checksum},
     error::{ErrorCode, S3Error},
@@ -105,13 +105,13 @@ pub struct CompletedPart {
     pub checksum: Option<Checksum>,
 }
 
-/// Reads the body of `CompleteMultipartUpload`. The order is checked by [`check_part_order`].
+/// Reads the body of `CompleteMultipartUpload`, at most [`MAX_COMPLETE_BODY`] bytes. The order is checked by [`check_part_order`].
 ///
 /// # Errors
 /// `MalformedXML`, also for none or too many parts; `InvalidArgument` for a part number out of
 /// range; `InvalidRequest` for a checksum that is none.
 pub fn parse_complete_multipart_upload(body: &[u8]) -> Result<Vec<CompletedPart>, S3Error> {
-    let mut scanner = Scanner::root(body, "CompleteMultipartUpload")?;
+    let mut scanner = Scanner::root_within(body, "CompleteMultipartUpload", MAX_COMPLETE_BODY)?;
     let mut parts = Vec::new();
     while let Some(name) = scanner.child()? {
         if name != "Part" || parts.len() >= MAX_PARTS as usize {
