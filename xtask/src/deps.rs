@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::metadata::{Metadata, Package};
-use crate::tool::{cargo, installed, root, run};
+use crate::tool::{cargo, installed, output, root, run};
 
 #[derive(Deserialize)]
 struct Deny {
@@ -38,6 +38,9 @@ struct Bans {
 struct Banned {
     #[serde(rename = "crate")]
     package: String,
+    /// Packages that may use it all the same.
+    #[serde(default)]
+    wrappers: Vec<String>,
     reason: String,
 }
 
@@ -47,11 +50,19 @@ pub fn check() -> Result<()> {
     let deny: Deny = toml::from_str(&text).context("deny.toml")?;
     let metadata = Metadata::read()?;
     let packages = metadata.reached()?;
-    let offences: Vec<String> = packages
+    let mut offences: Vec<String> = packages
         .iter()
-        .flat_map(|package| offences(package, &deny))
+        .flat_map(|package| unlicensed(package, &deny))
         .chain(sources(&packages))
         .collect();
+    for banned in &deny.bans.deny {
+        if packages
+            .iter()
+            .any(|package| package.name == banned.package)
+        {
+            offences.extend(users(banned)?);
+        }
+    }
     if !offences.is_empty() {
         bail!("{}", offences.join("\n"));
     }
@@ -69,9 +80,7 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-fn offences(package: &Package, deny: &Deny) -> Vec<String> {
-    let name = format!("{} {}", package.name, package.version);
-    let mut found = Vec::new();
+fn unlicensed(package: &Package, deny: &Deny) -> Option<String> {
     let mut allowed = deny.licenses.allow.clone();
     for exception in deny
         .licenses
@@ -82,18 +91,39 @@ fn offences(package: &Package, deny: &Deny) -> Vec<String> {
         allowed.extend(exception.allow.iter().cloned());
     }
     match package.license.as_deref() {
-        Some(expression) if crate::spdx::accepted(expression, &allowed) => {}
-        licence => found.push(format!("{name}: licence {licence:?} is not accepted")),
+        Some(expression) if crate::spdx::accepted(expression, &allowed) => None,
+        licence => Some(format!(
+            "{} {}: licence {licence:?} is not accepted",
+            package.name, package.version
+        )),
     }
-    if let Some(banned) = deny
-        .bans
-        .deny
-        .iter()
-        .find(|banned| banned.package == package.name)
-    {
-        found.push(format!("{name} is banned: {}", banned.reason));
-    }
-    found
+}
+
+/// Who uses a banned package and may not.
+fn users(banned: &Banned) -> Result<Vec<String>> {
+    let tree = output(cargo().args([
+        "tree",
+        "--locked",
+        "--workspace",
+        "--all-features",
+        "--prefix=none",
+        "--depth=1",
+        "--format={p}",
+        "--invert",
+        &banned.package,
+    ]))?;
+    Ok(tree
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(' ').next())
+        .filter(|user| !user.is_empty() && !banned.wrappers.iter().any(|name| name == user))
+        .map(|user| {
+            format!(
+                "{} is banned, and {user} uses it: {}",
+                banned.package, banned.reason
+            )
+        })
+        .collect())
 }
 
 /// Everything that is not ours comes from one registry: no git, no second registry.

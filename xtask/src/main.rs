@@ -4,6 +4,7 @@
 //!
 //! - `check`: format, lints, licences and bans, layering, documents.
 //! - `test`: unit and document tests, then real clients against the real binary, then the crash loop.
+//! - `fuzz`: every parser of foreign bytes, for some seconds.
 //! - `bench`: the published figures, beside the peers that are installed; never part of a test.
 //! - `generate`: the code made from the published `.proto` files.
 //!
@@ -15,6 +16,7 @@ mod bench;
 mod check;
 mod deps;
 mod docs;
+mod fuzz;
 mod generate;
 mod interop;
 mod layers;
@@ -51,6 +53,15 @@ enum Chore {
         #[arg(long)]
         only: Option<String>,
     },
+    /// Every fuzzer, from the kept seeds.
+    Fuzz {
+        /// How long each.
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+        /// Runs only this target.
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// The published figures, and `docs/performance.md` written from them.
     Bench(bench::Args),
     /// The code and descriptors made from the `.proto` files.
@@ -61,6 +72,7 @@ fn main() -> std::process::ExitCode {
     let passed = match Args::parse().chore {
         Chore::Check { only } => check::run(only.as_deref()),
         Chore::Test { thorough, only } => test::run(thorough, only.as_deref()),
+        Chore::Fuzz { seconds, only } => fuzz::run(seconds, only.as_deref()),
         Chore::Bench(args) => bench::run(&args),
         Chore::Generate => generate::run(),
     };

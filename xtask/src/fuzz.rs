@@ -1,0 +1,53 @@
+//! `cargo xtask fuzz`: every fuzzer for some seconds, from the kept seeds.
+//!
+//! What a fuzzer adds to its corpus stays under `target/`; what it breaks the code with is left there too, to become a seed
+//! and a named test.
+
+use anyhow::{Result, bail};
+
+use crate::tool::{cargo, installed, output, root, run as run_tool, target};
+
+/// Runs every target, or only the one named, and tells which of them broke.
+pub fn run(seconds: u32, only: Option<&str>) -> Result<bool> {
+    if !installed("cargo-fuzz") {
+        bail!("there is no cargo-fuzz; `cargo install cargo-fuzz --locked` installs it");
+    }
+    let listed = output(cargo().args(["fuzz", "list"]))?;
+    let targets: Vec<&str> = listed
+        .split_whitespace()
+        .filter(|name| only.is_none_or(|only| only == *name))
+        .collect();
+    if targets.is_empty() {
+        bail!("there is no target {only:?}; there are {listed}");
+    }
+    let mut broken = Vec::new();
+    for name in &targets {
+        eprintln!("==> {name}");
+        if let Err(error) = fuzz(name, seconds) {
+            eprintln!("{name}: {error:#}");
+            broken.push(*name);
+        }
+    }
+    println!("{} targets, {} broken", targets.len(), broken.len());
+    Ok(broken.is_empty())
+}
+
+fn fuzz(name: &str, seconds: u32) -> Result<()> {
+    let work = target().join("fuzz");
+    let found = work.join("corpus").join(name);
+    let artifacts = work.join("artifacts").join(name);
+    std::fs::create_dir_all(&found)?;
+    std::fs::create_dir_all(&artifacts)?;
+    // Without a sanitizer the stable toolchain will do, and what is fuzzed forbids unsafe code.
+    run_tool(
+        cargo()
+            .args(["fuzz", "run", "--sanitizer", "none", "--target-dir"])
+            .arg(&work)
+            .arg(name)
+            .arg(&found)
+            .arg(root().join("fuzz/corpus").join(name))
+            .args(["--", "-rss_limit_mb=2048", "-timeout=10", "-verbosity=0"])
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-artifact_prefix={}/", artifacts.display())),
+    )
+}
