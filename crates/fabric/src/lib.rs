@@ -2,6 +2,8 @@
 //!
 //! - [`Link`]: one connection over one fabric: remote write, remote read, messages, a fence that proves placement.
 //! - [`Connection`]: a link of whichever fabric, chosen when it was made.
+//! - [`shm`]: the fabric between processes of one host.
+//! - [`sessions`]: who is connected, what they let us reach, for how long.
 //!
 //! # Words
 //! A peer's region is named by an [`Stag`] (RFC 5040's steering tag; a slot with its generation on shared memory). An offset is a
@@ -14,11 +16,17 @@
 //!
 //! # What it does not do
 //! It does not know who may touch what: grants are checked before a link is asked for anything.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
+mod connection;
 mod link;
+pub mod sessions;
+pub mod shm;
 
+pub use connection::{Accepted, Connection};
+pub use forebay_io::{Clock, SystemClock, UnixMillis};
 pub use link::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
     RemoteRange, Result, Stag,
 };
+pub use sessions::{Session, SessionId, Sessions};

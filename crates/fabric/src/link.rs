@@ -63,6 +63,11 @@ impl Access {
     pub fn writes(self) -> bool {
         matches!(self, Access::Write | Access::ReadWrite)
     }
+
+    /// Whether everything that `other` allows is allowed.
+    pub fn includes(self, other: Access) -> bool {
+        (self.reads() || !other.reads()) && (self.writes() || !other.writes())
+    }
 }
 
 /// Local memory that the peer of one link may reach, until [`Link::withdraw`].
@@ -80,6 +85,13 @@ pub struct Exposure {
 #[derive(Debug)]
 #[must_use]
 pub struct Placed(());
+
+impl Placed {
+    /// For fabrics, which each say in [`crate`] how they know.
+    pub(crate) fn proven() -> Placed {
+        Placed(())
+    }
+}
 
 /// Why a link ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,8 +164,9 @@ impl Error {
 ///   every `write` that returned before that message's `send` was called.
 /// - **By value.** A buffer given to a call comes back, or is dropped, only when the fabric can no longer touch it; a dropped future
 ///   leaves that to the link.
-/// - **Nothing after the end.** Once [`Link::close`] has returned, no further byte of this process' memory is read or written by the
-///   peer through this link, and no byte is sent.
+/// - **Nothing after the end.** Once [`Link::close`] has returned, this end moves and sends no further byte, and no transfer begins.
+///   Once [`Link::closed`] or [`Link::withdraw`] has returned, the peer neither reads nor writes a further byte of the memory that was
+///   exposed to it. (Between the two, a device of the peer's may still be filling memory that [`Link::mapped`] gave it.)
 /// - **Hostile peers.** Whatever a peer sends or does to shared memory ends its own link, at worst.
 /// - **Any thread.** Calls may come from any thread.
 pub trait Link: Send + Sync + 'static {
@@ -195,10 +208,10 @@ pub trait Link: Send + Sync + 'static {
     /// device straight into it.
     fn mapped(&self, range: RemoteRange, access: Access) -> Option<RegionSlice>;
 
-    /// Ends the link now, for this reason.
+    /// Ends the link now, for this reason. The first reason given stays.
     fn close(&self, reason: CloseReason);
 
-    /// Returns when the link has ended, with the reason.
+    /// Returns when the link has ended and the peer has let go of what was exposed to it; with the reason.
     fn closed(&self) -> impl Future<Output = CloseReason> + Send;
 }
 

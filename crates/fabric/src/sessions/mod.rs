@@ -1,0 +1,303 @@
+//! Who is connected: sessions, their leases, and what they let the server reach.
+//!
+//! A session belongs to one tenant and one principal (an access key) and lives while its lease is renewed. Its client and the server
+//! share a key, K_s, with which the client proves that a connection belongs to the session ([`proof`]) and the server makes grants.
+//! What belongs to somebody else looks exactly like what does not exist: lookups that may be asked by anybody answer `None` for both.
+
+mod grant;
+mod proof;
+mod session;
+mod window;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_io::Clock;
+use parking_lot::Mutex;
+
+pub use grant::{Grant, Granted};
+pub use proof::{PROOF_BYTES, proof};
+pub use session::{LinkId, Registered, RegisteredId, Session};
+pub use window::WINDOW;
+
+/// Names a session; 16 random bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionId(pub [u8; 16]);
+
+impl SessionId {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn random() -> io::Result<SessionId> {
+        let mut bytes = [0; 16];
+        forebay_io::random(&mut bytes)?;
+        Ok(SessionId(bytes))
+    }
+
+    /// Reads its 32 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<SessionId> {
+        let mut bytes = [0; 16];
+        if text.len() != 32 || !text.is_ascii() {
+            return None;
+        }
+        for (byte, at) in bytes.iter_mut().zip((0..32).step_by(2)) {
+            let digits = &text[at..at + 2];
+            if digits.starts_with('+') {
+                return None;
+            }
+            *byte = u8::from_str_radix(digits, 16).ok()?;
+        }
+        Some(SessionId(bytes))
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionId({self})")
+    }
+}
+
+/// The most that sessions may hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions in all.
+    pub sessions: usize,
+    /// Sessions of one tenant.
+    pub sessions_per_tenant: usize,
+    /// Links of one session.
+    pub links: usize,
+    /// Registered regions of one session.
+    pub regions: usize,
+    /// Grants of one session.
+    pub grants: usize,
+    /// The longest lease; a longer one is shortened.
+    pub lease: Duration,
+    /// The longest life of a grant; a longer one is shortened.
+    pub grant: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            sessions: 65_536,
+            sessions_per_tenant: 16_384,
+            links: 16,
+            regions: 1024,
+            grants: 4096,
+            lease: Duration::from_secs(15 * 60),
+            grant: Duration::from_secs(15 * 60),
+        }
+    }
+}
+
+/// Why a session did not take something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The server has as many sessions as it may.
+    #[error("the server has no room for another session")]
+    Sessions,
+    /// The tenant has as many sessions as it may.
+    #[error("the tenant has no room for another session")]
+    TenantSessions,
+    /// The session has as many links as it may.
+    #[error("the session has no room for another link")]
+    Links,
+    /// The session has as many regions as it may.
+    #[error("the session has no room for another region")]
+    Regions,
+    /// The session has as many grants as it may.
+    #[error("the session has no room for another grant")]
+    Grants,
+    /// The session, or the link named, has ended or never was.
+    #[error("there is no such session or link")]
+    Ended,
+    /// There is no such region.
+    #[error("there is no such region")]
+    Unknown,
+    /// The region does not have these bytes, or not for this access.
+    #[error("the region does not allow that")]
+    Range,
+    /// The system gave no randomness.
+    #[error("the system gave no randomness")]
+    Entropy,
+}
+
+/// The sessions of a server.
+pub struct Sessions {
+    clock: Arc<dyn Clock>,
+    limits: Arc<Limits>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    sessions: HashMap<SessionId, Arc<Session>>,
+    per_tenant: HashMap<Box<str>, usize>,
+}
+
+impl Sessions {
+    /// None yet. Leases run on `clock`'s monotonic time, grants end at its time of day.
+    pub fn new(clock: Arc<dyn Clock>, limits: Limits) -> Sessions {
+        Sessions {
+            clock,
+            limits: Arc::new(limits),
+            table: Mutex::default(),
+        }
+    }
+
+    /// The most they may hold.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Opens a session for `lease`; `key` makes its K_s, which may depend on the id.
+    ///
+    /// # Errors
+    /// [`Refused::Sessions`], [`Refused::TenantSessions`] at the bounds, [`Refused::Entropy`].
+    pub fn open(
+        &self,
+        tenant: &str,
+        principal: &str,
+        lease: Duration,
+        key: impl FnOnce(SessionId) -> [u8; 32],
+    ) -> Result<Arc<Session>, Refused> {
+        let id = SessionId::random().map_err(|_| Refused::Entropy)?;
+        let (clock, limits) = (self.clock.clone(), self.limits.clone());
+        let session = Session::new(id, tenant, principal, key(id), clock, limits);
+        session.extend(lease);
+        let session = Arc::new(session);
+        let mut table = self.table.lock();
+        if table.sessions.len() >= self.limits.sessions {
+            return Err(Refused::Sessions);
+        }
+        let of_tenant = table.per_tenant.entry(tenant.into()).or_default();
+        if *of_tenant >= self.limits.sessions_per_tenant {
+            return Err(Refused::TenantSessions);
+        }
+        *of_tenant += 1;
+        table.sessions.insert(id, session.clone());
+        Ok(session)
+    }
+
+    /// Opens a session whose key is random: the caller gives it to the client on a way that nobody reads.
+    ///
+    /// # Errors
+    /// As [`Sessions::open`].
+    pub fn open_with_random_key(
+        &self,
+        tenant: &str,
+        principal: &str,
+        lease: Duration,
+    ) -> Result<Arc<Session>, Refused> {
+        let mut key = [0; 32];
+        forebay_io::random(&mut key).map_err(|_| Refused::Entropy)?;
+        self.open(tenant, principal, lease, |_| key)
+    }
+
+    /// The session of that name, if its lease still runs.
+    pub fn find(&self, id: SessionId) -> Option<Arc<Session>> {
+        let session = self.table.lock().sessions.get(&id).cloned()?;
+        if session.is_open() {
+            return Some(session);
+        }
+        self.end(&session);
+        None
+    }
+
+    /// The session of that name if it is this tenant's and this principal's; somebody else's is as none.
+    pub fn find_of(&self, id: SessionId, tenant: &str, principal: &str) -> Option<Arc<Session>> {
+        let session = self.find(id)?;
+        (session.tenant() == tenant && session.principal() == principal).then_some(session)
+    }
+
+    /// The session that a new connection proves to belong to. Without one, the answer takes as long as with a wrong proof.
+    pub fn admit(&self, proof: &[u8; PROOF_BYTES]) -> Option<Arc<Session>> {
+        let id = proof::claimed(proof)?;
+        let session = self.find(id);
+        let nobody = [0; 32];
+        let key = session.as_ref().map_or(&nobody, |session| session.key());
+        let proved = proof::proves(proof, id, key);
+        session.filter(|_| proved)
+    }
+
+    /// Lets the lease run for `lease` from now; false when there is no such session.
+    pub fn renew(&self, id: SessionId, lease: Duration) -> bool {
+        let session = self.find(id);
+        if let Some(session) = &session {
+            session.extend(lease);
+        }
+        session.is_some()
+    }
+
+    /// Ends a session: when this returns, its links are closed and its regions and grants are gone. False when there is none.
+    pub fn close(&self, id: SessionId) -> bool {
+        let session = self.table.lock().sessions.get(&id).cloned();
+        if let Some(session) = &session {
+            self.end(session);
+        }
+        session.is_some()
+    }
+
+    /// Ends the sessions whose leases have run out; how many. To be called about once a second.
+    pub fn expire(&self) -> usize {
+        let run_out: Vec<_> = {
+            let table = self.table.lock();
+            let all = table.sessions.values();
+            all.filter(|session| !session.is_open()).cloned().collect()
+        };
+        run_out.iter().for_each(|session| self.end(session));
+        run_out.len()
+    }
+
+    /// What a grant of this tenant reaches, if it holds now and includes `access`; see [`Session::verify`].
+    pub fn verify(&self, grant: &Grant, tenant: &str, access: crate::Access) -> Option<Granted> {
+        let session = self.find(grant.session)?;
+        let own = session.tenant() == tenant;
+        session.verify(grant, access).filter(|_| own)
+    }
+
+    /// Every session, in no order; for administration.
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.table.lock().sessions.values().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.table.lock().sessions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn end(&self, session: &Session) {
+        session.end();
+        let mut table = self.table.lock();
+        if table.sessions.remove(&session.id()).is_none() {
+            return;
+        }
+        if let Some(count) = table.per_tenant.get_mut(session.tenant()) {
+            *count -= 1;
+            if *count == 0 {
+                table.per_tenant.remove(session.tenant());
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sessions({})", self.len())
+    }
+}

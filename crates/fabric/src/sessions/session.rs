@@ -1,0 +1,374 @@
+//! One session: its links, and what may be reached through them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use forebay_io::{Clock, UnixMillis};
+use parking_lot::Mutex;
+
+use super::grant::{Grant, Granted};
+use super::proof::{PROOF_BYTES, proof};
+use super::window::Window;
+use super::{Limits, Refused, SessionId};
+use crate::{Access, CloseReason, Connection, Fabric, Link, RemoteRange, Stag};
+
+/// Names a link in its session; never reused there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// Names a registered region in its session; never reused there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegisteredId(pub u64);
+
+/// Memory of a client that its session's calls may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    /// The link on which the client exposed it.
+    pub link: LinkId,
+    /// Its name there.
+    pub stag: Stag,
+    /// The tagged offset of its first byte.
+    pub base: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// What the server may do with it.
+    pub access: Access,
+}
+
+/// What a client has at a server until its lease ends.
+///
+/// Its end comes in this order: nothing new is taken, every link is closed, regions and grants are forgotten. So whatever names a
+/// region or a grant that still exists finds a link that refuses.
+pub struct Session {
+    id: SessionId,
+    tenant: Box<str>,
+    principal: Box<str>,
+    key: [u8; 32],
+    clock: Arc<dyn Clock>,
+    limits: Arc<Limits>,
+    /// On the monotonic clock, in milliseconds; zero when it has ended.
+    deadline_ms: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ended: bool,
+    window: Window,
+    /// Every link, region and grant ever named took one.
+    names: u64,
+    links: Vec<(LinkId, Connection)>,
+    regions: BTreeMap<RegisteredId, Registered>,
+    /// The grants that hold, by id: the region, and when the last one issued under that id ends.
+    grants: BTreeMap<u64, (RegisteredId, UnixMillis)>,
+}
+
+impl State {
+    fn name(&mut self) -> u64 {
+        self.names += 1;
+        self.names
+    }
+}
+
+impl Session {
+    pub(super) fn new(
+        id: SessionId,
+        tenant: &str,
+        principal: &str,
+        key: [u8; 32],
+        clock: Arc<dyn Clock>,
+        limits: Arc<Limits>,
+    ) -> Session {
+        Session {
+            id,
+            tenant: tenant.into(),
+            principal: principal.into(),
+            key,
+            clock,
+            limits,
+            deadline_ms: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Whose it is.
+    pub fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    /// Who opened it: an access key's id.
+    pub fn principal(&self) -> &str {
+        &self.principal
+    }
+
+    /// K_s of s3-rdma.md section 7.2, which server and client share.
+    pub fn key(&self) -> &[u8; 32] {
+        &self.key
+    }
+
+    /// What its client shows when it connects.
+    pub fn proof(&self) -> [u8; PROOF_BYTES] {
+        proof(self.id, &self.key)
+    }
+
+    /// Whether it has not ended and its lease has not run out.
+    pub fn is_open(&self) -> bool {
+        self.lease_left().is_some()
+    }
+
+    /// How long its lease still runs; `None` when it has ended.
+    pub fn lease_left(&self) -> Option<Duration> {
+        let deadline = self.deadline_ms.load(Relaxed);
+        let left = deadline.checked_sub(self.now_ms())?;
+        (left > 0).then(|| Duration::from_millis(left))
+    }
+
+    /// The most it may hold.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Takes a token's sequence number: true once for each, and never for one that is more than 1023 behind the newest.
+    pub fn fresh(&self, sequence: u64) -> bool {
+        let mut state = self.state.lock();
+        !state.ended && state.window.take(sequence)
+    }
+
+    /// Adds a link.
+    ///
+    /// # Errors
+    /// When the session has ended or has as many as it may; the link is then closed.
+    pub fn attach(&self, link: Connection) -> Result<LinkId, Refused> {
+        let mut state = self.state.lock();
+        let refused = if state.ended {
+            Refused::Ended
+        } else if state.links.len() >= self.limits.links {
+            Refused::Links
+        } else {
+            let id = LinkId(state.name());
+            state.links.push((id, link));
+            return Ok(id);
+        };
+        drop(state);
+        link.close(match refused {
+            Refused::Ended => CloseReason::SessionEnded,
+            _ => CloseReason::Violation("more links than a session may have".into()),
+        });
+        Err(refused)
+    }
+
+    /// Closes a link (if nothing else has) and forgets it and what was registered over it.
+    pub fn detach(&self, id: LinkId) {
+        let mut state = self.state.lock();
+        let Some(at) = state.links.iter().position(|(link, _)| *link == id) else {
+            return;
+        };
+        let (_, link) = state.links.remove(at);
+        drop(state);
+        link.close(CloseReason::Done);
+        let mut state = self.state.lock();
+        state.regions.retain(|_, region| region.link != id);
+        let State {
+            regions, grants, ..
+        } = &mut *state;
+        grants.retain(|_, (region, _)| regions.contains_key(region));
+    }
+
+    /// The link of that name.
+    pub fn link(&self, id: LinkId) -> Option<Connection> {
+        let state = self.state.lock();
+        let (_, link) = state.links.iter().find(|(link, _)| *link == id)?;
+        Some(link.clone())
+    }
+
+    /// The `rail`-th of its links over `fabric`, in the order in which they came, from zero.
+    pub fn rail(&self, fabric: Fabric, rail: usize) -> Option<(LinkId, Connection)> {
+        let state = self.state.lock();
+        let mut of_fabric = state
+            .links
+            .iter()
+            .filter(|(_, link)| link.fabric() == fabric);
+        of_fabric.nth(rail).cloned()
+    }
+
+    /// Its links, in the order in which they came.
+    pub fn links(&self) -> Vec<(LinkId, Connection)> {
+        self.state.lock().links.clone()
+    }
+
+    /// Takes note of memory that the client exposed on one of its links.
+    ///
+    /// # Errors
+    /// When the session has ended, has as many as it may, or has no such link, or the range wraps around.
+    pub fn register(&self, region: Registered) -> Result<RegisteredId, Refused> {
+        let mut state = self.state.lock();
+        if state.ended || !state.links.iter().any(|(link, _)| *link == region.link) {
+            return Err(Refused::Ended);
+        }
+        if region.base.checked_add(region.len).is_none() {
+            return Err(Refused::Range);
+        }
+        if state.regions.len() >= self.limits.regions {
+            return Err(Refused::Regions);
+        }
+        let id = RegisteredId(state.name());
+        state.regions.insert(id, region);
+        Ok(id)
+    }
+
+    /// Forgets a region and its grants; false when there is none of that name. Its client withdraws the memory itself afterwards.
+    pub fn deregister(&self, id: RegisteredId) -> bool {
+        let mut state = self.state.lock();
+        state.grants.retain(|_, (region, _)| *region != id);
+        state.regions.remove(&id).is_some()
+    }
+
+    /// The region of that name.
+    pub fn region(&self, id: RegisteredId) -> Option<Registered> {
+        self.state.lock().regions.get(&id).copied()
+    }
+
+    /// Lends bytes of a region for `lifetime`, or for [`Limits::grant`] if that is shorter.
+    ///
+    /// # Errors
+    /// When there is no such region, or it does not have these bytes or this access, or the session has as many grants as it may.
+    pub fn grant(
+        &self,
+        region: RegisteredId,
+        offset: u64,
+        len: u64,
+        access: Access,
+        lifetime: Duration,
+    ) -> Result<Grant, Refused> {
+        let now = self.clock.unix_millis();
+        let expires = self.expiry(now, lifetime);
+        let mut state = self.state.lock();
+        let lent = state.regions.get(&region).ok_or(Refused::Unknown)?;
+        lent.range(offset, len, access).ok_or(Refused::Range)?;
+        if state.grants.len() >= self.limits.grants {
+            state.grants.retain(|_, (_, expires)| *expires > now);
+        }
+        if state.grants.len() >= self.limits.grants {
+            return Err(Refused::Grants);
+        }
+        let id = state.name();
+        state.grants.insert(id, (region, expires));
+        let grant = Grant {
+            id,
+            session: self.id,
+            region,
+            offset,
+            len,
+            access,
+            expires,
+            mac: [0; 16],
+        };
+        Ok(grant.sealed(&self.key))
+    }
+
+    /// The same grant with a new lifetime from now; `None` when it does not hold.
+    pub fn renew_grant(&self, grant: &Grant, lifetime: Duration) -> Option<Grant> {
+        self.verify(grant, grant.access)?;
+        let now = self.clock.unix_millis();
+        let expires = self.expiry(now, lifetime);
+        let mut state = self.state.lock();
+        let (_, latest) = state.grants.get_mut(&grant.id)?;
+        // An older text of the same grant keeps the moment that stands in it.
+        *latest = (*latest).max(expires);
+        Some(Grant { expires, ..*grant }.sealed(&self.key))
+    }
+
+    /// Ends a grant, all its renewals included; false when there is none of that name.
+    pub fn revoke(&self, id: u64) -> bool {
+        self.state.lock().grants.remove(&id).is_some()
+    }
+
+    /// What a grant reaches, if it holds now and includes `access`. Forged, expired, revoked, foreign and never issued are the same
+    /// `None`.
+    pub fn verify(&self, grant: &Grant, access: Access) -> Option<Granted> {
+        let genuine = grant.is_genuine(&self.key) && grant.session == self.id;
+        if !genuine || !self.is_open() || grant.expires <= self.clock.unix_millis() {
+            return None;
+        }
+        let state = self.state.lock();
+        let (region, _) = state.grants.get(&grant.id)?;
+        if state.ended || *region != grant.region || !grant.access.includes(access) {
+            return None;
+        }
+        let region = state.regions.get(region)?;
+        let range = region.range(grant.offset, grant.len, access)?;
+        let (link_id, link) = state.links.iter().find(|(id, _)| *id == region.link)?;
+        Some(Granted {
+            link: link.clone(),
+            link_id: *link_id,
+            range,
+        })
+    }
+
+    /// How many links, regions and grants it has.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        let state = self.state.lock();
+        (state.links.len(), state.regions.len(), state.grants.len())
+    }
+
+    pub(super) fn extend(&self, lease: Duration) {
+        let lease_ms = lease.min(self.limits.lease).as_millis() as u64;
+        let deadline = self.now_ms().saturating_add(lease_ms.max(1));
+        let state = self.state.lock();
+        if !state.ended {
+            self.deadline_ms.store(deadline, Relaxed);
+        }
+    }
+
+    pub(super) fn end(&self) {
+        let links = {
+            let mut state = self.state.lock();
+            state.ended = true;
+            self.deadline_ms.store(0, Relaxed);
+            std::mem::take(&mut state.links)
+        };
+        for (_, link) in links {
+            link.close(CloseReason::SessionEnded);
+        }
+        let mut state = self.state.lock();
+        state.regions = BTreeMap::new();
+        state.grants = BTreeMap::new();
+    }
+
+    fn expiry(&self, now: UnixMillis, lifetime: Duration) -> UnixMillis {
+        now.saturating_add(lifetime.min(self.limits.grant).as_millis() as u64)
+    }
+
+    fn now_ms(&self) -> u64 {
+        // One more than the clock shows, so that zero is never a deadline ahead.
+        (self.clock.monotonic().as_millis() as u64).saturating_add(1)
+    }
+}
+
+impl Registered {
+    /// Bytes of it as the link knows them; `None` when it does not have these bytes or this access.
+    pub fn range(&self, offset: u64, len: u64, access: Access) -> Option<RemoteRange> {
+        let end = offset.checked_add(len)?;
+        (end <= self.len && self.access.includes(access)).then_some(())?;
+        Some(RemoteRange {
+            stag: self.stag,
+            offset: self.base.checked_add(offset)?,
+            len,
+        })
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the key.
+        write!(f, "Session({} of {})", self.id, self.tenant)
+    }
+}
