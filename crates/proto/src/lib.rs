@@ -2,6 +2,8 @@
 //!
 //! Made of one folder a protocol:
 //! - [`s3`]: the grammar of the S3 REST interface, shared by the server's door and the client;
+//! - [`direct`]: object calls as messages of a link;
+//! - [`bearer`]: tokens made from an access key, for the gRPC door;
 //! - [`hex`]: lower-case hexadecimal, which several protocols print;
 //! - [`md5`]: the digest behind S3's ETag, two messages at a time.
 //!
@@ -17,6 +19,10 @@
 //! replaying the seed corpora of `fuzz/corpus` through the same functions that the fuzzers call.
 #![forbid(unsafe_code)]
 
+pub mod direct;
+pub mod bearer;
 pub mod hex;
+pub mod iwarp;
 pub mod md5;
 pub mod s3;
+pub mod token;
