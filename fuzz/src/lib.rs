@@ -2,8 +2,8 @@
 //! hold whatever they are.
 //!
 //! The fuzz targets and the ordinary test that replays `corpus/` share these functions, so that a
-//! finding kept as a seed is checked for ever, with or without a fuzzer. Run one with
-//! `cargo +nightly fuzz run TARGET`.
+//! finding kept as a seed is checked for ever, with or without a fuzzer. `cargo xtask fuzz`
+//! runs them. Targets of crates whose parsers are not public are in those crates' own `fuzz` modules.
 #![forbid(unsafe_code)]
 
 use forebay_proto::s3::{
