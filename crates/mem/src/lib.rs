@@ -5,6 +5,7 @@
 //!   its pressure hooks (caches) to give memory back, then waits: callers see back-pressure, never growth.
 //! - [`BufMut`] -> [`Buf`]: exclusively owned while it is filled, then frozen into reference-counted slices.
 //! - [`RegionSlice`]: memory that somebody else may be writing at this moment. It is never a `&[u8]`; bytes are copied in or out.
+//!   Memory of a file that its owner may truncate is copied by the kernel, which reports what is missing: no SIGBUS.
 //! - [`copy`]: the only way payload bytes are copied; it counts (`forebay_copied_bytes_total{where}`).
 //!
 //! # The states of a buffer
@@ -24,11 +25,14 @@ mod buf;
 mod copies;
 mod pool;
 mod region;
+mod shared;
+mod touch;
 
 pub use buf::{Buf, BufMut};
 pub use copies::{CopySite, copied_bytes, copy, count_copy};
 pub use pool::{Exhausted, Pool, PoolUsage};
 pub use region::{Region, RegionId, RegionSlice};
+pub use shared::Backing;
 
 /// Alignment of every block and unit of device I/O.
 pub const PAGE_BYTES: usize = 4096;

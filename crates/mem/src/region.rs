@@ -4,35 +4,114 @@
     reason = "mmap, and volatile access to memory that a peer may write"
 )]
 
-use std::ffi::c_void;
+use std::any::Any;
+use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+use crate::shared::Backing;
+use crate::touch;
+
+/// What is copied at a time by [`RegionSlice::for_each_chunk`]: it stays in the first-level cache until it is looked at.
+const CHUNK_BYTES: usize = 16 << 10;
+
 /// Names one region for the life of the process; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u64);
 
-/// A page-aligned mapping. It is unmapped when the last reference goes.
-#[derive(Debug)]
+/// A mapping, page-aligned unless it is somebody else's. It is unmapped when the last reference goes.
 pub struct Region {
     id: RegionId,
+    mapping: Mapping,
+}
+
+/// What a region knows of its memory besides where it is.
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// False for memory that somebody else unmaps.
+    ours: bool,
+    writable: bool,
+    /// Its pages cannot vanish: they may be touched by plain instructions.
+    steady: bool,
+    file: Option<OwnedFd>,
+    /// Dropped after the memory was unmapped.
+    keep: Option<Box<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: a Region is an address range; all access to its bytes goes through types that enforce
 // ownership (Buf, BufMut) or use volatile copies (RegionSlice).
-unsafe impl Send for Region {}
+unsafe impl Send for Mapping {}
 // SAFETY: as above; `&Region` offers no access to bytes by itself.
-unsafe impl Sync for Region {}
+unsafe impl Sync for Mapping {}
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Mapping {
+    /// Maps `len` bytes at `offset` of `file`, shared with whoever else maps them.
+    pub(crate) fn of_file(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        writable: bool,
+    ) -> io::Result<Mapping> {
+        let prot = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: the mapping is fresh; its bytes are reached only by volatile copies and atomic words (RegionSlice), so that
+        // writes by other holders of the file are not a data race on Rust references.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, file, offset) }?;
+        let mut mapping = Mapping::at(base.cast(), len)?;
+        mapping.writable = writable;
+        Ok(mapping)
+    }
+
+    fn at(base: *mut u8, len: usize) -> io::Result<Mapping> {
+        Ok(Mapping {
+            base: NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?,
+            len,
+            ours: true,
+            writable: true,
+            steady: true,
+            file: None,
+            keep: None,
+        })
+    }
+
+    /// The same, of memory whose pages may vanish.
+    pub(crate) fn unsteady(mut self) -> Mapping {
+        self.steady = false;
+        self
+    }
+
+    /// The same, of memory that can be passed on as `file`, from its start.
+    pub(crate) fn backed(mut self, file: OwnedFd) -> Mapping {
+        self.file = Some(file);
+        self
+    }
+
+    /// The same, with something to drop after it.
+    pub(crate) fn keeping(mut self, keep: Box<dyn Any + Send + Sync>) -> Mapping {
+        self.keep = Some(keep);
+        self
+    }
+
+    pub(crate) fn region(self) -> Arc<Region> {
+        Arc::new(Region {
+            id: RegionId(NEXT_ID.fetch_add(1, Relaxed)),
+            mapping: self,
+        })
+    }
+}
 
 impl Region {
     /// Anonymous zeroed memory of `len` bytes; pages are taken as they are first touched.
@@ -46,33 +125,48 @@ impl Region {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         }?;
-        Self::adopt(base, len)
+        Ok(Mapping::at(base.cast(), len)?.region())
     }
 
-    /// Maps `len` bytes of `file` (a memfd, DAX file or dma-buf) shared, from its start.
-    pub fn of_file(file: BorrowedFd<'_>, len: usize) -> io::Result<Arc<Region>> {
-        // SAFETY: the mapping is fresh; its bytes are reached only by volatile copies (RegionSlice),
-        // so that writes by other holders of the file are not a data race on Rust references.
-        let base = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                file,
-                0,
-            )
-        }?;
-        Self::adopt(base, len)
-    }
-
-    fn adopt(base: *mut c_void, len: usize) -> io::Result<Arc<Region>> {
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Arc::new(Region {
-            id: RegionId(NEXT_ID.fetch_add(1, Relaxed)),
+    /// Memory of somebody else's, who is told that it is no longer used by `keep` being dropped.
+    ///
+    /// # Safety
+    /// The `len` bytes at `base` stay mapped, readable and writable until `keep` is dropped, and until then no Rust reference to
+    /// them is used: peers may write them at any time.
+    pub unsafe fn from_ptr(
+        base: NonNull<u8>,
+        len: usize,
+        keep: Box<dyn Any + Send + Sync>,
+    ) -> Arc<Region> {
+        Mapping {
             base,
             len,
-        }))
+            ours: false,
+            writable: true,
+            steady: true,
+            file: None,
+            keep: Some(keep),
+        }
+        .region()
+    }
+
+    /// The file behind it, from whose start it is mapped; if it has one that another process can map, too.
+    pub fn backing(&self) -> Option<Backing<'_>> {
+        let file = self.mapping.file.as_ref()?;
+        Some(Backing {
+            file: file.as_fd(),
+            writable: self.mapping.writable,
+        })
+    }
+
+    /// Whether its pages cannot vanish: devices and plain instructions may touch them. Copies by [`RegionSlice`] are safe either way.
+    pub fn is_steady(&self) -> bool {
+        self.mapping.steady
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.mapping.writable
     }
 
     /// This region's name.
@@ -82,34 +176,43 @@ impl Region {
 
     /// Where it begins in this process; for registration with a device.
     pub fn base(&self) -> NonNull<u8> {
-        self.base
+        self.mapping.base
     }
 
     /// Its length in bytes.
     pub fn len(&self) -> usize {
-        self.len
+        self.mapping.len
     }
 
     /// Whether it holds no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// A window that a peer may also touch, or `None` when `range` leaves the region.
     pub fn slice(self: &Arc<Self>, range: Range<usize>) -> Option<RegionSlice> {
-        (range.start <= range.end && range.end <= self.len).then(|| RegionSlice {
+        (range.start <= range.end && range.end <= self.len()).then(|| RegionSlice {
             region: self.clone(),
             range,
         })
     }
 }
 
-impl Drop for Region {
+impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.ours {
+            return;
+        }
         // SAFETY: base and len are exactly what mmap returned, and no reference outlives the Region
         // because every Buf, BufMut and RegionSlice holds an Arc of it.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({}, {} bytes)", self.id.0, self.len())
     }
 }
 
@@ -141,6 +244,15 @@ impl RegionSlice {
         self.range.clone()
     }
 
+    /// Its first byte, for a device that reads or writes by address.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.region
+            .mapping
+            .base
+            .as_ptr()
+            .wrapping_add(self.range.start)
+    }
+
     /// A part of this window, or `None` when `range` leaves it.
     pub fn slice(&self, range: Range<usize>) -> Option<RegionSlice> {
         if range.start > range.end || range.end > self.len() {
@@ -153,43 +265,76 @@ impl RegionSlice {
         })
     }
 
-    /// Copies `source` to `offset`; false (and nothing copied) when it does not fit.
+    /// Copies `source` to `offset`; false when it does not fit (nothing was copied), the memory is read-only, or a peer took its
+    /// pages away.
     pub fn write(&self, offset: usize, source: &[u8]) -> bool {
-        let Some(window) = offset
-            .checked_add(source.len())
-            .and_then(|end| self.slice(offset..end))
-        else {
+        let Some(target) = self.place(offset, source.len()) else {
             return false;
         };
-        // SAFETY: the window lies inside the mapping, checked above; `source` is ordinary memory. A peer
-        // may write the same bytes meanwhile: the result is then whatever the memory system leaves, and
-        // no Rust reference to these bytes exists anywhere.
+        if !self.region.mapping.writable {
+            return false;
+        }
+        if !self.region.mapping.steady {
+            // SAFETY: the range lies inside the mapping, checked by `place`; no Rust reference to its bytes exists anywhere.
+            return unsafe { touch::write(target, source) };
+        }
+        // SAFETY: the range lies inside the mapping, checked by `place`; `source` is ordinary memory. A peer may write the same
+        // bytes meanwhile: the result is then whatever the memory system leaves, and no Rust reference to these bytes exists
+        // anywhere.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                source.as_ptr(),
-                window.region.base.as_ptr().add(window.range.start),
-                source.len(),
-            );
+            std::ptr::copy_nonoverlapping(source.as_ptr(), target.as_ptr(), source.len());
         }
         true
     }
 
-    /// Copies from `offset` into `target`; false (and nothing copied) when it is out of range.
+    /// Copies from `offset` into `target`; false when it is out of range (nothing was copied), or a peer took the pages away.
     pub fn read(&self, offset: usize, target: &mut [u8]) -> bool {
-        let Some(window) = offset
-            .checked_add(target.len())
-            .and_then(|end| self.slice(offset..end))
-        else {
+        let Some(source) = self.place(offset, target.len()) else {
             return false;
         };
+        if !self.region.mapping.steady {
+            // SAFETY: the range lies inside the mapping, checked by `place`.
+            return unsafe { touch::read(source, target) };
+        }
         // SAFETY: as in `write`; the copy is taken once and only the copy is looked at afterwards.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                window.region.base.as_ptr().add(window.range.start),
-                target.as_mut_ptr(),
-                target.len(),
-            );
+            std::ptr::copy_nonoverlapping(source.as_ptr(), target.as_mut_ptr(), target.len());
         }
         true
+    }
+
+    /// Copies it out piece by piece, in order, and shows each piece; false when a peer took pages away before the end. For sums
+    /// over memory that may not be looked at in place.
+    pub fn for_each_chunk(&self, mut each: impl FnMut(&[u8])) -> bool {
+        let mut chunk = [0; CHUNK_BYTES];
+        (0..self.len()).step_by(CHUNK_BYTES).all(|offset| {
+            let chunk = &mut chunk[..CHUNK_BYTES.min(self.len() - offset)];
+            let there = self.read(offset, chunk);
+            if there {
+                each(chunk);
+            }
+            there
+        })
+    }
+
+    /// The word at `offset`, shared with the peer; `None` when it is out of range or unaligned, or the memory is read-only or may
+    /// vanish.
+    pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        let place = self.place(offset, size_of::<AtomicU64>())?;
+        let Mapping {
+            writable, steady, ..
+        } = self.region.mapping;
+        let word = place.as_ptr().cast::<AtomicU64>();
+        // SAFETY: in range, aligned and mapped as long as `self` holds the region; bytes that every value of u64 fits; whoever
+        // else writes them, here or in another process, does not do so through a Rust reference.
+        (writable && steady && word.is_aligned()).then(|| unsafe { &*word })
+    }
+
+    /// The address of `len` bytes at `offset`, if they lie inside.
+    fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(len)?;
+        let inside = end <= self.len();
+        // SAFETY: the range lies inside the region, so the address does, too.
+        inside.then(|| unsafe { self.region.mapping.base.add(self.range.start + offset) })
     }
 }

@@ -1,0 +1,128 @@
+//! Regions of files: memory that two processes share.
+
+use std::any::Any;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{
+    FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
+};
+
+use crate::region::Mapping;
+use crate::{Region, RegionSlice};
+
+/// Where a mapping of somebody's file may begin: a multiple of the usual huge page, of which the usual page is a divisor.
+const BOUNDARY: u64 = 2 << 20;
+
+/// File systems (statfs(2) numbers) whose pages come from memory or a local device. Of any other a page might never come: its
+/// server would decide how long we wait.
+const LOCAL: [u64; 5] = [TMPFS, 0x958458f6, 0xef53, 0x5846_5342, 0x9123_683e];
+const TMPFS: u64 = 0x0102_1994;
+
+/// The file behind a region, to be passed to another process.
+#[derive(Debug, Clone, Copy)]
+pub struct Backing<'a> {
+    /// The file.
+    pub file: BorrowedFd<'a>,
+    /// Whether the region, and so its sharer, may be written.
+    pub writable: bool,
+}
+
+impl Region {
+    /// Fresh zeroed memory of `len` bytes that other processes can map: a memfd sealed against shrinking and growing. Pages are taken
+    /// as they are first touched.
+    ///
+    /// # Errors
+    /// When the system has none, or `len` is zero.
+    pub fn memfd(len: usize) -> io::Result<Arc<Region>> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("forebay", flags)?;
+        ftruncate(&file, len as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Region::from_fd(file)
+    }
+
+    /// The whole of a file as shared memory: a memfd, with huge pages or not, or a file of a local file system (DAX included).
+    /// What is not sealed against shrinking may vanish; then copies to and from it fail, and nothing worse happens.
+    ///
+    /// # Errors
+    /// When it cannot be mapped: empty, of another kind, or of a file system that another process serves.
+    pub fn from_fd(file: OwnedFd) -> io::Result<Arc<Region>> {
+        let about = About::of(file.as_fd())?;
+        let len = usize::try_from(about.size).map_err(|_| refused("too long"))?;
+        let writable = Mapping::of_file(file.as_fd(), 0, len, true);
+        let mapping = match writable {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Mapping::of_file(file.as_fd(), 0, len, false)?
+            }
+            mapping => mapping?,
+        };
+        let mapping = if about.stays {
+            mapping
+        } else {
+            mapping.unsteady()
+        };
+        Ok(mapping.backed(file).region())
+    }
+
+    /// Maps `len` bytes at `offset` of a file that another process passed to us, which may do to it whatever it likes. `keep` is
+    /// dropped when the memory is no longer mapped, after the last slice of it.
+    ///
+    /// # Errors
+    /// As [`Region::from_fd`], and when the file does not have these bytes.
+    pub fn received(
+        file: OwnedFd,
+        offset: u64,
+        len: usize,
+        writable: bool,
+        keep: Box<dyn Any + Send + Sync>,
+    ) -> io::Result<RegionSlice> {
+        let about = About::of(file.as_fd())?;
+        let end = offset.checked_add(len as u64);
+        if len == 0 || end.is_none_or(|end| end > about.size) {
+            return Err(refused("the file does not have these bytes"));
+        }
+        let begin = offset / BOUNDARY * BOUNDARY;
+        let ahead = (offset - begin) as usize;
+        let mapping = Mapping::of_file(file.as_fd(), begin, ahead + len, writable)?;
+        let mapping = if about.stays {
+            mapping
+        } else {
+            mapping.unsteady()
+        };
+        let region = mapping.keeping(keep).region();
+        region
+            .slice(ahead..ahead + len)
+            .ok_or_else(|| refused("the file does not have these bytes"))
+    }
+}
+
+struct About {
+    size: u64,
+    /// Its pages cannot be taken away: shared memory sealed against shrinking. (A hole punched into it fills with zeroes again; one
+    /// punched into huge pages need not.)
+    stays: bool,
+}
+
+impl About {
+    fn of(file: BorrowedFd<'_>) -> io::Result<About> {
+        let stat = fstat(file)?;
+        let system = fstatfs(file)?.f_type as u64;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+            || !LOCAL.contains(&system)
+        {
+            return Err(refused("not memory or a local file"));
+        }
+        let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+        Ok(About {
+            size: stat.st_size as u64,
+            stays: system == TMPFS && seals.contains(SealFlags::SHRINK),
+        })
+    }
+}
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}

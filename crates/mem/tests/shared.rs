@@ -1,0 +1,139 @@
+//! Memory shared by files: what a hostile holder of the same file can and cannot do.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use forebay_mem::{PAGE_BYTES, Region};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+fn memfd(len: usize, seals: SealFlags) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("test", flags).unwrap();
+    ftruncate(&file, len as u64).unwrap();
+    fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+#[test]
+fn two_mappings_of_one_memfd_show_the_same_bytes() {
+    let ours = Region::memfd(3 * PAGE_BYTES).unwrap();
+    let passed = ours.backing().unwrap().file.try_clone_to_owned().unwrap();
+    let theirs = Region::received(passed, 5000, 100, true, Box::new(())).unwrap();
+    assert!(theirs.write(10, b"hello"));
+    assert!(!theirs.write(96, b"hello"), "past the window");
+    let mut there = [0; 5];
+    assert!(ours.slice(0..ours.len()).unwrap().read(5010, &mut there));
+    assert_eq!(&there, b"hello");
+    assert!(theirs.region().is_steady());
+}
+
+#[test]
+fn a_file_that_shrinks_fails_copies_and_nothing_else() {
+    let file = memfd(4 * PAGE_BYTES, SealFlags::GROW);
+    let hand = file.try_clone().unwrap();
+    let window = Region::received(file, 0, 4 * PAGE_BYTES, true, Box::new(())).unwrap();
+    assert!(!window.region().is_steady());
+    assert!(window.write(0, &[7; 4 * PAGE_BYTES]));
+    ftruncate(&hand, PAGE_BYTES as u64).unwrap();
+    let mut there = vec![0; 2 * PAGE_BYTES];
+    assert!(!window.read(0, &mut there), "its second page is gone");
+    assert!(!window.write(PAGE_BYTES, &[1]));
+    assert!(!window.for_each_chunk(|_| ()));
+    assert!(window.read(0, &mut there[..PAGE_BYTES]));
+    assert!(there[..PAGE_BYTES].iter().all(|byte| *byte == 7));
+    assert!(window.word(0).is_none(), "a word is touched directly");
+}
+
+#[test]
+fn a_sealed_memfd_cannot_shrink() {
+    let file = memfd(PAGE_BYTES, SealFlags::SHRINK);
+    let hand = file.try_clone().unwrap();
+    let window = Region::received(file, 0, PAGE_BYTES, true, Box::new(())).unwrap();
+    assert!(window.region().is_steady());
+    ftruncate(&hand, 0).unwrap_err();
+}
+
+#[test]
+fn memory_sealed_against_writing_is_read_only() {
+    let file = memfd(PAGE_BYTES, SealFlags::SHRINK | SealFlags::WRITE);
+    let again = file.try_clone().unwrap();
+    Region::received(file, 0, PAGE_BYTES, true, Box::new(())).unwrap_err();
+    let window = Region::received(again, 0, PAGE_BYTES, false, Box::new(())).unwrap();
+    assert!(!window.write(0, &[1]));
+    assert!(window.word(0).is_none());
+    assert!(window.read(0, &mut [0; 10]));
+}
+
+#[test]
+fn what_is_passed_is_checked() {
+    let received = |file: OwnedFd, offset, len| {
+        Region::received(file, offset, len, true, Box::new(())).map(drop)
+    };
+    let page = || memfd(PAGE_BYTES, SealFlags::SHRINK);
+    received(page(), 0, PAGE_BYTES + 1).unwrap_err();
+    received(page(), 1, PAGE_BYTES).unwrap_err();
+    received(page(), u64::MAX, 1).unwrap_err();
+    received(page(), 0, 0).unwrap_err();
+    received(page(), u64::MAX - 5, usize::MAX).unwrap_err();
+    received(File::open("/dev/zero").unwrap().into(), 0, 1).unwrap_err();
+    received(File::open("/proc/self/maps").unwrap().into(), 0, 1).unwrap_err();
+    received(File::open("/").unwrap().into(), 0, 1).unwrap_err();
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    received(socket.into(), 0, 1).unwrap_err();
+}
+
+#[test]
+fn what_is_kept_goes_after_the_last_window() {
+    struct Told(Arc<AtomicBool>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+        }
+    }
+    let told = Arc::new(AtomicBool::new(false));
+    let keep = Box::new(Told(told.clone()));
+    let file = memfd(PAGE_BYTES, SealFlags::SHRINK);
+    let window = Region::received(file, 0, PAGE_BYTES, true, keep).unwrap();
+    let part = window.slice(10..20).unwrap();
+    drop(window);
+    assert!(!told.load(SeqCst));
+    drop(part);
+    assert!(told.load(SeqCst));
+}
+
+#[test]
+fn words_are_shared_and_aligned() {
+    let region = Region::memfd(PAGE_BYTES).unwrap();
+    let window = region.slice(0..PAGE_BYTES).unwrap();
+    window.word(8).unwrap().store(5, SeqCst);
+    let mut bytes = [0; 8];
+    assert!(window.read(8, &mut bytes));
+    assert_eq!(bytes, 5u64.to_le_bytes());
+    assert!(window.word(4).is_none());
+    assert!(window.word(PAGE_BYTES - 4).is_none());
+    assert!(window.word(usize::MAX).is_none());
+}
+
+#[test]
+fn an_odd_file_of_a_directory_is_shared_too() {
+    let file = tempfile();
+    ftruncate(&file, 5001).unwrap();
+    let region = Region::from_fd(file).unwrap();
+    assert_eq!(region.len(), 5001);
+    let window = region.slice(0..5001).unwrap();
+    assert!(window.write(4995, b"ending"));
+    let mut all = Vec::new();
+    assert!(window.for_each_chunk(|chunk| all.extend_from_slice(chunk)));
+    assert_eq!(all.len(), 5001);
+    assert!(all.ends_with(b"ending"));
+}
+
+/// An unnamed file beside the build's results.
+fn tempfile() -> OwnedFd {
+    use rustix::fs::{Mode, OFlags, open};
+    let dir = env!("CARGO_TARGET_TMPDIR");
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    open(dir, flags, Mode::from_raw_mode(0o600)).unwrap()
+}
