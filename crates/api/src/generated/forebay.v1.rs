@@ -3401,6 +3401,9 @@ pub struct KeepAliveRequest {
     /// The session's id.
     #[prost(bytes = "bytes", tag = "1")]
     pub session: ::prost::bytes::Bytes,
+    /// How long it lives from now, in milliseconds; 0 for the server's choice. Cut to the server's bounds.
+    #[prost(uint64, tag = "2")]
+    pub lease_ms: u64,
 }
 /// The lease has begun again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3425,21 +3428,23 @@ pub struct RegisterRegionRequest {
     /// The session's id.
     #[prost(bytes = "bytes", tag = "1")]
     pub session: ::prost::bytes::Bytes,
-    /// The link on which it is exposed: its number in the session, from 1 in the order in which links were made; 0 for the
-    /// newest.
-    #[prost(uint64, tag = "2")]
-    pub link: u64,
-    /// Its name on that link: the steering tag, or the slot with its generation on shared memory.
+    /// The fabric of the link on which it is exposed: `shm` or `iwarp`; empty for the session's newest link of any.
+    #[prost(string, tag = "2")]
+    pub fabric: ::prost::alloc::string::String,
+    /// Which of the session's links over that fabric, in the order in which they were made, from 0.
     #[prost(uint32, tag = "3")]
+    pub rail: u32,
+    /// Its name on that link: the steering tag, or the slot with its generation on shared memory.
+    #[prost(uint32, tag = "4")]
     pub stag: u32,
     /// The tagged offset of its first byte, as the link's own exposure says.
-    #[prost(uint64, tag = "4")]
+    #[prost(uint64, tag = "5")]
     pub base: u64,
     /// Its length in bytes.
-    #[prost(uint64, tag = "5")]
+    #[prost(uint64, tag = "6")]
     pub length: u64,
     /// What transfers may do with it.
-    #[prost(enumeration = "Access", tag = "6")]
+    #[prost(enumeration = "Access", tag = "7")]
     pub access: i32,
 }
 /// A registered region.
@@ -3809,7 +3814,7 @@ pub mod sessions_client {
             req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Grant"));
             self.inner.unary(req, path, codec).await
         }
-        /// Makes a grant's life begin again; the old bytes stay good until they expire.
+        /// Makes a grant's life begin again: new bytes, while the old ones stay good until they expire.
         pub async fn renew(
             &mut self,
             request: impl tonic::IntoRequest<super::RenewRequest>,
@@ -3912,7 +3917,7 @@ pub mod sessions_server {
             &self,
             request: tonic::Request<super::GrantRequest>,
         ) -> std::result::Result<tonic::Response<super::GrantResponse>, tonic::Status>;
-        /// Makes a grant's life begin again; the old bytes stay good until they expire.
+        /// Makes a grant's life begin again: new bytes, while the old ones stay good until they expire.
         async fn renew(
             &self,
             request: tonic::Request<super::RenewRequest>,
