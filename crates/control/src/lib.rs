@@ -23,9 +23,11 @@ mod admin;
 pub mod api;
 mod error;
 mod identities;
+mod json;
 mod names;
 mod secrets;
 
-pub use admin::{Admin, Node, Reply};
+pub use admin::{Admin, Node};
 pub use error::{Error, Kind, Result};
 pub use identities::{AccessKey, Identities, ROOT_TENANT, SYSTEM_NAMESPACE, Tenant};
+pub use json::Reply;

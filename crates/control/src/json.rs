@@ -1,0 +1,87 @@
+//! The operations as JSON over whatever carries it: method, path and body in, status and JSON out.
+
+use forebay_store::Store;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Admin, Error, Kind, Result};
+
+/// An answer to carry back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// An HTTP status.
+    pub status: u16,
+    /// JSON; empty for 204.
+    pub body: Vec<u8>,
+}
+
+impl<S: Store> Admin<S> {
+    /// Answers one request; see [`crate::api`] for the list. Segments of `path` are plain: no name that is legal needs
+    /// percent-encoding.
+    pub async fn handle(&self, method: &str, path: &str, body: &[u8]) -> Reply {
+        match self.route(method, path, body).await {
+            Ok(Some(body)) => Reply { status: 200, body },
+            Ok(None) => Reply {
+                status: 204,
+                body: Vec::new(),
+            },
+            Err(error) => {
+                tracing::info!(method, path, kind = ?error.kind, message = error.message, "admin call refused");
+                Reply {
+                    status: error.kind.status(),
+                    body: serde_json::to_vec(&error).unwrap_or_default(),
+                }
+            }
+        }
+    }
+
+    async fn route(&self, method: &str, path: &str, body: &[u8]) -> Result<Option<Vec<u8>>> {
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        match (method, segments.as_slice()) {
+            ("GET", ["v1", "server"]) => json(&self.server()),
+            ("POST", ["v1", "scrub"]) => json(&self.scrub().await?),
+            ("POST", ["v1", "lifecycle-run"]) => json(&self.lifecycle_run().await?),
+
+            ("GET", ["v1", "tenants"]) => json(&self.tenants()),
+            ("POST", ["v1", "tenants"]) => json(&self.create_tenant(parse(body)?).await?),
+            ("GET", ["v1", "tenants", name]) => json(&self.tenant(name)?),
+            ("DELETE", ["v1", "tenants", name]) => nothing(self.remove_tenant(name).await),
+            ("PUT", ["v1", "tenants", name, "quota"]) => {
+                json(&self.set_tenant_quota(name, parse(body)?).await?)
+            }
+
+            ("GET", ["v1", "keys"]) => json(&self.keys(None)?),
+            ("GET", ["v1", "keys", tenant]) => json(&self.keys(Some(tenant))?),
+            ("POST", ["v1", "keys", tenant]) => json(&self.create_key(tenant, parse(body)?).await?),
+            ("DELETE", ["v1", "keys", id]) => nothing(self.remove_key(id).await),
+
+            ("GET", ["v1", "namespaces"]) => json(&self.namespaces()),
+            ("POST", ["v1", "namespaces"]) => json(&self.create_namespace(parse(body)?).await?),
+            ("GET", ["v1", "namespaces", name]) => json(&self.namespace(name)?),
+            ("DELETE", ["v1", "namespaces", name]) => nothing(self.remove_namespace(name).await),
+            ("PATCH", ["v1", "namespaces", name]) => {
+                json(&self.change_namespace(name, parse(body)?).await?)
+            }
+            _ => Err(Error::new(
+                Kind::NotFound,
+                format!("there is no {method} {path} in this API"),
+            )),
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body)
+        .map_err(|error| Error::new(Kind::Invalid, format!("the request is not right: {error}")))
+}
+
+fn json(value: &impl Serialize) -> Result<Option<Vec<u8>>> {
+    serde_json::to_vec(value)
+        .map(Some)
+        .map_err(|error| Error::new(Kind::Failed, error.to_string()))
+}
+
+fn nothing(done: Result<()>) -> Result<Option<Vec<u8>>> {
+    done.map(|()| None)
+}
