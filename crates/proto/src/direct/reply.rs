@@ -420,23 +420,17 @@ fn ended(reader: Reader<'_>) -> Result<(), Malformed> {
     }
 }
 
-/// Writes one reply into a buffer. Until [`ReplyWriter::finish`] the buffer holds no message.
+/// Writes replies, one after another, into a buffer of its own.
 #[derive(Debug)]
-pub struct ReplyWriter<'a> {
-    message: &'a mut Vec<u8>,
+pub struct ReplyWriter {
+    message: Vec<u8>,
     header: Header,
 }
 
-impl<'a> ReplyWriter<'a> {
+impl ReplyWriter {
     /// Begins a reply in place of what `message` held; its first result is that of element `first`.
-    pub fn begin(
-        message: &'a mut Vec<u8>,
-        operation: Operation,
-        id: u64,
-        first: u16,
-    ) -> ReplyWriter<'a> {
-        message.clear();
-        message.extend_from_slice(&[0; HEADER_BYTES]);
+    #[must_use]
+    pub fn begin(message: Vec<u8>, operation: Operation, id: u64, first: u16) -> ReplyWriter {
         let header = Header {
             operation,
             flags: 0,
@@ -445,7 +439,9 @@ impl<'a> ReplyWriter<'a> {
             id,
             body: 0,
         };
-        ReplyWriter { message, header }
+        let mut writer = ReplyWriter { message, header };
+        writer.clear();
+        writer
     }
 
     /// How many results it has.
@@ -454,11 +450,30 @@ impl<'a> ReplyWriter<'a> {
         self.header.count
     }
 
-    /// Ends it: the buffer then holds the message. `last`: no more replies follow. `more`: a list goes on.
-    pub fn finish(mut self, last: bool, more: bool) {
+    /// The message with the results so far. `last`: no more replies follow. `more`: a list goes on.
+    pub fn finish(&mut self, last: bool, more: bool) -> &[u8] {
         self.header.flags = if last { LAST } else { 0 } | if more { MORE } else { 0 };
         self.header.body = (self.message.len() - HEADER_BYTES) as u32;
         self.message[..HEADER_BYTES].copy_from_slice(&self.header.encode());
+        &self.message
+    }
+
+    /// Begins the next reply to the same request.
+    pub fn next(&mut self) {
+        self.header.first = self.header.first.saturating_add(self.header.count);
+        self.header.count = 0;
+        self.clear();
+    }
+
+    /// The buffer, to be used again.
+    #[must_use]
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.message
+    }
+
+    fn clear(&mut self) {
+        self.message.clear();
+        self.message.extend_from_slice(&[0; HEADER_BYTES]);
     }
 
     fn admit(&mut self, status: Status, hop: Hop, len: usize) -> Result<(), Full> {

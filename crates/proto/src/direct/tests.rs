@@ -193,8 +193,7 @@ proptest! {
             crc64nvme: crc,
             etag: "tag",
         };
-        let mut message = Vec::new();
-        let mut writer = ReplyWriter::begin(&mut message, Operation::Retrieve, id, first);
+        let mut writer = ReplyWriter::begin(Vec::new(), Operation::Retrieve, id, first);
         writer.value(&value).unwrap();
         writer.failed(Status::ALL[status], Hop::Storage, "broken").unwrap();
         writer.sizes([Some(7), None].into_iter()).unwrap();
@@ -203,7 +202,7 @@ proptest! {
         writer.listed(&line).unwrap();
         writer.listed(&Listed::Prefix(b"p/")).unwrap();
         prop_assert_eq!(writer.count(), 7);
-        writer.finish(last, more);
+        let message = writer.finish(last, more).to_vec();
         let mut parsed = parse_reply(&message).unwrap();
         prop_assert_eq!((parsed.id, parsed.first, parsed.last, parsed.more), (id, first, last, more));
         let mut next = || parsed.results.next().unwrap();
@@ -218,6 +217,9 @@ proptest! {
         prop_assert_eq!(next().listed(), Ok(Listed::Prefix(b"p/")));
         prop_assert!(parsed.results.next().is_none());
         only_whole(&message, reply);
+        writer.next();
+        let next = parse_reply(writer.finish(true, false)).unwrap();
+        prop_assert_eq!((next.id, next.first, next.results.len()), (id, first.saturating_add(7), 0));
     }
 
     #[test]
@@ -285,12 +287,10 @@ fn a_message_ends_at_its_bounds() {
 
 #[test]
 fn texts_of_errors_are_cut_at_a_character() {
-    let mut message = Vec::new();
-    let mut writer = ReplyWriter::begin(&mut message, Operation::Stat, 0, 0);
+    let mut writer = ReplyWriter::begin(Vec::new(), Operation::Stat, 0, 0);
     let text = format!("x{}", "\u{e9}".repeat(TEXT_BYTES_MAX));
     writer.failed(Status::Io, Hop::None, &text).unwrap();
-    writer.finish(true, false);
-    let mut parsed = parse_reply(&message).unwrap();
+    let mut parsed = parse_reply(writer.finish(true, false)).unwrap();
     let cut = parsed.results.next().unwrap().text().unwrap();
     assert_eq!(cut.len(), TEXT_BYTES_MAX - 1);
     assert!(text.starts_with(cut));
@@ -358,8 +358,7 @@ mod golden {
     #[test]
     fn retrieved() {
         let golden = bytes(include_str!("golden/retrieved.hex"));
-        let mut message = Vec::new();
-        let mut writer = ReplyWriter::begin(&mut message, Operation::Retrieve, 0x0102_0304, 0);
+        let mut writer = ReplyWriter::begin(Vec::new(), Operation::Retrieve, 0x0102_0304, 0);
         let value = Value {
             size: 16384,
             moved: 4096,
@@ -377,8 +376,7 @@ mod golden {
         writer
             .failed(Status::NotFound, Hop::None, "the key holds no value")
             .unwrap();
-        writer.finish(true, false);
-        assert_eq!(message, golden);
+        assert_eq!(writer.finish(true, false), golden);
         assert!(reply(&golden));
     }
 
