@@ -23,6 +23,8 @@ pub enum Kind {
     Engine(EngineArgs),
     /// The naive durable store for comparison: every value a file, written and fsynced
     Files(FilesArgs),
+    /// One thread copying memory, for comparison with shared memory
+    Memory(MemoryArgs),
 }
 
 /// An operation on an S3 endpoint.
@@ -192,6 +194,23 @@ pub struct FilesArgs {
     pub json: bool,
 }
 
+/// Arguments of `forebay bench memory`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MemoryArgs {
+    /// Sizes of the values
+    #[arg(long, value_delimiter = ',', default_value = "1MiB")]
+    pub size: Vec<Size>,
+    /// Places that values are copied to in turn
+    #[arg(long, value_delimiter = ',', default_value = "8")]
+    pub concurrency: Vec<usize>,
+    /// Length of the measured window
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// One JSON object a point
+    #[arg(long)]
+    pub json: bool,
+}
+
 impl Args {
     /// Whether results are wanted as JSON objects.
     #[must_use]
@@ -200,6 +219,7 @@ impl Args {
             Kind::S3(args) => args.json,
             Kind::Engine(args) => args.json,
             Kind::Files(args) => args.json,
+            Kind::Memory(args) => args.json,
         }
     }
 }

@@ -5,6 +5,7 @@
 //!   client can: non-blocking sockets, requests built in place, one signature each, bodies read into one reused buffer;
 //! - `engine`: the embedded engine in this process, through the waist (`embedded` works on any store);
 //! - `files`: the naive store that a durable PUT is compared with: a file and an fsync each;
+//! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
 //! - `server`: a private server, when no endpoint is given;
 //! - [`Histogram`], [`Point`]: how latencies are kept and how a result is written.
 //!
@@ -26,13 +27,14 @@ mod engine;
 mod error;
 mod files;
 mod histogram;
+mod memory;
 mod payload;
 mod point;
 pub mod s3;
 mod server;
 mod size;
 
-pub use args::{Args, EngineArgs, EngineOp, FilesArgs, Kind, Op, S3Args};
+pub use args::{Args, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, Op, S3Args};
 pub use error::Error;
 pub use histogram::Histogram;
 pub use point::Point;
@@ -48,5 +50,6 @@ pub fn run(args: &Args) -> Result<Vec<Point>, Error> {
         Kind::S3(args) => s3::run(args),
         Kind::Engine(args) => engine::run(args),
         Kind::Files(args) => files::run(args),
+        Kind::Memory(args) => memory::run(args),
     }
 }

@@ -9,7 +9,7 @@ use crate::Size;
 /// What one combination of operation, size and concurrency measured. Serialises as the documented JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
-    /// Which generator: `s3`, `engine`, `files`.
+    /// Which generator: `s3`, `engine`, `files`, `memory`.
     pub bench: &'static str,
     /// The operation.
     pub op: &'static str,
