@@ -5,6 +5,7 @@
 //! - [`direct`]: object calls as messages of a link;
 //! - [`bearer`]: tokens made from an access key, for the gRPC door;
 //! - [`hex`]: lower-case hexadecimal, which several protocols print;
+//! - [`iwarp`]: remote memory access over TCP (MPA, DDP, RDMAP);
 //! - [`md5`]: the digest behind S3's ETag, two messages at a time.
 //!
 //! It does not open sockets, read files, look at a clock or draw random numbers, and it starts no
@@ -19,8 +20,8 @@
 //! replaying the seed corpora of `fuzz/corpus` through the same functions that the fuzzers call.
 #![forbid(unsafe_code)]
 
-pub mod direct;
 pub mod bearer;
+pub mod direct;
 pub mod hex;
 pub mod iwarp;
 pub mod md5;
