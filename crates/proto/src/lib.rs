@@ -6,7 +6,8 @@
 //! - [`bearer`]: tokens made from an access key, for the gRPC door;
 //! - [`hex`]: lower-case hexadecimal, which several protocols print;
 //! - [`iwarp`]: remote memory access over TCP (MPA, DDP, RDMAP);
-//! - [`md5`]: the digest behind S3's ETag, two messages at a time.
+//! - [`md5`]: the digest behind S3's ETag, two messages at a time;
+//! - [`token`]: the tokens of S3 requests whose payload goes by remote memory access.
 //!
 //! It does not open sockets, read files, look at a clock or draw random numbers, and it starts no
 //! thread: whoever drives it passes the time as an argument and moves the bytes.

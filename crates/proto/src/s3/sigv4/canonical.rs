@@ -136,6 +136,17 @@ pub(super) fn hash<H: HeaderLookup + ?Sized>(
     sha.finalize().into()
 }
 
+/// The canonical query: its pairs encoded by SigV4's rule and sorted, without `X-Amz-Signature`.
+#[must_use]
+pub fn canonical_query(query: &str) -> String {
+    let mut text = String::with_capacity(query.len());
+    put_query(query, &mut |bytes| {
+        // What is encoded by the rule is ASCII.
+        text.push_str(std::str::from_utf8(bytes).unwrap_or_default());
+    });
+    text
+}
+
 /// The query's pairs, canonical and sorted; `X-Amz-Signature` is never part of what it signs.
 fn put_query(query: &str, put: &mut impl FnMut(&[u8])) {
     if query.is_empty() {

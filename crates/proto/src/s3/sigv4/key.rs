@@ -43,6 +43,12 @@ impl SigningKey {
         SigningKey(keyed(&hmac(&service_key, "aws4_request")))
     }
 
+    /// A key that somebody else derived, who keeps the secret.
+    #[must_use]
+    pub fn from_bytes(key: &[u8; 32]) -> SigningKey {
+        SigningKey(keyed(key))
+    }
+
     /// The key for a scope, as its owner's secret makes it.
     #[must_use]
     pub fn for_scope(secret: &str, scope: &CredentialScope<'_>) -> SigningKey {

@@ -17,7 +17,7 @@ mod scope;
 mod sign;
 mod verify;
 
-pub use canonical::{HeaderLookup, Request, canonical_request_hash};
+pub use canonical::{HeaderLookup, Request, canonical_query, canonical_request_hash};
 pub use key::{AmzDate, SigningKey};
 pub use scope::{Authorization, CredentialScope, PresignedTime, authorization};
 pub use scope::{parse_authorization, parse_presigned};
