@@ -1,0 +1,241 @@
+//! One request of one link, from its message to its last reply.
+
+use std::future::Future;
+use std::pin::pin;
+
+use forebay_fabric::{Access, Error, ErrorKind, Link, RemoteRange, Result, Stag};
+use forebay_proto::direct::{
+    Call, Full, Operation, ReplyWriter, Request, Window, parse_request, peek_id,
+};
+use forebay_store::Store;
+use futures_util::future::poll_immediate;
+use futures_util::stream::{Stream, StreamExt};
+
+use crate::live::Counting;
+use crate::status::Failure;
+
+/// Elements of one request worked on at once.
+const ELEMENTS_AT_ONCE: usize = 16;
+
+/// What the requests of a link have in common.
+pub(crate) struct Context<'a, S, L> {
+    pub(crate) store: &'a S,
+    pub(crate) tenant: &'a str,
+    pub(crate) link: &'a L,
+    pub(crate) counting: &'a Counting,
+}
+
+/// A message received and the buffer for its reply, both used again.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    pub(crate) message: Vec<u8>,
+    pub(crate) reply: Vec<u8>,
+}
+
+/// Serves the request in `buffers.message`. An error is the link's.
+pub(crate) async fn serve<S: Store, L: Link>(
+    context: &Context<'_, S, L>,
+    buffers: Buffers,
+) -> (Buffers, Result<()>) {
+    let Buffers { message, reply } = buffers;
+    let mut replies = Replies {
+        link: context.link,
+        writer: ReplyWriter::begin(reply, Operation::Ping, 0, 0),
+    };
+    let sent = match parse_request(&message) {
+        Ok(request) => {
+            let timing = context.counting.begin(request.call.operation());
+            let reply = replies.writer.into_buffer();
+            replies.writer = ReplyWriter::begin(reply, request.call.operation(), request.id, 0);
+            let sent = answer(context, &request, &mut replies).await;
+            drop(timing);
+            sent
+        }
+        Err(malformed) => match peek_id(&message) {
+            Some(id) => {
+                let reply = replies.writer.into_buffer();
+                replies.writer = ReplyWriter::begin(reply, Operation::Ping, id, 0);
+                replies.refuse(&Failure::malformed(malformed)).await
+            }
+            None => Err(Error::new(ErrorKind::Invalid, malformed.to_string())),
+        },
+    };
+    let reply = replies.writer.into_buffer();
+    (Buffers { message, reply }, sent)
+}
+
+async fn answer<S: Store, L: Link>(
+    context: &Context<'_, S, L>,
+    request: &Request<'_>,
+    replies: &mut Replies<'_, L>,
+) -> Result<()> {
+    if let Call::Ping = request.call {
+        return replies.last(false).await;
+    }
+    if let Err(failure) = context.admit(request.namespace) {
+        context.counting.failed(failure.status);
+        return replies.refuse(&failure).await;
+    }
+    let namespace = request.namespace;
+    match request.call {
+        Call::Ping => Ok(()),
+        Call::Retrieve(elements) => {
+            let results = elements.map(|element| context.retrieve(namespace, element));
+            each(context, results, replies, |writer, done| done.write(writer)).await
+        }
+        Call::Store(elements) => {
+            let results = elements.map(|element| context.put(namespace, element));
+            each(context, results, replies, |writer, stored| {
+                crate::store::write(writer, stored)
+            })
+            .await
+        }
+        Call::Stat(elements) => {
+            let results = elements.map(|element| context.stat(namespace, element));
+            each(context, results, replies, |writer, meta| {
+                writer.value(&crate::retrieve::described(meta))
+            })
+            .await
+        }
+        Call::Delete(elements) => {
+            let results = elements.map(|element| context.delete(namespace, element));
+            each(context, results, replies, |writer, deleted| {
+                writer.deleted(deleted)
+            })
+            .await
+        }
+        Call::Exist(keys) => {
+            let sizes = context.exist(namespace, keys).await;
+            replies
+                .put(&sizes, |writer, sizes| writer.sizes(sizes.iter().copied()))
+                .await?;
+            replies.last(false).await
+        }
+        Call::LongestPrefix(keys) => {
+            let count = context.longest_prefix(namespace, keys).await;
+            replies
+                .put(&count, |writer, count| writer.prefix(*count))
+                .await?;
+            replies.last(false).await
+        }
+        Call::List(list) => context.list(namespace, &list, replies).await,
+    }
+}
+
+/// Works on elements side by side and answers them in order, each as soon as it and those before it are done.
+async fn each<S, L, T, F>(
+    context: &Context<'_, S, L>,
+    mut work: impl ExactSizeIterator<Item = F>,
+    replies: &mut Replies<'_, L>,
+    write: impl Fn(&mut ReplyWriter, &T) -> std::result::Result<(), Full>,
+) -> Result<()>
+where
+    L: Link,
+    F: Future<Output = std::result::Result<T, Failure>>,
+{
+    // One element is what most requests have: no stream for it.
+    if work.len() == 1
+        && let Some(only) = work.next()
+    {
+        let result = only.await;
+        context.counting.outcome(&result);
+        replies.put(&result, &write).await?;
+        return replies.last(false).await;
+    }
+    let mut results = pin!(futures_util::stream::iter(work).buffered(ELEMENTS_AT_ONCE));
+    while let Some(result) = next(results.as_mut(), replies).await? {
+        context.counting.outcome(&result);
+        replies.put(&result, &write).await?;
+    }
+    replies.last(false).await
+}
+
+/// The next result; what is written already goes out before anybody waits.
+async fn next<L: Link, T>(
+    mut results: std::pin::Pin<&mut impl Stream<Item = T>>,
+    replies: &mut Replies<'_, L>,
+) -> Result<Option<T>> {
+    if let Some(at_once) = poll_immediate(results.next()).await {
+        return Ok(at_once);
+    }
+    replies.flush().await?;
+    Ok(results.next().await)
+}
+
+impl<S: Store, L: Link> Context<'_, S, L> {
+    /// Refuses a namespace that is not the session's tenant's.
+    fn admit(&self, namespace: &str) -> std::result::Result<(), Failure> {
+        match self.store.namespace(namespace) {
+            Ok(info) if info.config.tenant == self.tenant => Ok(()),
+            _ => Err(Failure::NO_NAMESPACE),
+        }
+    }
+
+    /// The caller's window as the link names it, cut to `len` bytes from `skip` on.
+    pub(crate) fn remote(window: &Window, skip: u64, len: u64) -> Option<RemoteRange> {
+        let end = skip.checked_add(len)?;
+        Some(RemoteRange {
+            stag: Stag(window.stag),
+            offset: window.offset.checked_add(skip)?,
+            len: (end <= window.len).then_some(len)?,
+        })
+    }
+
+    /// The caller's window in this process' memory, where the fabric maps it.
+    pub(crate) fn mapped(
+        &self,
+        window: &Window,
+        access: Access,
+    ) -> Option<forebay_mem::RegionSlice> {
+        let range = Self::remote(window, 0, window.len)?;
+        let mapped = self.link.mapped(range, access)?;
+        (mapped.len() as u64 == window.len).then_some(mapped)
+    }
+}
+
+/// Results on their way to the caller.
+pub(crate) struct Replies<'a, L> {
+    link: &'a L,
+    writer: ReplyWriter,
+}
+
+impl<L: Link> Replies<'_, L> {
+    /// Appends a result; sends what there is when it does not fit any more.
+    pub(crate) async fn put<T>(
+        &mut self,
+        result: &std::result::Result<T, Failure>,
+        write: impl Fn(&mut ReplyWriter, &T) -> std::result::Result<(), Full>,
+    ) -> Result<()> {
+        let append = |writer: &mut ReplyWriter| match result {
+            Ok(done) => write(writer, done),
+            Err(failure) => writer.failed(failure.status, failure.hop, &failure.text),
+        };
+        if append(&mut self.writer).is_ok() {
+            return Ok(());
+        }
+        self.flush().await?;
+        append(&mut self.writer)
+            .map_err(|full| Error::new(ErrorKind::Invalid, format!("a result: {full}")))
+    }
+
+    /// Sends what there is, if anything, and begins the next reply.
+    async fn flush(&mut self) -> Result<()> {
+        if self.writer.count() > 0 {
+            self.link.send(self.writer.finish(false, false)).await?;
+            self.writer.next();
+        }
+        Ok(())
+    }
+
+    /// Sends the last reply.
+    pub(crate) async fn last(&mut self, more: bool) -> Result<()> {
+        self.link.send(self.writer.finish(true, more)).await
+    }
+
+    /// Sends a failure as all there is to say.
+    pub(crate) async fn refuse(&mut self, failure: &Failure) -> Result<()> {
+        self.put(&Err::<(), _>(failure.clone()), |_, ()| Ok(()))
+            .await?;
+        self.last(false).await
+    }
+}

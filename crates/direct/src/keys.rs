@@ -1,0 +1,75 @@
+//! Calls that never touch data.
+
+use forebay_fabric::Link;
+use forebay_proto::direct::{Delete, Deleted, Elements, Key, Stat};
+use forebay_store::{Address, DeleteOptions, Meta, Store, VersionId};
+
+use crate::call::Context;
+use crate::status::Failure;
+use crate::store::condition;
+
+/// Keys looked up before it is seen whether a prefix ends among them.
+const PREFIX_STEP: usize = 64;
+
+impl<S: Store, L: Link> Context<'_, S, L> {
+    pub(crate) async fn exist(
+        &self,
+        namespace: &str,
+        keys: Elements<'_, Key<'_>>,
+    ) -> Result<Vec<Option<u64>>, Failure> {
+        let addresses: Vec<_> = keys
+            .map(|Key(key)| Address::object(namespace, key))
+            .collect();
+        let found = self.store.exist(&addresses).await?;
+        Ok(found
+            .into_iter()
+            .map(|meta| meta.map(|meta| meta.size))
+            .collect())
+    }
+
+    pub(crate) async fn longest_prefix(
+        &self,
+        namespace: &str,
+        keys: Elements<'_, Key<'_>>,
+    ) -> Result<u64, Failure> {
+        let addresses: Vec<_> = keys
+            .map(|Key(key)| Address::object(namespace, key))
+            .collect();
+        let mut count = 0;
+        for step in addresses.chunks(PREFIX_STEP) {
+            let found = self.store.exist(step).await?;
+            let present = found.iter().take_while(|meta| meta.is_some()).count();
+            count += present as u64;
+            if present < step.len() {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    pub(crate) async fn stat(&self, namespace: &str, stat: Stat<'_>) -> Result<Meta, Failure> {
+        let address = Address::object(namespace, stat.key);
+        Ok(self
+            .store
+            .stat(address, stat.version.map(VersionId))
+            .await?)
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        namespace: &str,
+        delete: Delete<'_>,
+    ) -> Result<Deleted, Failure> {
+        let options = DeleteOptions {
+            version: delete.version.map(VersionId),
+            condition: condition(delete.condition)?,
+        };
+        let address = Address::object(namespace, delete.key);
+        let deleted = self.store.delete(address, options).await?;
+        Ok(Deleted {
+            existed: deleted.existed,
+            version: deleted.version.map(|version| version.0),
+            marker: deleted.marker,
+        })
+    }
+}

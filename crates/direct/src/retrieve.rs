@@ -1,0 +1,271 @@
+//! Values into the caller's memory, or into the reply.
+
+use std::ops::Range;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use forebay_fabric::{Access, Link};
+use forebay_mem::{Buf, CopySite, RegionSlice, count_copy};
+use forebay_proto::direct::{
+    self, Full, INLINE_BYTES_MAX, ReplyWriter, Retrieve, Target, Value, Window,
+};
+use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, VersionId};
+use futures_util::future::join;
+
+use crate::call::Context;
+use crate::status::Failure;
+
+/// What was placed, or what rides in the reply.
+pub(crate) struct Retrieved {
+    meta: Meta,
+    range: Range<u64>,
+    part_crc64nvme: Option<u64>,
+    inline: Option<Inline>,
+}
+
+/// A small value on its way into the reply.
+enum Inline {
+    /// As the store gave it.
+    Whole(Buf),
+    /// Gathered from several buffers.
+    Gathered(Vec<u8>),
+}
+
+impl Retrieved {
+    /// How many bytes were moved.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    pub(crate) fn write(&self, writer: &mut ReplyWriter) -> Result<(), Full> {
+        writer.value(&Value {
+            moved: self.bytes(),
+            first: self.range.start,
+            part_crc64nvme: self.part_crc64nvme,
+            bytes: self.inline.as_ref().map(|inline| match inline {
+                Inline::Whole(buf) => &buf[..],
+                Inline::Gathered(bytes) => bytes,
+            }),
+            ..described(&self.meta)
+        })
+    }
+}
+
+/// What a reply says of a value of which nothing was moved.
+pub(crate) fn described(meta: &Meta) -> Value<'_> {
+    Value {
+        size: meta.size,
+        moved: 0,
+        first: 0,
+        version: meta.version.0,
+        modified: meta.modified,
+        expires: meta.expires,
+        crc64nvme: Some(meta.crc64nvme),
+        part_crc64nvme: None,
+        replaced: false,
+        etag: meta.etag.as_str(),
+        bytes: None,
+    }
+}
+
+fn range(range: direct::Range) -> ByteRange {
+    match range {
+        direct::Range::Full => ByteRange::Full,
+        direct::Range::From(first) => ByteRange::From(first),
+        direct::Range::Inclusive(first, last) => ByteRange::Inclusive(first, last),
+        direct::Range::Suffix(count) => ByteRange::Suffix(count),
+    }
+}
+
+/// The checksum of a part while it passes; a whole value has one already.
+struct Passing(Option<Digest>);
+
+impl Passing {
+    fn of(element: &Retrieve<'_>, range: &Range<u64>, size: u64) -> Passing {
+        let part = element.checksum && *range != (0..size);
+        Passing(part.then(|| Digest::new(CrcAlgorithm::Crc64Nvme)))
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        if let Some(digest) = &mut self.0 {
+            digest.update(bytes);
+        }
+    }
+
+    fn finish(self) -> Option<u64> {
+        self.0.map(|digest| digest.finalize())
+    }
+}
+
+impl<S: Store, L: Link> Context<'_, S, L> {
+    pub(crate) async fn retrieve(
+        &self,
+        namespace: &str,
+        element: Retrieve<'_>,
+    ) -> Result<Retrieved, Failure> {
+        let address = Address::object(namespace, element.key);
+        let version = element.version.map(VersionId);
+        let window = match element.target {
+            Target::Window(window) => window,
+            Target::Message => return self.retrieve_inline(address, version, &element).await,
+        };
+        let mapped = self.mapped(&window, Access::Write);
+        let whole = element.range == direct::Range::Full;
+        let retrieved = match mapped {
+            Some(target) if whole || !element.checksum => {
+                self.retrieve_into(address, version, &element, target).await
+            }
+            mapped => {
+                let object = self
+                    .store
+                    .retrieve(address, version, range(element.range))
+                    .await?;
+                if object.range.end - object.range.start > window.len {
+                    return Err(Failure::TOO_SHORT);
+                }
+                match mapped {
+                    Some(target) => copy_out(object, &element, &target).await,
+                    None => self.write_out(object, &element, &window).await,
+                }
+            }
+        }?;
+        self.counting.sent(retrieved.bytes());
+        Ok(retrieved)
+    }
+
+    /// The store places the bytes: from its device, when it can.
+    async fn retrieve_into(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        element: &Retrieve<'_>,
+        target: RegionSlice,
+    ) -> Result<Retrieved, Failure> {
+        let room = target.len() as u64;
+        let range = range(element.range);
+        match self
+            .store
+            .retrieve_into(address, version, range, target)
+            .await
+        {
+            Ok((meta, range)) => Ok(Retrieved {
+                meta,
+                range,
+                part_crc64nvme: None,
+                inline: None,
+            }),
+            // One word of the store for several mistakes; this one deserves its own.
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                let meta = self.store.stat(address, version).await?;
+                let wanted = range.resolve(meta.size);
+                match wanted.is_some_and(|wanted| wanted.end - wanted.start > room) {
+                    true => Err(Failure::TOO_SHORT),
+                    false => Err(error.into()),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The link carries the bytes; the next are read while the last ones travel.
+    async fn write_out<B: Body>(
+        &self,
+        object: Object<B>,
+        element: &Retrieve<'_>,
+        window: &Window,
+    ) -> Result<Retrieved, Failure> {
+        let Object {
+            meta,
+            range,
+            mut body,
+        } = object;
+        let mut passing = Passing::of(element, &range, meta.size);
+        let mut placed = 0;
+        let mut next = body.next().await?;
+        while let Some(buf) = next {
+            passing.update(&buf);
+            let len = buf.len() as u64;
+            let to = Self::remote(window, placed, len).ok_or(Failure::TOO_SHORT)?;
+            placed += len;
+            let (written, following) = join(self.link.write(to, vec![buf]), body.next()).await;
+            written?;
+            next = following?;
+        }
+        self.counting.carried();
+        Ok(Retrieved {
+            meta,
+            range,
+            part_crc64nvme: passing.finish(),
+            inline: None,
+        })
+    }
+
+    async fn retrieve_inline(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        element: &Retrieve<'_>,
+    ) -> Result<Retrieved, Failure> {
+        let Object {
+            meta,
+            range,
+            mut body,
+        } = self
+            .store
+            .retrieve(address, version, range(element.range))
+            .await?;
+        let len = range.end - range.start;
+        if len > INLINE_BYTES_MAX as u64 {
+            return Err(Failure::TOO_SHORT);
+        }
+        let mut passing = Passing::of(element, &range, meta.size);
+        let mut inline = None;
+        while let Some(buf) = body.next().await? {
+            passing.update(&buf);
+            count_copy(CopySite::RetrieveInto, buf.len());
+            inline = Some(match inline {
+                None => Inline::Whole(buf),
+                Some(Inline::Whole(first)) => Inline::Gathered([&first[..], &buf].concat()),
+                Some(Inline::Gathered(mut bytes)) => {
+                    bytes.extend_from_slice(&buf);
+                    Inline::Gathered(bytes)
+                }
+            });
+        }
+        self.counting.sent(len);
+        Ok(Retrieved {
+            meta,
+            range,
+            part_crc64nvme: passing.finish(),
+            inline: Some(inline.unwrap_or(Inline::Gathered(Vec::new()))),
+        })
+    }
+}
+
+/// This process copies the bytes, because their checksum is wanted and must be that of what the store gave.
+async fn copy_out<B: Body>(
+    object: Object<B>,
+    element: &Retrieve<'_>,
+    target: &RegionSlice,
+) -> Result<Retrieved, Failure> {
+    let Object {
+        meta,
+        range,
+        mut body,
+    } = object;
+    let mut passing = Passing::of(element, &range, meta.size);
+    let mut placed = 0;
+    while let Some(buf) = body.next().await? {
+        passing.update(&buf);
+        if !target.write(placed, &buf) {
+            return Err(Failure::TOO_SHORT);
+        }
+        count_copy(CopySite::RetrieveInto, buf.len());
+        placed += buf.len();
+    }
+    Ok(Retrieved {
+        meta,
+        range,
+        part_crc64nvme: passing.finish(),
+        inline: None,
+    })
+}

@@ -1,0 +1,89 @@
+//! The loop of one link.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use forebay_fabric::{CloseReason, ErrorKind, Link, Result};
+use forebay_store::Store;
+
+use crate::call::{Buffers, Context, serve as serve_request};
+use crate::slots::Slots;
+
+/// Messages taken before other links of the thread get their turn.
+const TURN: usize = 128;
+
+/// Serves requests until the link gives no more; returns why, with nothing of the link in progress.
+pub(crate) async fn serve<S: Store, L: Link>(
+    context: &Context<'_, S, L>,
+    limit: usize,
+    shutdown: impl Future<Output = ()>,
+) -> CloseReason {
+    let mut shutdown = pin!(shutdown);
+    let mut requests = Slots::new(limit.max(1));
+    // Boxed once; a message costs no allocation.
+    let mut receiving = Box::pin(None);
+    let mut free: Vec<Buffers> = Vec::new();
+    let mut ended: Option<CloseReason> = None;
+    poll_fn(|cx| {
+        let mut failed = None;
+        requests.poll_woken(cx, |(buffers, sent): (Buffers, Result<()>)| {
+            failed = failed.take().or(sent.err());
+            free.push(buffers);
+        });
+        if ended.is_none() && shutdown.as_mut().poll(cx).is_ready() {
+            ended = Some(CloseReason::Done);
+        }
+        for taken in 0.. {
+            if let Some(error) = failed.take() {
+                ended.get_or_insert(reason(error));
+            }
+            if ended.is_some() || requests.is_full() {
+                break;
+            }
+            if taken == TURN {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            if receiving.is_none() {
+                receiving.set(Some(receive(context.link, free.pop().unwrap_or_default())));
+            }
+            let Some(next) = receiving.as_mut().as_pin_mut() else {
+                break;
+            };
+            let Poll::Ready((buffers, received)) = next.poll(cx) else {
+                break;
+            };
+            receiving.set(None);
+            match received {
+                Ok(Some(())) => {
+                    if let Some((buffers, sent)) = requests.start(serve_request(context, buffers)) {
+                        failed = sent.err();
+                        free.push(buffers);
+                    }
+                }
+                Ok(None) => ended = Some(CloseReason::Done),
+                Err(error) => ended = Some(reason(error)),
+            }
+        }
+        match &ended {
+            Some(reason) if requests.busy() == 0 => Poll::Ready(reason.clone()),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
+async fn receive<L: Link>(link: &L, mut buffers: Buffers) -> (Buffers, Result<Option<()>>) {
+    let received = link.recv(&mut buffers.message).await;
+    (buffers, received)
+}
+
+fn reason(error: forebay_fabric::Error) -> CloseReason {
+    match error.kind {
+        ErrorKind::Closed | ErrorKind::Io => CloseReason::Lost,
+        ErrorKind::NotReachable | ErrorKind::Busy | ErrorKind::Invalid | ErrorKind::Corrupt => {
+            CloseReason::Violation(error.message)
+        }
+    }
+}

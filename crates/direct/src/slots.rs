@@ -1,0 +1,185 @@
+//! Futures that run side by side in one task, in places that are used again.
+//!
+//! `FuturesUnordered` allocates for each future; a link starts hundreds of thousands a second, most of which are ready when they are
+//! first polled. Here a place keeps its allocation and its waker, and only woken places are polled.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// At most `limit` futures.
+pub(crate) struct Slots<F> {
+    places: Vec<Place<F>>,
+    idle: Vec<usize>,
+    limit: usize,
+    woken: Arc<Woken>,
+}
+
+struct Place<F> {
+    /// Boxed once; `None` while idle.
+    future: Pin<Box<Option<F>>>,
+    waker: Waker,
+}
+
+/// Which places were woken, a bit each, and the task they run in.
+struct Woken {
+    words: Box<[AtomicU64]>,
+    task: AtomicWaker,
+}
+
+struct PlaceWaker {
+    woken: Arc<Woken>,
+    place: usize,
+}
+
+impl Wake for PlaceWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(word) = self.woken.words.get(self.place / 64) {
+            word.fetch_or(1 << (self.place % 64), AcqRel);
+            self.woken.task.wake();
+        }
+    }
+}
+
+impl<F: Future> Slots<F> {
+    pub(crate) fn new(limit: usize) -> Slots<F> {
+        let words = (0..limit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Slots {
+            places: Vec::new(),
+            idle: Vec::new(),
+            limit,
+            woken: Arc::new(Woken {
+                words,
+                task: AtomicWaker::new(),
+            }),
+        }
+    }
+
+    /// How many futures are not finished.
+    pub(crate) fn busy(&self) -> usize {
+        self.places.len() - self.idle.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.busy() >= self.limit
+    }
+
+    /// Starts a future: what it is ready with at once, or nothing, and then it goes on here. There must be a place
+    /// ([`Slots::is_full`]).
+    pub(crate) fn start(&mut self, future: F) -> Option<F::Output> {
+        let at = self.idle.pop().unwrap_or_else(|| {
+            let place = self.places.len();
+            debug_assert!(place < self.limit, "more futures than places");
+            let woken = self.woken.clone();
+            self.places.push(Place {
+                future: Box::pin(None),
+                waker: Waker::from(Arc::new(PlaceWaker { woken, place })),
+            });
+            place
+        });
+        self.places[at].future.set(Some(future));
+        self.poll_place(at)
+    }
+
+    /// Polls what was woken; calls `done` with each output.
+    pub(crate) fn poll_woken(&mut self, cx: &mut Context<'_>, mut done: impl FnMut(F::Output)) {
+        // Before the bits are read: whoever sets one later, for a future started later too, wakes this task again.
+        self.woken.task.register(cx.waker());
+        if self.busy() == 0 {
+            return;
+        }
+        let woken = self.woken.clone();
+        for (number, word) in woken.words.iter().enumerate() {
+            let mut bits = word.swap(0, AcqRel);
+            while bits != 0 {
+                let at = number * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Some(output) = self.poll_place(at) {
+                    done(output);
+                }
+            }
+        }
+    }
+
+    fn poll_place(&mut self, at: usize) -> Option<F::Output> {
+        let place = self.places.get_mut(at)?;
+        // A place may be woken once more after its future has finished.
+        let future = place.future.as_mut().as_pin_mut()?;
+        match future.poll(&mut Context::from_waker(&place.waker)) {
+            Poll::Pending => None,
+            Poll::Ready(output) => {
+                place.future.set(None);
+                self.idle.push(at);
+                Some(output)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_what_was_woken_is_polled_and_places_are_used_again() {
+        let mut slots = Slots::new(70);
+        let mut senders = Vec::new();
+        for _ in 0..70 {
+            let (sender, receiver) = oneshot::channel();
+            assert!(slots.start(receiver).is_none());
+            senders.push(sender);
+        }
+        assert!(slots.is_full());
+        for (number, sender) in senders.drain(..).enumerate().rev() {
+            sender.send(number).unwrap();
+            let output = poll_fn(|cx| {
+                let mut outputs = Vec::new();
+                slots.poll_woken(cx, |output| outputs.push(output));
+                match outputs.as_slice() {
+                    [] => Poll::Pending,
+                    [only] => Poll::Ready(*only),
+                    more => panic!("{more:?}"),
+                }
+            });
+            assert_eq!(output.await, Ok(number));
+        }
+        assert_eq!((slots.busy(), slots.places.len()), (0, 70));
+        let (sender, receiver) = oneshot::channel();
+        sender.send(7).unwrap();
+        assert_eq!(slots.start(receiver), Some(Ok(7)));
+        assert_eq!((slots.busy(), slots.places.len()), (0, 70));
+    }
+
+    #[tokio::test]
+    async fn a_future_started_after_the_look_wakes_its_task() {
+        let mut slots = Slots::new(2);
+        let (sender, receiver) = oneshot::channel();
+        let mut receiver = Some(receiver);
+        let waiting = tokio::spawn(async move {
+            poll_fn(|cx| {
+                let mut output = None;
+                slots.poll_woken(cx, |done| output = Some(done));
+                if let Some(receiver) = receiver.take() {
+                    assert!(slots.start(receiver).is_none());
+                }
+                output.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await
+        });
+        tokio::task::yield_now().await;
+        sender.send(1).unwrap();
+        assert_eq!(waiting.await.unwrap(), Ok(1));
+    }
+}
