@@ -81,6 +81,13 @@ impl Tls {
             config: Arc::new(config),
         })
     }
+
+    /// The same trust for connections that carry HTTP/2.
+    pub(crate) fn for_http2(&self) -> TlsConnector {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsConnector::from(Arc::new(config))
+    }
 }
 
 /// The connections to one endpoint.

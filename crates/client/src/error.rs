@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The result of every call.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failed call.
 #[derive(Debug, thiserror::Error)]

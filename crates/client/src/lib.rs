@@ -24,6 +24,7 @@ mod checksum;
 mod client;
 mod connect;
 mod credentials;
+pub mod direct;
 mod download;
 mod endpoint;
 mod error;

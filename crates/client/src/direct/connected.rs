@@ -1,0 +1,217 @@
+//! A session with its links.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use forebay_fabric::sessions::proof;
+use forebay_fabric::{CloseReason, Connection, SessionId, shm};
+use tokio::net::UnixStream;
+
+use super::lane::{GRACE, Lane};
+use super::options::{Options, Path};
+use super::rpc::{Opened, Rpc};
+use super::transfer::Fallback;
+use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result};
+
+static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
+
+/// An open session: the links of the best path, or none when payloads go by HTTP.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    /// Tells sessions of one client apart.
+    pub(crate) generation: u64,
+    pub(crate) path: Path,
+    /// Why no better path.
+    pub(crate) fallback: Option<Arc<Fallback>>,
+    pub(crate) s3: Option<S3>,
+    pub(crate) session: SessionId,
+    pub(crate) key: [u8; 32],
+    pub(crate) lease: Duration,
+    lanes: Vec<Arc<Lane<Connection>>>,
+    turn: AtomicUsize,
+    rpc: Rpc,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Connected {
+    /// Opens a session and makes the links that `options` allows, the best first.
+    pub(crate) async fn establish(
+        rpc: &Rpc,
+        endpoint: &Endpoint,
+        credentials: &Credentials,
+        options: &Options,
+    ) -> Result<Connected> {
+        let opened = rpc.open(options.lease).await?;
+        let mut fallback = Fallback::default();
+        let mut found = None;
+        for path in [Path::Shm, Path::Iwarp] {
+            if !options.path.allows(path) {
+                continue;
+            }
+            match lanes(path, &opened, endpoint, options).await {
+                Ok(lanes) => {
+                    found = Some((path, lanes));
+                    break;
+                }
+                Err(reason) => fallback.push(path, reason),
+            }
+        }
+        let s3 = match address(&opened, Path::Http) {
+            Ok(url) => Some(s3(url, credentials, options)?),
+            Err(_) => None,
+        };
+        let (path, lanes) = match found {
+            Some(found) => found,
+            None if options.path.allows(Path::Http) && s3.is_some() => (Path::Http, Vec::new()),
+            None => {
+                if options.path.allows(Path::Http) {
+                    fallback.push(Path::Http, "the server does not offer it");
+                }
+                // The session stays until its lease ends, unless the server hears this.
+                let _ = rpc.close(&opened.session).await;
+                return Err(Error::Transport {
+                    endpoint: endpoint.to_string(),
+                    what: format!("no path works: {fallback}"),
+                });
+            }
+        };
+        let connected = Connected {
+            generation: NEXT_GENERATION.fetch_add(1, Relaxed),
+            path,
+            fallback: fallback.above(path),
+            s3,
+            session: SessionId(opened.session),
+            key: opened.key,
+            lease: opened.lease,
+            lanes,
+            turn: AtomicUsize::new(0),
+            rpc: rpc.clone(),
+            runtime: tokio::runtime::Handle::current(),
+        };
+        Ok(connected)
+    }
+
+    /// The lane for the next call; none when payloads go by HTTP.
+    pub(crate) fn lane(&self) -> Option<&Arc<Lane<Connection>>> {
+        match self.lanes.as_slice() {
+            [] => None,
+            [lane] => Some(lane),
+            lanes => lanes.get(self.turn.fetch_add(1, Relaxed) % lanes.len()),
+        }
+    }
+
+    /// Why a lane has ended, if one has.
+    pub(crate) fn ended(&self) -> Option<&CloseReason> {
+        self.lanes.iter().find_map(|lane| lane.ended())
+    }
+
+    /// Shows the server that this session lives, three times a lease, until it or its client is gone.
+    pub(crate) async fn keep_alive(this: Weak<Connected>, lease: Duration) {
+        loop {
+            tokio::time::sleep(lease / 3).await;
+            let Some(this) = this.upgrade() else {
+                return;
+            };
+            match this.rpc.keep_alive(&this.session.0, lease).await {
+                Ok(true) => {}
+                // The server has closed the links by itself; the next call notices.
+                Ok(false) => return,
+                // As long as the lease lasts there is another chance.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        for lane in &self.lanes {
+            lane.close(CloseReason::Done);
+        }
+        let (rpc, session) = (self.rpc.clone(), self.session.0);
+        self.runtime.spawn(async move {
+            // Without this the lease ends it.
+            let _ = rpc.close(&session).await;
+        });
+    }
+}
+
+fn address(opened: &Opened, path: Path) -> std::result::Result<&str, String> {
+    opened
+        .paths
+        .iter()
+        .find(|(fabric, _)| fabric == path.name())
+        .map(|(_, address)| address.as_str())
+        .ok_or_else(|| "the server does not offer it".to_owned())
+}
+
+async fn lanes(
+    path: Path,
+    opened: &Opened,
+    endpoint: &Endpoint,
+    options: &Options,
+) -> std::result::Result<Vec<Arc<Lane<Connection>>>, String> {
+    let address = address(opened, path)?;
+    let count = options.links.max(1);
+    let mut lanes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let timeout = options.deadline;
+        let link = tokio::time::timeout(timeout, link(path, address, opened, endpoint))
+            .await
+            .map_err(|_| format!("{address} does not answer"))??;
+        lanes.push(Lane::start(link, options.in_flight_max, GRACE));
+    }
+    Ok(lanes)
+}
+
+async fn link(
+    path: Path,
+    address: &str,
+    opened: &Opened,
+    endpoint: &Endpoint,
+) -> std::result::Result<Connection, String> {
+    let proof = proof(SessionId(opened.session), &opened.key);
+    match path {
+        Path::Shm => {
+            let stream = UnixStream::connect(address).await.map_err(|error| {
+                match error.kind() {
+                    std::io::ErrorKind::NotFound => "the server is not on this host".to_owned(),
+                    _ => format!("{address}: {error}"),
+                }
+            })?;
+            let link = shm::connect(stream, &proof).await;
+            let link = link.map_err(|error| error.message)?;
+            Ok(Connection::Shm(Arc::new(link)))
+        }
+        Path::Iwarp => {
+            let _ = reachable(address, endpoint)?;
+            Err("not in this build".to_owned())
+        }
+        Path::Http => Err("HTTP has no link".to_owned()),
+    }
+}
+
+/// Where to connect for an address that a server told: one that listens on all of its addresses is where the endpoint is.
+fn reachable(address: &str, endpoint: &Endpoint) -> std::result::Result<(String, u16), String> {
+    let wrong = || format!("{address:?} is not HOST:PORT");
+    let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().map_err(|_| wrong())?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let everywhere = host
+        .parse::<IpAddr>()
+        .is_ok_and(|address| address.is_unspecified());
+    let host = if everywhere { endpoint.host() } else { host };
+    Ok((host.to_owned(), port))
+}
+
+fn s3(url: &str, credentials: &Credentials, options: &Options) -> Result<S3> {
+    let endpoint = url.parse::<Endpoint>().map_err(Error::Protocol)?;
+    let mut config = Config::new(endpoint, credentials.clone());
+    config.region = options.region.clone();
+    config.tls = options.tls.clone();
+    config.attempts = options.attempts;
+    config.timeout = options.deadline;
+    S3::new(config)
+}

@@ -1,0 +1,402 @@
+//! Values between the store and registered memory, one a call.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use forebay_fabric::{Connection, Link};
+use forebay_proto::direct::{
+    self, INLINE_BYTES_MAX, Operation, RequestWriter, Value, Outcome, parse_reply,
+};
+
+use super::attempt::{Failure, Tries, odd, refused, stopped, unregistered};
+use super::client::Client;
+use super::connected::Connected;
+use super::http;
+use super::lane::Lane;
+use super::loans::Use;
+use super::options::Path;
+use super::region::Region;
+use super::transfer::{Fallback, Transfer};
+use super::window::{Span, Window, argument};
+use crate::{Error, Result};
+
+/// One value to get, or a part of it, and where it goes.
+#[derive(Debug, Clone)]
+pub struct Get<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Which bytes of it.
+    pub span: Span,
+    /// Where they go, from the window's first byte on; a window shorter than the bytes is an error.
+    pub into: Window<'a>,
+}
+
+/// One value to put, and where its bytes are.
+#[derive(Debug, Clone)]
+pub struct Put<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its bytes: all of the window.
+    pub from: Window<'a>,
+    /// What must hold of the present value.
+    pub condition: Condition<'a>,
+    /// From when on it no longer exists, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
+}
+
+pub use forebay_proto::direct::Condition;
+
+impl Client {
+    /// Places a value, or bytes `range` of it, in registered memory.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the server will not, [`Error::Corrupt`] when bytes changed on the way, [`Error::TimedOut`],
+    /// [`Error::Transport`]. The window's bytes are then whatever they are; once the next call over them begins, nothing of this
+    /// one can land any more.
+    pub async fn get_into<'a>(
+        &self,
+        namespace: &str,
+        key: &'a (impl AsRef<[u8]> + ?Sized),
+        range: impl RangeBounds<u64>,
+        into: impl Into<Window<'a>>,
+    ) -> Result<Transfer> {
+        let span = Span::of(range);
+        let mut into = into.into();
+        into.check()?;
+        span.check()?;
+        // No more is lent than can be written.
+        let used = usize::try_from(span.len_max()).unwrap_or(usize::MAX);
+        into.range.end = into.range.end.min(into.range.start.saturating_add(used));
+        let get = Get {
+            key: key.as_ref(),
+            span,
+            into,
+        };
+        let mut tries = self.tries();
+        loop {
+            let connected = self.connected();
+            match self.get_once(&connected, namespace, &get, &tries).await {
+                Ok(transfer) => {
+                    self.earn();
+                    return Ok(transfer);
+                }
+                Err(failure) => self.again(&connected, failure, true, &mut tries).await?,
+            }
+        }
+    }
+
+    /// Stores the bytes of registered memory as a value.
+    ///
+    /// # Errors
+    /// As [`Client::get_into`]. After [`Error::Transport`] and [`Error::TimedOut`] the value may be stored or not.
+    pub async fn put_from<'a>(
+        &self,
+        namespace: &str,
+        key: &'a (impl AsRef<[u8]> + ?Sized),
+        from: impl Into<Window<'a>>,
+    ) -> Result<Transfer> {
+        self.put(
+            namespace,
+            &Put {
+                key: key.as_ref(),
+                from: from.into(),
+                condition: Condition::None,
+                expires_ms: None,
+            },
+        )
+        .await
+    }
+
+    /// The same with conditions.
+    ///
+    /// # Errors
+    /// As [`Client::put_from`]; [`Error::Refused`] with status 412 when the condition does not hold.
+    pub async fn put(&self, namespace: &str, put: &Put<'_>) -> Result<Transfer> {
+        put.from.check()?;
+        let repeatable = put.condition == Condition::None;
+        let mut tries = self.tries();
+        loop {
+            let connected = self.connected();
+            match self.put_once(&connected, namespace, put, &tries).await {
+                Ok(transfer) => {
+                    self.earn();
+                    return Ok(transfer);
+                }
+                Err(failure) => {
+                    self.again(&connected, failure, repeatable, &mut tries)
+                        .await?;
+                }
+            }
+        }
+    }
+
+    async fn get_once(
+        &self,
+        connected: &Connected,
+        namespace: &str,
+        get: &Get<'_>,
+        tries: &Tries,
+    ) -> Result<Transfer, Failure> {
+        let Some(lane) = connected.lane() else {
+            return http::get(connected, namespace, get, None, tries).await;
+        };
+        match self.get_on(lane, connected, namespace, get, tries).await {
+            Err(Failure::Unable(why)) if self.may_use_http(connected) => {
+                http::get(connected, namespace, get, Some(why), tries).await
+            }
+            done => done,
+        }
+    }
+
+    async fn put_once(
+        &self,
+        connected: &Connected,
+        namespace: &str,
+        put: &Put<'_>,
+        tries: &Tries,
+    ) -> Result<Transfer, Failure> {
+        let Some(lane) = connected.lane() else {
+            return http::put(connected, namespace, put, None, tries).await;
+        };
+        match self.put_on(lane, connected, namespace, put, tries).await {
+            Err(Failure::Unable(why)) if self.may_use_http(connected) => {
+                http::put(connected, namespace, put, Some(why), tries).await
+            }
+            done => done,
+        }
+    }
+
+    pub(crate) fn may_use_http(&self, connected: &Connected) -> bool {
+        self.options().path.allows(Path::Http) && connected.s3.is_some()
+    }
+
+    async fn get_on(
+        &self,
+        lane: &Arc<Lane<Connection>>,
+        connected: &Connected,
+        namespace: &str,
+        get: &Get<'_>,
+        tries: &Tries,
+    ) -> Result<Transfer, Failure> {
+        let path = connected.path;
+        let stop = |why| stopped(path, tries, why);
+        let element = self.retrieve(lane, path, get).await?;
+        let loan = lend(&get.into, Use::Target, tries).await?;
+        let mut pending = lane.begin(tries.until).await.map_err(stop)?;
+        pending.keep(loan);
+        pending
+            .send(tries.until, |id, message| {
+                let mut writer = RequestWriter::begin(message, Operation::Retrieve, id, namespace)?;
+                writer.retrieve(&element)?;
+                writer.finish();
+                Ok::<(), direct::Full>(())
+            })
+            .await
+            .map_err(stop)?
+            .map_err(too_long)?;
+        let reply = pending.reply().await.map_err(stop)?;
+        let result = only(&reply)?;
+        let about = || about(namespace, get.key);
+        let transfer = if result.status == direct::Status::Ok {
+            self.got(get, &result.value()?, path, &connected.fallback, about)
+        } else {
+            Err(refused(&result, &about()))
+        };
+        pending.recycle(reply);
+        transfer
+    }
+
+    async fn put_on(
+        &self,
+        lane: &Arc<Lane<Connection>>,
+        connected: &Connected,
+        namespace: &str,
+        put: &Put<'_>,
+        tries: &Tries,
+    ) -> Result<Transfer, Failure> {
+        let path = connected.path;
+        let stop = |why| stopped(path, tries, why);
+        let loan = lend(&put.from, Use::Source, tries).await?;
+        let mut inline = [0; INLINE_BYTES_MAX];
+        let (element, crc) = self.store(lane, path, put, &mut inline).await?;
+        let mut pending = lane.begin(tries.until).await.map_err(stop)?;
+        pending.keep(loan);
+        pending
+            .send(tries.until, |id, message| {
+                let mut writer = RequestWriter::begin(message, Operation::Store, id, namespace)?;
+                writer.store(&element)?;
+                writer.finish();
+                Ok::<(), direct::Full>(())
+            })
+            .await
+            .map_err(stop)?
+            .map_err(too_long)?;
+        let reply = pending.reply().await.map_err(stop)?;
+        let result = only(&reply)?;
+        let transfer = if result.status == direct::Status::Ok {
+            Ok(stored(put, &result.value()?, crc, path, &connected.fallback))
+        } else {
+            Err(refused(&result, &about(namespace, put.key)))
+        };
+        pending.recycle(reply);
+        transfer
+    }
+
+    /// The message's form of a get; registers the region first.
+    pub(crate) async fn retrieve<'a>(
+        &self,
+        lane: &Arc<Lane<Connection>>,
+        path: Path,
+        get: &Get<'a>,
+    ) -> Result<direct::Retrieve<'a>, Failure> {
+        let remote = get.into.region.on(lane).await;
+        let remote = remote.map_err(|error| unregistered(path, error))?;
+        Ok(direct::Retrieve {
+            key: get.key,
+            version: None,
+            range: get.span.asked(),
+            target: direct::Target::Window(get.into.remote(remote)),
+            checksum: self.options().checksum,
+        })
+    }
+
+    /// The message's form of a put, and the checksum of its bytes. What is small rides in the message where memory is not shared: that
+    /// saves the server a round trip.
+    pub(crate) async fn store<'a>(
+        &self,
+        lane: &Arc<Lane<Connection>>,
+        path: Path,
+        put: &Put<'a>,
+        inline: &'a mut [u8; INLINE_BYTES_MAX],
+    ) -> Result<(direct::Store<'a>, Option<u64>), Failure> {
+        let Window { region, range } = &put.from;
+        let crc = match self.options().checksum {
+            true => Some(region.crc64(range.clone()).ok_or_else(gone)?.value()),
+            false => None,
+        };
+        let body = if lane.link().fabric() != forebay_fabric::Fabric::Shm
+            && range.len() <= INLINE_BYTES_MAX
+        {
+            let bytes = &mut inline[..range.len()];
+            if !region.read(range.start, bytes) {
+                return Err(gone());
+            }
+            direct::Body::Message(bytes)
+        } else {
+            let remote = region.on(lane).await;
+            let remote = remote.map_err(|error| unregistered(path, error))?;
+            direct::Body::Window(put.from.remote(remote))
+        };
+        let element = direct::Store {
+            key: put.key,
+            body,
+            condition: put.condition,
+            crc64nvme: crc,
+            expires: put.expires_ms,
+        };
+        Ok((element, crc))
+    }
+
+    /// What came of a get that the server says went well: the bytes are in place, and are compared with their checksum.
+    pub(crate) fn got(
+        &self,
+        get: &Get<'_>,
+        value: &Value<'_>,
+        path: Path,
+        fallback: &Option<Arc<Fallback>>,
+        about: impl Fn() -> String,
+    ) -> Result<Transfer, Failure> {
+        let moved = usize::try_from(value.moved).unwrap_or(usize::MAX);
+        if moved > get.into.len() {
+            return Err(odd("more bytes were placed than the window has"));
+        }
+        let stated = match value.moved == value.size {
+            true => value.crc64nvme.or(value.part_crc64nvme),
+            false => value.part_crc64nvme,
+        };
+        let checksum = match stated.filter(|_| self.options().checksum) {
+            Some(stated) => {
+                let Window { region, range } = &get.into;
+                check(region, range.start..range.start + moved, stated, path, about)?;
+                Some(stated)
+            }
+            None => None,
+        };
+        Ok(Transfer {
+            bytes: value.moved,
+            path,
+            fallback: fallback.clone(),
+            checksum,
+            size: value.size,
+            etag: value.etag.to_owned(),
+        })
+    }
+}
+
+/// What came of a put that the server says went well.
+pub(crate) fn stored(
+    put: &Put<'_>,
+    value: &Value<'_>,
+    crc: Option<u64>,
+    path: Path,
+    fallback: &Option<Arc<Fallback>>,
+) -> Transfer {
+    Transfer {
+        bytes: put.from.len() as u64,
+        path,
+        fallback: fallback.clone(),
+        checksum: crc,
+        size: value.size,
+        etag: value.etag.to_owned(),
+    }
+}
+
+fn check(
+    region: &Region,
+    range: std::ops::Range<usize>,
+    stated: u64,
+    path: Path,
+    about: impl Fn() -> String,
+) -> Result<(), Failure> {
+    let made = region.crc64(range).ok_or_else(gone)?.value();
+    if made == stated {
+        return Ok(());
+    }
+    Err(Failure::Final(Error::Corrupt(format!(
+        "{}: bytes changed {} ({path}): their CRC-64/NVME is {made:016x} here, {stated:016x} there",
+        about(),
+        direct::Hop::ToClient.describe(),
+    ))))
+}
+
+/// Bytes for a call, or the end of its patience.
+pub(crate) async fn lend(
+    window: &Window<'_>,
+    what: Use,
+    tries: &Tries,
+) -> Result<super::region::Loan, Failure> {
+    let lent = window.region.lend(window.range.clone(), what, tries.until);
+    lent.await.ok_or_else(|| Failure::Final(tries.timed_out()))
+}
+
+/// The only result of a reply to one element.
+fn only(reply: &[u8]) -> Result<Outcome<'_>, Failure> {
+    let mut results = parse_reply(reply)?.results;
+    match (results.next(), results.next()) {
+        (Some(result), None) => Ok(result),
+        _ => Err(odd("one element was asked for, another number answered")),
+    }
+}
+
+pub(crate) fn about(namespace: &str, key: &[u8]) -> String {
+    format!("{namespace}/{}", String::from_utf8_lossy(key))
+}
+
+pub(crate) fn too_long(_: direct::Full) -> Failure {
+    Failure::Final(argument("a name, key or tag is longer than it may be"))
+}
+
+/// Windows are checked before they are used.
+fn gone() -> Failure {
+    Failure::Final(argument("a window outside its region"))
+}
