@@ -6,8 +6,9 @@
 //!   where io_uring is forbidden.
 //! - `sim`: a disk that loses unsynced writes, tears sectors, reorders, fails and rots, driven by a seed.
 //! - [`Clock`]: the time of day and a monotonic clock, real or simulated.
-//!
+//! - `passing`: open files passed over a Unix socket; [`random`].
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
+//! - `socket`: sends and receives on a stream from and into several places at once.
 //! - [`counters`]: what rings and workers did, for metrics.
 //!
 //! # Completion and cancellation
@@ -31,10 +32,12 @@ mod clock;
 mod counters;
 mod disk;
 pub mod files;
+pub mod passing;
 mod random;
 pub mod ring;
 pub mod shard;
 pub mod sim;
+pub mod socket;
 
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};
