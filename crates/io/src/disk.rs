@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 
-use forebay_mem::{Buf, BufMut};
+use forebay_mem::{Buf, BufMut, RegionSlice};
 
 /// How to open a [`File`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,14 @@ pub trait File: Clone + Send + Sync + 'static {
         into: BufMut,
         len: usize,
     ) -> impl Future<Output = (io::Result<()>, BufMut)> + Send;
+
+    /// Reads at `offset` into memory that a peer may also touch, until `into` is filled or the file ends; tells how many bytes
+    /// came. Pages of a direct file land there without a copy when address, length and offset are those of whole pages.
+    fn read_into(
+        &self,
+        offset: u64,
+        into: RegionSlice,
+    ) -> impl Future<Output = io::Result<usize>> + Send;
 
     /// Writes all of `from` at `offset`, or fails.
     fn write_at(&self, offset: u64, from: Buf) -> impl Future<Output = io::Result<()>> + Send;

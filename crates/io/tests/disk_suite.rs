@@ -70,6 +70,7 @@ macro_rules! over_all {
 
 over_all!(
     what_is_written_is_read,
+    reads_land_in_a_peers_memory,
     reads_end_with_the_file,
     odd_blocking_io_on_direct_files,
     heap_buffers_can_be_written,

@@ -12,6 +12,8 @@ pub enum CopySite {
     EngineInline,
     /// Buffers that arrived unaligned, packed again for the device.
     EngineRepack,
+    /// A device read into memory that a client registered, without a ring.
+    ReadBounce,
     /// A value copied into memory that a client registered.
     RetrieveInto,
     /// A value copied out of memory that a client registered.
@@ -24,10 +26,11 @@ pub enum CopySite {
 
 impl CopySite {
     /// Every site, in label order.
-    pub const ALL: [CopySite; 7] = [
+    pub const ALL: [CopySite; 8] = [
         CopySite::HttpBody,
         CopySite::EngineInline,
         CopySite::EngineRepack,
+        CopySite::ReadBounce,
         CopySite::RetrieveInto,
         CopySite::ReadFrom,
         CopySite::MemoryStore,
@@ -40,6 +43,7 @@ impl CopySite {
             CopySite::HttpBody => "http_body",
             CopySite::EngineInline => "engine_inline",
             CopySite::EngineRepack => "engine_repack",
+            CopySite::ReadBounce => "read_bounce",
             CopySite::RetrieveInto => "retrieve_into",
             CopySite::ReadFrom => "read_from",
             CopySite::MemoryStore => "memory_store",

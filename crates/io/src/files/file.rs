@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use forebay_mem::{Buf, BufMut, PAGE_BYTES};
+use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
@@ -119,6 +119,25 @@ impl File for OpenFile {
             let (reply, answer) = oneshot::channel();
             let handle = file.handle(offset, into.as_ptr(), len).clone();
             file.start(Transfer::read(handle, offset, into, len, reply));
+            answer
+                .await
+                .expect("rings and workers answer every transfer")
+        }
+    }
+
+    fn read_into(
+        &self,
+        offset: u64,
+        into: RegionSlice,
+    ) -> impl Future<Output = io::Result<usize>> + Send {
+        let file = self.clone();
+        async move {
+            if offset.checked_add(into.len() as u64).is_none() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let (reply, answer) = oneshot::channel();
+            let handle = file.handle(offset, into.as_ptr(), into.len()).clone();
+            file.start(Transfer::place(handle, offset, into, reply));
             answer
                 .await
                 .expect("rings and workers answer every transfer")

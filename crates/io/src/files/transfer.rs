@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use forebay_mem::{Buf, BufMut, PAGE_BYTES};
+use forebay_mem::{Buf, BufMut, CopySite, PAGE_BYTES, RegionSlice, count_copy};
 use tokio::sync::oneshot;
 
 use super::Handle;
@@ -24,6 +24,11 @@ pub(crate) enum Body {
     Read {
         into: BufMut,
         reply: oneshot::Sender<(io::Result<()>, BufMut)>,
+    },
+    /// A read into memory that a peer may also touch.
+    Place {
+        into: RegionSlice,
+        reply: oneshot::Sender<io::Result<usize>>,
     },
     Write {
         from: Buf,
@@ -52,6 +57,21 @@ impl Transfer {
             len,
             done: 0,
             body: Body::Read { into, reply },
+        }
+    }
+
+    pub(crate) fn place(
+        handle: Arc<Handle>,
+        offset: u64,
+        into: RegionSlice,
+        reply: oneshot::Sender<io::Result<usize>>,
+    ) -> Transfer {
+        Transfer {
+            handle,
+            offset,
+            len: into.len(),
+            done: 0,
+            body: Body::Place { into, reply },
         }
     }
 
@@ -94,6 +114,7 @@ impl Transfer {
         let (position, rest) = (self.position(), self.rest());
         let moved = match &mut self.body {
             Body::Read { into, .. } => self.handle.file.read_at(&mut into.spare()[rest], position),
+            Body::Place { into, .. } => bounce(&self.handle, position, into, rest),
             Body::Write { from, .. } => self.handle.file.write_at(&from[rest], position),
         };
         self.moved(moved)
@@ -149,6 +170,12 @@ impl Transfer {
                 // An error here only says that the future was dropped.
                 drop(reply.send((result, into)));
             }
+            Body::Place { into, reply } => {
+                CELLS.read_bytes.fetch_add(self.done as u64, Relaxed);
+                // Whoever is told finds the memory free.
+                drop(into);
+                drop(reply.send(result.map(|()| self.done)));
+            }
             Body::Write { from, reply } => {
                 CELLS.written_bytes.fetch_add(self.done as u64, Relaxed);
                 // Whoever is told finds the memory free.
@@ -157,4 +184,25 @@ impl Transfer {
             }
         }
     }
+}
+
+/// Without a ring the bytes go by way of this thread's own memory: the standard library reads into slices, and nobody may hold a slice of
+/// memory that a peer may touch.
+fn bounce(
+    handle: &Handle,
+    position: u64,
+    into: &RegionSlice,
+    rest: std::ops::Range<usize>,
+) -> io::Result<usize> {
+    const BOUNCE_BYTES: usize = 256 << 10;
+    let len = rest.len().min(BOUNCE_BYTES);
+    let mut bounce = vec![0; len + PAGE_BYTES];
+    let aligned = bounce.as_ptr().align_offset(PAGE_BYTES);
+    let bounce = &mut bounce[aligned..aligned + len];
+    let moved = handle.file.read_at(bounce, position)?;
+    if !into.write(rest.start, &bounce[..moved]) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    count_copy(CopySite::ReadBounce, moved);
+    Ok(moved)
 }

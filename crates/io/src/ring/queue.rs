@@ -276,6 +276,11 @@ fn entry(
                 None => (build!(Read, address, len), false),
             }
         }
+        // A peer's memory is not registered: that would pin it for as long as the ring lives.
+        Body::Place { into, .. } => {
+            let address = into.as_ptr().wrapping_add(rest.start);
+            (build!(Read, address, len), false)
+        }
         Body::Write { from, .. } => {
             let place = from
                 .region()

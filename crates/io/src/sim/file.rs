@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use forebay_mem::{Buf, BufMut, PAGE_BYTES};
+use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
 use parking_lot::Mutex;
 
 use super::{Kind, World};
@@ -91,6 +91,30 @@ impl File for SimFile {
             let result = result.map(|filled| into.set_len(filled));
             pass(after).await;
             (result, into)
+        }
+    }
+
+    fn read_into(
+        &self,
+        offset: u64,
+        into: RegionSlice,
+    ) -> impl Future<Output = io::Result<usize>> + Send {
+        let file = self.clone();
+        async move {
+            file.check(offset, into.len())?;
+            let (before, after) = file.turns();
+            pass(before).await;
+            let mut read = vec![0; into.len()];
+            let result = {
+                let mut world = file.world.lock();
+                world
+                    .begin(Kind::Read)
+                    .map(|()| world.inodes[file.index].current.read(offset, &mut read))
+            };
+            // What a device read before it failed may have landed.
+            into.write(0, &read);
+            pass(after).await;
+            result
         }
     }
 

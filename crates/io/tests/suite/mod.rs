@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use forebay_io::{Disk, File, OpenOptions};
-use forebay_mem::{Buf, PAGE_BYTES, Pool};
+use forebay_mem::{Buf, PAGE_BYTES, Pool, Region};
 
 const DIRECT: OpenOptions = OpenOptions {
     create: true,
@@ -63,6 +63,38 @@ pub async fn what_is_written_is_read<D: Disk>(disk: D) {
     file.sync_data().unwrap();
     disk.sync().unwrap();
     assert_eq!(pool.usage().in_use, 0);
+}
+
+pub async fn reads_land_in_a_peers_memory<D: Disk>(disk: D) {
+    let file = disk.open("data", DIRECT).unwrap();
+    let bytes = pattern(5, 600_000);
+    file.write_all_at(0, &bytes).unwrap();
+    let region = Region::anonymous(2 << 20).unwrap();
+    let seen = |range: std::ops::Range<usize>| {
+        let mut copy = vec![0; range.len()];
+        assert!(region.slice(range).unwrap().read(0, &mut copy));
+        copy
+    };
+    // Whole pages, a page in the middle, and more than there is.
+    for (offset, at, len) in [
+        (0, 0, 512 << 10),
+        (PAGE, 700 << 10, PAGE_BYTES),
+        (512 << 10, 1 << 20, 512 << 10),
+    ] {
+        let there = bytes.len().min(offset as usize + len) - offset as usize;
+        let into = region.slice(at..at + len).unwrap();
+        assert_eq!(file.read_into(offset, into).await.unwrap(), there);
+        assert_eq!(
+            seen(at..at + there),
+            &bytes[offset as usize..offset as usize + there]
+        );
+    }
+    // Nothing landed elsewhere.
+    assert!(seen((512 << 10)..(700 << 10)).iter().all(|byte| *byte == 0));
+    let past = region.slice(0..PAGE_BYTES).unwrap();
+    assert_eq!(file.read_into(1 << 20, past).await.unwrap(), 0);
+    let far = region.slice(0..PAGE_BYTES).unwrap();
+    assert!(file.read_into(u64::MAX - 1, far).await.is_err());
 }
 
 pub async fn reads_end_with_the_file<D: Disk>(disk: D) {
