@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use forebay_io::Clock;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 pub use grant::{Grant, Granted};
 pub use proof::{PROOF_BYTES, proof};
@@ -137,6 +138,7 @@ pub struct Sessions {
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
     table: Mutex<Table>,
+    opened: Notify,
 }
 
 #[derive(Default)]
@@ -152,6 +154,7 @@ impl Sessions {
             clock,
             limits: Arc::new(limits),
             table: Mutex::default(),
+            opened: Notify::new(),
         }
     }
 
@@ -186,6 +189,8 @@ impl Sessions {
         }
         *of_tenant += 1;
         table.sessions.insert(id, session.clone());
+        drop(table);
+        self.opened.notify_one();
         Ok(session)
     }
 
@@ -257,6 +262,13 @@ impl Sessions {
         };
         run_out.iter().for_each(|session| self.end(session));
         run_out.len()
+    }
+
+    /// Returns when there is a session: without one there is nothing to expire. For one caller.
+    pub async fn occupied(&self) {
+        while self.is_empty() {
+            self.opened.notified().await;
+        }
     }
 
     /// What a grant of this tenant reaches, if it holds now and includes `access`; see [`Session::verify`].

@@ -1,68 +1,151 @@
-//! The fabric between processes of one host.
-use forebay_mem::{Buf, BufMut, RegionSlice};
+//! The fabric between processes of one host: messages through rings in shared memory, payload by plain copies or by the device.
+//!
+//! The client connects to the server's Unix socket, shows the proof of its session, and is given a memfd that holds two [rings](ring),
+//! one for each direction. Messages go through them with no system call while both sides are busy. A side that finds nothing for some
+//! microseconds says in the ring that it sleeps; the other side's next message wakes it by one byte over the socket. (An eventfd would
+//! do the same, but its open file is shared: a peer could make it blocking under us.)
+//!
+//! Memory is exposed by passing its file over the socket. What can be mapped without the danger that its owner takes pages away (a memfd
+//! sealed against shrinking) is mapped and given out by [`Link::mapped`](crate::Link::mapped); any other file's memory is copied by the
+//! kernel, which answers an error where a plain copy would be killed by SIGBUS.
+//!
+//! # How memory comes back
+//! A region is unmapped, and its withdrawal answered, when its last [`RegionSlice`](forebay_mem::RegionSlice) goes: a device may still
+//! be filling one. The same holds for the end of a link: each end finishes its stream when it uses no memory of the peer's any more, and
+//! [`Link::closed`](crate::Link::closed) waits for that if anything was exposed. A process that dies finishes its stream, too.
+//!
+//! # What a hostile peer can do
+//! Scribble in the rings, send any frame with any file, truncate, punch holes, vanish: each ends at most its own link. It can have this
+//! process touch as much of its memory as it exposed, which the system may count as ours.
+
+mod control;
+mod frame;
+mod link;
+mod regions;
+mod ring;
+mod spin;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_io::passing;
+use forebay_mem::{Region, RegionSlice};
 use tokio::net::UnixStream;
 
+use self::control::Reader;
+use self::frame::{FRAME_BYTES, Frame, hello, proof_of};
+use self::link::Parts;
+use self::ring::DIRECTION_BYTES;
 use crate::sessions::{PROOF_BYTES, Sessions};
-use crate::{
-    Accepted, Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, Placed, RemoteRange,
-    Result,
-};
+use crate::{Accepted, Connection, Error, ErrorKind, Result};
 
-/// The first bytes of a connection that wants shared memory.
-pub const MAGIC: [u8; 8] = *b"FBSHM\0\0\x01";
+pub use frame::MAGIC;
+pub use link::ShmLink;
+pub use regions::REGIONS;
 
-/// One end of a link over shared memory.
-#[derive(Debug)]
-pub struct ShmLink(());
+/// The whole hello must come within this, and the answer to it.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Takes a connection whose next bytes are [`MAGIC`]: reads the hello, finds the session, attaches the link to it.
+/// Takes a connection whose next bytes are [`MAGIC`]: reads the hello, finds the session, and attaches the link to it. The link's task
+/// runs on the caller's runtime.
 ///
 /// # Errors
-/// [`ErrorKind::Closed`] when the peer shows no proof of an open session, or goes away.
-pub async fn accept(_stream: UnixStream, _sessions: &Sessions) -> Result<Accepted> {
-    Err(soon())
+/// [`ErrorKind::Closed`] when the peer shows no proof of an open session, the session has room for no more links, or the peer goes
+/// away; [`ErrorKind::Io`] when the system gives no memory.
+pub async fn accept(stream: UnixStream, sessions: &Sessions) -> Result<Accepted> {
+    let mut reader = Reader::default();
+    let hello = in_time(read_frame(&stream, &mut reader)).await?;
+    let session = proof_of(&hello).and_then(|proof| sessions.admit(&proof));
+    let session = session.ok_or_else(|| closed("no proof of an open session"))?;
+
+    let memory = Region::memfd(2 * DIRECTION_BYTES).map_err(system)?;
+    let (receives, sends) = directions(&memory).ok_or_else(|| closed("the memory is too small"))?;
+    let stream = Arc::new(stream);
+    let link = Arc::new(ShmLink::start(Parts {
+        stream: stream.clone(),
+        reader,
+        sends,
+        receives,
+    }));
+    let attached = session.attach(Connection::Shm(link.clone()));
+    let id = attached.map_err(|refused| closed(&refused.to_string()))?;
+    link.set_id(id);
+    let welcome = Frame::Welcome { link: id }.encoded();
+    let file = memory.backing().map(|backing| backing.file);
+    if let Err(error) = in_time(passing::send(&stream, &welcome, file)).await {
+        session.detach(id);
+        return Err(error);
+    }
+    Ok(Accepted {
+        session,
+        link: Connection::Shm(link),
+        id,
+    })
 }
 
-/// Makes the client's end over a connection to a server's socket, showing `proof`.
+/// Makes the client's end over a connection to a server's socket, showing the [`proof`](crate::sessions::proof) of a session. The
+/// link's task runs on the caller's runtime.
 ///
 /// # Errors
 /// [`ErrorKind::Closed`] when the server refuses; [`ErrorKind::Io`].
-pub async fn connect(_stream: UnixStream, _proof: &[u8; PROOF_BYTES]) -> Result<ShmLink> {
-    Err(soon())
+pub async fn connect(stream: UnixStream, proof: &[u8; PROOF_BYTES]) -> Result<ShmLink> {
+    let mut reader = Reader::default();
+    in_time(passing::send(&stream, &hello(proof), None)).await?;
+    let welcome = in_time(read_frame(&stream, &mut reader)).await?;
+    let Some(Frame::Welcome { link: id }) = Frame::decode(&welcome) else {
+        return Err(closed("the server's answer is none"));
+    };
+    let file = reader
+        .take_file()
+        .ok_or_else(|| closed("the server shares no memory"))?;
+    let memory =
+        Region::received(file, 0, 2 * DIRECTION_BYTES, true, Box::new(())).map_err(system)?;
+    let (sends, receives) =
+        directions(memory.region()).ok_or_else(|| closed("the memory is too small"))?;
+    let link = ShmLink::start(Parts {
+        stream: Arc::new(stream),
+        reader,
+        sends,
+        receives,
+    });
+    link.set_id(id);
+    Ok(link)
 }
 
-fn soon() -> Error {
-    Error::new(ErrorKind::Io, "not in this build")
+/// What goes to the server, and what goes to the client.
+fn directions(memory: &Arc<Region>) -> Option<(RegionSlice, RegionSlice)> {
+    let to_server = memory.slice(0..DIRECTION_BYTES)?;
+    let to_client = memory.slice(DIRECTION_BYTES..2 * DIRECTION_BYTES)?;
+    memory.is_steady().then_some((to_server, to_client))
 }
 
-impl Link for ShmLink {
-    fn fabric(&self) -> Fabric {
-        Fabric::Shm
+async fn read_frame(stream: &UnixStream, reader: &mut Reader) -> io::Result<[u8; FRAME_BYTES]> {
+    loop {
+        if let Some(frame) = reader.take_frame() {
+            return Ok(frame);
+        }
+        stream.readable().await?;
+        match reader.fill(stream) {
+            Ok(true) => {}
+            Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
     }
-    async fn expose(&self, _: RegionSlice, _: Access) -> Result<Exposure> {
-        Err(soon())
+}
+
+async fn in_time<T>(what: impl Future<Output = io::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(HELLO_TIMEOUT, what).await {
+        Ok(done) => done.map_err(|error| closed(&error.to_string())),
+        Err(_) => Err(closed("the peer says nothing")),
     }
-    async fn withdraw(&self, _: Exposure) {}
-    async fn write(&self, _: RemoteRange, _: Vec<Buf>) -> Result<()> {
-        Err(soon())
-    }
-    async fn read(&self, _: RemoteRange, _: BufMut) -> Result<BufMut> {
-        Err(soon())
-    }
-    async fn fence(&self) -> Result<Placed> {
-        Ok(Placed::proven())
-    }
-    async fn send(&self, _: &[u8]) -> Result<()> {
-        Err(soon())
-    }
-    async fn recv(&self, _: &mut Vec<u8>) -> Result<Option<()>> {
-        Err(soon())
-    }
-    fn mapped(&self, _: RemoteRange, _: Access) -> Option<RegionSlice> {
-        None
-    }
-    fn close(&self, _: CloseReason) {}
-    async fn closed(&self) -> CloseReason {
-        CloseReason::Lost
-    }
+}
+
+fn closed(why: &str) -> Error {
+    Error::new(ErrorKind::Closed, why)
+}
+
+fn system(error: io::Error) -> Error {
+    Error::new(ErrorKind::Io, error.to_string())
 }

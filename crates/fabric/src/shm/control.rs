@@ -1,0 +1,248 @@
+//! The task of a link that reads its Unix socket: regions come and go, sleepers are woken, and the peer's end is noticed.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use forebay_io::passing;
+use forebay_mem::Region;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+use super::frame::{FRAME_BYTES, Frame, WAKE};
+use super::link::{Phase, Shared};
+use crate::{CloseReason, Stag};
+
+/// Files that may lie here before the frame that they belong to.
+const FILES_MAX: usize = 8;
+
+/// What is to be sent, with the file behind a region.
+pub(super) struct Outgoing {
+    frame: Frame,
+    region: Option<Arc<Region>>,
+}
+
+impl Outgoing {
+    pub(super) fn frame(frame: Frame) -> Outgoing {
+        Outgoing {
+            frame,
+            region: None,
+        }
+    }
+
+    pub(super) fn with_file(frame: Frame, region: Arc<Region>) -> Outgoing {
+        Outgoing {
+            frame,
+            region: Some(region),
+        }
+    }
+
+    pub(super) fn withdrawn(stag: Stag) -> Outgoing {
+        Outgoing::frame(Frame::Withdrawn { stag })
+    }
+
+    async fn send(&self, stream: &UnixStream) -> io::Result<()> {
+        let backing = self.region.as_ref().and_then(|region| region.backing());
+        let file = backing.map(|backing| backing.file);
+        passing::send(stream, &self.frame.encoded(), file).await
+    }
+}
+
+/// While one of these lives, memory of the peer's may be in use here. The peer reads the end of our stream when the last is gone, and
+/// knows then that its memory is its own.
+pub(super) struct Uses(pub(super) Arc<UnixStream>);
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        passing::finish(&self.0);
+    }
+}
+
+/// Cuts what the socket gives into frames.
+#[derive(Default)]
+pub(super) struct Reader {
+    bytes: VecDeque<u8>,
+    files: VecDeque<OwnedFd>,
+}
+
+impl Reader {
+    /// Takes what is there; false at the end of the stream.
+    pub(super) fn fill(&mut self, stream: &UnixStream) -> io::Result<bool> {
+        let mut bytes = [0; 16 * FRAME_BYTES];
+        let got = passing::try_recv(stream, &mut bytes, &mut self.files)?;
+        if self.files.len() > FILES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.bytes.extend(&bytes[..got]);
+        Ok(got > 0)
+    }
+
+    /// The next whole frame; an error when it is none. Wake-ups are over when they are read.
+    fn next(&mut self) -> Result<Option<Frame>, NoFrame> {
+        while self.bytes.front() == Some(&WAKE) {
+            self.bytes.pop_front();
+        }
+        let Some(frame) = self.take_frame() else {
+            return Ok(None);
+        };
+        Frame::decode(&frame).map(Some).ok_or(NoFrame)
+    }
+
+    /// As many bytes as a frame has, whatever they are.
+    pub(super) fn take_frame(&mut self) -> Option<[u8; FRAME_BYTES]> {
+        if self.bytes.len() < FRAME_BYTES {
+            return None;
+        }
+        let mut frame = [0; FRAME_BYTES];
+        for (place, byte) in frame.iter_mut().zip(self.bytes.drain(..FRAME_BYTES)) {
+            *place = byte;
+        }
+        Some(frame)
+    }
+
+    /// The file that came first and was not taken yet.
+    pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
+        self.files.pop_front()
+    }
+}
+
+/// The bytes are no frame.
+struct NoFrame;
+
+/// Runs until the link has ended and the peer has let go of what was exposed to it.
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    mut reader: Reader,
+    mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
+    uses: Arc<Uses>,
+) {
+    let last = Last(shared);
+    let shared = &*last.0;
+    let mut phase = shared.phase.subscribe();
+    let open = async {
+        loop {
+            take_events(shared, &mut reader, Some(&uses));
+            // All answers are sent before more is read: what waits here is bounded by what one read brings.
+            while let Ok(out) = outgoing.try_recv() {
+                out.send(&shared.stream).await?;
+            }
+            tokio::select! {
+                ready = shared.stream.readable() => {
+                    ready?;
+                    if !fill(shared, &mut reader)? {
+                        return Ok(());
+                    }
+                }
+                out = outgoing.recv() => match out {
+                    Some(out) => out.send(&shared.stream).await?,
+                    None => return Ok(()),
+                },
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = phase.wait_for(|phase| *phase != Phase::Open) => {}
+        // The peer went away without a word, or what it says is lost.
+        _ = async { let _: io::Result<()> = open.await; } => shared.end(CloseReason::Lost, true),
+    }
+
+    drop(shared.peer_regions.write().close_all());
+    drop(uses);
+    shared.exposures.lock().close();
+    while take_events(shared, &mut reader, None) && !shared.exposures.lock().is_empty() {
+        let more =
+            shared.stream.readable().await.is_ok() && fill(shared, &mut reader).unwrap_or_default();
+        if !more {
+            break;
+        }
+    }
+}
+
+/// Takes what is there; false at the end of the stream.
+fn fill(shared: &Shared, reader: &mut Reader) -> io::Result<bool> {
+    match reader.fill(&shared.stream) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        filled => {
+            // Whatever came, the peer may have left out a wake-up because the socket was full.
+            shared.wake();
+            filled
+        }
+    }
+}
+
+/// Handles all whole frames; without `uses` only those that give our own memory back. False when one is none.
+fn take_events(shared: &Shared, reader: &mut Reader, uses: Option<&Arc<Uses>>) -> bool {
+    loop {
+        let handled = match reader.next() {
+            Ok(None) => return true,
+            Ok(Some(frame)) => handle(shared, reader, frame, uses),
+            Err(NoFrame) => None,
+        };
+        if handled.is_none() {
+            let what = "a frame that is none or comes at the wrong time";
+            shared.end(CloseReason::Violation(what.into()), false);
+            return false;
+        }
+    }
+}
+
+/// Does what a frame says; `None` when a peer of ours would not have sent it.
+fn handle(
+    shared: &Shared,
+    reader: &mut Reader,
+    frame: Frame,
+    uses: Option<&Arc<Uses>>,
+) -> Option<()> {
+    match frame {
+        Frame::Welcome { .. } => return None,
+        Frame::Expose {
+            stag,
+            access,
+            offset,
+            len,
+        } => {
+            let file = reader.take_file()?;
+            let Some(uses) = uses else { return Some(()) };
+            let mapped = {
+                let mut regions = shared.peer_regions.write();
+                regions.add(stag, access, (file, offset, len), uses, &shared.tell)
+            };
+            let answer = match mapped {
+                Ok(()) => Frame::Exposed { stag },
+                Err(why) => Frame::Refused { stag, why },
+            };
+            shared.say(Outgoing::frame(answer));
+        }
+        Frame::Withdraw { stag } => {
+            if uses.is_some() {
+                let gone = shared.peer_regions.write().remove(stag)?;
+                drop(gone);
+            }
+        }
+        Frame::Exposed { stag } => {
+            let wanted = shared.exposures.lock().accepted(stag)?;
+            if !wanted {
+                shared.say(Outgoing::frame(Frame::Withdraw { stag }));
+            }
+        }
+        Frame::Refused { stag, why } => shared.exposures.lock().refused(stag, why)?,
+        Frame::Withdrawn { stag } => shared.exposures.lock().withdrawn(stag)?,
+        Frame::Close { reason } => shared.end(reason, true),
+    }
+    Some(())
+}
+
+/// Whatever ends the task, also its runtime: the link has ended then.
+struct Last(Arc<Shared>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let shared = &*self.0;
+        shared.end(CloseReason::Lost, true);
+        drop(shared.peer_regions.write().close_all());
+        drop(shared.exposures.lock().release());
+        shared.phase.send_replace(Phase::Released);
+    }
+}

@@ -1,0 +1,291 @@
+//! What the peer exposed to us, mapped; and what we exposed to it.
+
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use forebay_mem::{Region, RegionSlice};
+use tokio::sync::{mpsc, oneshot};
+
+use super::control::{Outgoing, Uses};
+use super::frame::Refusal;
+use crate::{Access, Error, ErrorKind, RemoteRange, Result, Stag};
+
+/// Regions that one end of a link may have exposed at once. A [`Stag`]'s low bits are its slot, the others its generation there.
+pub const REGIONS: usize = 1024;
+
+/// Bytes of one exposure, and of all that this process has mapped: address space is bounded, too.
+const REGION_BYTES_MAX: u64 = 1 << 40;
+const MAPPED_BYTES_MAX: u64 = 1 << 44;
+
+/// Mappings of this process, over all links; the system has a bound (`vm.max_map_count`, 65,530) that other parts need, too.
+const MAPPED_MAX: usize = 16_384;
+
+const _: () = assert!(REGIONS.is_power_of_two());
+
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Where a region's name puts it.
+fn slot_of(stag: Stag) -> usize {
+    stag.0 as usize % REGIONS
+}
+
+/// A share of what this process may map; given back when dropped.
+struct Room(u64);
+
+impl Room {
+    fn take(bytes: u64) -> Option<Room> {
+        let room = Room(bytes);
+        let count = MAPPED.fetch_add(1, Relaxed);
+        let total = MAPPED_BYTES.fetch_add(bytes, Relaxed);
+        (count < MAPPED_MAX && total.saturating_add(bytes) <= MAPPED_BYTES_MAX).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(1, Relaxed);
+        MAPPED_BYTES.fetch_sub(self.0, Relaxed);
+    }
+}
+
+/// What goes when the last use of a mapped region goes: the peer is told, if it asked.
+struct Pin {
+    stag: Stag,
+    withdrawn: Arc<AtomicBool>,
+    tell: mpsc::UnboundedSender<Outgoing>,
+    _room: Room,
+    /// While this lives, the peer knows that its memory is in use.
+    _uses: Arc<Uses>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if self.withdrawn.load(SeqCst) {
+            // Nobody is told any more when the link has ended: the end of the stream says it.
+            let _ = self.tell.send(Outgoing::withdrawn(self.stag));
+        }
+    }
+}
+
+struct Mapped {
+    stag: Stag,
+    access: Access,
+    memory: RegionSlice,
+    withdrawn: Arc<AtomicBool>,
+}
+
+/// The peer's regions, by slot.
+#[derive(Default)]
+pub(super) struct PeerRegions {
+    slots: Vec<Option<Mapped>>,
+    /// The link has ended.
+    closed: bool,
+}
+
+impl PeerRegions {
+    /// Maps what the peer exposes.
+    pub(super) fn add(
+        &mut self,
+        stag: Stag,
+        access: Access,
+        (file, offset, len): (OwnedFd, u64, u64),
+        uses: &Arc<Uses>,
+        tell: &mpsc::UnboundedSender<Outgoing>,
+    ) -> std::result::Result<(), Refusal> {
+        let slot = slot_of(stag);
+        if self.closed || self.slots.get(slot).is_some_and(Option::is_some) {
+            return Err(Refusal::Busy);
+        }
+        if len > REGION_BYTES_MAX {
+            return Err(Refusal::Invalid);
+        }
+        let withdrawn = Arc::new(AtomicBool::new(false));
+        let pin: Box<dyn Any + Send + Sync> = Box::new(Pin {
+            stag,
+            withdrawn: withdrawn.clone(),
+            tell: tell.clone(),
+            _room: Room::take(len).ok_or(Refusal::Busy)?,
+            _uses: uses.clone(),
+        });
+        let memory = Region::received(file, offset, len as usize, access.writes(), pin)
+            .map_err(|_| Refusal::Invalid)?;
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        self.slots[slot] = Some(Mapped {
+            stag,
+            access,
+            memory,
+            withdrawn,
+        });
+        Ok(())
+    }
+
+    /// Forgets a region; the peer is told when its last use ends, which may be what is returned. `None` when there is none of that
+    /// name.
+    pub(super) fn remove(&mut self, stag: Stag) -> Option<impl Sized + use<>> {
+        let slot = self.slots.get_mut(slot_of(stag))?;
+        let mapped = slot.take_if(|mapped| mapped.stag == stag)?;
+        mapped.withdrawn.store(true, SeqCst);
+        Some(mapped)
+    }
+
+    /// Bytes of the peer's memory, if it allows that.
+    pub(super) fn find(&self, range: RemoteRange, access: Access) -> Option<RegionSlice> {
+        let mapped = self.slots.get(slot_of(range.stag))?.as_ref()?;
+        let start = usize::try_from(range.offset).ok()?;
+        let end = start.checked_add(usize::try_from(range.len).ok()?)?;
+        let allowed = mapped.stag == range.stag && mapped.access.includes(access);
+        mapped.memory.slice(start..end).filter(|_| allowed)
+    }
+
+    /// Forgets all for good. They are returned, so that the caller unmaps them outside of its locks.
+    pub(super) fn close_all(&mut self) -> impl Sized + use<> {
+        self.closed = true;
+        std::mem::take(&mut self.slots)
+    }
+}
+
+enum State {
+    /// The peer was told and has not answered.
+    Offered(oneshot::Sender<Result<()>>),
+    Exposed,
+    /// The peer was told to let go; who waits for that.
+    Withdrawing(Option<oneshot::Sender<()>>),
+}
+
+struct Exposed {
+    /// Stays mapped until the peer has let go.
+    _memory: RegionSlice,
+    state: State,
+}
+
+struct Slot {
+    /// The name last given.
+    stag: Stag,
+    exposed: Option<Exposed>,
+}
+
+/// What we exposed to the peer, by slot.
+#[derive(Default)]
+pub(super) struct Exposures {
+    slots: Vec<Slot>,
+    count: usize,
+    closed: bool,
+}
+
+impl Exposures {
+    /// Names memory that is about to be offered to the peer, and who waits for its answer.
+    pub(super) fn offer(
+        &mut self,
+        memory: RegionSlice,
+    ) -> Result<(Stag, oneshot::Receiver<Result<()>>)> {
+        if self.closed {
+            return Err(Error::new(ErrorKind::Closed, "the link has ended"));
+        }
+        let free = self.slots.iter().position(|slot| slot.exposed.is_none());
+        let slot = match free {
+            Some(slot) => &mut self.slots[slot],
+            None if self.slots.len() < REGIONS => {
+                let stag = Stag(self.slots.len() as u32);
+                self.slots.push_mut(Slot {
+                    stag,
+                    exposed: None,
+                })
+            }
+            None => return Err(Error::new(ErrorKind::Busy, "too many regions are exposed")),
+        };
+        let (answer, answered) = oneshot::channel();
+        // The slot stays, the generation is another one.
+        slot.stag = Stag(slot.stag.0.wrapping_add(REGIONS as u32));
+        slot.exposed = Some(Exposed {
+            _memory: memory,
+            state: State::Offered(answer),
+        });
+        self.count += 1;
+        Ok((slot.stag, answered))
+    }
+
+    /// The peer mapped it. False when nobody wants it any more: it must be withdrawn.
+    pub(super) fn accepted(&mut self, stag: Stag) -> Option<bool> {
+        let exposed = self.at(stag)?.exposed.as_mut()?;
+        let State::Offered(answer) = std::mem::replace(&mut exposed.state, State::Exposed) else {
+            return None;
+        };
+        let wanted = answer.send(Ok(())).is_ok();
+        if !wanted {
+            exposed.state = State::Withdrawing(None);
+        }
+        Some(wanted)
+    }
+
+    /// The peer did not map it.
+    pub(super) fn refused(&mut self, stag: Stag, why: Refusal) -> Option<()> {
+        let State::Offered(answer) = self.take(stag, |state| matches!(state, State::Offered(_)))?
+        else {
+            return None;
+        };
+        let error = match why {
+            Refusal::Busy => Error::new(ErrorKind::Busy, "the peer maps no more memory"),
+            Refusal::Invalid => Error::new(ErrorKind::Invalid, "the peer cannot map this memory"),
+        };
+        let _ = answer.send(Err(error));
+        Some(())
+    }
+
+    /// The peer is about to be told to let go; `None` when it knows of no such memory any more.
+    pub(super) fn withdraw(&mut self, stag: Stag) -> Option<oneshot::Receiver<()>> {
+        let exposed = self.at(stag)?.exposed.as_mut()?;
+        let (gone, wait) = oneshot::channel();
+        exposed.state = State::Withdrawing(Some(gone));
+        Some(wait)
+    }
+
+    /// The peer has let go.
+    pub(super) fn withdrawn(&mut self, stag: Stag) -> Option<()> {
+        let State::Withdrawing(gone) =
+            self.take(stag, |state| matches!(state, State::Withdrawing(_)))?
+        else {
+            return None;
+        };
+        if let Some(gone) = gone {
+            let _ = gone.send(());
+        }
+        Some(())
+    }
+
+    /// Whether the peer knows of nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Takes no more offers.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// The peer has let go of everything. Who waited is answered by this being dropped.
+    pub(super) fn release(&mut self) -> impl Sized + use<> {
+        self.closed = true;
+        self.count = 0;
+        std::mem::take(&mut self.slots)
+    }
+
+    fn at(&mut self, stag: Stag) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(slot_of(stag))?;
+        (slot.stag == stag).then_some(slot)
+    }
+
+    fn take(&mut self, stag: Stag, expected: impl Fn(&State) -> bool) -> Option<State> {
+        let slot = self.at(stag)?;
+        let exposed = slot.exposed.take_if(|exposed| expected(&exposed.state))?;
+        self.count -= 1;
+        Some(exposed.state)
+    }
+}

@@ -1,0 +1,247 @@
+//! One direction of messages: a ring in shared memory with one producer and one consumer.
+//!
+//! The first page holds four words, each on a line of its own: how many bytes were ever produced, how many consumed, whether the
+//! consumer sleeps, whether the producer waits. Then come [`RING_BYTES`] of records: a word with the message's length, the message,
+//! up to seven bytes to the next word. A record may wrap around the end.
+//!
+//! The peer may write anything anywhere at any moment. So each side keeps its own count to itself and only publishes it, takes what
+//! it reads once, and checks the copy: the peer's count must lie within the ring, a length within what was produced. Payload that the
+//! peer changes while it is copied out is a different message of the same peer, no worse.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
+
+use forebay_mem::{PAGE_BYTES, RegionSlice};
+
+use crate::MESSAGE_BYTES_MAX;
+
+/// Room for records of one direction; a power of two.
+pub(super) const RING_BYTES: usize = 256 << 10;
+
+/// What one direction takes in the shared memory.
+pub(super) const DIRECTION_BYTES: usize = PAGE_BYTES + RING_BYTES;
+
+/// The consumer publishes its count when this much is unpublished, or nothing is left: the producer's line is then rarely taken away.
+const PUBLISH_BYTES: u64 = RING_BYTES as u64 / 8;
+
+const WORD: usize = size_of::<u64>();
+
+// Two lines apart: processors fetch lines in pairs.
+const PRODUCED: usize = 0;
+const CONSUMED: usize = 128;
+const CONSUMER_SLEEPS: usize = 256;
+const PRODUCER_WAITS: usize = 384;
+
+const _: () = assert!(RING_BYTES.is_power_of_two() && RING_BYTES >= 4 * MESSAGE_BYTES_MAX);
+
+/// The peer wrote what no peer of ours writes; in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Violation(pub(super) &'static str);
+
+const BAD_COUNT: Violation = Violation("a ring's count is out of bounds");
+const BAD_LENGTH: Violation = Violation("a message's length is out of bounds");
+const BAD_MEMORY: Violation = Violation("the ring's memory is gone");
+
+/// The shared memory of one direction.
+#[derive(Debug)]
+struct Shared(RegionSlice);
+
+impl Shared {
+    fn word(&self, at: usize) -> Result<&AtomicU64, Violation> {
+        self.0.word(at).ok_or(BAD_MEMORY)
+    }
+
+    fn write(&self, count: u64, bytes: &[u8]) -> bool {
+        let (at, first) = split(count, bytes.len());
+        self.0.write(at, &bytes[..first])
+            && (first == bytes.len() || self.0.write(PAGE_BYTES, &bytes[first..]))
+    }
+
+    fn read(&self, count: u64, bytes: &mut [u8]) -> bool {
+        let (at, first) = split(count, bytes.len());
+        let (head, tail) = bytes.split_at_mut(first);
+        self.0.read(at, head) && (tail.is_empty() || self.0.read(PAGE_BYTES, tail))
+    }
+}
+
+/// Where the byte of that count lies, and how many of `len` bytes come before the end.
+fn split(count: u64, len: usize) -> (usize, usize) {
+    let at = (count % RING_BYTES as u64) as usize;
+    (PAGE_BYTES + at, len.min(RING_BYTES - at))
+}
+
+fn record_bytes(len: usize) -> u64 {
+    (WORD + len.next_multiple_of(WORD)) as u64
+}
+
+/// What came of a push.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// It is in the ring.
+    Done {
+        /// The consumer sleeps and must be woken.
+        wake: bool,
+    },
+    /// There is no room for it now.
+    Full,
+}
+
+/// The sending end of a direction.
+#[derive(Debug)]
+pub(super) struct Producer {
+    shared: Shared,
+    produced: u64,
+    /// As last read.
+    consumed: u64,
+}
+
+impl Producer {
+    /// Of fresh memory of [`DIRECTION_BYTES`].
+    pub(super) fn new(memory: RegionSlice) -> Producer {
+        Producer {
+            shared: Shared(memory),
+            produced: 0,
+            consumed: 0,
+        }
+    }
+
+    /// Puts a message of at most [`MESSAGE_BYTES_MAX`] into the ring.
+    pub(super) fn push(&mut self, message: &[u8]) -> Result<Pushed, Violation> {
+        let bytes = record_bytes(message.len());
+        if !self.has_room(bytes)? {
+            return Ok(Pushed::Full);
+        }
+        let len = (message.len() as u64).to_le_bytes();
+        let after = self.produced + WORD as u64;
+        if !self.shared.write(self.produced, &len) || !self.shared.write(after, message) {
+            return Err(BAD_MEMORY);
+        }
+        self.produced += bytes;
+        self.shared.word(PRODUCED)?.store(self.produced, Release);
+        // The consumer says that it sleeps and then looks at the count; we publish the count and then look whether it sleeps.
+        fence(SeqCst);
+        let sleeps = self.shared.word(CONSUMER_SLEEPS)?;
+        let wake = sleeps.load(Relaxed) != 0 && sleeps.swap(0, Relaxed) != 0;
+        Ok(Pushed::Done { wake })
+    }
+
+    /// Says that this end waits for room for a message of `len` bytes; false when there is room after all.
+    pub(super) fn announce_wait(&mut self, len: usize) -> Result<bool, Violation> {
+        self.shared.word(PRODUCER_WAITS)?.store(1, Relaxed);
+        fence(SeqCst);
+        Ok(!self.has_room(record_bytes(len))?)
+    }
+
+    fn has_room(&mut self, bytes: u64) -> Result<bool, Violation> {
+        let fits = |consumed| self.produced - consumed + bytes <= RING_BYTES as u64;
+        if fits(self.consumed) {
+            return Ok(true);
+        }
+        let consumed = self.shared.word(CONSUMED)?.load(Acquire);
+        if consumed < self.consumed || consumed > self.produced {
+            return Err(BAD_COUNT);
+        }
+        self.consumed = consumed;
+        Ok(fits(consumed))
+    }
+}
+
+/// What came of a pop.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Popped {
+    /// A message was taken.
+    pub(super) taken: bool,
+    /// The producer waits for the room that was made, and must be woken.
+    pub(super) wake: bool,
+}
+
+/// The receiving end of a direction.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    shared: Shared,
+    consumed: u64,
+    published: u64,
+    /// As last read.
+    produced: u64,
+}
+
+impl Consumer {
+    /// Of fresh memory of [`DIRECTION_BYTES`].
+    pub(super) fn new(memory: RegionSlice) -> Consumer {
+        Consumer {
+            shared: Shared(memory),
+            consumed: 0,
+            published: 0,
+            produced: 0,
+        }
+    }
+
+    /// Takes the next message, if there is one, in place of what `into` held.
+    pub(super) fn pop(&mut self, into: &mut Vec<u8>) -> Result<Popped, Violation> {
+        let taken = !self.is_empty()?;
+        if taken {
+            self.take(into)?;
+        }
+        let unpublished = self.consumed - self.published;
+        let publish =
+            unpublished >= PUBLISH_BYTES || (self.consumed == self.produced && unpublished > 0);
+        let wake = publish && self.publish()?;
+        Ok(Popped { taken, wake })
+    }
+
+    /// Whether there is no message.
+    pub(super) fn is_empty(&mut self) -> Result<bool, Violation> {
+        if self.consumed < self.produced {
+            return Ok(false);
+        }
+        let produced = self.shared.word(PRODUCED)?.load(Acquire);
+        let ahead = produced.wrapping_sub(self.consumed);
+        if ahead > RING_BYTES as u64 || !ahead.is_multiple_of(WORD as u64) {
+            return Err(BAD_COUNT);
+        }
+        self.produced = produced;
+        Ok(ahead == 0)
+    }
+
+    /// Says that this end sleeps; false when there is a message after all.
+    pub(super) fn announce_sleep(&mut self) -> Result<bool, Violation> {
+        self.shared.word(CONSUMER_SLEEPS)?.store(1, Relaxed);
+        fence(SeqCst);
+        let empty = self.is_empty()?;
+        if !empty {
+            self.shared.word(CONSUMER_SLEEPS)?.store(0, Relaxed);
+        }
+        Ok(empty)
+    }
+
+    fn take(&mut self, into: &mut Vec<u8>) -> Result<(), Violation> {
+        let mut len = [0; WORD];
+        if !self.shared.read(self.consumed, &mut len) {
+            return Err(BAD_MEMORY);
+        }
+        let len = u64::from_le_bytes(len);
+        if len > MESSAGE_BYTES_MAX as u64 {
+            return Err(BAD_LENGTH);
+        }
+        let len = len as usize;
+        let bytes = record_bytes(len);
+        if bytes > self.produced - self.consumed {
+            return Err(BAD_LENGTH);
+        }
+        into.resize(len, 0);
+        if !self.shared.read(self.consumed + WORD as u64, into) {
+            return Err(BAD_MEMORY);
+        }
+        self.consumed += bytes;
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<bool, Violation> {
+        self.published = self.consumed;
+        self.shared.word(CONSUMED)?.store(self.consumed, Release);
+        fence(SeqCst);
+        let waits = self.shared.word(PRODUCER_WAITS)?;
+        Ok(waits.load(Relaxed) != 0 && waits.swap(0, Relaxed) != 0)
+    }
+}

@@ -1,0 +1,96 @@
+//! Bytes with open files beside them, over a Unix socket (unix(7), SCM_RIGHTS).
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, recvmsg, sendmsg, shutdown,
+};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+
+/// The most files taken with one call; a peer that passes more is refused.
+const FILES_MAX: usize = 4;
+
+/// Sends `bytes` now, and `file` with the first of them; from any thread, whatever the stream's runtime does meanwhile. Up to some
+/// hundred bytes go whole or not at all: the system keeps them in one piece.
+///
+/// # Errors
+/// `WouldBlock` while the peer reads nothing; what the system says.
+pub fn try_send(
+    stream: &UnixStream,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if let Some(file) = &file {
+        beside.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(file)));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(sendmsg(
+        stream.as_fd(),
+        &[IoSlice::new(bytes)],
+        &mut beside,
+        flags,
+    )?)
+}
+
+/// As [`try_send`], waiting while the peer reads nothing.
+///
+/// # Errors
+/// `WriteZero` when the system took a part only; what the system says.
+pub async fn send(
+    stream: &UnixStream,
+    bytes: &[u8],
+    file: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let sent = stream
+        .async_io(Interest::WRITABLE, || try_send(stream, bytes, file))
+        .await?;
+    if sent == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+/// Takes what is there now into `bytes`, and the files that came with it to the end of `files`; zero at the end of the stream.
+///
+/// # Errors
+/// `WouldBlock` when nothing is there; `InvalidData` when more files came at once than are taken; what the system says.
+pub fn try_recv(
+    stream: &UnixStream,
+    bytes: &mut [u8],
+    files: &mut VecDeque<OwnedFd>,
+) -> io::Result<usize> {
+    stream.try_io(Interest::READABLE, || {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let got = recvmsg(
+            stream.as_fd(),
+            &mut [IoSliceMut::new(bytes)],
+            &mut beside,
+            flags,
+        )?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(passed) = message {
+                files.extend(passed);
+            }
+        }
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(got.bytes)
+    })
+}
+
+/// Ends what this end sends; the peer reads the end of the stream after what was sent before.
+pub fn finish(stream: &UnixStream) {
+    // It fails only when the connection has ended already.
+    let _ = shutdown(stream.as_fd(), Shutdown::Write);
+}
