@@ -60,6 +60,13 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The words for a tenant that does not exist.
+    pub(crate) fn no_tenant(name: &str) -> Error {
+        Error::new(Kind::NotFound, format!("there is no tenant {name:?}"))
+    }
+}
+
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Error {
         let kind = match error.kind() {

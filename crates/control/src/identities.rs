@@ -102,6 +102,11 @@ impl<S: Store> Identities<S> {
         })
     }
 
+    /// The time in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        (self.clock)()
+    }
+
     /// The key of this id.
     pub fn find(&self, id: &str) -> Option<Arc<AccessKey>> {
         self.known.read().keys.get(id).cloned()
@@ -122,7 +127,7 @@ impl<S: Store> Identities<S> {
             .tenants
             .get(name)
             .cloned()
-            .ok_or_else(|| Error::new(Kind::NotFound, format!("there is no tenant {name:?}")))
+            .ok_or_else(|| Error::no_tenant(name))
     }
 
     /// A tenant's keys, oldest first.

@@ -1,30 +1,37 @@
-//! Who may do what: tenants, access keys, namespaces and quotas, and the API that changes them.
+//! Who may do what: tenants, access keys, namespaces and quotas, and the doors that change them.
 //!
 //! - [`Identities`]: tenants and their access keys, kept as small values in a namespace of the store that no door can name,
 //!   and in memory for the doors, which ask at every request.
-//! - [`Admin`]: the operations of an administrator as JSON over whatever carries it: method, path and body in, status and body
-//!   out. The node carries it by HTTP over a Unix socket whose peer the kernel names (`SO_PEERCRED`).
+//! - [`Admin`]: the operations of an administrator, once. They are reached as JSON over whatever carries it ([`Admin::handle`]: the
+//!   node does so by HTTP over a Unix socket whose peer the kernel names) and by gRPC.
+//! - [`rpc`]: the gRPC door, package `forebay.v1`: administration, sessions, object calls, watches.
 //! - [`api`]: the JSON, shared by server and command line.
-//! - [`Node`]: what the API asks of the process around it.
+//! - [`Node`]: what administration asks of the process around it.
 //!
 //! # What it does not do
-//! No sockets, no HTTP, no signatures, no data: a stopped control plane stops no transfer. Who may connect is decided by
-//! who carries the API.
+//! No signatures of S3, no payload in memory of its own: object calls move bytes between the store and a session's link. A
+//! stopped control plane stops no transfer of another door.
 //!
 //! # Invariants
 //! A change is in the store before it is in memory, and in memory before it is answered. A key names one tenant for its whole
-//! life. A tenant that owns namespaces cannot be removed. Secrets leave only in the answer that makes a key.
+//! life, and its sessions end with it. A tenant that owns namespaces cannot be removed. Secrets leave only in the answer that makes
+//! a key. No call is read before its caller is known, and what belongs to another tenant is refused in the words for what does
+//! not exist. An answer about bytes placed in a client's memory is made from the fabric's proof.
 //!
 //! # How it is tested
-//! Over the memory leaf, through [`Identities`] and [`Admin::handle`]; over the real socket by the node's tests.
+//! Over the memory leaf: through [`Identities`] and [`Admin::handle`], and through gRPC on a real connection with and without TLS,
+//! payloads over shared memory; over the real binary by the node's tests and by a Python client that knows the interface by
+//! reflection alone.
 #![forbid(unsafe_code)]
 
 mod admin;
 pub mod api;
+mod changes;
 mod error;
 mod identities;
 mod json;
 mod names;
+pub mod rpc;
 mod secrets;
 
 pub use admin::{Admin, Node};

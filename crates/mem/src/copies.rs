@@ -18,6 +18,8 @@ pub enum CopySite {
     RetrieveInto,
     /// A value copied out of memory that a client registered.
     ReadFrom,
+    /// A small value copied into or out of a gRPC message.
+    RpcMessage,
     /// The in-memory leaf.
     MemoryStore,
     /// A client's own payload handling (command line, benchmarks).
@@ -26,13 +28,14 @@ pub enum CopySite {
 
 impl CopySite {
     /// Every site, in label order.
-    pub const ALL: [CopySite; 8] = [
+    pub const ALL: [CopySite; 9] = [
         CopySite::HttpBody,
         CopySite::EngineInline,
         CopySite::EngineRepack,
         CopySite::ReadBounce,
         CopySite::RetrieveInto,
         CopySite::ReadFrom,
+        CopySite::RpcMessage,
         CopySite::MemoryStore,
         CopySite::Client,
     ];
@@ -46,6 +49,7 @@ impl CopySite {
             CopySite::ReadBounce => "read_bounce",
             CopySite::RetrieveInto => "retrieve_into",
             CopySite::ReadFrom => "read_from",
+            CopySite::RpcMessage => "rpc_message",
             CopySite::MemoryStore => "memory_store",
             CopySite::Client => "client",
         }

@@ -1,0 +1,234 @@
+//! Administration: who may, and the operations that the Unix socket offers too.
+
+use forebay_api::v1::{self, admin_server};
+use forebay_store::Store;
+use tonic::{Request, Response, Status};
+
+use super::convert;
+use super::identity::Caller;
+use super::status::{Outcome, Refusal};
+use super::{Door, Service};
+use crate::api::{Limits, Namespace, NewKey, NewNamespace, NewTenant};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn answer<T>(message: T) -> Answer<T> {
+    Ok(Response::new(message))
+}
+
+impl<S: Store> Service<S> {
+    /// A namespace that the caller sees.
+    fn seen_namespace(&self, caller: &Caller, name: &str) -> Outcome<Namespace> {
+        self.admin
+            .namespace(name)
+            .ok()
+            .filter(|namespace| caller.sees(&namespace.tenant))
+            .ok_or_else(|| Refusal::no_namespace(name))
+    }
+}
+
+/// Refuses another tenant in the words for one that does not exist.
+fn seen_tenant<'a>(caller: &Caller, name: &'a str) -> Outcome<&'a str> {
+    match caller.sees(name) {
+        true => Ok(name),
+        false => Err(crate::Error::no_tenant(name).into()),
+    }
+}
+
+#[tonic::async_trait]
+impl<S: Store> admin_server::Admin for Door<S> {
+    async fn get_server(&self, request: Request<v1::GetServerRequest>) -> Answer<v1::Server> {
+        let (caller, _) = Caller::of(request)?;
+        caller.must_be_root()?;
+        answer(convert::server(self.admin.server()))
+    }
+
+    async fn get_limits(&self, _: Request<v1::GetLimitsRequest>) -> Answer<v1::Limits> {
+        answer(self.limits())
+    }
+
+    async fn list_tenants(
+        &self,
+        request: Request<v1::ListTenantsRequest>,
+    ) -> Answer<v1::ListTenantsResponse> {
+        let (caller, _) = Caller::of(request)?;
+        let mut tenants = self.admin.tenants();
+        tenants.retain(|tenant| caller.sees(&tenant.name));
+        answer(v1::ListTenantsResponse {
+            tenants: tenants.into_iter().map(convert::tenant).collect(),
+        })
+    }
+
+    async fn get_tenant(&self, request: Request<v1::GetTenantRequest>) -> Answer<v1::Tenant> {
+        let (caller, asked) = Caller::of(request)?;
+        let name = seen_tenant(&caller, &asked.name)?;
+        answer(convert::tenant(
+            self.admin.tenant(name).map_err(Refusal::from)?,
+        ))
+    }
+
+    async fn create_tenant(&self, request: Request<v1::CreateTenantRequest>) -> Answer<v1::Tenant> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let new = NewTenant {
+            name: asked.name,
+            display_name: asked.display_name,
+        };
+        let made = self.admin.create_tenant(new).await;
+        answer(convert::tenant(made.map_err(Refusal::from)?))
+    }
+
+    async fn remove_tenant(
+        &self,
+        request: Request<v1::RemoveTenantRequest>,
+    ) -> Answer<v1::RemoveTenantResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let removed = self.admin.remove_tenant(&asked.name).await;
+        removed.map_err(Refusal::from)?;
+        answer(v1::RemoveTenantResponse {})
+    }
+
+    async fn set_tenant_quota(
+        &self,
+        request: Request<v1::SetTenantQuotaRequest>,
+    ) -> Answer<v1::Tenant> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let limits = convert::limits(asked.quota);
+        let changed = self.admin.set_tenant_quota(&asked.name, limits).await;
+        answer(convert::tenant(changed.map_err(Refusal::from)?))
+    }
+
+    async fn list_keys(
+        &self,
+        request: Request<v1::ListKeysRequest>,
+    ) -> Answer<v1::ListKeysResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        let tenant = match asked.tenant.as_str() {
+            "" if caller.is_root() => None,
+            "" => Some(caller.tenant()),
+            name => Some(seen_tenant(&caller, name)?),
+        };
+        let mut keys = self.admin.keys(tenant).map_err(Refusal::from)?;
+        keys.sort_by(|a, b| (a.created, &a.access_key).cmp(&(b.created, &b.access_key)));
+        answer(v1::ListKeysResponse {
+            keys: keys.into_iter().map(convert::key).collect(),
+        })
+    }
+
+    async fn create_key(&self, request: Request<v1::CreateKeyRequest>) -> Answer<v1::Key> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let given = |text: String| (!text.is_empty()).then_some(text);
+        let new = NewKey {
+            access_key: given(asked.access_key),
+            secret_key: given(asked.secret_key),
+        };
+        let made = self.admin.create_key(&asked.tenant, new).await;
+        answer(convert::key(made.map_err(Refusal::from)?))
+    }
+
+    async fn remove_key(
+        &self,
+        request: Request<v1::RemoveKeyRequest>,
+    ) -> Answer<v1::RemoveKeyResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let removed = self.admin.remove_key(&asked.access_key).await;
+        removed.map_err(Refusal::from)?;
+        answer(v1::RemoveKeyResponse {})
+    }
+
+    async fn list_namespaces(
+        &self,
+        request: Request<v1::ListNamespacesRequest>,
+    ) -> Answer<v1::ListNamespacesResponse> {
+        let (caller, _) = Caller::of(request)?;
+        let mut namespaces = self.admin.namespaces();
+        namespaces.retain(|namespace| caller.sees(&namespace.tenant));
+        answer(v1::ListNamespacesResponse {
+            namespaces: namespaces.into_iter().map(convert::namespace).collect(),
+        })
+    }
+
+    async fn get_namespace(
+        &self,
+        request: Request<v1::GetNamespaceRequest>,
+    ) -> Answer<v1::Namespace> {
+        let (caller, asked) = Caller::of(request)?;
+        let namespace = self.seen_namespace(&caller, &asked.name)?;
+        answer(convert::namespace(namespace))
+    }
+
+    async fn create_namespace(
+        &self,
+        request: Request<v1::CreateNamespaceRequest>,
+    ) -> Answer<v1::Namespace> {
+        let (caller, asked) = Caller::of(request)?;
+        let tenant = match asked.tenant.as_str() {
+            "" => caller.tenant(),
+            name => seen_tenant(&caller, name)?,
+        };
+        let config = convert::namespace_change(asked.config)?;
+        may_bound(&caller, config.quota)?;
+        let new = NewNamespace {
+            name: asked.name,
+            tenant: tenant.to_owned(),
+            config,
+        };
+        let made = self.admin.create_namespace(new).await;
+        self.tell();
+        answer(convert::namespace(made.map_err(Refusal::from)?))
+    }
+
+    async fn change_namespace(
+        &self,
+        request: Request<v1::ChangeNamespaceRequest>,
+    ) -> Answer<v1::Namespace> {
+        let (caller, asked) = Caller::of(request)?;
+        self.seen_namespace(&caller, &asked.name)?;
+        let change = convert::namespace_change(asked.change)?;
+        may_bound(&caller, change.quota)?;
+        let changed = self.admin.change_namespace(&asked.name, change).await;
+        self.tell();
+        answer(convert::namespace(changed.map_err(Refusal::from)?))
+    }
+
+    async fn remove_namespace(
+        &self,
+        request: Request<v1::RemoveNamespaceRequest>,
+    ) -> Answer<v1::RemoveNamespaceResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        self.seen_namespace(&caller, &asked.name)?;
+        let removed = self.admin.remove_namespace(&asked.name).await;
+        self.tell();
+        removed.map_err(Refusal::from)?;
+        answer(v1::RemoveNamespaceResponse {})
+    }
+
+    async fn scrub(&self, request: Request<v1::ScrubRequest>) -> Answer<v1::ScrubReport> {
+        let (caller, _) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let report = self.admin.scrub().await.map_err(Refusal::from)?;
+        answer(convert::scrub_report(report))
+    }
+
+    async fn run_lifecycle(
+        &self,
+        request: Request<v1::RunLifecycleRequest>,
+    ) -> Answer<v1::LifecycleReport> {
+        let (caller, _) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let report = self.admin.lifecycle_run().await.map_err(Refusal::from)?;
+        answer(convert::lifecycle_report(report))
+    }
+}
+
+/// A tenant's own bounds are not the tenant's to choose.
+fn may_bound(caller: &Caller, limits: Limits) -> Outcome<()> {
+    match limits == Limits::default() {
+        true => Ok(()),
+        false => caller.must_be_root(),
+    }
+}

@@ -1,0 +1,196 @@
+//! What stands before every service: who calls, and how much is in flight already.
+//!
+//! A call is let in before a byte of its message is read, and counts until the last byte of its answer is sent.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use forebay_api::v1::Reason;
+use parking_lot::Mutex;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{BoxFuture, Service};
+use tonic::server::NamedService;
+
+use super::identity::Caller;
+use super::status::{Outcome, Refusal};
+
+/// How many calls may be in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// In all.
+    pub(crate) calls: usize,
+    /// Of one tenant.
+    pub(crate) of_tenant: usize,
+    /// Bytes of their messages, together.
+    pub(crate) bytes: usize,
+}
+
+/// What is in flight through the services that share it.
+pub(crate) struct InFlight {
+    bound: Bound,
+    calls: Mutex<HashMap<Box<str>, usize>>,
+    bytes: AtomicUsize,
+}
+
+/// A call in flight.
+struct Ticket {
+    shared: Arc<InFlight>,
+    tenant: Box<str>,
+    bytes: AtomicUsize,
+}
+
+impl InFlight {
+    pub(crate) fn new(bound: Bound) -> Arc<InFlight> {
+        Arc::new(InFlight {
+            bound,
+            calls: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+        })
+    }
+
+    fn enter(self: &Arc<Self>, tenant: &str) -> Outcome<Arc<Ticket>> {
+        let mut calls = self.calls.lock();
+        let total: usize = calls.values().sum();
+        let own = calls.get(tenant).copied().unwrap_or(0);
+        if total >= self.bound.calls || own >= self.bound.of_tenant {
+            return Err(Refusal::new(Reason::Busy, "too many calls are in flight"));
+        }
+        calls.insert(tenant.into(), own + 1);
+        Ok(Arc::new(Ticket {
+            shared: self.clone(),
+            tenant: tenant.into(),
+            bytes: AtomicUsize::new(0),
+        }))
+    }
+}
+
+impl Ticket {
+    /// Counts bytes of the message; false when there is no room for them.
+    fn take(&self, bytes: usize) -> bool {
+        self.bytes.fetch_add(bytes, Relaxed);
+        let before = self.shared.bytes.fetch_add(bytes, Relaxed);
+        before.saturating_add(bytes) <= self.shared.bound.bytes
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let bytes = self.bytes.load(Relaxed);
+        self.shared.bytes.fetch_sub(bytes, Relaxed);
+        let mut calls = self.shared.calls.lock();
+        if let Some(own) = calls.get_mut(&self.tenant) {
+            *own -= 1;
+            if *own == 0 {
+                calls.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+/// Says who makes a request, or refuses it; none where anybody may.
+pub(crate) type Identify = Arc<dyn Fn(&Request<Body>) -> Outcome<Option<Caller>> + Send + Sync>;
+
+/// A service behind its admission.
+#[derive(Clone)]
+pub(crate) struct Guarded<T> {
+    pub(crate) service: T,
+    pub(crate) identify: Identify,
+    pub(crate) in_flight: Arc<InFlight>,
+}
+
+impl<T: NamedService> NamedService for Guarded<T> {
+    const NAME: &'static str = T::NAME;
+}
+
+impl<T> Service<Request<Body>> for Guarded<T>
+where
+    T: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send,
+    T::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let admitted = (self.identify)(&request).and_then(|caller| {
+            let tenant = caller.as_ref().map_or("", Caller::tenant);
+            let ticket = self.in_flight.enter(tenant)?;
+            Ok((caller, ticket))
+        });
+        let (caller, ticket) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                let refused = Status::from(refusal).into_http();
+                return Box::pin(std::future::ready(Ok(refused)));
+            }
+        };
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
+        }
+        let counted = request.map(|body| {
+            Body::new(Counted {
+                body,
+                ticket: ticket.clone(),
+                incoming: true,
+            })
+        });
+        let answered = self.service.call(counted);
+        Box::pin(async move {
+            let response = answered.await?;
+            Ok(response.map(|body| {
+                Body::new(Counted {
+                    body,
+                    ticket,
+                    incoming: false,
+                })
+            }))
+        })
+    }
+}
+
+/// A body of a call in flight.
+struct Counted {
+    body: Body,
+    ticket: Arc<Ticket>,
+    incoming: bool,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if self.incoming
+            && let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+            && !self.ticket.take(data.remaining())
+        {
+            let refusal = Refusal::new(Reason::Busy, "too many bytes of messages are in flight");
+            return Poll::Ready(Some(Err(refusal.into())));
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}

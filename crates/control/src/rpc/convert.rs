@@ -1,0 +1,173 @@
+//! Between the messages of `forebay.v1` and what the rooms speak of.
+
+use forebay_api::v1;
+use forebay_store::{ByteRange, Condition, Durability, Etag, Meta, Quota, Usage, Versioning};
+
+use super::status::{Outcome, Refusal};
+use crate::api::{self, DurabilityText};
+
+pub(crate) fn server(server: api::Server) -> v1::Server {
+    v1::Server {
+        version: server.version,
+        pid: server.pid,
+        uptime_s: server.uptime_s,
+        doors: server.doors,
+        backend: server.backend,
+        disk_io: server.disk_io,
+        shards: server.shards as u32,
+    }
+}
+
+pub(crate) fn tenant(tenant: api::Tenant) -> v1::Tenant {
+    v1::Tenant {
+        name: tenant.name,
+        display_name: tenant.display_name,
+        created_ms: tenant.created,
+        keys: tenant.keys as u64,
+        namespaces: tenant.namespaces as u64,
+        usage: Some(usage(tenant.usage)),
+        quota: Some(quota(tenant.quota)),
+    }
+}
+
+pub(crate) fn key(key: api::Key) -> v1::Key {
+    v1::Key {
+        access_key: key.access_key,
+        secret_key: key.secret_key.unwrap_or_default(),
+        tenant: key.tenant,
+        created_ms: key.created,
+    }
+}
+
+pub(crate) fn namespace(namespace: api::Namespace) -> v1::Namespace {
+    let relaxed_ms = match namespace.durability.0 {
+        Durability::Sync => 0,
+        Durability::Relaxed { within_ms } => within_ms,
+    };
+    let versioning = match namespace.versioning {
+        Versioning::Off => v1::Versioning::Off,
+        Versioning::Enabled => v1::Versioning::Enabled,
+        Versioning::Suspended => v1::Versioning::Suspended,
+    };
+    v1::Namespace {
+        name: namespace.name,
+        tenant: namespace.tenant,
+        created_ms: namespace.created,
+        durability: Some(v1::Durability { relaxed_ms }),
+        versioning: versioning.into(),
+        ttl_ms: namespace.ttl_ms,
+        quota: Some(quota(namespace.quota)),
+        usage: Some(usage(namespace.usage)),
+    }
+}
+
+fn usage(usage: Usage) -> v1::Usage {
+    v1::Usage {
+        objects: usage.objects,
+        bytes: usage.bytes,
+    }
+}
+
+fn quota(quota: Quota) -> v1::Quota {
+    v1::Quota {
+        bytes: quota.bytes,
+        objects: quota.objects,
+    }
+}
+
+pub(crate) fn scrub_report(report: api::ScrubReport) -> v1::ScrubReport {
+    let findings = report.findings.into_iter().map(|finding| v1::Finding {
+        namespace: finding.namespace,
+        key: finding.key,
+        version: finding.version,
+        what: finding.what,
+    });
+    v1::ScrubReport {
+        objects: report.objects,
+        bytes: report.bytes,
+        elapsed_ms: report.elapsed_ms,
+        damaged: report.damaged,
+        findings: findings.collect(),
+    }
+}
+
+pub(crate) fn lifecycle_report(report: api::LifecycleReport) -> v1::LifecycleReport {
+    v1::LifecycleReport {
+        expired: report.expired,
+        versions: report.versions,
+        markers: report.markers,
+        uploads: report.uploads,
+        failed: report.failed,
+    }
+}
+
+pub(crate) fn limits(change: Option<v1::QuotaChange>) -> api::Limits {
+    let change = change.unwrap_or_default();
+    api::Limits {
+        bytes: change.bytes.map(|bound| bound.value),
+        objects: change.objects.map(|bound| bound.value),
+    }
+}
+
+pub(crate) fn namespace_change(
+    change: Option<v1::NamespaceChange>,
+) -> Outcome<api::NamespaceChange> {
+    let change = change.unwrap_or_default();
+    let versioning = match v1::Versioning::try_from(change.versioning) {
+        Ok(v1::Versioning::Unspecified) => None,
+        Ok(v1::Versioning::Off) => Some(Versioning::Off),
+        Ok(v1::Versioning::Enabled) => Some(Versioning::Enabled),
+        Ok(v1::Versioning::Suspended) => Some(Versioning::Suspended),
+        Err(_) => return Err(Refusal::invalid("there is no such versioning")),
+    };
+    let durability = change
+        .durability
+        .map(|durability| match durability.relaxed_ms {
+            0 => "sync".parse(),
+            // The text has the bound.
+            within_ms => format!("relaxed:{within_ms}ms").parse::<DurabilityText>(),
+        });
+    Ok(api::NamespaceChange {
+        durability: durability.transpose().map_err(Refusal::invalid)?,
+        versioning,
+        ttl_ms: change.ttl_ms.map(|bound| bound.value),
+        quota: limits(change.quota),
+    })
+}
+
+pub(crate) fn object(meta: &Meta) -> v1::ObjectInfo {
+    v1::ObjectInfo {
+        size: meta.size,
+        etag: meta.etag.as_str().to_owned(),
+        modified_ms: meta.modified,
+        version: meta.version.0,
+        crc64nvme: meta.crc64nvme,
+        expires_ms: meta.expires,
+    }
+}
+
+pub(crate) fn range(range: Option<v1::Range>) -> ByteRange {
+    match range {
+        None
+        | Some(v1::Range {
+            offset: 0,
+            length: 0,
+        }) => ByteRange::Full,
+        Some(v1::Range { offset, length: 0 }) => ByteRange::From(offset),
+        Some(v1::Range { offset, length }) => {
+            ByteRange::Inclusive(offset, offset.saturating_add(length - 1))
+        }
+    }
+}
+
+pub(crate) fn condition(condition: Option<v1::Condition>) -> Outcome<Condition> {
+    use v1::condition::Rule;
+    match condition.and_then(|condition| condition.rule) {
+        None | Some(Rule::IfAbsent(false) | Rule::IfPresent(false)) => Ok(Condition::None),
+        Some(Rule::IfAbsent(true)) => Ok(Condition::IfAbsent),
+        Some(Rule::IfPresent(true)) => Ok(Condition::IfPresent),
+        Some(Rule::IfMatch(tag)) => Etag::new(&tag)
+            .map(Condition::IfMatch)
+            .ok_or_else(|| Refusal::invalid("that is no tag")),
+    }
+}

@@ -1,0 +1,106 @@
+//! Who calls: proved by a bearer token, or by a certificate that names an access key.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use forebay_api::v1::Reason;
+use forebay_proto::bearer::{Bearer, BearerError};
+use forebay_store::Store;
+use tonic::Request;
+use tonic::codegen::http::{HeaderMap, header};
+
+use super::status::{Outcome, Refusal};
+use crate::{AccessKey, Identities, ROOT_TENANT};
+
+/// What a client certificate's URI begins with; an access key's id follows.
+pub(crate) const CERTIFICATE_URI: &str = "forebay:key/";
+
+/// The other end of a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// The access key that its certificate names.
+    pub(crate) key: Option<Arc<str>>,
+}
+
+/// Who calls.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller(Arc<AccessKey>);
+
+impl Caller {
+    /// Who makes an admitted request, and what is asked.
+    pub(crate) fn of<T>(request: Request<T>) -> Outcome<(Caller, T)> {
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| unproved("nobody is known to call"))?;
+        Ok((caller, request.into_inner()))
+    }
+
+    pub(crate) fn tenant(&self) -> &str {
+        &self.0.tenant
+    }
+
+    /// The access key's id.
+    pub(crate) fn principal(&self) -> &str {
+        &self.0.id
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        self.0.tenant == ROOT_TENANT
+    }
+
+    /// Refuses all but the root tenant.
+    pub(crate) fn must_be_root(&self) -> Outcome<()> {
+        match self.is_root() {
+            true => Ok(()),
+            false => Err(Refusal::new(
+                Reason::Denied,
+                "only the root tenant may do this",
+            )),
+        }
+    }
+
+    /// Whether the caller sees what belongs to `tenant`.
+    pub(crate) fn sees(&self, tenant: &str) -> bool {
+        self.is_root() || self.tenant() == tenant
+    }
+}
+
+fn unproved(message: &str) -> Refusal {
+    Refusal::new(Reason::Unauthenticated, message)
+}
+
+/// Finds out who calls. A token that came must hold, whatever the certificate says.
+pub(crate) fn identify<S: Store>(
+    identities: &Identities<S>,
+    headers: &HeaderMap,
+    peer: Option<&Peer>,
+) -> Outcome<Caller> {
+    let mut tokens = headers.get_all(header::AUTHORIZATION).iter();
+    if let Some(value) = tokens.next() {
+        let token = value.to_str().ok().and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token)
+        });
+        let (Some(token), None) = (token, tokens.next()) else {
+            return Err(unproved(
+                "one authorization is expected, of the form `Bearer TOKEN`",
+            ));
+        };
+        let bearer = Bearer::parse(token).map_err(|error| unproved(&error.to_string()))?;
+        let key = identities.find(bearer.access_key);
+        let secret = key.as_ref().map(|key| key.secret.as_str());
+        return match (bearer.check(secret, identities.now_ms() / 1000), key) {
+            (Ok(()), Some(key)) => Ok(Caller(key)),
+            (Ok(()), None) => Err(unproved(&BearerError::Forged.to_string())),
+            (Err(error), _) => Err(unproved(&error.to_string())),
+        };
+    }
+    let named = peer.and_then(|peer| peer.key.as_deref());
+    match named.map(|id| identities.find(id)) {
+        Some(Some(key)) => Ok(Caller(key)),
+        Some(None) => Err(unproved("the certificate names no access key that exists")),
+        None => Err(unproved(
+            "a bearer token, or a client certificate that names an access key, is needed",
+        )),
+    }
+}

@@ -1,0 +1,262 @@
+//! The gRPC door: package `forebay.v1` (room `api`) over the store, the identities and the sessions of a server.
+//!
+//! - [`Service`]: the four services behind one admission.
+//! - [`serve`]: connections, TLS, reflection, and an end.
+//! - [`tls_config`]: certificates from PEM.
+//!
+//! Payloads go by a session's link, straight into or out of the client's memory (the module `transfer`); a message carries at most
+//! [`INLINE_BYTES_MAX`] of one.
+
+mod admin;
+mod admission;
+mod convert;
+mod identity;
+mod incoming;
+mod objects;
+mod reflection;
+mod sessions;
+mod status;
+mod transfer;
+mod watch;
+
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use forebay_api::v1::admin_server::AdminServer;
+use forebay_api::v1::objects_server::ObjectsServer;
+use forebay_api::v1::sessions_server::SessionsServer;
+use forebay_api::v1::watch_server::WatchServer;
+use forebay_fabric::Sessions;
+use forebay_store::limits::{KEY_BYTES_MAX, LIST_ITEMS_MAX};
+use forebay_store::{NamespaceInfo, Store};
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
+use tonic::transport::Server;
+
+use self::admission::{Bound, Guarded, Identify, InFlight};
+use self::identity::{Caller, Peer};
+use self::status::{Outcome, Refusal};
+use crate::changes::Changes;
+use crate::{Admin, Identities};
+
+pub use self::incoming::{TlsError, tls_config};
+
+/// The largest value that a message carries, in bytes.
+pub const INLINE_BYTES_MAX: usize = 1 << 20;
+/// The most keys of one Exist or LongestPrefix.
+pub const EXIST_KEYS_MAX: usize = 10_000;
+/// The most elements of one Gather or Scatter.
+pub const ELEMENTS_MAX: usize = 10_000;
+
+/// A key and what goes with it in a batch: a place with a grant, a range, tags and lengths.
+const ELEMENT_BYTES_MAX: usize = KEY_BYTES_MAX + 192;
+/// The longest message of object calls: a full batch of the longest keys.
+const OBJECT_MESSAGE_BYTES_MAX: usize = ELEMENTS_MAX * ELEMENT_BYTES_MAX;
+/// The longest message of the others: names and numbers.
+const OTHER_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Messages in flight, together: several of the longest.
+const MESSAGES_BYTES_MAX: usize = 8 * OBJECT_MESSAGE_BYTES_MAX;
+const STREAMS_PER_CONNECTION: u32 = 256;
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// A connection that does not answer for so long is given up.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// What is chosen for the door.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where sessions make their links, the best first, as [`Sessions`](forebay_api::v1::sessions_server::Sessions) tells them.
+    pub paths: Vec<forebay_api::v1::Path>,
+    /// The most connections.
+    pub connections: usize,
+    /// The most calls in flight.
+    pub calls: usize,
+    /// The most calls in flight of one tenant.
+    pub calls_of_tenant: usize,
+    /// The most watches; a tenant may have a quarter of them.
+    pub watches: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            paths: Vec::new(),
+            connections: 4096,
+            calls: 1024,
+            calls_of_tenant: 512,
+            watches: 1024,
+        }
+    }
+}
+
+/// The service as the generated servers take it: its streams hold it too.
+struct Door<S>(Arc<Service<S>>);
+
+impl<S> Deref for Door<S> {
+    type Target = Service<S>;
+
+    fn deref(&self) -> &Service<S> {
+        &self.0
+    }
+}
+
+/// The four services over a store.
+pub struct Service<S> {
+    store: Arc<S>,
+    identities: Arc<Identities<S>>,
+    admin: Arc<Admin<S>>,
+    sessions: Arc<Sessions>,
+    changes: Changes<S>,
+    config: Config,
+    calls: Arc<InFlight>,
+    watches: Arc<InFlight>,
+    /// Whether the door closes: what would never end by itself ends then.
+    closing: tokio::sync::watch::Sender<bool>,
+}
+
+impl<S: Store> Service<S> {
+    /// Over a store, its identities and their administration, and the table of sessions that all doors share. From now on a removed
+    /// access key takes its sessions with it.
+    pub fn new(
+        store: Arc<S>,
+        identities: Arc<Identities<S>>,
+        admin: Arc<Admin<S>>,
+        sessions: Arc<Sessions>,
+        config: Config,
+    ) -> Arc<Service<S>> {
+        end_sessions_with_their_keys(&identities, &sessions);
+        let bound = |calls, of_tenant| Bound {
+            calls,
+            of_tenant,
+            bytes: MESSAGES_BYTES_MAX,
+        };
+        Arc::new(Service {
+            changes: Changes::new(store.clone()),
+            calls: InFlight::new(bound(config.calls, config.calls_of_tenant)),
+            watches: InFlight::new(bound(config.watches, (config.watches / 4).max(1))),
+            store,
+            identities,
+            admin,
+            sessions,
+            config,
+            closing: tokio::sync::watch::Sender::new(false),
+        })
+    }
+
+    /// The namespace of that name, if it is the caller's own.
+    fn own_namespace(&self, caller: &Caller, name: &str) -> Outcome<Arc<NamespaceInfo>> {
+        self.store
+            .namespace(name)
+            .ok()
+            .filter(|namespace| namespace.config.tenant == caller.tenant())
+            .ok_or_else(|| Refusal::no_namespace(name))
+    }
+
+    fn limits(&self) -> forebay_api::v1::Limits {
+        let sessions = self.sessions.limits();
+        forebay_api::v1::Limits {
+            key_bytes_max: KEY_BYTES_MAX as u32,
+            value_bytes_max: self.store.caps().value_bytes_max,
+            inline_bytes_max: INLINE_BYTES_MAX as u32,
+            exist_keys_max: EXIST_KEYS_MAX as u32,
+            elements_max: ELEMENTS_MAX as u32,
+            list_entries_max: LIST_ITEMS_MAX as u32,
+            message_bytes_max: OBJECT_MESSAGE_BYTES_MAX as u32,
+            lease_ms_max: sessions.lease.as_millis() as u64,
+            grant_ms_max: sessions.grant.as_millis() as u64,
+        }
+    }
+}
+
+fn end_sessions_with_their_keys<S: Store>(identities: &Identities<S>, sessions: &Arc<Sessions>) {
+    let sessions: Weak<Sessions> = Arc::downgrade(sessions);
+    identities.on_keys_changed(move |keys| {
+        let Some(sessions) = sessions.upgrade().filter(|sessions| !sessions.is_empty()) else {
+            return;
+        };
+        let known: std::collections::HashSet<&str> =
+            keys.iter().map(|key| key.id.as_str()).collect();
+        for session in sessions.all() {
+            if !known.contains(session.principal()) {
+                sessions.close(session.id());
+            }
+        }
+    });
+}
+
+/// Why the door does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The transport failed as a whole.
+    #[error(transparent)]
+    Transport(#[from] tonic::transport::Error),
+    /// The descriptors are no description of the interface.
+    #[error("the interface cannot be reflected: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Serves until `shutdown`, then lets calls in progress end. Speaks plain HTTP/2 without `tls`, which is for loopback alone: bearer
+/// tokens and sessions' keys travel.
+///
+/// # Errors
+/// See [`ServeError`].
+pub async fn serve<S: Store>(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    service: Arc<Service<S>>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let identify: Identify = {
+        let service = service.clone();
+        Arc::new(move |request: &Request<Body>| {
+            let peer = request.extensions().get::<Peer>();
+            let identified = identity::identify(&service.identities, request.headers(), peer);
+            if identified.is_err()
+                && let Some(peer) = peer
+            {
+                tracing::debug!(peer = %peer.address, path = request.uri().path(), "who calls is not proved");
+            }
+            identified.map(Some)
+        })
+    };
+    // The interface is no secret.
+    let anybody: Identify = Arc::new(|_| Ok(None));
+    let connections = incoming::connections(listener, tls, service.config.connections);
+    let calls = |admitted: &Arc<InFlight>| (identify.clone(), admitted.clone());
+    let admin =
+        AdminServer::new(Door(service.clone())).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
+    let sessions = SessionsServer::new(Door(service.clone()))
+        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
+    let objects = ObjectsServer::new(Door(service.clone()))
+        .max_decoding_message_size(OBJECT_MESSAGE_BYTES_MAX);
+    let watch =
+        WatchServer::new(Door(service.clone())).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
+    let open = (anybody, service.watches.clone());
+    let closing = service.clone();
+    let served = Server::builder()
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .add_service(guarded(admin, calls(&service.calls)))
+        .add_service(guarded(sessions, calls(&service.calls)))
+        .add_service(guarded(objects, calls(&service.calls)))
+        .add_service(guarded(watch, calls(&service.watches)))
+        .add_service(guarded(reflection::v1()?, open.clone()))
+        .add_service(guarded(reflection::v1alpha()?, open))
+        .serve_with_incoming_shutdown(connections, async move {
+            shutdown.await;
+            closing.closing.send_replace(true);
+        });
+    Ok(served.await?)
+}
+
+fn guarded<T>(service: T, (identify, in_flight): (Identify, Arc<InFlight>)) -> Guarded<T> {
+    Guarded {
+        service,
+        identify,
+        in_flight,
+    }
+}

@@ -1,0 +1,377 @@
+//! Values by key.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_api::v1::{self, objects_server, store_request};
+use forebay_fabric::Access;
+use forebay_store::limits::{EXIST_BATCH_MAX, LIST_ITEMS_MAX};
+use forebay_store::{
+    Address, After, DeleteOptions, Item, ListOptions, Meta, Space, Store, Stored, VersionId,
+};
+use futures_util::stream::{self, StreamExt};
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::convert;
+use super::identity::Caller;
+use super::status::{Outcome, Refusal};
+use super::transfer::{Arriving, Source, Wanted, retrieve_inline, retrieve_into, store_from};
+use super::{Door, ELEMENTS_MAX, EXIST_KEYS_MAX, Service};
+
+/// Elements of one call that are on their way at a time.
+const ELEMENTS_AT_ONCE: usize = 16;
+/// Keys looked for at first by LongestPrefix: most prefixes end early or not at all.
+const PREFIX_FIRST: usize = 64;
+
+/// Who asks for many elements, in which namespace, with which session.
+struct Batch<S> {
+    service: Arc<Service<S>>,
+    caller: Caller,
+    namespace: String,
+    session: Bytes,
+}
+
+impl<S: Store> Service<S> {
+    async fn existing(&self, namespace: &str, keys: &[Bytes]) -> Outcome<Vec<Option<Meta>>> {
+        let mut found = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(EXIST_BATCH_MAX) {
+            let addresses: Vec<_> = keys
+                .iter()
+                .map(|key| Address::object(namespace, key))
+                .collect();
+            found.extend(self.store.exist(&addresses).await?);
+        }
+        Ok(found)
+    }
+
+    fn batch(
+        self: &Arc<Self>,
+        caller: Caller,
+        namespace: String,
+        session: Bytes,
+        elements: usize,
+    ) -> Outcome<Arc<Batch<S>>> {
+        self.own_namespace(&caller, &namespace)?;
+        if elements > ELEMENTS_MAX {
+            return Err(Refusal::invalid(format!(
+                "at most {ELEMENTS_MAX} elements at once"
+            )));
+        }
+        if !session.is_empty() {
+            self.session(&caller, &session)?;
+        }
+        Ok(Arc::new(Batch {
+            service: self.clone(),
+            caller,
+            namespace,
+            session,
+        }))
+    }
+}
+
+impl<S: Store> Batch<S> {
+    async fn retrieve(
+        &self,
+        element: v1::GatherElement,
+        checksum: bool,
+    ) -> Outcome<v1::GatherResponse> {
+        let place = element.place.as_ref();
+        let target = self
+            .service
+            .target(&self.caller, &self.session, place, Access::Write)?;
+        let wanted = Wanted {
+            address: Address::object(&self.namespace, &element.key),
+            version: None,
+            range: convert::range(element.range),
+            checksum,
+        };
+        let (retrieved, _placed) = retrieve_into(&*self.service.store, wanted, &target).await?;
+        Ok(v1::GatherResponse {
+            index: 0,
+            failure: None,
+            object: Some(convert::object(&retrieved.meta)),
+            length: retrieved.range.end - retrieved.range.start,
+            crc64nvme: retrieved.crc64nvme,
+            path: target.path().to_owned(),
+        })
+    }
+
+    async fn store(&self, element: v1::ScatterElement) -> Outcome<Stored> {
+        let place = element.place.as_ref();
+        let target = self
+            .service
+            .target(&self.caller, &self.session, place, Access::Read)?;
+        let arriving = Arriving {
+            address: Address::object(&self.namespace, &element.key),
+            condition: convert::condition(element.condition)?,
+            expires: element.expires_ms,
+            crc64nvme: element.crc64nvme,
+        };
+        store_from(&*self.service.store, arriving, Source::Memory(target)).await
+    }
+}
+
+fn check_keys(keys: &[Bytes]) -> Outcome<()> {
+    match keys.len() <= EXIST_KEYS_MAX {
+        true => Ok(()),
+        false => Err(Refusal::invalid(format!(
+            "at most {EXIST_KEYS_MAX} keys at once"
+        ))),
+    }
+}
+
+#[tonic::async_trait]
+impl<S: Store> objects_server::Objects for Door<S> {
+    type GatherStream = BoxStream<v1::GatherResponse>;
+    type ScatterStream = BoxStream<v1::ScatterResponse>;
+
+    async fn store(
+        &self,
+        request: Request<v1::StoreRequest>,
+    ) -> Result<Response<v1::StoreResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        self.own_namespace(&caller, &asked.namespace)?;
+        let source = match asked.source {
+            None => Source::Message(Bytes::new()),
+            Some(store_request::Source::Data(bytes)) => Source::Message(bytes),
+            Some(store_request::Source::Place(place)) => {
+                let place = Some(&place);
+                Source::Memory(self.target(&caller, &asked.session, place, Access::Read)?)
+            }
+        };
+        let arriving = Arriving {
+            address: Address::object(&asked.namespace, &asked.key),
+            condition: convert::condition(asked.condition)?,
+            expires: asked.expires_ms,
+            crc64nvme: asked.crc64nvme,
+        };
+        let stored = store_from(&*self.store, arriving, source).await?;
+        Ok(Response::new(v1::StoreResponse {
+            object: Some(convert::object(&stored.meta)),
+            replaced: stored.replaced,
+        }))
+    }
+
+    async fn retrieve(
+        &self,
+        request: Request<v1::RetrieveRequest>,
+    ) -> Result<Response<v1::RetrieveResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        self.own_namespace(&caller, &asked.namespace)?;
+        let wanted = Wanted {
+            address: Address::object(&asked.namespace, &asked.key),
+            version: asked.version.map(VersionId),
+            range: convert::range(asked.range),
+            checksum: asked.checksum,
+        };
+        let (retrieved, data, path) = match &asked.place {
+            None => {
+                let (retrieved, data) = retrieve_inline(&*self.store, wanted).await?;
+                (retrieved, data, "grpc")
+            }
+            place => {
+                let target = self.target(&caller, &asked.session, place.as_ref(), Access::Write)?;
+                let (retrieved, _placed) = retrieve_into(&*self.store, wanted, &target).await?;
+                (retrieved, Bytes::new(), target.path())
+            }
+        };
+        Ok(Response::new(v1::RetrieveResponse {
+            object: Some(convert::object(&retrieved.meta)),
+            data,
+            length: retrieved.range.end - retrieved.range.start,
+            offset: retrieved.range.start,
+            crc64nvme: retrieved.crc64nvme,
+            path: path.to_owned(),
+        }))
+    }
+
+    async fn stat(
+        &self,
+        request: Request<v1::StatRequest>,
+    ) -> Result<Response<v1::StatResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        self.own_namespace(&caller, &asked.namespace)?;
+        let address = Address::object(&asked.namespace, &asked.key);
+        let meta = self.store.stat(address, asked.version.map(VersionId)).await;
+        Ok(Response::new(v1::StatResponse {
+            object: Some(convert::object(&meta.map_err(Refusal::from)?)),
+        }))
+    }
+
+    async fn exist(
+        &self,
+        request: Request<v1::ExistRequest>,
+    ) -> Result<Response<v1::ExistResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        self.own_namespace(&caller, &asked.namespace)?;
+        check_keys(&asked.keys)?;
+        let found = self.existing(&asked.namespace, &asked.keys).await?;
+        let size = |meta: &Option<Meta>| meta.as_ref().map_or(0, |meta| meta.size);
+        Ok(Response::new(v1::ExistResponse {
+            sizes: match asked.sizes {
+                true => found.iter().map(size).collect(),
+                false => Vec::new(),
+            },
+            found: found.iter().map(Option::is_some).collect(),
+        }))
+    }
+
+    async fn longest_prefix(
+        &self,
+        request: Request<v1::LongestPrefixRequest>,
+    ) -> Result<Response<v1::LongestPrefixResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        self.own_namespace(&caller, &asked.namespace)?;
+        check_keys(&asked.keys)?;
+        let mut found = 0;
+        let mut step = PREFIX_FIRST;
+        while found < asked.keys.len() {
+            let end = (found + step).min(asked.keys.len());
+            let here = self
+                .existing(&asked.namespace, &asked.keys[found..end])
+                .await?;
+            match here.iter().position(Option::is_none) {
+                Some(gap) => {
+                    found += gap;
+                    break;
+                }
+                None => found = end,
+            }
+            step *= 4;
+        }
+        Ok(Response::new(v1::LongestPrefixResponse {
+            found: found as u32,
+        }))
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::ListRequest>,
+    ) -> Result<Response<v1::ListResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        self.own_namespace(&caller, &asked.namespace)?;
+        let options = ListOptions {
+            namespace: &asked.namespace,
+            space: Space::Objects,
+            prefix: &asked.prefix,
+            delimiter: Some(&asked.delimiter[..]).filter(|delimiter| !delimiter.is_empty()),
+            after: page_start(&asked)?,
+            limit: match asked.limit {
+                0 => LIST_ITEMS_MAX,
+                limit => limit as usize,
+            },
+        };
+        let page = self.store.list(options).await.map_err(Refusal::from)?;
+        let next_page_token = page_token(page.next());
+        let entries = page.items.into_iter().map(|item| v1::ListEntry {
+            entry: Some(match item {
+                Item::Value(key, meta) => v1::list_entry::Entry::Object(v1::ListedObject {
+                    key,
+                    object: Some(convert::object(&meta)),
+                }),
+                Item::Prefix(prefix) => v1::list_entry::Entry::Prefix(prefix),
+            }),
+        });
+        Ok(Response::new(v1::ListResponse {
+            entries: entries.collect(),
+            next_page_token,
+        }))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<v1::DeleteRequest>,
+    ) -> Result<Response<v1::DeleteResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        self.own_namespace(&caller, &asked.namespace)?;
+        let address = Address::object(&asked.namespace, &asked.key);
+        let options = DeleteOptions {
+            version: asked.version.map(VersionId),
+            condition: convert::condition(asked.condition)?,
+        };
+        let deleted = self.store.delete(address, options).await;
+        let deleted = deleted.map_err(Refusal::from)?;
+        Ok(Response::new(v1::DeleteResponse {
+            existed: deleted.existed,
+            version: deleted.version.map(|version| version.0),
+            marker: deleted.marker,
+        }))
+    }
+
+    async fn gather(
+        &self,
+        request: Request<v1::GatherRequest>,
+    ) -> Result<Response<Self::GatherStream>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let count = asked.elements.len();
+        let batch = self
+            .0
+            .batch(caller, asked.namespace, asked.session, count)?;
+        let answers = stream::iter((0..).zip(asked.elements)).map(move |(index, element)| {
+            let batch = batch.clone();
+            async move {
+                let done = batch.retrieve(element, asked.checksum).await;
+                Ok(match done {
+                    Ok(response) => v1::GatherResponse { index, ..response },
+                    Err(refusal) => v1::GatherResponse {
+                        index,
+                        failure: Some(refusal.into()),
+                        ..v1::GatherResponse::default()
+                    },
+                })
+            }
+        });
+        Ok(Response::new(Box::pin(answers.buffered(ELEMENTS_AT_ONCE))))
+    }
+
+    async fn scatter(
+        &self,
+        request: Request<v1::ScatterRequest>,
+    ) -> Result<Response<Self::ScatterStream>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let count = asked.elements.len();
+        let batch = self
+            .0
+            .batch(caller, asked.namespace, asked.session, count)?;
+        let answers = stream::iter((0..).zip(asked.elements)).map(move |(index, element)| {
+            let batch = batch.clone();
+            async move {
+                let (failure, object, replaced) = match batch.store(element).await {
+                    Ok(stored) => (None, Some(convert::object(&stored.meta)), stored.replaced),
+                    Err(refusal) => (Some(refusal.into()), None, false),
+                };
+                Ok(v1::ScatterResponse {
+                    index,
+                    failure,
+                    object,
+                    replaced,
+                })
+            }
+        });
+        Ok(Response::new(Box::pin(answers.buffered(ELEMENTS_AT_ONCE))))
+    }
+}
+
+/// A page token is what the page before ended with, after one byte that says which.
+const AFTER_KEY: u8 = b'k';
+const AFTER_PREFIX: u8 = b'p';
+
+fn page_start(asked: &v1::ListRequest) -> Outcome<After<'_>> {
+    match asked.page_token.split_first() {
+        None if asked.start_after.is_empty() => Ok(After::Start),
+        None => Ok(After::Key(&asked.start_after)),
+        Some((&AFTER_KEY, key)) => Ok(After::Key(key)),
+        Some((&AFTER_PREFIX, prefix)) => Ok(After::Prefix(prefix)),
+        Some(_) => Err(Refusal::invalid("that is no page token")),
+    }
+}
+
+fn page_token(next: Option<After<'_>>) -> Bytes {
+    let (kind, last) = match next {
+        Some(After::Key(key)) => (AFTER_KEY, key),
+        Some(After::Prefix(prefix)) => (AFTER_PREFIX, prefix),
+        Some(After::Start | After::Version(..)) | None => return Bytes::new(),
+    };
+    [&[kind], last].concat().into()
+}

@@ -1,0 +1,260 @@
+//! Sessions, regions and grants: messages to the table that all doors share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_api::v1::{self, sessions_server};
+use forebay_fabric::sessions::{Grant, Registered, RegisteredId};
+use forebay_fabric::{Access, Fabric, Session, SessionId, Stag};
+use forebay_store::Store;
+use tonic::{Request, Response, Status};
+
+use super::identity::Caller;
+use super::status::{Outcome, Refusal};
+use super::{Door, Service};
+
+/// A lease for those who name none.
+const LEASE: Duration = Duration::from_secs(30);
+/// A shorter lease could not be kept alive in time.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+/// A grant's life for those who name none.
+const LIFETIME: Duration = Duration::from_secs(60);
+
+impl<S: Store> Service<S> {
+    /// The caller's session of that name.
+    pub(super) fn session(&self, caller: &Caller, id: &[u8]) -> Outcome<Arc<Session>> {
+        let id = id.try_into().map(SessionId).ok();
+        id.and_then(|id| {
+            self.sessions
+                .find_of(id, caller.tenant(), caller.principal())
+        })
+        .ok_or_else(Refusal::no_session)
+    }
+
+    fn lease(&self, asked_ms: u64) -> Duration {
+        let lease = match asked_ms {
+            0 => LEASE,
+            asked => Duration::from_millis(asked),
+        };
+        lease.max(LEASE_MIN).min(self.sessions.limits().lease)
+    }
+}
+
+fn lifetime(asked_ms: u64) -> Duration {
+    match asked_ms {
+        0 => LIFETIME,
+        asked => Duration::from_millis(asked),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
+}
+
+fn access(access: i32) -> Outcome<Access> {
+    match v1::Access::try_from(access) {
+        Ok(v1::Access::Read) => Ok(Access::Read),
+        Ok(v1::Access::Write) => Ok(Access::Write),
+        Ok(v1::Access::ReadWrite) => Ok(Access::ReadWrite),
+        Ok(v1::Access::Unspecified) | Err(_) => {
+            Err(Refusal::invalid("an access is read, write or both"))
+        }
+    }
+}
+
+fn fabric(name: &str) -> Option<Fabric> {
+    [Fabric::Shm, Fabric::Iwarp]
+        .into_iter()
+        .find(|fabric| fabric.name() == name)
+}
+
+#[tonic::async_trait]
+impl<S: Store> sessions_server::Sessions for Door<S> {
+    async fn open(
+        &self,
+        request: Request<v1::OpenSessionRequest>,
+    ) -> Result<Response<v1::OpenSessionResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let lease = self.lease(asked.lease_ms);
+        let opened = self
+            .sessions
+            .open_with_random_key(caller.tenant(), caller.principal(), lease);
+        let session = opened.map_err(Refusal::from)?;
+        // A key that was removed meanwhile has taken its sessions with it already.
+        if self.identities.find(caller.principal()).is_none() {
+            self.sessions.close(session.id());
+            return Err(Refusal::key_gone().into());
+        }
+        Ok(Response::new(v1::OpenSessionResponse {
+            session: session.id().0.to_vec().into(),
+            key: session.key().to_vec().into(),
+            lease_ms: millis(lease),
+            paths: self.config.paths.clone(),
+        }))
+    }
+
+    async fn keep_alive(
+        &self,
+        request: Request<v1::KeepAliveRequest>,
+    ) -> Result<Response<v1::KeepAliveResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let session = self.session(&caller, &asked.session)?;
+        let lease = self.lease(asked.lease_ms);
+        if !self.sessions.renew(session.id(), lease) {
+            return Err(Refusal::no_session().into());
+        }
+        Ok(Response::new(v1::KeepAliveResponse {
+            lease_ms: millis(lease),
+        }))
+    }
+
+    async fn close(
+        &self,
+        request: Request<v1::CloseSessionRequest>,
+    ) -> Result<Response<v1::CloseSessionResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let session = self.session(&caller, &asked.session)?;
+        self.sessions.close(session.id());
+        Ok(Response::new(v1::CloseSessionResponse {}))
+    }
+
+    async fn register_region(
+        &self,
+        request: Request<v1::RegisterRegionRequest>,
+    ) -> Result<Response<v1::RegisterRegionResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let session = self.session(&caller, &asked.session)?;
+        let access = access(asked.access)?;
+        let link = match asked.fabric.as_str() {
+            "" => session.links().pop(),
+            name => {
+                let fabric =
+                    fabric(name).ok_or_else(|| Refusal::invalid("a fabric is `shm` or `iwarp`"))?;
+                session.rail(fabric, asked.rail as usize)
+            }
+        };
+        let (link, _) = link.ok_or_else(Refusal::no_region)?;
+        let region = session.register(Registered {
+            link,
+            stag: Stag(asked.stag),
+            base: asked.base,
+            len: asked.length,
+            access,
+        });
+        Ok(Response::new(v1::RegisterRegionResponse {
+            region: region.map_err(Refusal::from)?.0,
+        }))
+    }
+
+    async fn deregister_region(
+        &self,
+        request: Request<v1::DeregisterRegionRequest>,
+    ) -> Result<Response<v1::DeregisterRegionResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let session = self.session(&caller, &asked.session)?;
+        match session.deregister(RegisteredId(asked.region)) {
+            true => Ok(Response::new(v1::DeregisterRegionResponse {})),
+            false => Err(Refusal::no_region().into()),
+        }
+    }
+
+    async fn grant(
+        &self,
+        request: Request<v1::GrantRequest>,
+    ) -> Result<Response<v1::GrantResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let session = self.session(&caller, &asked.session)?;
+        let granted = session.grant(
+            RegisteredId(asked.region),
+            asked.offset,
+            asked.length,
+            access(asked.access)?,
+            lifetime(asked.lifetime_ms),
+        );
+        let grant = granted.map_err(Refusal::from)?;
+        Ok(Response::new(v1::GrantResponse {
+            grant: encode(&grant).to_vec().into(),
+            id: grant.id,
+            expires_ms: grant.expires,
+        }))
+    }
+
+    async fn renew(
+        &self,
+        request: Request<v1::RenewRequest>,
+    ) -> Result<Response<v1::RenewResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let renewed = decode(&asked.grant).and_then(|grant| {
+            let session =
+                self.sessions
+                    .find_of(grant.session, caller.tenant(), caller.principal())?;
+            session.renew_grant(&grant, lifetime(asked.lifetime_ms))
+        });
+        let grant = renewed.ok_or_else(Refusal::no_grant)?;
+        Ok(Response::new(v1::RenewResponse {
+            grant: encode(&grant).to_vec().into(),
+            expires_ms: grant.expires,
+        }))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<v1::RevokeRequest>,
+    ) -> Result<Response<v1::RevokeResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let session = self.session(&caller, &asked.session)?;
+        match session.revoke(asked.id) {
+            true => Ok(Response::new(v1::RevokeResponse {})),
+            false => Err(Refusal::no_grant().into()),
+        }
+    }
+}
+
+const GRANT_VERSION: u8 = 1;
+const GRANT_BYTES: usize = 1 + 16 + 5 * 8 + 1 + 16;
+
+/// A grant as clients carry it, little-endian: version, session, id, region, offset, length, expiry, access (1 reads, 2 writes), MAC.
+fn encode(grant: &Grant) -> [u8; GRANT_BYTES] {
+    let mut bytes = [0; GRANT_BYTES];
+    bytes[0] = GRANT_VERSION;
+    bytes[1..17].copy_from_slice(&grant.session.0);
+    let words = [
+        grant.id,
+        grant.region.0,
+        grant.offset,
+        grant.len,
+        grant.expires,
+    ];
+    for (place, word) in bytes[17..57].chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes[57] = u8::from(grant.access.reads()) | u8::from(grant.access.writes()) << 1;
+    bytes[58..].copy_from_slice(&grant.mac);
+    bytes
+}
+
+/// Reads what [`encode`] wrote; nothing is proved by that.
+pub(super) fn decode(bytes: &[u8]) -> Option<Grant> {
+    let bytes: &[u8; GRANT_BYTES] = bytes.try_into().ok()?;
+    let word = |at: usize| {
+        let place = bytes[17 + at * 8..].first_chunk::<8>();
+        place.map_or(0, |word| u64::from_le_bytes(*word))
+    };
+    let access = match bytes[57] {
+        1 => Access::Read,
+        2 => Access::Write,
+        3 => Access::ReadWrite,
+        _ => return None,
+    };
+    (bytes[0] == GRANT_VERSION).then_some(())?;
+    Some(Grant {
+        id: word(0),
+        session: SessionId(*bytes[1..].first_chunk()?),
+        region: RegisteredId(word(1)),
+        offset: word(2),
+        len: word(3),
+        access,
+        expires: word(4),
+        mac: *bytes[58..].first_chunk()?,
+    })
+}

@@ -1,0 +1,291 @@
+//! Payloads between a store and registered memory.
+//!
+//! Where the fabric maps the client's memory, the store reads its device straight into it and writes from it; elsewhere the link
+//! writes the store's own buffers and reads into them. An answer about bytes that went to a client is made from [`Placed`] alone.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use forebay_api::v1::{Place, place::Memory};
+use forebay_fabric::sessions::RegisteredId;
+use forebay_fabric::{Access, Connection, Link, Placed, RemoteRange};
+use forebay_mem::Buf;
+use forebay_proto::s3::checksum::{Algorithm, Hasher};
+use forebay_store::{
+    Address, Attributes, Body, ByteRange, Condition, Meta, Seal, Store, StoreOptions, Stored,
+    Upload, VersionId,
+};
+
+use super::identity::Caller;
+use super::status::{Outcome, Refusal};
+use super::{INLINE_BYTES_MAX, Service, sessions};
+use forebay_api::v1::Reason;
+
+/// Memory of a client, and the link that reaches it.
+pub(crate) struct Target {
+    link: Connection,
+    range: RemoteRange,
+}
+
+/// What came of reading a value.
+pub(crate) struct Retrieved {
+    pub(crate) meta: Meta,
+    pub(crate) range: Range<u64>,
+    pub(crate) crc64nvme: Option<u64>,
+}
+
+/// Which bytes of which value, and whether their checksum is wanted.
+pub(crate) struct Wanted<'a> {
+    pub(crate) address: Address<'a>,
+    pub(crate) version: Option<VersionId>,
+    pub(crate) range: ByteRange,
+    pub(crate) checksum: bool,
+}
+
+/// What is known of a value before its bytes.
+pub(crate) struct Arriving<'a> {
+    pub(crate) address: Address<'a>,
+    pub(crate) condition: Condition,
+    pub(crate) expires: Option<u64>,
+    /// What the client made over its memory.
+    pub(crate) crc64nvme: Option<u64>,
+}
+
+/// Where the bytes of a value come from.
+pub(crate) enum Source {
+    Message(Bytes),
+    Memory(Target),
+}
+
+impl<S: Store> Service<S> {
+    /// The memory that a place names, if the caller may have it used so.
+    pub(super) fn target(
+        &self,
+        caller: &Caller,
+        session: &[u8],
+        place: Option<&Place>,
+        access: Access,
+    ) -> Outcome<Target> {
+        let memory = place.and_then(|place| Some((place, place.memory.as_ref()?)));
+        let Some((place, memory)) = memory else {
+            return Err(Refusal::invalid("a place names a region or a grant"));
+        };
+        match memory {
+            Memory::Region(id) => {
+                let session = self.session(caller, session)?;
+                let region = session.region(RegisteredId(*id));
+                let found = region.and_then(|region| {
+                    Some(Target {
+                        link: session.link(region.link)?,
+                        range: region.range(place.offset, place.length, access)?,
+                    })
+                });
+                found.ok_or_else(Refusal::no_region)
+            }
+            Memory::Grant(grant) => {
+                let found = sessions::decode(grant).and_then(|grant| {
+                    let granted = self.sessions.verify(&grant, caller.tenant(), access)?;
+                    let end = place.offset.checked_add(place.length)?;
+                    (end <= granted.range.len).then_some(())?;
+                    Some(Target {
+                        link: granted.link,
+                        range: RemoteRange {
+                            offset: granted.range.offset.checked_add(place.offset)?,
+                            len: place.length,
+                            ..granted.range
+                        },
+                    })
+                });
+                found.ok_or_else(Refusal::no_grant)
+            }
+        }
+    }
+}
+
+impl Target {
+    /// How the bytes travel.
+    pub(crate) fn path(&self) -> &'static str {
+        self.link.fabric().name()
+    }
+
+    fn part(&self, offset: u64, len: u64) -> RemoteRange {
+        RemoteRange {
+            offset: self.range.offset + offset,
+            len,
+            ..self.range
+        }
+    }
+}
+
+/// Reads a value into a client's memory; the proof that nothing of it can still land comes with the answer.
+pub(crate) async fn retrieve_into<S: Store>(
+    store: &S,
+    wanted: Wanted<'_>,
+    target: &Target,
+) -> Outcome<(Retrieved, Placed)> {
+    let whole = wanted.range == ByteRange::Full;
+    let mapped = match wanted.checksum && !whole {
+        // A checksum of a part is made over the store's buffers, before the client can touch the bytes.
+        true => None,
+        false => target.link.mapped(target.range, Access::Write),
+    };
+    let retrieved = match mapped {
+        Some(memory) => {
+            let placed = store.retrieve_into(wanted.address, wanted.version, wanted.range, memory);
+            let (meta, range) = placed.await?;
+            let crc64nvme = wanted.checksum.then_some(meta.crc64nvme);
+            Retrieved {
+                meta,
+                range,
+                crc64nvme,
+            }
+        }
+        None => write_to(store, wanted, target).await?,
+    };
+    let placed = target.link.fence().await?;
+    Ok((retrieved, placed))
+}
+
+async fn write_to<S: Store>(store: &S, wanted: Wanted<'_>, target: &Target) -> Outcome<Retrieved> {
+    let mut object = store
+        .retrieve(wanted.address, wanted.version, wanted.range)
+        .await?;
+    let len = object.range.end - object.range.start;
+    if len > target.range.len {
+        return Err(Refusal::invalid("the target is shorter than the range"));
+    }
+    let mut checksum = Checksum::of(&wanted, &object.meta);
+    let mut offset = 0;
+    while let Some(buf) = object.body.next().await? {
+        checksum.update(&buf);
+        let part = target.part(offset, buf.len() as u64);
+        offset += part.len;
+        target.link.write(part, vec![buf]).await?;
+    }
+    Ok(Retrieved {
+        crc64nvme: checksum.value(),
+        meta: object.meta,
+        range: object.range,
+    })
+}
+
+/// Reads a small value into a message.
+pub(crate) async fn retrieve_inline<S: Store>(
+    store: &S,
+    wanted: Wanted<'_>,
+) -> Outcome<(Retrieved, Bytes)> {
+    let mut object = store
+        .retrieve(wanted.address, wanted.version, wanted.range)
+        .await?;
+    let len = object.range.end - object.range.start;
+    if len > INLINE_BYTES_MAX as u64 {
+        return Err(Refusal::new(
+            Reason::TooLarge,
+            format!("a message carries at most {INLINE_BYTES_MAX} bytes, and these are {len}"),
+        ));
+    }
+    let mut checksum = Checksum::of(&wanted, &object.meta);
+    let mut bytes = Vec::with_capacity(len as usize);
+    while let Some(buf) = object.body.next().await? {
+        checksum.update(&buf);
+        forebay_mem::count_copy(forebay_mem::CopySite::RpcMessage, buf.len());
+        bytes.extend_from_slice(&buf);
+    }
+    let retrieved = Retrieved {
+        crc64nvme: checksum.value(),
+        meta: object.meta,
+        range: object.range,
+    };
+    Ok((retrieved, bytes.into()))
+}
+
+/// Stores a value.
+pub(crate) async fn store_from<S: Store>(
+    store: &S,
+    arriving: Arriving<'_>,
+    source: Source,
+) -> Outcome<Stored> {
+    let (size, path) = match &source {
+        Source::Message(bytes) if bytes.len() > INLINE_BYTES_MAX => {
+            return Err(Refusal::new(
+                Reason::TooLarge,
+                format!("a message carries at most {INLINE_BYTES_MAX} bytes"),
+            ));
+        }
+        Source::Message(bytes) => (bytes.len() as u64, "grpc"),
+        Source::Memory(target) => (target.range.len, target.path()),
+    };
+    let options = StoreOptions {
+        size: Some(size),
+        condition: arriving.condition,
+    };
+    let mut upload = store.store(arriving.address, options).await?;
+    match source {
+        Source::Message(bytes) if bytes.is_empty() => {}
+        Source::Message(bytes) => upload.write(Buf::from(bytes)).await?,
+        Source::Memory(target) => read_from(&mut upload, &target).await?,
+    }
+    if arriving
+        .crc64nvme
+        .is_some_and(|made| made != upload.crc64nvme())
+    {
+        return Err(Refusal::new(
+            Reason::Checksum,
+            format!("the bytes changed between the client's memory and the server, over {path}"),
+        ));
+    }
+    let seal = Seal {
+        etag: None,
+        attributes: Attributes::EMPTY,
+        expires: arriving.expires,
+    };
+    Ok(upload.commit(seal).await?)
+}
+
+async fn read_from<U: Upload>(upload: &mut U, source: &Target) -> Outcome<()> {
+    if let Some(memory) = source.link.mapped(source.range, Access::Read) {
+        return Ok(upload.read_from(memory).await?);
+    }
+    let mut offset = 0;
+    while offset < source.range.len {
+        let left = source.range.len - offset;
+        let room = usize::try_from(left).unwrap_or(usize::MAX);
+        let buf = upload.buffer(room).await?;
+        let part = source.part(offset, left.min(buf.room() as u64));
+        offset += part.len;
+        let buf = source.link.read(part, buf).await?;
+        upload.write(buf.freeze()).await?;
+    }
+    Ok(())
+}
+
+/// The checksum that goes with bytes read: the stored one for a whole value, one made here for a part of it.
+enum Checksum {
+    None,
+    Stored(u64),
+    Made(Box<Hasher>),
+}
+
+impl Checksum {
+    fn of(wanted: &Wanted<'_>, meta: &Meta) -> Checksum {
+        match (wanted.checksum, wanted.range) {
+            (false, _) => Checksum::None,
+            (true, ByteRange::Full) => Checksum::Stored(meta.crc64nvme),
+            (true, _) => Checksum::Made(Box::new(Hasher::new(Algorithm::Crc64Nvme))),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        if let Checksum::Made(hasher) = self {
+            hasher.update(bytes);
+        }
+    }
+
+    fn value(self) -> Option<u64> {
+        match self {
+            Checksum::None => None,
+            Checksum::Stored(value) => Some(value),
+            Checksum::Made(hasher) => hasher.finalize().crc_value(),
+        }
+    }
+}
