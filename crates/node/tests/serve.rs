@@ -48,7 +48,10 @@ fn the_ready_file_names_every_door_and_goes_with_the_server() {
     let ready = place.path("ready.json");
     let doors: BTreeMap<String, String> =
         serde_json::from_slice(&fs::read(&ready).unwrap()).unwrap();
-    assert_eq!(doors.keys().collect::<Vec<_>>(), ["admin", "console", "s3"]);
+    assert_eq!(
+        doors.keys().collect::<Vec<_>>(),
+        ["admin", "console", "direct", "rpc", "s3", "shm"]
+    );
     assert!(!doors["s3"].ends_with(":0"));
     TcpStream::connect(&doors["s3"]).unwrap();
     TcpStream::connect(&doors["console"]).unwrap();

@@ -70,6 +70,10 @@ pub fn forebay(bench: &Bench, folder: &str, name: &'static str) -> Result<Server
                 "127.0.0.1:0",
                 "--console",
                 "127.0.0.1:0",
+                "--rpc",
+                "127.0.0.1:0",
+                "--direct",
+                "127.0.0.1:0",
                 "--ready-file",
             ])
             .arg(&ready)

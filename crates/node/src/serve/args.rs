@@ -35,7 +35,7 @@ pub enum Etag {
 
 const EXAMPLES: &str = "\
 Examples:
-  forebay serve                                  ./forebay-data on 127.0.0.1:9000
+  forebay serve                                  ./forebay-data, every door on 127.0.0.1
   forebay serve /srv/objects --s3 0.0.0.0:443 --s3-tls-cert cert.pem --s3-tls-key key.pem
   forebay serve --config /etc/forebay.toml       a line there is a flag here: s3 = \"0.0.0.0:9000\"
 
@@ -80,6 +80,27 @@ pub struct ServeArgs {
     /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "s3_tls_cert")]
     pub s3_tls_key: Option<PathBuf>,
+    /// Address of the gRPC door: administration, sessions, objects; port 0 picks one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
+    pub rpc: SocketAddr,
+    /// Close the gRPC door
+    #[arg(long)]
+    pub no_rpc: bool,
+    /// Certificate chain (PEM): the gRPC door then speaks TLS
+    #[arg(long, value_name = "FILE", requires = "rpc_tls_key")]
+    pub rpc_tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "rpc_tls_cert")]
+    pub rpc_tls_key: Option<PathBuf>,
+    /// Certificates (PEM) that sign clients' certificates: who shows one needs no token
+    #[arg(long, value_name = "FILE", requires = "rpc_tls_cert")]
+    pub rpc_client_ca: Option<PathBuf>,
+    /// Address of the direct door: iWARP, remote memory access over TCP; port 0 picks one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9002")]
+    pub direct: SocketAddr,
+    /// Close the direct door and shared memory: payloads then go as bodies
+    #[arg(long)]
+    pub no_direct: bool,
     /// Address of /metrics, /healthz and /readyz
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9003")]
     pub console: SocketAddr,

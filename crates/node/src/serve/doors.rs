@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::args::{Backend, Etag, ServeArgs};
-use super::http::{Answer, Asked, OwnSocket, serve};
+use super::http::{Answer, Asked, serve};
 use super::shards::{DiskIo, Serve, Shards};
+use super::socket::Requests;
 use super::{credentials, socket, stopped, tls};
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -44,6 +46,20 @@ pub fn check(args: &ServeArgs) -> Outcome {
             "give --s3-tls-cert and --s3-tls-key, or say --insecure",
         );
     }
+    if !args.no_rpc && !args.rpc.ip().is_loopback() && args.rpc_tls_cert.is_none() {
+        return refuse(
+            "rpc",
+            args.rpc,
+            "give --rpc-tls-cert and --rpc-tls-key, or say --insecure",
+        );
+    }
+    if !args.no_direct && !args.direct.ip().is_loopback() {
+        return refuse(
+            "direct",
+            args.direct,
+            "payloads travel in the clear: say --insecure, or --no-direct",
+        );
+    }
     if !args.no_console && !args.console.ip().is_loopback() {
         return refuse("console", args.console, "say --insecure, or --no-console");
     }
@@ -53,7 +69,15 @@ pub fn check(args: &ServeArgs) -> Outcome {
 /// Sockets that are bound and not yet served.
 pub struct Listeners {
     s3: Option<(TcpListener, SocketAddr, Option<TlsAcceptor>)>,
+    rpc: Option<Rpc>,
+    direct: Option<(TcpListener, SocketAddr)>,
     console: Option<(TcpListener, SocketAddr)>,
+}
+
+struct Rpc {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: bool,
 }
 
 impl Listeners {
@@ -70,11 +94,32 @@ impl Listeners {
                 Some((listener, address, tls))
             }
         };
+        let rpc = match args.no_rpc {
+            true => None,
+            false => {
+                let (listener, address) = bind("rpc", args.rpc)?;
+                let tls = args.rpc_tls_cert.is_some();
+                Some(Rpc {
+                    listener,
+                    address,
+                    tls,
+                })
+            }
+        };
+        let direct = match args.no_direct {
+            true => None,
+            false => Some(bind("direct", args.direct)?),
+        };
         let console = match args.no_console {
             true => None,
             false => Some(bind("console", args.console)?),
         };
-        Ok(Listeners { s3, console })
+        Ok(Listeners {
+            s3,
+            rpc,
+            direct,
+            console,
+        })
     }
 
     /// The S3 door, as clients name it.
@@ -82,6 +127,19 @@ impl Listeners {
         let (_, address, tls) = self.s3.as_ref()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         Some(format!("{scheme}://{}", reachable(*address)))
+    }
+
+    /// The gRPC door, as clients name it.
+    pub fn rpc_url(&self) -> Option<String> {
+        let rpc = self.rpc.as_ref()?;
+        let scheme = if rpc.tls { "https" } else { "http" };
+        Some(format!("{scheme}://{}", reachable(rpc.address)))
+    }
+
+    /// Where iWARP connects to.
+    pub fn direct_address(&self) -> Option<SocketAddr> {
+        let (_, address) = self.direct.as_ref()?;
+        Some(reachable(*address))
     }
 
     /// The console, as a browser names it.
@@ -99,10 +157,20 @@ impl Listeners {
         if let Some((_, address, _)) = &self.s3 {
             doors.insert("s3", address.to_string());
         }
+        if let Some(rpc) = &self.rpc {
+            doors.insert("rpc", rpc.address.to_string());
+        }
+        if let Some((_, address)) = &self.direct {
+            doors.insert("direct", address.to_string());
+        }
         if let Some((_, address)) = &self.console {
             doors.insert("console", address.to_string());
         }
-        doors.insert("admin", socket::path(&args.dir).display().to_string());
+        let socket = absolute(&socket::path(&args.dir));
+        doors.insert("admin", socket.display().to_string());
+        if !args.no_direct {
+            doors.insert("shm", socket.display().to_string());
+        }
         let text = serde_json::to_vec(&doors).map_err(|error| Failure::new(Exit::Failed, error))?;
         credentials::write_atomically(path, &text, false).map_err(Failure::io(path.display()))
     }
@@ -112,6 +180,12 @@ impl Listeners {
         let mut doors = BTreeMap::new();
         if let Some(url) = self.s3_url() {
             doors.insert("s3".to_owned(), url);
+        }
+        if let Some(url) = self.rpc_url() {
+            doors.insert("rpc".to_owned(), url);
+        }
+        if let Some(address) = self.direct_address() {
+            doors.insert("direct".to_owned(), address.to_string());
         }
         if let Some(url) = self.console_url() {
             doors.insert("console".to_owned(), url);
@@ -129,6 +203,11 @@ impl Listeners {
             shards: shards.count(),
         }
     }
+}
+
+/// As another process names it.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// An address that a client can connect to: "any address" means this host.
@@ -267,7 +346,7 @@ fn console(asked: &Asked, registry: &RwLock<Registry>, stopping: bool) -> Answer
 
 /// Serves the admin API to this user.
 pub fn open_admin<S: Store>(
-    socket: OwnSocket,
+    requests: Requests,
     admin: Arc<Admin<S>>,
     stopping: &watch::Receiver<bool>,
 ) {
@@ -284,7 +363,7 @@ pub fn open_admin<S: Store>(
             }
         }
     };
-    tokio::spawn(serve(socket, handle, stopping.clone()));
+    tokio::spawn(serve(requests, handle, stopping.clone()));
 }
 
 /// The access keys as the S3 door asks for them, replaced whole at every change.

@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::stopped;
@@ -70,29 +70,6 @@ impl Listen for TcpListener {
         let (stream, _) = self.accept().await?;
         stream.set_nodelay(true)?;
         Ok(stream)
-    }
-}
-
-/// A Unix socket that serves one user and the superuser: the kernel says who asks (`SO_PEERCRED`).
-pub struct OwnSocket {
-    /// The socket.
-    pub listener: UnixListener,
-    /// The user.
-    pub owner: u32,
-}
-
-impl Listen for OwnSocket {
-    type Stream = UnixStream;
-
-    async fn next(&mut self) -> std::io::Result<UnixStream> {
-        loop {
-            let (stream, _) = self.listener.accept().await?;
-            let peer = stream.peer_cred()?.uid();
-            if peer == self.owner || peer == 0 {
-                return Ok(stream);
-            }
-            tracing::warn!(uid = peer, "a stranger at the admin socket was sent away");
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod config;
 mod credentials;
+mod direct;
 mod doors;
 mod http;
 mod leaf;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_control::{Admin, Identities};
+use forebay_fabric::Sessions;
 use forebay_io::files::Directory;
 use forebay_io::{Clock, Disk, SystemClock};
 use forebay_mem::Pool;
@@ -33,6 +35,7 @@ use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure, Outcome};
 use args::{Backend, ServeArgs};
+use direct::Direct;
 use doors::{Keyring, Listeners};
 use leaf::{EngineLeaf, Leaf, MemoryLeaf};
 use limits::Memory;
@@ -84,19 +87,31 @@ async fn open(args: &ServeArgs) -> Outcome {
     let disk = Directory::open(&args.dir).map_err(Failure::io(args.dir.display()))?;
     match args.backend {
         Backend::Engine => {
+            let sessions = sessions(&system);
             let leaf = EngineLeaf::open(disk, system, pool.clone(), &memory, args)?;
-            serve(args, leaf, pool, clock).await
+            serve(args, leaf, pool, clock, sessions).await
         }
         Backend::Memory => {
             let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
             let capacity = args.capacity.map_or(u64::MAX, |size| size.0);
             let leaf = MemoryLeaf::new(pool.clone(), clock.clone(), capacity);
-            serve(args, leaf, pool, clock).await
+            serve(args, leaf, pool, clock, sessions(&system)).await
         }
     }
 }
 
-async fn serve<L: Leaf>(args: &ServeArgs, leaf: L, pool: Pool, clock: UnixClock) -> Outcome {
+fn sessions(clock: &Arc<SystemClock>) -> Arc<Sessions> {
+    let limits = forebay_fabric::sessions::Limits::default();
+    Arc::new(Sessions::new(clock.clone(), limits))
+}
+
+async fn serve<L: Leaf>(
+    args: &ServeArgs,
+    leaf: L,
+    pool: Pool,
+    clock: UnixClock,
+    sessions: Arc<Sessions>,
+) -> Outcome {
     let mut terminate = on(SignalKind::terminate())?;
     let mut interrupt = on(SignalKind::interrupt())?;
     let leaf = Arc::new(leaf);
@@ -124,8 +139,13 @@ async fn serve<L: Leaf>(args: &ServeArgs, leaf: L, pool: Pool, clock: UnixClock)
         clock.clone(),
         doors::s3_config(args),
     );
+    let direct = Arc::new(Direct {
+        door: forebay_direct::Door::new(store.clone(), forebay_direct::Config::default()),
+        sessions,
+    });
     let mut registry = Registry::default();
     door.metrics().register(&mut registry);
+    direct.door.metrics().register(&mut registry);
     leaf.register(&mut registry);
     registry.register_collector(Box::new(NodeMetrics {
         store: store.clone(),
@@ -141,10 +161,11 @@ async fn serve<L: Leaf>(args: &ServeArgs, leaf: L, pool: Pool, clock: UnixClock)
         listeners.server(args, &shards, &disk_io),
     ));
     let admin = Arc::new(Admin::new(store, identities, tending.clone()));
-    let socket = socket::bind(&args.dir)?;
+    let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));
+    let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
 
     doors::open_s3(&listeners, &shards, &door, &stopping)?;
-    doors::open_admin(socket, admin, &stopping);
+    doors::open_admin(requests, admin, &stopping);
     doors::open_console(&listeners, Arc::new(RwLock::new(registry)), &stopping)?;
     listeners.write_ready_file(args)?;
     welcome::print(args, &listeners, &disk_io);
@@ -156,6 +177,7 @@ async fn serve<L: Leaf>(args: &ServeArgs, leaf: L, pool: Pool, clock: UnixClock)
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
         never = tending.tend() => match never {},
+        never = direct.expire() => match never {},
     };
     tracing::info!(
         signal = ended,

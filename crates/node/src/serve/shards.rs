@@ -26,6 +26,9 @@ const REST: Duration = Duration::from_millis(200);
 pub type Serve =
     Arc<dyn Fn(TcpStream, SocketAddr) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
 
+/// Begins to serve a connection; called on the shard's thread.
+pub type Work = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
 /// The threads.
 pub struct Shards {
     shards: Vec<Shard>,
@@ -39,9 +42,7 @@ struct Shard {
 }
 
 struct Arrival {
-    stream: std::net::TcpStream,
-    peer: SocketAddr,
-    serve: Serve,
+    work: Work,
     /// Bounds the connections of all shards, and so the length of the queues.
     permit: OwnedSemaphorePermit,
 }
@@ -132,28 +133,43 @@ impl Shards {
                 let (stream, peer) = next(&listener).await;
                 // A connection that is gone already has no options to set; serving it ends at once.
                 let _ = stream.set_nodelay(true);
-                let arrival = Arrival {
-                    stream,
-                    peer,
-                    serve: serve.clone(),
-                    permit,
-                };
-                let least = self
-                    .shards
-                    .iter()
-                    .min_by_key(|shard| shard.active.load(Relaxed));
-                if let Some(shard) = least {
-                    shard.active.fetch_add(1, Relaxed);
-                    if shard.arrivals.send(arrival).is_err() {
-                        return Err(io::Error::other("a shard has ended"));
-                    }
-                }
+                let serve = serve.clone();
+                let work: Work = Box::new(move || {
+                    Box::pin(async move {
+                        match TcpStream::from_std(stream) {
+                            Ok(stream) => serve(stream, peer).await,
+                            Err(error) => tracing::warn!(%error, "cannot watch a connection"),
+                        }
+                    })
+                });
+                self.hand_over(Arrival { work, permit })?;
             }
         };
         tokio::select! {
             ended = accepting => ended,
             () = super::stopped(shutdown) => Ok(()),
         }
+    }
+
+    /// Gives a connection that came in another way to the shard that has the fewest; false at the bound on connections.
+    pub fn give(&self, work: Work) -> bool {
+        let permit = self.connections.clone().try_acquire_owned();
+        permit.is_ok_and(|permit| self.hand_over(Arrival { work, permit }).is_ok())
+    }
+
+    fn hand_over(&self, arrival: Arrival) -> io::Result<()> {
+        let least = self
+            .shards
+            .iter()
+            .min_by_key(|shard| shard.active.load(Relaxed));
+        let Some(shard) = least else {
+            return Err(io::Error::other("there is no shard"));
+        };
+        shard.active.fetch_add(1, Relaxed);
+        shard
+            .arrivals
+            .send(arrival)
+            .map_err(|_| io::Error::other("a shard has ended"))
     }
 
     /// Returns when no connection is open.
@@ -217,10 +233,7 @@ fn run(
         while let Some(arrival) = queue.recv().await {
             let active = active.clone();
             tokio::task::spawn_local(async move {
-                match TcpStream::from_std(arrival.stream) {
-                    Ok(stream) => (arrival.serve)(stream, arrival.peer).await,
-                    Err(error) => tracing::warn!(%error, "cannot watch a connection"),
-                }
+                (arrival.work)().await;
                 active.fetch_sub(1, Relaxed);
                 drop(arrival.permit);
             });

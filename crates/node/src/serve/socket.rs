@@ -1,4 +1,4 @@
-//! DIR/run/forebay.sock: where it is, and how it is bound and reached.
+//! DIR/run/forebay.sock: where it is, how it is bound and reached, and which of its two languages a client speaks.
 //!
 //! A Unix socket's path is at most 107 bytes long (unix(7)) and a data directory's may be longer: the socket is bound and reached
 //! through a descriptor of its directory.
@@ -8,11 +8,106 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use forebay_fabric::shm::MAGIC;
+use rustix::net::{RecvFlags, recv};
+use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, watch};
 
-use super::http::OwnSocket;
+use super::http::Listen;
+use super::stopped;
 use crate::exit::{Failure, Outcome};
+
+/// Connections that have not yet said what they want; more wait.
+const UNDECIDED_MAX: usize = 256;
+/// How long a connection may take to say what it wants.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Takes a connection that wants shared memory, with nothing read from it.
+pub type Shm = Arc<dyn Fn(UnixStream) + Send + Sync>;
+
+/// A Unix socket that serves one user and the superuser: the kernel says who asks (`SO_PEERCRED`).
+pub struct OwnSocket {
+    listener: UnixListener,
+    owner: u32,
+}
+
+/// The connections of an [`OwnSocket`] that speak HTTP.
+pub struct Requests(mpsc::Receiver<UnixStream>);
+
+impl Listen for Requests {
+    type Stream = UnixStream;
+
+    async fn next(&mut self) -> io::Result<UnixStream> {
+        match self.0.recv().await {
+            Some(stream) => Ok(stream),
+            // The socket is closed because the process ends.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl OwnSocket {
+    /// Takes connections until `shutdown`: those that want shared memory go to `shm`, the others are requests.
+    pub fn open(self, shm: Option<Shm>, shutdown: watch::Receiver<bool>) -> Requests {
+        let (requests, queue) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let undecided = Arc::new(Semaphore::new(UNDECIDED_MAX));
+            loop {
+                let Ok(permit) = undecided.clone().acquire_owned().await else {
+                    return;
+                };
+                let stream = tokio::select! {
+                    stream = self.next() => stream,
+                    () = stopped(shutdown.clone()) => return,
+                };
+                let (shm, requests) = (shm.clone(), requests.clone());
+                tokio::spawn(async move {
+                    let first = tokio::time::timeout(FIRST_BYTE_TIMEOUT, first_byte(&stream)).await;
+                    match (first, shm) {
+                        // No method of HTTP that is answered here begins as this does.
+                        (Ok(Ok(Some(byte))), Some(shm)) if byte == MAGIC[0] => shm(stream),
+                        // When nobody takes it any more, the process ends.
+                        (Ok(Ok(Some(_))), _) => drop(requests.send(stream).await),
+                        (Ok(Ok(None)) | Err(_), _) => {}
+                        (Ok(Err(error)), _) => tracing::debug!(%error, "a connection is lost"),
+                    }
+                    drop(permit);
+                });
+            }
+        });
+        Requests(queue)
+    }
+
+    /// The next connection of somebody who may have one.
+    async fn next(&self) -> UnixStream {
+        loop {
+            let accepted = self.listener.accept().await;
+            match accepted.and_then(|(stream, _)| Ok((stream.peer_cred()?.uid(), stream))) {
+                Ok((uid, stream)) if uid == self.owner || uid == 0 => return stream,
+                Ok((uid, _)) => tracing::warn!(uid, "a stranger at the socket was sent away"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+}
+
+/// The first byte that a client sends, left in the socket; `None` when it went away.
+async fn first_byte(stream: &UnixStream) -> io::Result<Option<u8>> {
+    let mut first = [0; 1];
+    let (_, received) = stream
+        .async_io(Interest::READABLE, || {
+            Ok(recv(stream, &mut first, RecvFlags::PEEK)?)
+        })
+        .await?;
+    Ok((received > 0).then_some(first[0]))
+}
 
 const NAME: &str = "forebay.sock";
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::args::{Backend, ServeArgs};
-use super::doors::Listeners;
+use super::doors::{Listeners, absolute};
 use super::shards::DiskIo;
 use super::{credentials_path, socket};
 
@@ -34,10 +34,21 @@ fn text(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) -> String {
     if let Some(url) = listeners.s3_url() {
         line("s3", &url);
     }
+    if let Some(url) = listeners.rpc_url() {
+        line("rpc", &format!("{url}  (gRPC)"));
+    }
+    if let Some(address) = listeners.direct_address() {
+        line("direct", &format!("{address}  (iWARP)"));
+    }
     if let Some(url) = listeners.console_url() {
         line("console", &format!("{url}  (/metrics /healthz /readyz)"));
     }
-    line("admin", &socket::path(&dir).display().to_string());
+    let same_host = match args.no_direct {
+        true => "",
+        false => "  (shared memory)",
+    };
+    let socket = socket::path(&dir).display().to_string();
+    line("this host", &format!("{socket}{same_host}"));
     line("credentials", &credentials_path(&dir).display().to_string());
     line("disk I/O", &disk_io.to_string());
     if let Some(url) = listeners.s3_url() {
@@ -72,10 +83,6 @@ fn program() -> String {
     } else {
         quoted(&this)
     }
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// For a POSIX shell.

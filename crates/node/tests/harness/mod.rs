@@ -94,6 +94,7 @@ impl Place {
             .arg("serve")
             .arg(self.data())
             .args(["--s3", "127.0.0.1:0", "--console", "127.0.0.1:0"])
+            .args(["--rpc", "127.0.0.1:0", "--direct", "127.0.0.1:0"])
             .arg("--ready-file")
             .arg(self.path("ready.json"))
             .args(["--memory", "64MiB", "--s3-etag", "crc64nvme"])

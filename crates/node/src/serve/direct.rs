@@ -1,0 +1,72 @@
+//! The direct door of this node: links from the Unix socket and from TCP, each served where it was accepted.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_fabric::{Accepted, Sessions, shm};
+use forebay_store::Store;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+use super::shards::Shards;
+use super::socket::Shm;
+use super::stopped;
+
+/// How often leases are looked at, while there is a session.
+const LEASES: Duration = Duration::from_secs(1);
+
+/// The door and the sessions whose links it serves.
+pub struct Direct<S> {
+    pub door: forebay_direct::Door<S>,
+    pub sessions: Arc<Sessions>,
+}
+
+impl<S: Store> Direct<S> {
+    /// What takes the connections of the Unix socket that want shared memory.
+    pub fn shm(self: &Arc<Self>, shards: &Arc<Shards>, stopping: &watch::Receiver<bool>) -> Shm {
+        let (direct, shards, stopping) = (self.clone(), shards.clone(), stopping.clone());
+        Arc::new(move |stream: UnixStream| {
+            // Its wake-ups belong to the shard that will serve it.
+            let stream = match stream.into_std() {
+                Ok(stream) => stream,
+                Err(error) => return tracing::warn!(%error, "a connection is lost"),
+            };
+            let (direct, stopping) = (direct.clone(), stopping.clone());
+            let given = shards.give(Box::new(move || {
+                Box::pin(async move {
+                    let accepted = match UnixStream::from_std(stream) {
+                        Ok(stream) => shm::accept(stream, &direct.sessions).await,
+                        Err(error) => return tracing::warn!(%error, "a connection is lost"),
+                    };
+                    match accepted {
+                        Ok(accepted) => direct.serve(accepted, stopping).await,
+                        Err(error) => tracing::debug!(%error, "no link over shared memory"),
+                    }
+                })
+            }));
+            if !given {
+                tracing::debug!("a link was sent away: too many connections");
+            }
+        })
+    }
+
+    async fn serve(&self, accepted: Accepted, stopping: watch::Receiver<bool>) {
+        let Accepted { session, link, id } = accepted;
+        let reason = self.door.serve(&session, &link, stopped(stopping)).await;
+        session.detach(id);
+        tracing::debug!(session = %session.id(), %reason, "a link has ended");
+    }
+
+    /// Ends sessions whose leases have run out, for ever; sleeps while there are none.
+    pub async fn expire(&self) -> Infallible {
+        loop {
+            self.sessions.occupied().await;
+            tokio::time::sleep(LEASES).await;
+            let ended = self.sessions.expire();
+            if ended > 0 {
+                tracing::debug!(ended, "sessions whose leases have run out");
+            }
+        }
+    }
+}
