@@ -3428,7 +3428,8 @@ pub struct RegisterRegionRequest {
     /// The session's id.
     #[prost(bytes = "bytes", tag = "1")]
     pub session: ::prost::bytes::Bytes,
-    /// The fabric of the link on which it is exposed: `shm` or `iwarp`; empty for the session's newest link of any.
+    /// The fabric of the link on which it is exposed: `shm` or `iwarp`; empty for the session's newest link of any. Not looked at
+    /// when `link` is given.
     #[prost(string, tag = "2")]
     pub fabric: ::prost::alloc::string::String,
     /// Which of the session's links over that fabric, in the order in which they were made, from 0.
@@ -3446,6 +3447,9 @@ pub struct RegisterRegionRequest {
     /// What transfers may do with it.
     #[prost(enumeration = "Access", tag = "7")]
     pub access: i32,
+    /// The link's name in its session, where the fabric told it when the link was made; else 0.
+    #[prost(uint64, tag = "8")]
+    pub link: u64,
 }
 /// A registered region.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_api::v1::{self, sessions_server};
-use forebay_fabric::sessions::{Grant, Registered, RegisteredId};
+use forebay_fabric::sessions::{Grant, LinkId, Registered, RegisteredId};
 use forebay_fabric::{Access, Fabric, Session, SessionId, Stag};
 use forebay_store::Store;
 use tonic::{Request, Response, Status};
@@ -125,15 +125,17 @@ impl<S: Store> sessions_server::Sessions for Door<S> {
         let (caller, asked) = Caller::of(request)?;
         let session = self.session(&caller, &asked.session)?;
         let access = access(asked.access)?;
-        let link = match asked.fabric.as_str() {
-            "" => session.links().pop(),
-            name => {
+        let link = match (asked.link, asked.fabric.as_str()) {
+            (0, "") => session.links().pop().map(|(id, _)| id),
+            (0, name) => {
                 let fabric =
                     fabric(name).ok_or_else(|| Refusal::invalid("a fabric is `shm` or `iwarp`"))?;
-                session.rail(fabric, asked.rail as usize)
+                let rail = session.rail(fabric, asked.rail as usize);
+                rail.map(|(id, _)| id)
             }
+            (id, _) => Some(LinkId(id)).filter(|id| session.link(*id).is_some()),
         };
-        let (link, _) = link.ok_or_else(Refusal::no_region)?;
+        let link = link.ok_or_else(Refusal::no_region)?;
         let region = session.register(Registered {
             link,
             stag: Stag(asked.stag),
