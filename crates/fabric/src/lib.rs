@@ -2,6 +2,7 @@
 //!
 //! - [`Link`]: one connection over one fabric: remote write, remote read, messages, a fence that proves placement.
 //! - [`Connection`]: a link of whichever fabric, chosen when it was made.
+//! - [`iwarp`]: the fabric between hosts, over TCP.
 //! - [`shm`]: the fabric between processes of one host.
 //! - [`sessions`]: who is connected, what they let us reach, for how long.
 //!
@@ -19,9 +20,12 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+pub mod iwarp;
 mod link;
 pub mod sessions;
 pub mod shm;
+#[cfg(feature = "suite")]
+pub mod suite;
 
 pub use connection::{Accepted, Connection};
 pub use forebay_io::{Clock, SystemClock, UnixMillis};

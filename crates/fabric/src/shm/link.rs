@@ -144,6 +144,14 @@ impl Shared {
         let first = self.ending.set(ending).is_ok();
         *self.moving.write() = false;
         self.sending.lock().open = false;
+        if !first {
+            return;
+        }
+        if let Some(Ending { reason, .. }) = self.ending.get().filter(|_| !by_peer) {
+            let reason = reason.clone();
+            // Without this word the peer finds the end of the stream: a lost link. So it goes before the phase, which ends the stream.
+            let _ = passing::try_send(&self.stream, &Frame::Close { reason }.encoded(), None);
+        }
         self.phase.send_if_modified(|phase| {
             let was_open = *phase == Phase::Open;
             if was_open {
@@ -152,11 +160,6 @@ impl Shared {
             was_open
         });
         self.wake();
-        if let Some(Ending { reason, .. }) = self.ending.get().filter(|_| first && !by_peer) {
-            let reason = reason.clone();
-            // Without this word the peer finds the end of the stream: a lost link.
-            let _ = passing::try_send(&self.stream, &Frame::Close { reason }.encoded(), None);
-        }
     }
 
     pub(super) fn say(&self, what: Outgoing) {
