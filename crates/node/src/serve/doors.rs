@@ -11,15 +11,17 @@ use forebay_s3::{AccessKey, AccessKeys, Door};
 use forebay_store::Store;
 use parking_lot::RwLock;
 use prometheus_client::registry::Registry;
+use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::args::{Backend, Etag, ServeArgs};
+use super::direct::Direct;
 use super::http::{Answer, Asked, serve};
 use super::shards::{DiskIo, Serve, Shards};
 use super::socket::Requests;
-use super::{credentials, socket, stopped, tls};
+use super::{credentials, live, rpc, socket, stopped, tls};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Connections that the kernel keeps for us while we are busy.
@@ -77,7 +79,7 @@ pub struct Listeners {
 struct Rpc {
     listener: TcpListener,
     address: SocketAddr,
-    tls: bool,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 impl Listeners {
@@ -97,8 +99,8 @@ impl Listeners {
         let rpc = match args.no_rpc {
             true => None,
             false => {
+                let tls = rpc::tls(args)?;
                 let (listener, address) = bind("rpc", args.rpc)?;
-                let tls = args.rpc_tls_cert.is_some();
                 Some(Rpc {
                     listener,
                     address,
@@ -132,8 +134,17 @@ impl Listeners {
     /// The gRPC door, as clients name it.
     pub fn rpc_url(&self) -> Option<String> {
         let rpc = self.rpc.as_ref()?;
-        let scheme = if rpc.tls { "https" } else { "http" };
+        let scheme = if rpc.tls.is_some() { "https" } else { "http" };
         Some(format!("{scheme}://{}", reachable(rpc.address)))
+    }
+
+    /// The gRPC door's socket and its TLS.
+    pub fn rpc(&self) -> Outcome<Option<(tokio::net::TcpListener, Option<Arc<ServerConfig>>)>> {
+        let Some(rpc) = &self.rpc else {
+            return Ok(None);
+        };
+        let listener = watched(&rpc.listener).map_err(Failure::io("--rpc"))?;
+        Ok(Some((listener, rpc.tls.clone())))
     }
 
     /// Where iWARP connects to.
@@ -299,6 +310,12 @@ pub fn open_s3<S: Store<Body: Unpin>>(
     Ok(())
 }
 
+/// The same socket on this thread's reactor.
+fn watched(listener: &TcpListener) -> std::io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener.try_clone()?)
+}
+
 /// Serves `/metrics`, `/healthz` and `/readyz`.
 pub fn open_console(
     listeners: &Listeners,
@@ -308,11 +325,7 @@ pub fn open_console(
     let Some((listener, _)) = &listeners.console else {
         return Ok(());
     };
-    let listener = listener
-        .set_nonblocking(true)
-        .and_then(|()| listener.try_clone())
-        .and_then(tokio::net::TcpListener::from_std)
-        .map_err(Failure::io("--console"))?;
+    let listener = watched(listener).map_err(Failure::io("--console"))?;
     let stopped = stopping.clone();
     let handle = move |asked: Asked| {
         let answer = console(&asked, &registry, *stopped.borrow());
@@ -348,11 +361,15 @@ fn console(asked: &Asked, registry: &RwLock<Registry>, stopping: bool) -> Answer
 pub fn open_admin<S: Store>(
     requests: Requests,
     admin: Arc<Admin<S>>,
+    direct: Arc<Direct<S>>,
     stopping: &watch::Receiver<bool>,
 ) {
     let handle = move |asked: Asked| {
-        let admin = admin.clone();
+        let (admin, direct) = (admin.clone(), direct.clone());
         async move {
+            if (asked.method.as_str(), asked.path.as_str()) == ("GET", live::PATH) {
+                return live::answer(&direct);
+            }
             let reply = admin
                 .handle(asked.method.as_str(), &asked.path, &asked.body)
                 .await;

@@ -8,8 +8,10 @@ mod doors;
 mod http;
 mod leaf;
 mod limits;
+pub mod live;
 mod logs;
 mod metrics;
+mod rpc;
 mod shards;
 pub mod socket;
 mod tending;
@@ -22,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_control::rpc::Service;
 use forebay_control::{Admin, Identities};
 use forebay_fabric::Sessions;
 use forebay_io::files::Directory;
@@ -141,7 +144,7 @@ async fn serve<L: Leaf>(
     );
     let direct = Arc::new(Direct {
         door: forebay_direct::Door::new(store.clone(), forebay_direct::Config::default()),
-        sessions,
+        sessions: sessions.clone(),
     });
     let mut registry = Registry::default();
     door.metrics().register(&mut registry);
@@ -160,12 +163,20 @@ async fn serve<L: Leaf>(
         clock,
         listeners.server(args, &shards, &disk_io),
     ));
-    let admin = Arc::new(Admin::new(store, identities, tending.clone()));
+    let admin = Arc::new(Admin::new(
+        store.clone(),
+        identities.clone(),
+        tending.clone(),
+    ));
+    // Made even when its door stays closed: it ends the sessions of keys that are removed.
+    let rpc_config = rpc::config(args, &listeners, &args.dir);
+    let service = Service::new(store, identities, admin.clone(), sessions, rpc_config);
     let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));
     let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
 
     doors::open_s3(&listeners, &shards, &door, &stopping)?;
-    doors::open_admin(requests, admin, &stopping);
+    doors::open_admin(requests, admin, direct.clone(), &stopping);
+    let calls = rpc::open(&listeners, service, &stopping)?;
     doors::open_console(&listeners, Arc::new(RwLock::new(registry)), &stopping)?;
     listeners.write_ready_file(args)?;
     welcome::print(args, &listeners, &disk_io);
@@ -189,6 +200,10 @@ async fn serve<L: Leaf>(
     let drained = async {
         door.drain().await;
         shards.drained().await;
+        if let Some(calls) = calls {
+            // It fails only when it panicked, which it has told already.
+            let _ = calls.await;
+        }
     };
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
         tracing::warn!(

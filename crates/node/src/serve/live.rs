@@ -1,0 +1,71 @@
+//! Who is connected by links and what they do now, for `forebay top`: `GET /v1/live` on the Unix socket.
+
+use forebay_store::Store;
+use serde::{Deserialize, Serialize};
+
+use super::direct::Direct;
+use super::http::Answer;
+
+/// Where it is asked for.
+pub const PATH: &str = "/v1/live";
+
+/// The server's sessions and links now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Live {
+    /// Sessions, idle ones included.
+    pub sessions: usize,
+    /// Links being served, the oldest first.
+    pub links: Vec<Link>,
+}
+
+/// One link. Counts only grow: a rate is the difference of two looks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Names it while the server runs.
+    pub id: u64,
+    /// Whose it is.
+    pub tenant: String,
+    /// The access key that opened its session.
+    pub principal: String,
+    /// Its session.
+    pub session: String,
+    /// By what its bytes travel: `shm` or `iwarp`.
+    pub path: String,
+    /// Requests answered.
+    pub requests: u64,
+    /// Elements of requests that failed.
+    pub failures: u64,
+    /// Payload placed in the client's memory, in bytes.
+    pub sent_bytes: u64,
+    /// Payload taken from the client's memory, in bytes.
+    pub received_bytes: u64,
+    /// Requests in progress.
+    pub in_flight: u64,
+}
+
+pub(super) fn answer<S: Store>(direct: &Direct<S>) -> Answer {
+    let links = direct.door.live().into_iter().map(|link| Link {
+        id: link.id,
+        tenant: link.tenant,
+        principal: link.principal,
+        session: link.session,
+        path: link.path.to_owned(),
+        requests: link.requests,
+        failures: link.failures,
+        sent_bytes: link.sent_bytes,
+        received_bytes: link.received_bytes,
+        in_flight: link.in_flight,
+    });
+    let live = Live {
+        sessions: direct.sessions.len(),
+        links: links.collect(),
+    };
+    match serde_json::to_vec(&live) {
+        Ok(body) => Answer {
+            status: 200,
+            content_type: "application/json",
+            body,
+        },
+        Err(error) => Answer::text(500, error.to_string()),
+    }
+}
