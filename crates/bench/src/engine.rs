@@ -109,6 +109,11 @@ async fn measure(plan: Plan) -> Result<Vec<Point>, Error> {
         embedded::fill(&engine, &load)
             .await
             .map_err(|error| refused("storing values", error.to_string()))?;
+        // What filling left to be done later is done, not measured.
+        engine
+            .checkpoint()
+            .await
+            .map_err(|error| refused("settling the index", error.to_string()))?;
     }
     let mut points = Vec::new();
     for &(op, depth) in &plan.steps {

@@ -42,6 +42,16 @@ pub(crate) enum Segment {
     },
 }
 
+impl Segment {
+    /// How many bytes of the value it is.
+    pub fn len(&self) -> usize {
+        match self {
+            Segment::Ready(buf) => buf.len(),
+            Segment::Stored { want, .. } => want.len(),
+        }
+    }
+}
+
 /// Bodies kept from being reused while they are read.
 pub(crate) struct Pins<D: Disk> {
     core: Arc<Core<D>>,
@@ -136,6 +146,31 @@ fn resolve_part<D: Disk>(
     Ok(true)
 }
 
+/// Notes that a block is not what was stored, and says so.
+pub(crate) fn mismatch<D: Disk>(
+    core: &Core<D>,
+    label: &Label,
+    extent: &Extent,
+    block: usize,
+) -> StoreError {
+    core.note(Finding {
+        namespace: label.namespace.name.clone(),
+        key: label.key.clone(),
+        version: label.version,
+        granule: extent.start,
+        block,
+    });
+    StoreError::new(
+        ErrorKind::Corrupt,
+        format!(
+            "block {block} at granule {} of {}/{} does not match its checksum",
+            extent.start,
+            label.namespace.name,
+            String::from_utf8_lossy(&label.key)
+        ),
+    )
+}
+
 /// Reads bytes `want` of an extent, from memory if they are there and `cached` allows.
 pub(crate) async fn read<D: Disk>(
     core: Arc<Core<D>>,
@@ -148,24 +183,7 @@ pub(crate) async fn read<D: Disk>(
     let bytes = extent.bytes as usize;
     let first = want.start / BLOCK_BYTES;
     let last = (want.end - 1) / BLOCK_BYTES;
-    let mismatch = |block: usize| {
-        core.note(Finding {
-            namespace: label.namespace.name.clone(),
-            key: label.key.clone(),
-            version: label.version,
-            granule: extent.start,
-            block,
-        });
-        StoreError::new(
-            ErrorKind::Corrupt,
-            format!(
-                "block {block} at granule {} of {}/{} does not match its checksum",
-                extent.start,
-                label.namespace.name,
-                String::from_utf8_lossy(&label.key)
-            ),
-        )
-    };
+    let mismatch = |block: usize| mismatch(&core, &label, &extent, block);
     let part = Piece {
         block: Some(first as u8),
         ..piece

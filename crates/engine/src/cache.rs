@@ -63,6 +63,19 @@ impl ValueCache {
         }
     }
 
+    /// Drops what is kept whole of the first `extents` of a body that nobody can find any more. Smaller pieces leave in their turn.
+    pub fn forget(&self, body: u64, extents: usize) {
+        if let Some(cache) = &self.cache {
+            for extent in 0..extents as u32 {
+                cache.remove(&Piece {
+                    body,
+                    extent,
+                    block: None,
+                });
+            }
+        }
+    }
+
     /// Whether anything is kept at all.
     pub fn is_on(&self) -> bool {
         self.cache.is_some()

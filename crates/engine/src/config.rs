@@ -15,6 +15,8 @@ pub struct Config {
     pub cache_bytes: u64,
     /// Memory for pages of the index, in bytes.
     pub index_cache_bytes: usize,
+    /// Rows looked up lately that are kept beside the index, in bytes.
+    pub recent_bytes: u64,
     /// An index of at most so many bytes is compared with its checksums when the store is opened; of a larger one, which would
     /// take long, each row that is read.
     pub index_check_bytes: u64,
@@ -33,6 +35,7 @@ impl Default for Config {
             reserve_bytes: 64 << 20,
             cache_bytes: 256 << 20,
             index_cache_bytes: 64 << 20,
+            recent_bytes: 64 << 20,
             index_check_bytes: 256 << 20,
             upload_depth: 4,
             read_depth: 3,

@@ -17,6 +17,7 @@ use crate::cache::ValueCache;
 use crate::checkpoint::Handoff;
 use crate::command::{Command, Reply};
 use crate::index::Index;
+use crate::land::SeenOnce;
 use crate::metrics::Counters;
 use crate::namespaces::Registry;
 use crate::reclaim::Reclaim;
@@ -45,6 +46,7 @@ pub(crate) struct Core<D: Disk> {
     pub ledger: Arc<Ledger>,
     pub registry: RwLock<Registry>,
     pub cache: ValueCache,
+    pub seen_once: SeenOnce,
     pub counters: Counters,
     pub queue: Queue,
     pub handoff: Handoff,
@@ -130,6 +132,7 @@ impl<D: Disk> Core<D> {
     pub fn new(parts: Parts<D>) -> Core<D> {
         Core {
             cache: ValueCache::new(parts.config.cache_bytes, &parts.pool),
+            seen_once: SeenOnce::default(),
             config: parts.config,
             clock: parts.clock,
             pool: parts.pool,

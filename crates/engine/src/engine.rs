@@ -1,11 +1,13 @@
 //! The engine's door: [`Store`] over the parts, and what only an engine can do.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use forebay_io::{Clock, Disk};
-use forebay_mem::Pool;
+use forebay_mem::{Pool, RegionSlice};
 use forebay_store::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
 use forebay_store::{
     Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
@@ -15,13 +17,14 @@ use forebay_store::{
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::body::{EngineBody, Label, resolve};
+use crate::body::{EngineBody, Label, Pins, Segment, resolve};
 use crate::command::{AmendCommand, Command, ComposeCommand, Target};
 use crate::core::Core;
 use crate::draft::weight;
 use crate::extent::EXTENT_BYTES_MAX;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
+use crate::land::{land, too_short};
 use crate::metrics::Metrics;
 use crate::recover::{self, OpenError};
 use crate::scrub::{self, Audit, Finding, ScrubProgress};
@@ -79,6 +82,16 @@ impl<D: Disk> Drop for Running<D> {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// A value that was found.
+struct Located<D: Disk> {
+    meta: Meta,
+    range: Range<u64>,
+    label: Label,
+    segments: VecDeque<Segment>,
+    /// Held until the bytes are read.
+    pins: Pins<D>,
 }
 
 impl<D: Disk> Engine<D> {
@@ -186,6 +199,47 @@ impl<D: Disk> Engine<D> {
         }
     }
 
+    /// Finds a value, or part of one, and keeps its space from being reused.
+    fn locate(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Located<D>> {
+        let Address { space, key, .. } = address;
+        check_key(space, key)?;
+        let namespace = self.core.namespace(address.namespace)?;
+        for _ in 0..LOOKS_MAX {
+            let _visit = self.core.reclaim.visit();
+            let view = self.core.view();
+            let entry = view.find(&namespace, space, key, version)?;
+            let range = range.resolve(entry.size()).ok_or_else(|| {
+                StoreError::new(
+                    ErrorKind::RangeNotSatisfiable,
+                    format!("the value has {} bytes", entry.size()),
+                )
+            })?;
+            let place = entry.place().map_err(malformed)?;
+            let Some((segments, pins)) = resolve(&self.core, view, place, range.clone())? else {
+                continue;
+            };
+            let meta = entry.meta().map_err(malformed)?;
+            let label = Label {
+                namespace,
+                key: Bytes::copy_from_slice(key),
+                version: meta.version.0,
+            };
+            return Ok(Located {
+                meta,
+                range,
+                label,
+                segments,
+                pins,
+            });
+        }
+        Err(corrupt("a value's layout"))
+    }
+
     fn target(&self, address: Address<'_>) -> Result<Target> {
         check_key(address.space, address.key)?;
         Ok(Target {
@@ -240,36 +294,28 @@ impl<D: Disk> Store for Engine<D> {
         version: Option<VersionId>,
         range: ByteRange,
     ) -> Result<Object<EngineBody<D>>> {
-        let Address { space, key, .. } = address;
-        check_key(space, key)?;
-        let namespace = self.core.namespace(address.namespace)?;
-        for _ in 0..LOOKS_MAX {
-            let _visit = self.core.reclaim.visit();
-            let view = self.core.view();
-            let entry = view.find(&namespace, space, key, version)?;
-            let range = range.resolve(entry.size()).ok_or_else(|| {
-                StoreError::new(
-                    ErrorKind::RangeNotSatisfiable,
-                    format!("the value has {} bytes", entry.size()),
-                )
-            })?;
-            let place = entry.place().map_err(malformed)?;
-            let Some((segments, pins)) = resolve(&self.core, view, place, range.clone())? else {
-                continue;
-            };
-            let meta = entry.meta().map_err(malformed)?;
-            let label = Label {
-                namespace,
-                key: Bytes::copy_from_slice(key),
-                version: meta.version.0,
-            };
-            return Ok(Object {
-                meta,
-                range,
-                body: EngineBody::new(self.core.clone(), label, segments, pins),
-            });
+        let found = self.locate(address, version, range)?;
+        Ok(Object {
+            meta: found.meta,
+            range: found.range,
+            body: EngineBody::new(self.core.clone(), found.label, found.segments, found.pins),
+        })
+    }
+
+    async fn retrieve_into(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+        target: RegionSlice,
+    ) -> Result<(Meta, Range<u64>)> {
+        let found = self.locate(address, version, range)?;
+        if found.range.end - found.range.start > target.len() as u64 {
+            return Err(too_short());
         }
-        Err(corrupt("a value's layout"))
+        let pins = Arc::new(found.pins);
+        land(&self.core, &found.label, found.segments, pins, &target).await?;
+        Ok((found.meta, found.range))
     }
 
     async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {

@@ -83,6 +83,11 @@ impl Extent {
         Ok(())
     }
 
+    /// Whether `crc` is the checksum of block `block`.
+    pub fn is_block(&self, block: usize, crc: u32) -> bool {
+        self.crcs().get(block) == Some(&crc)
+    }
+
     fn crcs(&self) -> &[u32] {
         &self.crcs[..(self.bytes as usize).div_ceil(BLOCK_BYTES)]
     }

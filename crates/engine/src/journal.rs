@@ -357,6 +357,10 @@ impl<D: Disk> Journal<D> {
         for (piece, buf) in batch.cached {
             self.core.cache.insert(piece, buf);
         }
+        // Their memory serves what comes next: it is mapped, and often still in the processor's cache.
+        for (body, runs) in &batch.freed {
+            self.core.cache.forget(*body, runs.len());
+        }
         for run in batch.unused {
             self.core.space.put(run);
         }

@@ -103,7 +103,7 @@ pub(crate) fn open<D: Disk>(
     let space = Allocator::new(data.clone(), geometry.extents(), &config)?;
     let (position, groups) = replay(&data, &geometry, &space, &index)?;
     claim_space(&index, &space)?;
-    let tables = Tables::new(index.snapshot()?);
+    let tables = Tables::new(index.snapshot()?, config.recent_bytes);
     let (registry, ledger) = namespaces(&tables)?;
     let core = Core::new(Parts {
         config,

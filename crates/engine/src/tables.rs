@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 use crate::extent::Run;
 use crate::index::Snapshot;
 use crate::keys::Table;
+use crate::recent::RecentRows;
 
 type Rows = BTreeMap<Bytes, Option<Bytes>>;
 
@@ -71,6 +72,14 @@ struct Layers {
     snapshot: Arc<Snapshot>,
 }
 
+impl Layers {
+    /// The row of `key`, or its removal, if it changed since the last checkpoint.
+    fn fresh(&self, table: Table, key: &[u8]) -> Option<&Option<Bytes>> {
+        let frozen = || self.frozen.as_ref()?.get(table, key);
+        self.active.get(table, key).or_else(frozen)
+    }
+}
+
 /// Part of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
@@ -82,11 +91,14 @@ pub(crate) struct Scan {
 /// All tables.
 pub(crate) struct Tables {
     layers: RwLock<Layers>,
+    recent: RecentRows,
 }
 
 impl Tables {
-    pub fn new(snapshot: Snapshot) -> Tables {
+    /// Over this state of the index; at most `recent_bytes` of rows looked up lately are kept.
+    pub fn new(snapshot: Snapshot, recent_bytes: u64) -> Tables {
         Tables {
+            recent: RecentRows::new(recent_bytes),
             layers: RwLock::new(Layers {
                 active: Memtable::default(),
                 frozen: None,
@@ -97,20 +109,30 @@ impl Tables {
 
     /// The row of `key`.
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        let layers = self.layers.read();
-        if let Some(row) = layers.active.get(table, key) {
-            return Ok(row.clone());
+        if let Some(row) = self.recent.get(table, key) {
+            return Ok(Some(row));
         }
-        if let Some(row) = layers
-            .frozen
-            .as_ref()
-            .and_then(|frozen| frozen.get(table, key))
+        let snapshot = {
+            let layers = self.layers.read();
+            if let Some(row) = layers.fresh(table, key) {
+                if let Some(row) = row {
+                    self.recent.put(table, key, row);
+                }
+                return Ok(row.clone());
+            }
+            layers.snapshot.clone()
+        };
+        let row = snapshot.get(table, key)?;
+        if let Some(row) = &row
+            && self.recent.keeps(table)
         {
-            return Ok(row.clone());
+            // A change published meanwhile is among the fresh rows, or the snapshot is another; none can come while this is held.
+            let layers = self.layers.read();
+            if Arc::ptr_eq(&layers.snapshot, &snapshot) && layers.fresh(table, key).is_none() {
+                self.recent.put(table, key, row);
+            }
         }
-        let snapshot = layers.snapshot.clone();
-        drop(layers);
-        snapshot.get(table, key)
+        Ok(row)
     }
 
     /// The same with rows of `over` above.
@@ -189,7 +211,15 @@ impl Tables {
 
     /// Makes committed rows visible, all at once.
     pub fn publish(&self, newer: Memtable) {
-        self.layers.write().active.absorb(newer);
+        let mut layers = self.layers.write();
+        for table in Table::ALL {
+            if self.recent.keeps(table) {
+                for key in newer.rows(table).keys() {
+                    self.recent.forget(table, key);
+                }
+            }
+        }
+        layers.active.absorb(newer);
     }
 
     /// Whether the active memtable has nothing to write.

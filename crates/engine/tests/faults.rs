@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use forebay_engine::{Engine, OpenError};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
-use forebay_mem::Pool;
+use forebay_mem::{Pool, Region};
 use forebay_store::{
-    Address, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Store, StoreOptions, Usage,
+    Address, ByteRange, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Store,
+    StoreOptions, Usage,
 };
 use support::{bytes, config, get, put, tenant};
 
@@ -179,6 +180,21 @@ async fn a_quota_is_refused_before_bytes_are_taken() {
 }
 
 /// Every value is right, or refused as corrupt (or the store does not open): nothing is missing, nothing is wrong.
+async fn get_into(
+    engine: &Engine<SimDisk>,
+    address: Address<'_>,
+    size: usize,
+) -> forebay_store::Result<Vec<u8>> {
+    let target = Region::anonymous(size.max(1)).unwrap();
+    let target = target.slice(0..size).unwrap();
+    engine
+        .retrieve_into(address, None, ByteRange::Full, target.clone())
+        .await?;
+    let mut value = vec![0; size];
+    assert!(target.read(0, &mut value));
+    Ok(value)
+}
+
 async fn right_or_refused(disk: &SimDisk, what: &str) -> bool {
     let engine = match try_open(disk) {
         Ok(engine) => engine,
@@ -194,11 +210,19 @@ async fn right_or_refused(disk: &SimDisk, what: &str) -> bool {
     };
     let mut refused = false;
     for (at, size) in SIZES.into_iter().enumerate() {
-        match get(&engine, Address::object("n", &[at as u8 + 1])).await {
-            Ok(value) => assert!(value == bytes(at as u64, size), "{what}: wrong bytes"),
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
-                refused = true;
+        let key = [at as u8 + 1];
+        let address = Address::object("n", &key);
+        // The second finds in memory what the first left there.
+        for value in [
+            get_into(&engine, address, size).await,
+            get(&engine, address).await,
+        ] {
+            match value {
+                Ok(value) => assert!(value == bytes(at as u64, size), "{what}: wrong bytes"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
+                    refused = true;
+                }
             }
         }
     }

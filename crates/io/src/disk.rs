@@ -1,9 +1,14 @@
 //! A directory of files, or devices, as the engine needs it.
 
+use std::any::Any;
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 
 use forebay_mem::{Buf, BufMut, RegionSlice};
+
+/// Something that is kept until it is dropped, and never looked at.
+pub type Hold = Arc<dyn Any + Send + Sync>;
 
 /// How to open a [`File`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,11 +59,13 @@ pub trait File: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = (io::Result<()>, BufMut)> + Send;
 
     /// Reads at `offset` into memory that a peer may also touch, until `into` is filled or the file ends; tells how many bytes
-    /// came. Pages of a direct file land there without a copy when address, length and offset are those of whole pages.
+    /// came. Pages of a direct file land there without a copy when address, length and offset are those of whole pages. `hold` is
+    /// dropped when the device is done, also where the future went before: what may not be overwritten until then hangs on it.
     fn read_into(
         &self,
         offset: u64,
         into: RegionSlice,
+        hold: Hold,
     ) -> impl Future<Output = io::Result<usize>> + Send;
 
     /// Writes all of `from` at `offset`, or fails.

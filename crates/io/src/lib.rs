@@ -41,6 +41,6 @@ pub mod socket;
 
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};
-pub use disk::{Disk, File, OpenOptions};
+pub use disk::{Disk, File, Hold, OpenOptions};
 pub use random::random;
 pub use ring::backend;

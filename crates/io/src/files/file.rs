@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::transfer::Transfer;
 use super::workers::Workers;
-use crate::{File, ring};
+use crate::{File, Hold, ring};
 
 /// Names one descriptor for the life of the process; never reused, unlike the descriptor's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -129,6 +129,7 @@ impl File for OpenFile {
         &self,
         offset: u64,
         into: RegionSlice,
+        hold: Hold,
     ) -> impl Future<Output = io::Result<usize>> + Send {
         let file = self.clone();
         async move {
@@ -137,7 +138,7 @@ impl File for OpenFile {
             }
             let (reply, answer) = oneshot::channel();
             let handle = file.handle(offset, into.as_ptr(), into.len()).clone();
-            file.start(Transfer::place(handle, offset, into, reply));
+            file.start(Transfer::place(handle, offset, into, hold, reply));
             answer
                 .await
                 .expect("rings and workers answer every transfer")

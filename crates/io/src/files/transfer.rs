@@ -9,6 +9,7 @@ use forebay_mem::{Buf, BufMut, CopySite, PAGE_BYTES, RegionSlice, count_copy};
 use tokio::sync::oneshot;
 
 use super::Handle;
+use crate::Hold;
 use crate::counters::CELLS;
 
 pub(crate) struct Transfer {
@@ -28,6 +29,7 @@ pub(crate) enum Body {
     /// A read into memory that a peer may also touch.
     Place {
         into: RegionSlice,
+        hold: Hold,
         reply: oneshot::Sender<io::Result<usize>>,
     },
     Write {
@@ -64,6 +66,7 @@ impl Transfer {
         handle: Arc<Handle>,
         offset: u64,
         into: RegionSlice,
+        hold: Hold,
         reply: oneshot::Sender<io::Result<usize>>,
     ) -> Transfer {
         Transfer {
@@ -71,7 +74,7 @@ impl Transfer {
             offset,
             len: into.len(),
             done: 0,
-            body: Body::Place { into, reply },
+            body: Body::Place { into, hold, reply },
         }
     }
 
@@ -170,10 +173,10 @@ impl Transfer {
                 // An error here only says that the future was dropped.
                 drop(reply.send((result, into)));
             }
-            Body::Place { into, reply } => {
+            Body::Place { into, hold, reply } => {
                 CELLS.read_bytes.fetch_add(self.done as u64, Relaxed);
                 // Whoever is told finds the memory free.
-                drop(into);
+                drop((into, hold));
                 drop(reply.send(result.map(|()| self.done)));
             }
             Body::Write { from, reply } => {

@@ -8,7 +8,7 @@ use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
 use parking_lot::Mutex;
 
 use super::{Kind, World};
-use crate::{File, OpenOptions};
+use crate::{File, Hold, OpenOptions};
 
 /// Turns of the executor that asynchronous I/O takes at most.
 const TURNS_MAX: u64 = 3;
@@ -98,6 +98,7 @@ impl File for SimFile {
         &self,
         offset: u64,
         into: RegionSlice,
+        hold: Hold,
     ) -> impl Future<Output = io::Result<usize>> + Send {
         let file = self.clone();
         async move {
@@ -114,6 +115,7 @@ impl File for SimFile {
             // What a device read before it failed may have landed.
             into.write(0, &read);
             pass(after).await;
+            drop(hold);
             result
         }
     }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use forebay_io::{Disk, File, OpenOptions};
@@ -83,7 +84,10 @@ pub async fn reads_land_in_a_peers_memory<D: Disk>(disk: D) {
     ] {
         let there = bytes.len().min(offset as usize + len) - offset as usize;
         let into = region.slice(at..at + len).unwrap();
-        assert_eq!(file.read_into(offset, into).await.unwrap(), there);
+        assert_eq!(
+            file.read_into(offset, into, Arc::new(())).await.unwrap(),
+            there
+        );
         assert_eq!(
             seen(at..at + there),
             &bytes[offset as usize..offset as usize + there]
@@ -92,9 +96,16 @@ pub async fn reads_land_in_a_peers_memory<D: Disk>(disk: D) {
     // Nothing landed elsewhere.
     assert!(seen((512 << 10)..(700 << 10)).iter().all(|byte| *byte == 0));
     let past = region.slice(0..PAGE_BYTES).unwrap();
-    assert_eq!(file.read_into(1 << 20, past).await.unwrap(), 0);
+    assert_eq!(
+        file.read_into(1 << 20, past, Arc::new(())).await.unwrap(),
+        0
+    );
     let far = region.slice(0..PAGE_BYTES).unwrap();
-    assert!(file.read_into(u64::MAX - 1, far).await.is_err());
+    assert!(
+        file.read_into(u64::MAX - 1, far, Arc::new(()))
+            .await
+            .is_err()
+    );
 }
 
 pub async fn reads_end_with_the_file<D: Disk>(disk: D) {

@@ -21,6 +21,7 @@ pub(super) async fn run<S: Store>(subject: &Subject<S>) {
     metadata_is_kept(subject).await;
     buffers_of_any_length(subject).await;
     registered_memory(subject).await;
+    parts_into_registered_memory(subject).await;
     declared_sizes_bind(subject).await;
     abandoned_uploads_leave_nothing(subject).await;
     bodies_outlive_their_key(subject).await;
@@ -243,6 +244,48 @@ async fn registered_memory<S: Store>(subject: &Subject<S>) {
             .retrieve_into(address, None, range, short)
             .await;
         refused(placed, ErrorKind::Invalid);
+    }
+}
+
+/// Any part of a large value to any place, again and again: leaves take other ways when pieces are whole, aligned, or come back.
+async fn parts_into_registered_memory<S: Store>(subject: &Subject<S>) {
+    const GUARD: u8 = 0xa5;
+    let size = 2 * subject.store.caps().chunk_bytes + 77_777;
+    let bytes = content(9, size);
+    subject.put(SPACE, "parts", &bytes).await;
+    let address = Address::object(SPACE, b"parts");
+    let memory = Region::anonymous(size + 16_384).unwrap();
+    let whole = memory.slice(0..memory.len()).unwrap();
+    let block = 65_536;
+    for (at, range) in [
+        (0, 0..size),
+        (4096, 0..size),
+        (1, 0..size),
+        (0, 0..block),
+        (8192, block..3 * block),
+        (0, 3..size),
+        (4096 - 3, 3..size - 5),
+        (4096, block - 1..size - block),
+        (0, size - 77_777..size),
+        (0, size - 1..size),
+        (0, 0..size),
+    ] {
+        whole.write(0, &vec![GUARD; memory.len()]);
+        let into = memory.slice(at..at + range.len()).unwrap();
+        let wanted = ByteRange::Inclusive(range.start as u64, range.end as u64 - 1);
+        let placed = subject
+            .store
+            .retrieve_into(address, None, wanted, into)
+            .await;
+        placed.unwrap();
+        let mut found = vec![0; memory.len()];
+        assert!(whole.read(0, &mut found));
+        assert!(
+            found[at..at + range.len()] == bytes[range.clone()],
+            "{range:?}"
+        );
+        let around = found[..at].iter().chain(&found[at + range.len()..]);
+        assert!(around.into_iter().all(|byte| *byte == GUARD), "{range:?}");
     }
 }
 

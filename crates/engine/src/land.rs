@@ -1,0 +1,270 @@
+//! A value read into memory that a peer may also touch: from the cache by one copy, from the device without any.
+//!
+//! Whole granules of blocks that are wanted whole go from the device to the target; what is left at either end, and small pieces, goes
+//! by way of a buffer of ours. Checksums are made from what landed, so a peer that writes there meanwhile sees its own value
+//! refused, and nothing else.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use forebay_io::{Disk, File, Hold};
+use forebay_mem::{Buf, CopySite, PAGE_BYTES, RegionSlice, count_copy};
+use forebay_store::{ErrorKind, Result, StoreError};
+
+use crate::body::{Label, Segment, mismatch, read};
+use crate::cache::Piece;
+use crate::core::Core;
+use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
+
+/// Shorter pieces are read by way of the cache: the next reader finds them there.
+const DIRECT_BYTES_MIN: usize = BLOCK_BYTES;
+/// Pieces remembered as read straight from the device once.
+const SEEN: usize = 4096;
+
+/// Which pieces went past the cache lately: whoever comes a second time is worth keeping.
+pub(crate) struct SeenOnce {
+    marks: Box<[AtomicU64]>,
+}
+
+impl Default for SeenOnce {
+    fn default() -> SeenOnce {
+        SeenOnce {
+            marks: (0..SEEN).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+}
+
+impl SeenOnce {
+    /// Whether `piece` was seen before; remembers it if not.
+    fn again(&self, piece: &Piece) -> bool {
+        let mut hasher = DefaultHasher::new();
+        piece.hash(&mut hasher);
+        let hash = hasher.finish() | 1;
+        self.marks[hash as usize / 2 % SEEN].swap(hash, Relaxed) == hash
+    }
+}
+
+type Landing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// Puts the segments one after the other into `target`, which has room for them. `pins` keep their bodies from being reused.
+pub(crate) async fn land<D: Disk>(
+    core: &Arc<Core<D>>,
+    label: &Label,
+    mut segments: VecDeque<Segment>,
+    pins: Hold,
+    target: &RegionSlice,
+) -> Result<()> {
+    let mut at = 0;
+    let mut begin = |segment: Segment| {
+        let len = segment.len();
+        let part = target.slice(at..at + len);
+        at += len;
+        let (core, label, pins) = (core.clone(), label.clone(), pins.clone());
+        async move {
+            let part = part.ok_or_else(too_short)?;
+            match segment {
+                Segment::Ready(buf) => place(&part, 0, &buf),
+                Segment::Stored {
+                    piece,
+                    extent,
+                    want,
+                } => land_stored(core, label, piece, extent, want, pins, part).await,
+            }
+        }
+    };
+    if segments.len() <= 1 {
+        // The common case needs no box.
+        return match segments.pop_front() {
+            Some(segment) => begin(segment).await,
+            None => Ok(()),
+        };
+    }
+    let depth = core.config.read_depth.max(1);
+    let mut landing: Vec<Landing> = Vec::with_capacity(depth);
+    poll_fn(|context| {
+        loop {
+            while landing.len() < depth
+                && let Some(segment) = segments.pop_front()
+            {
+                landing.push(Box::pin(begin(segment)));
+            }
+            let before = landing.len();
+            let mut at = 0;
+            while let Some(future) = landing.get_mut(at) {
+                match future.as_mut().poll(context) {
+                    Poll::Pending => at += 1,
+                    Poll::Ready(Ok(())) => drop(landing.swap_remove(at)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                }
+            }
+            match (landing.is_empty(), segments.is_empty()) {
+                (true, true) => return Poll::Ready(Ok(())),
+                (_, false) if landing.len() < before => {}
+                _ => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+/// Bytes `want` of an extent into `part`, which is as long.
+async fn land_stored<D: Disk>(
+    core: Arc<Core<D>>,
+    label: Label,
+    piece: Piece,
+    extent: Extent,
+    want: Range<usize>,
+    pins: Hold,
+    part: RegionSlice,
+) -> Result<()> {
+    let bytes = extent.bytes as usize;
+    if core.cache.is_on()
+        && let Some(whole) = core.cache.get(&piece).filter(|whole| whole.len() == bytes)
+    {
+        core.counters.cache_hits.fetch_add(1, Relaxed);
+        return place_checked(&core, &label, &extent, &whole, want, &part);
+    }
+    let straight = blocks_within(&want, bytes).filter(|blocks| {
+        let offset = blocks.start - want.start;
+        blocks.len() >= DIRECT_BYTES_MIN
+            && part
+                .as_ptr()
+                .addr()
+                .wrapping_add(offset)
+                .is_multiple_of(PAGE_BYTES)
+            && part.region().is_writable()
+            && !(core.cache.is_on() && core.seen_once.again(&piece))
+    });
+    let Some(blocks) = straight else {
+        let at = 0..want.len();
+        return by_buffer(&core, &label, piece, extent, want, &part, at).await;
+    };
+    let head = want.start..blocks.start;
+    let tail = blocks.end..want.end;
+    let inside = |range: &Range<usize>| range.start - want.start..range.end - want.start;
+    if !head.is_empty() {
+        let at = inside(&head);
+        by_buffer(&core, &label, piece, extent, head, &part, at).await?;
+    }
+    let middle = part.slice(inside(&blocks)).ok_or_else(too_short)?;
+    land_blocks(&core, &label, &extent, blocks, pins, middle).await?;
+    if !tail.is_empty() {
+        let at = inside(&tail);
+        by_buffer(&core, &label, piece, extent, tail, &part, at).await?;
+    }
+    Ok(())
+}
+
+/// The blocks that lie in `want` whole; the extent's last one may be short.
+fn blocks_within(want: &Range<usize>, bytes: usize) -> Option<Range<usize>> {
+    let start = want.start.next_multiple_of(BLOCK_BYTES);
+    let end = match want.end == bytes {
+        true => bytes,
+        false => want.end - want.end % BLOCK_BYTES,
+    };
+    (start < end).then_some(start..end)
+}
+
+/// From the cache or the device by way of a buffer.
+async fn by_buffer<D: Disk>(
+    core: &Arc<Core<D>>,
+    label: &Label,
+    piece: Piece,
+    extent: Extent,
+    want: Range<usize>,
+    part: &RegionSlice,
+    at: Range<usize>,
+) -> Result<()> {
+    let buf = read(core.clone(), label.clone(), piece, extent, want, true).await?;
+    place(part, at.start, &buf)
+}
+
+/// Checks block by block and copies each while it is close to the processor.
+fn place_checked<D: Disk>(
+    core: &Core<D>,
+    label: &Label,
+    extent: &Extent,
+    whole: &Buf,
+    want: Range<usize>,
+    part: &RegionSlice,
+) -> Result<()> {
+    for block in want.start / BLOCK_BYTES..want.end.div_ceil(BLOCK_BYTES) {
+        let begin = block * BLOCK_BYTES;
+        let bytes = &whole[begin..whole.len().min(begin + BLOCK_BYTES)];
+        extent
+            .check(block, bytes)
+            .map_err(|block| mismatch(core, label, extent, block))?;
+        let from = want.start.max(begin);
+        let to = want.end.min(begin + BLOCK_BYTES);
+        place(part, from - want.start, &bytes[from - begin..to - begin])?;
+    }
+    Ok(())
+}
+
+/// Whole blocks straight from the device, then compared with their checksums where they landed.
+async fn land_blocks<D: Disk>(
+    core: &Arc<Core<D>>,
+    label: &Label,
+    extent: &Extent,
+    blocks: Range<usize>,
+    pins: Hold,
+    part: RegionSlice,
+) -> Result<()> {
+    let first = blocks.start / BLOCK_BYTES;
+    let offset = core.space.offset(extent.start) + blocks.start as u64;
+    let failed =
+        |error| StoreError::new(ErrorKind::Io, "reading a value failed").with_source(error);
+    // The device moves whole granules; the target ends with the value.
+    let whole = part.len() - part.len() % GRANULE_BYTES;
+    let pages = part.slice(0..whole).ok_or_else(too_short)?;
+    // A body may not be overwritten while the device reads it for somebody's memory, even when nobody waits any more.
+    let landed = core.data.read_into(offset, pages, pins).await;
+    if landed.map_err(failed)? < whole {
+        return Err(mismatch(core, label, extent, first));
+    }
+    let rest = part.len() - whole;
+    if rest > 0 {
+        let into = core.pool.take(GRANULE_BYTES).await;
+        let at = offset + whole as u64;
+        let (done, mut buf) = core.data.read_at(at, into, GRANULE_BYTES).await;
+        done.map_err(failed)?;
+        if buf.len() < rest {
+            return Err(mismatch(core, label, extent, first + whole / BLOCK_BYTES));
+        }
+        buf.set_len(rest);
+        place(&part, whole, &buf)?;
+    }
+    for at in (0..part.len()).step_by(BLOCK_BYTES) {
+        let block = first + at / BLOCK_BYTES;
+        let landed = part
+            .slice(at..part.len().min(at + BLOCK_BYTES))
+            .ok_or_else(too_short)?;
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        let there = landed.for_each_chunk(|chunk| digest.update(chunk));
+        if !there || !extent.is_block(block, digest.finalize() as u32) {
+            return Err(mismatch(core, label, extent, block));
+        }
+    }
+    Ok(())
+}
+
+fn place(part: &RegionSlice, at: usize, bytes: &[u8]) -> Result<()> {
+    count_copy(CopySite::RetrieveInto, bytes.len());
+    if part.write(at, bytes) {
+        Ok(())
+    } else {
+        Err(too_short())
+    }
+}
+
+/// The target has not the room that was promised: too short, or its owner took its pages away.
+pub(crate) fn too_short() -> StoreError {
+    StoreError::new(ErrorKind::Invalid, "the target does not hold the range")
+}
