@@ -2,18 +2,22 @@
 //!
 //! Every figure is measured in rounds, its contenders one right after the other in each round, so that whatever else the machine
 //! does falls on all of them; a ratio is taken within a round and the median of the rounds is told. All S3 endpoints are measured
-//! by the same client, `forebay bench s3`.
+//! by the same client, `forebay bench s3`; the direct path by `forebay bench direct`, others beside it by their own load generators.
 //!
 //! Rewrites `docs/performance.md` and the pictures in `docs/performance/`.
 
 mod chart;
+mod direct;
 mod figures;
 mod idle;
 mod machine;
 mod measure;
 mod peers;
+mod probe;
+mod redis;
 mod report;
 mod sample;
+mod scripts;
 
 use std::path::PathBuf;
 

@@ -2,10 +2,12 @@
 
 use anyhow::Result;
 
+use crate::bench::direct;
 use crate::bench::idle::{self, Idle};
 use crate::bench::machine;
 use crate::bench::measure::Bench;
-use crate::bench::peers::{self, Server};
+use crate::bench::peers;
+use crate::bench::probe::Probe;
 use crate::bench::sample::{Sample, median};
 
 /// One table.
@@ -26,18 +28,8 @@ pub struct Contender {
     pub rounds: Vec<Sample>,
 }
 
-enum Probe {
-    /// `forebay bench s3` with these arguments against the server of this name.
-    S3(&'static str, String),
-    /// `forebay bench` with these arguments.
-    Own(String),
-    Iperf3,
-    /// Block size, reads in flight of a job, jobs.
-    Fio(&'static str, usize, usize),
-}
-
 /// What is asked of ours.
-enum Bound {
+pub enum Bound {
     /// So many times the rate of that contender.
     Rate(&'static str, f64),
     /// So many times the bytes a second of that contender.
@@ -50,6 +42,14 @@ enum Bound {
     CpuPerGb(f64),
     /// A 99.9th percentile below so many microseconds.
     P999(f64),
+    /// A median of at most so many microseconds.
+    P50(f64),
+    /// So many operations a second.
+    PerSecond(f64),
+    /// At most so many times the client CPU seconds per GB of that contender.
+    ClientCpu(&'static str, f64),
+    /// The server copied none of the payload in memory.
+    NoCopies,
 }
 
 /// How a bound came out.
@@ -76,7 +76,10 @@ pub struct Results {
     pub idle_after: Option<Idle>,
 }
 
-const FOREBAY: &str = "Forebay";
+/// Our server with its defaults.
+pub const FOREBAY: &str = "Forebay";
+/// Our server keeping no values in memory.
+pub const COLD: &str = "Forebay without a cache";
 const FIO_A_CORE: &str = "fio, a job a core";
 const LISTED: &str = "Forebay, the longer list";
 const LARGE_LIST: &str = "Forebay with the longer list";
@@ -88,7 +91,8 @@ fn s3(arguments: &str, names: &[&'static str]) -> Vec<Contender> {
         .collect()
 }
 
-fn contender(name: &'static str, probe: Probe) -> Contender {
+/// A row.
+pub fn contender(name: &'static str, probe: Probe) -> Contender {
     Contender {
         name,
         probe,
@@ -96,7 +100,8 @@ fn contender(name: &'static str, probe: Probe) -> Contender {
     }
 }
 
-fn figure(name: &'static str, contenders: Vec<Contender>, bounds: Vec<Bound>) -> Figure {
+/// A table.
+pub fn figure(name: &'static str, contenders: Vec<Contender>, bounds: Vec<Bound>) -> Figure {
     Figure {
         name,
         contenders,
@@ -107,9 +112,9 @@ fn figure(name: &'static str, contenders: Vec<Contender>, bounds: Vec<Bound>) ->
 fn published(bench: &Bench) -> Vec<Figure> {
     const ALL: [&str; 4] = [FOREBAY, "SeaweedFS", "s3s-fs", "Garage"];
     let mut large_get = s3("--op get --size 64MiB", &[FOREBAY, "SeaweedFS"]);
-    large_get.push(contender("iperf3", Probe::Iperf3));
+    large_get.push(contender("iperf3", Probe::Iperf3(8)));
     let mut medium_get = s3("--op get --size 1MiB", &ALL);
-    medium_get.push(contender("iperf3", Probe::Iperf3));
+    medium_get.push(contender("iperf3", Probe::Iperf3(8)));
     let mut small_put = s3("--op put --size 4KiB --concurrency 64", &ALL);
     let files = |threads| Probe::Own(format!("files --size 4KiB --concurrency {threads}"));
     small_put.push(contender("one fsync each, 1 thread", files(1)));
@@ -204,33 +209,40 @@ fn published(bench: &Bench) -> Vec<Figure> {
 /// Measures the published set, or the part of it whose names contain `only`.
 pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> {
     let mut figures = published(bench);
+    figures.extend(direct::published());
     figures.retain(|figure| only.is_none_or(|only| figure.name.contains(only)));
     let machine = machine::describe(&bench.folder);
-    let ours = peers::forebay(bench, "forebay", FOREBAY)?;
+    let ours = peers::forebay(bench, "forebay", FOREBAY, &[])?;
     let pid = ours.pid();
     let everything = only.is_none();
     let idle = everything.then(|| idle::watch(pid)).transpose()?;
     let mut servers = vec![ours];
-    let mut absent = Vec::new();
-    for (name, start) in [
-        (
-            "SeaweedFS",
-            peers::seaweedfs as fn(&Bench) -> Result<Option<Server>>,
-        ),
-        ("s3s-fs", peers::s3s),
-        ("Garage", peers::garage),
+    let asked = |server: &str| figures.iter().any(|figure| figure.asks(server));
+    for (folder, name, flags) in [
+        ("forebay-list", LARGE_LIST, &[][..]),
+        ("forebay-cold", COLD, &["--cache", "0"]),
     ] {
-        match start(bench)? {
-            Some(server) => servers.push(server),
-            None => absent.push(name),
+        if asked(name) {
+            servers.push(peers::forebay(bench, folder, name, flags)?);
         }
     }
-    if figures.iter().any(|figure| figure.asks(LARGE_LIST)) {
-        servers.push(peers::forebay(bench, "forebay-list", LARGE_LIST)?);
+    let mut absent = Vec::new();
+    for (name, start) in peers::ALL {
+        if asked(name) {
+            match start(bench)? {
+                Some(server) => servers.push(server),
+                None => absent.push(name),
+            }
+        }
     }
     for program in ["fio", "iperf3"] {
         if bench.find(program).is_none() {
             absent.push(program);
+        }
+    }
+    for (name, module) in [("Mooncake", direct::MOONCAKE), ("NIXL", direct::NIXL)] {
+        if bench.python(module).is_none() {
+            absent.push(name);
         }
     }
     for round in 1..=rounds {
@@ -264,7 +276,7 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
         machine,
         versions: servers
             .iter()
-            .filter(|server| server.name != LARGE_LIST)
+            .filter(|server| ![LARGE_LIST, COLD].contains(&server.name))
             .map(|server| (server.name, server.version.clone()))
             .collect(),
         absent,
@@ -274,42 +286,15 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
     })
 }
 
-impl Probe {
-    /// None when its peer is not there.
-    fn measure(&self, bench: &Bench, servers: &[Server]) -> Result<Option<Sample>> {
-        match self {
-            Probe::S3(name, arguments) => servers
-                .iter()
-                .find(|server| server.name == *name)
-                .map(|server| bench.ours(arguments, &server.arguments()))
-                .transpose(),
-            Probe::Own(arguments) => {
-                let folder = bench.folder.display().to_string();
-                bench
-                    .ours(arguments, &["--dir".to_owned(), folder])
-                    .map(Some)
-            }
-            Probe::Iperf3 => bench.iperf3(),
-            Probe::Fio(block, depth, jobs) => bench.fio(block, *depth, *jobs),
-        }
-    }
-}
-
 impl Contender {
+    /// The command that measured it, as one would type it.
+    pub fn command(&self) -> String {
+        self.probe.command()
+    }
+
     /// The median of one number over the rounds.
     pub fn median(&self, number: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
         median(self.rounds.iter().filter_map(number))
-    }
-
-    /// The command that measured it, as one would type it.
-    pub fn command(&self) -> String {
-        match &self.probe {
-            Probe::S3(_, arguments) | Probe::Own(arguments) => format!("forebay bench {arguments}"),
-            Probe::Iperf3 => "iperf3 -c HOST -P 8 -O 1".to_owned(),
-            Probe::Fio(block, depth, jobs) => format!(
-                "fio --rw=randread --direct=1 --ioengine=io_uring --size=1G --bs={block} --iodepth={depth} --numjobs={jobs}"
-            ),
-        }
     }
 }
 
@@ -317,7 +302,7 @@ impl Figure {
     fn asks(&self, server: &str) -> bool {
         self.contenders
             .iter()
-            .any(|contender| matches!(&contender.probe, Probe::S3(name, _) if *name == server))
+            .any(|contender| contender.probe.server() == Some(server))
     }
 
     /// The median over the rounds of ours divided by that contender's.
@@ -361,6 +346,32 @@ impl Figure {
                     let told = ours.median(|sample| sample.server_cpu_s_per_gb)?;
                     (told, *seconds, true, "CPU s/GB".to_owned())
                 }
+                Bound::P50(us) => {
+                    let told = ours.median(|sample| Some(sample.p50_us))?;
+                    (told, *us, true, "us in the median".to_owned())
+                }
+                Bound::PerSecond(rate) => {
+                    let told = ours.median(|sample| Some(sample.ops_per_s))?;
+                    (told, *rate, false, "operations a second".to_owned())
+                }
+                Bound::ClientCpu(of, times) => {
+                    let told = self.ratio(of, |sample| sample.client_cpu_s_per_gb)?;
+                    (
+                        told,
+                        *times,
+                        true,
+                        format!("times the client CPU s/GB of {of}"),
+                    )
+                }
+                Bound::NoCopies => {
+                    let told = ours.median(|sample| sample.copied_bytes)?;
+                    (
+                        told,
+                        0.0,
+                        true,
+                        "bytes of payload copied by the server".to_owned(),
+                    )
+                }
                 Bound::P999(us) => {
                     let told = ours.median(|sample| Some(sample.p999_us))?;
                     (told, *us, true, "us at the 99.9th percentile".to_owned())
@@ -391,7 +402,7 @@ mod tests {
         };
         Contender {
             rounds: rates.iter().map(sample).collect(),
-            ..contender(name, Probe::Iperf3)
+            ..contender(name, Probe::Iperf3(8))
         }
     }
 

@@ -1,12 +1,14 @@
 //! One measurement by one program.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::peers::{ports, quiet};
+use crate::bench::peers::{Server, ports, quiet};
 use crate::bench::sample::Sample;
 use crate::tool::{command, output, run};
 
@@ -43,8 +45,18 @@ impl Bench {
         run(command("sync").arg("--file-system").arg(&self.folder))
     }
 
-    /// Eight TCP streams over loopback.
-    pub fn iperf3(&self) -> Result<Option<Sample>> {
+    /// Runs `forebay bench` against the gRPC door of a server of ours, and asks the server what it copied meanwhile.
+    pub fn direct(&self, arguments: &str, server: &Server) -> Result<Sample> {
+        let before = copied_bytes(server)?;
+        let sample = self.ours(arguments, &server.direct_arguments())?;
+        Ok(Sample {
+            copied_bytes: Some(copied_bytes(server)? - before),
+            ..sample
+        })
+    }
+
+    /// TCP streams over loopback.
+    pub fn iperf3(&self, streams: usize) -> Result<Option<Sample>> {
         let Some(program) = self.find("iperf3") else {
             return Ok(None);
         };
@@ -61,7 +73,7 @@ impl Bench {
                     "-p",
                     &port,
                     "-P",
-                    "8",
+                    &streams.to_string(),
                     "-J",
                     "-O",
                     "1",
@@ -129,4 +141,18 @@ impl Bench {
             ..Sample::default()
         }))
     }
+}
+
+/// What the server says it copied, from the sum of its counters.
+fn copied_bytes(server: &Server) -> Result<f64> {
+    let console = server.console.as_deref().context("no console")?;
+    let mut stream = TcpStream::connect(console)?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let counters = text
+        .lines()
+        .filter(|line| line.starts_with("forebay_copied_bytes_total"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    Ok(counters.sum())
 }

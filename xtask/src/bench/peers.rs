@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::bench::measure::Bench;
+use crate::bench::redis;
 use crate::tool::{command, output, run};
 
-const ACCESS_KEY: &str = "GK0123456789abcdef01234567";
-const SECRET_KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+/// Everybody's access key.
+pub const ACCESS_KEY: &str = "GK0123456789abcdef01234567";
+/// Its secret.
+pub const SECRET_KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const READY: Duration = Duration::from_secs(60);
 
 /// A running server with an S3 door; it ends when this is dropped.
@@ -23,8 +26,24 @@ pub struct Server {
     pub version: String,
     /// `http://HOST:PORT`.
     pub endpoint: String,
+    /// Ours: the gRPC door, `http://HOST:PORT`.
+    pub rpc: Option<String>,
+    /// Ours: the console, `HOST:PORT`.
+    pub console: Option<String>,
     child: Child,
 }
+
+/// Starts a peer; none when it is not installed.
+type Start = fn(&Bench) -> Result<Option<Server>>;
+
+/// The peers that are servers, by the names that tables have.
+pub const ALL: [(&str, Start); 5] = [
+    ("SeaweedFS", seaweedfs),
+    ("s3s-fs", s3s),
+    ("Garage", garage),
+    (redis::DEFAULTS, redis::defaults),
+    (redis::ALWAYS, redis::always),
+];
 
 impl Server {
     /// Its process.
@@ -34,10 +53,19 @@ impl Server {
 
     /// Arguments that point `forebay bench s3` at it.
     pub fn arguments(&self) -> [String; 8] {
+        self.arguments_for(&self.endpoint)
+    }
+
+    /// Arguments that point `forebay bench direct` at it.
+    pub fn direct_arguments(&self) -> [String; 8] {
+        self.arguments_for(self.rpc.as_deref().unwrap_or_default())
+    }
+
+    fn arguments_for(&self, endpoint: &str) -> [String; 8] {
         let pid = self.pid().to_string();
         [
             "--endpoint",
-            &self.endpoint,
+            endpoint,
             "--server-pid",
             &pid,
             "--access-key",
@@ -57,25 +85,18 @@ impl Drop for Server {
     }
 }
 
-/// Ours, with its defaults, over a folder of its own.
-pub fn forebay(bench: &Bench, folder: &str, name: &'static str) -> Result<Server> {
+/// Ours, with its defaults but for these flags, over a folder of its own.
+pub fn forebay(bench: &Bench, folder: &str, name: &'static str, flags: &[&str]) -> Result<Server> {
     let ready = bench.folder.join(format!("{folder}.ready"));
     let folder = bench.folder.join(folder);
     let child = quiet(
         command(&bench.binary)
             .arg("serve")
             .arg(&folder)
-            .args([
-                "--s3",
-                "127.0.0.1:0",
-                "--console",
-                "127.0.0.1:0",
-                "--rpc",
-                "127.0.0.1:0",
-                "--direct",
-                "127.0.0.1:0",
-                "--ready-file",
-            ])
+            .args(["--s3", "127.0.0.1:0", "--rpc", "127.0.0.1:0"])
+            .args(["--direct", "127.0.0.1:0", "--console", "127.0.0.1:0"])
+            .args(flags)
+            .arg("--ready-file")
             .arg(&ready)
             .env("FOREBAY_ACCESS_KEY", ACCESS_KEY)
             .env("FOREBAY_SECRET_KEY", SECRET_KEY),
@@ -84,6 +105,8 @@ pub fn forebay(bench: &Bench, folder: &str, name: &'static str) -> Result<Server
         name,
         version: first_line(&bench.binary, &["--version"]),
         endpoint: String::new(),
+        rpc: None,
+        console: None,
         child,
     };
     let begun = Instant::now();
@@ -94,8 +117,10 @@ pub fn forebay(bench: &Bench, folder: &str, name: &'static str) -> Result<Server
         sleep(Duration::from_millis(10));
     }
     let doors: serde_json::Value = serde_json::from_slice(&std::fs::read(&ready)?)?;
-    let address = doors["s3"].as_str().context("no S3 door")?;
-    server.endpoint = format!("http://{address}");
+    let door = |name: &str| doors[name].as_str().map(str::to_owned);
+    server.endpoint = format!("http://{}", door("s3").context("no S3 door")?);
+    server.rpc = door("rpc").map(|address| format!("http://{address}"));
+    server.console = door("console");
     Ok(server)
 }
 
@@ -199,11 +224,14 @@ pub fn quiet(command: &mut std::process::Command) -> Result<Child> {
         .with_context(|| format!("cannot start {shown}"))
 }
 
-fn listening(name: &'static str, port: u16, child: Child, version: String) -> Result<Server> {
+/// Waits until it takes connections on this port of loopback.
+pub fn listening(name: &'static str, port: u16, child: Child, version: String) -> Result<Server> {
     let mut server = Server {
         name,
         version,
         endpoint: format!("http://127.0.0.1:{port}"),
+        rpc: None,
+        console: None,
         child,
     };
     let begun = Instant::now();
@@ -241,7 +269,8 @@ fn ports_with_gaps() -> Result<[u16; 4]> {
     found.try_into().ok().context("no free ports")
 }
 
-fn first_line(program: &Path, arguments: &[&str]) -> String {
+/// The first line that a program prints.
+pub fn first_line(program: &Path, arguments: &[&str]) -> String {
     let text = output(command(program).args(arguments)).unwrap_or_default();
     text.lines().next().unwrap_or_default().trim().to_owned()
 }

@@ -24,6 +24,13 @@ that servers left to be written later is written.
 
 A Forebay PUT is durable when it is acknowledged. SeaweedFS, s3s-fs and Garage acknowledge, by default, before anything is synced.
 MB and GB are 10^6 and 10^9 bytes; CPU is user and system time of the server's process.
+
+Tables named Direct are about payloads that go straight between the server and registered memory of the client: `forebay bench
+direct` (values durable when they are acknowledged) and `forebay bench kv` (a namespace with relaxed durability), one generating
+thread, one connection, checksums made and compared on both sides unless a row says otherwise. iperf3 has as many connections. Redis
+is measured by its own redis-benchmark, with as many values of the same size; NIXL and Mooncake by the scripts in `lab/peers`, eight
+blocks a call, which is also how ours is asked beside them. Mooncake moves bytes between the memories of two processes and keeps
+nothing.
 ";
 
 /// The whole document.

@@ -1,0 +1,208 @@
+//! The published set of the direct path.
+
+use crate::bench::figures::{Bound, COLD, Contender, FOREBAY, Figure, contender, figure};
+use crate::bench::probe::Probe;
+use crate::bench::redis::{ALWAYS, DEFAULTS};
+
+/// The module of Mooncake's transfer engine.
+pub const MOONCAKE: &str = "mooncake.engine";
+/// The module of NIXL.
+pub const NIXL: &str = "nixl_cu12._api";
+
+const SHM: &str = "Forebay, shared memory";
+const IWARP: &str = "Forebay, iWARP";
+const HTTP: &str = "Forebay, HTTP bodies";
+const UNCHECKED: &str = "Forebay, shared memory, no checksums";
+const MEMCPY: &str = "memcpy, one thread";
+const MOONCAKE_TCP: &str = "Mooncake, TCP";
+const NIXL_OBJ: &str = "NIXL OBJ, on Forebay";
+
+const MIB: usize = 1 << 20;
+
+fn ours(name: &'static str, arguments: String) -> Contender {
+    contender(name, Probe::Direct(FOREBAY, arguments))
+}
+
+/// One generating thread and one link, so that what is compared has as many connections.
+fn direct(op: &str, size: &str, path: &str, concurrency: usize) -> String {
+    format!("direct --op {op} --size {size} --path {path} --concurrency {concurrency} --threads 1")
+}
+
+/// The same in a namespace that answers a store before it is on the device.
+fn relaxed(op: &str, size: &str, path: &str, concurrency: usize) -> String {
+    format!("kv --op {op} --size {size} --path {path} --concurrency {concurrency} --threads 1")
+}
+
+/// All tables of the direct path.
+pub fn published() -> Vec<Figure> {
+    let mut figures = shared_memory();
+    figures.extend(iwarp());
+    figures.extend(beside_redis());
+    figures.extend(blocks());
+    figures
+}
+
+fn shared_memory() -> Vec<Figure> {
+    let cold = direct("get", "1MiB", "shm", 16);
+    vec![
+        figure(
+            "Direct: GET 1 MiB over shared memory, 8 in flight",
+            vec![
+                ours(SHM, direct("get", "1MiB", "shm", 8)),
+                ours(
+                    UNCHECKED,
+                    direct("get", "1MiB", "shm", 8) + " --no-checksum",
+                ),
+                ours(HTTP, direct("get", "1MiB", "http", 8)),
+                contender(MEMCPY, Probe::Memory("--size 1MiB --concurrency 8")),
+            ],
+            vec![Bound::Bytes(MEMCPY, 0.9), Bound::ClientCpu(HTTP, 0.1)],
+        ),
+        figure(
+            "Direct: GET 1 MiB over shared memory, cold, 16 in flight",
+            vec![
+                contender(SHM, Probe::Direct(COLD, cold)),
+                contender("fio", Probe::Fio("1M", 16, 1)),
+            ],
+            vec![Bound::Bytes("fio", 0.9), Bound::NoCopies],
+        ),
+        figure(
+            "Direct: GET 4 KiB over shared memory, 32 in flight",
+            vec![
+                ours(SHM, direct("get", "4KiB", "shm", 32)),
+                ours(HTTP, direct("get", "4KiB", "http", 32)),
+            ],
+            vec![Bound::PerSecond(400_000.0)],
+        ),
+        figure(
+            "Direct: GET 4 KiB over shared memory, one in flight",
+            vec![
+                ours(SHM, direct("get", "4KiB", "shm", 1)),
+                ours(HTTP, direct("get", "4KiB", "http", 1)),
+            ],
+            vec![Bound::P50(15.0)],
+        ),
+        figure(
+            "Direct: keys looked up in batches of 1000",
+            vec![
+                ours(SHM, relaxed("exist", "4KiB", "shm", 1) + " --batch 1000"),
+                ours(
+                    IWARP,
+                    relaxed("exist", "4KiB", "iwarp", 1) + " --batch 1000",
+                ),
+            ],
+            vec![Bound::PerSecond(1_000_000.0)],
+        ),
+    ]
+}
+
+fn iwarp() -> Vec<Figure> {
+    let against_tcp = |name, op, more: Vec<Bound>| {
+        let mut bounds = vec![Bound::Bytes("iperf3", 0.9), Bound::ClientCpu(HTTP, 0.5)];
+        bounds.extend(more);
+        figure(
+            name,
+            vec![
+                ours(IWARP, direct(op, "1MiB", "iwarp", 8)),
+                ours(HTTP, direct(op, "1MiB", "http", 8)),
+                contender("iperf3", Probe::Iperf3(1)),
+            ],
+            bounds,
+        )
+    };
+    vec![
+        against_tcp(
+            "Direct: GET 1 MiB over iWARP, 8 in flight on one connection",
+            "get",
+            vec![Bound::NoCopies],
+        ),
+        against_tcp(
+            "Direct: PUT 1 MiB over iWARP, 8 in flight on one connection",
+            "put",
+            Vec::new(),
+        ),
+    ]
+}
+
+fn beside_redis() -> Vec<Figure> {
+    let redis = |name, op, size| contender(name, Probe::Redis(name, op, size));
+    let sets = |name, text, size, times| {
+        figure(
+            name,
+            vec![
+                ours("Forebay, iWARP, durable", direct("put", text, "iwarp", 8)),
+                redis(ALWAYS, "set", size),
+            ],
+            vec![Bound::Rate(ALWAYS, times)],
+        )
+    };
+    let relaxed_sets = |name, text, size, times| {
+        figure(
+            name,
+            vec![
+                ours(
+                    "Forebay, iWARP, relaxed namespace",
+                    relaxed("put", text, "iwarp", 8),
+                ),
+                redis(DEFAULTS, "set", size),
+            ],
+            vec![Bound::Rate(DEFAULTS, times)],
+        )
+    };
+    let gets = |name, text, size, times| {
+        figure(
+            name,
+            vec![
+                ours(IWARP, direct("get", text, "iwarp", 8)),
+                ours(SHM, direct("get", text, "shm", 8)),
+                redis(DEFAULTS, "get", size),
+            ],
+            vec![Bound::Rate(DEFAULTS, times)],
+        )
+    };
+    vec![
+        sets("Direct: SET 4 KiB, 8 in flight, durable", "4KiB", 4096, 1.0),
+        relaxed_sets(
+            "Direct: SET 4 KiB, 8 in flight, not durable",
+            "4KiB",
+            4096,
+            1.0,
+        ),
+        gets("Direct: GET 4 KiB, 8 in flight", "4KiB", 4096, 1.0),
+        sets("Direct: SET 1 MiB, 8 in flight, durable", "1MiB", MIB, 2.0),
+        relaxed_sets(
+            "Direct: SET 1 MiB, 8 in flight, not durable",
+            "1MiB",
+            MIB,
+            2.0,
+        ),
+        gets("Direct: GET 1 MiB, 8 in flight", "1MiB", MIB, 2.0),
+    ]
+}
+
+fn blocks() -> Vec<Figure> {
+    let blocks = |name, ours_op, op| {
+        figure(
+            name,
+            vec![
+                ours(IWARP, relaxed(ours_op, "1MiB", "iwarp", 1) + " --batch 8"),
+                ours(SHM, relaxed(ours_op, "1MiB", "shm", 1) + " --batch 8"),
+                contender(MOONCAKE_TCP, Probe::Mooncake(op)),
+                contender(NIXL_OBJ, Probe::Nixl(FOREBAY, op)),
+            ],
+            vec![Bound::Rate(MOONCAKE_TCP, 3.0), Bound::Rate(NIXL_OBJ, 3.0)],
+        )
+    };
+    vec![
+        blocks(
+            "Direct: reading blocks of 1 MiB, 8 a call",
+            "gather",
+            "read",
+        ),
+        blocks(
+            "Direct: writing blocks of 1 MiB, 8 a call",
+            "scatter",
+            "write",
+        ),
+    ]
+}

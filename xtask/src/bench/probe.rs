@@ -1,0 +1,92 @@
+//! What is run for a row of a table.
+
+use anyhow::Result;
+
+use crate::bench::measure::Bench;
+use crate::bench::peers::Server;
+use crate::bench::sample::Sample;
+
+/// What is run for a row.
+pub enum Probe {
+    /// `forebay bench s3` with these arguments against the server of this name.
+    S3(&'static str, String),
+    /// `forebay bench` with these arguments against the gRPC door of the server of this name.
+    Direct(&'static str, String),
+    /// `forebay bench` with these arguments, over a folder of its own.
+    Own(String),
+    /// `forebay bench memory` with these arguments.
+    Memory(&'static str),
+    /// So many streams.
+    Iperf3(usize),
+    /// Block size, reads in flight of a job, jobs.
+    Fio(&'static str, usize, usize),
+    /// The Redis of this name, `get` or `set`, bytes of a value.
+    Redis(&'static str, &'static str, usize),
+    /// Mooncake's transfer engine, `read` or `write`.
+    Mooncake(&'static str),
+    /// NIXL's OBJ back end on the server of this name, `read` or `write`.
+    Nixl(&'static str, &'static str),
+}
+
+impl Probe {
+    /// None when its peer is not there.
+    pub fn measure(&self, bench: &Bench, servers: &[Server]) -> Result<Option<Sample>> {
+        let server = |name: &str| servers.iter().find(|server| server.name == name);
+        match self {
+            Probe::S3(name, arguments) => server(name)
+                .map(|server| bench.ours(arguments, &server.arguments()))
+                .transpose(),
+            Probe::Direct(name, arguments) => server(name)
+                .map(|server| bench.direct(arguments, server))
+                .transpose(),
+            Probe::Own(arguments) => {
+                let folder = bench.folder.display().to_string();
+                let more = ["--dir".to_owned(), folder];
+                bench.ours(arguments, &more).map(Some)
+            }
+            Probe::Memory(arguments) => bench.ours(&format!("memory {arguments}"), &[]).map(Some),
+            Probe::Iperf3(streams) => bench.iperf3(*streams),
+            Probe::Fio(block, depth, jobs) => bench.fio(block, *depth, *jobs),
+            Probe::Redis(name, op, size) => server(name)
+                .map(|server| bench.redis(server, op, *size))
+                .transpose(),
+            Probe::Mooncake(op) => bench.mooncake(op),
+            Probe::Nixl(name, op) => match server(name) {
+                Some(server) => bench.nixl(server, op),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// The server that must run for it.
+    pub fn server(&self) -> Option<&'static str> {
+        match self {
+            Probe::S3(name, _)
+            | Probe::Direct(name, _)
+            | Probe::Redis(name, _, _)
+            | Probe::Nixl(name, _) => Some(name),
+            Probe::Own(_)
+            | Probe::Memory(_)
+            | Probe::Iperf3(_)
+            | Probe::Fio(..)
+            | Probe::Mooncake(_) => None,
+        }
+    }
+
+    /// The command, as one would type it.
+    pub fn command(&self) -> String {
+        match self {
+            Probe::S3(_, arguments) | Probe::Direct(_, arguments) | Probe::Own(arguments) => {
+                format!("forebay bench {arguments}")
+            }
+            Probe::Memory(arguments) => format!("forebay bench memory {arguments}"),
+            Probe::Iperf3(streams) => format!("iperf3 -c HOST -P {streams} -O 1"),
+            Probe::Fio(block, depth, jobs) => format!(
+                "fio --rw=randread --direct=1 --ioengine=io_uring --size=1G --bs={block} --iodepth={depth} --numjobs={jobs}"
+            ),
+            Probe::Redis(_, op, size) => format!("redis-benchmark -t {op} -d {size} -c 8"),
+            Probe::Mooncake(op) => format!("lab/peers/mooncake_tcp.py --op {op}"),
+            Probe::Nixl(_, op) => format!("lab/peers/nixl_obj.py --op {op}"),
+        }
+    }
+}
