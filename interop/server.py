@@ -13,21 +13,26 @@ STOP_SECONDS = 15
 
 
 class Server:
-    """A `forebay serve` process. `start` may follow `kill`: the directory and the S3 port stay."""
+    """A `forebay serve` process. `start` may follow `kill`: the directory and the ports stay.
 
-    def __init__(self, binary, directory):
+    `within` is what the command is prefixed with, such as the way into a network namespace whose address is `host`."""
+
+    def __init__(self, binary, directory, flags=(), host="127.0.0.1", within=()):
         self.binary = str(binary)
+        self.flags = list(flags)
+        self.within = list(within)
         self.directory = pathlib.Path(directory)
         self.log = self.directory.with_suffix(".log")
         self.process = None
-        self.s3 = "127.0.0.1:0"
-        self.console = "127.0.0.1:0"
+        self.s3 = self.rpc = self.direct = self.console = f"{host}:0"
 
     def start(self):
         ready = self.directory.with_suffix(".ready")
         ready.unlink(missing_ok=True)
-        command = [self.binary, "serve", str(self.directory), "--s3", self.s3]
-        command += ["--console", self.console, "--ready-file", str(ready)]
+        command = [*self.within, self.binary, "serve", str(self.directory), "--ready-file", str(ready)]
+        for door in ("s3", "rpc", "direct", "console"):
+            command += [f"--{door}", getattr(self, door)]
+        command += self.flags
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + READY_SECONDS
@@ -39,7 +44,9 @@ class Server:
                 raise RuntimeError(f"not ready after {READY_SECONDS} s:\n{self.tail()}")
             time.sleep(0.005)
         doors = json.loads(ready.read_text())
-        self.s3, self.console = doors["s3"], doors["console"]
+        for door in ("s3", "rpc", "direct", "console"):
+            # A door that a flag closed is not there.
+            setattr(self, door, doors.get(door, getattr(self, door)))
         return self
 
     def kill(self):
