@@ -138,6 +138,17 @@ impl Authenticator {
         Ok((Caller::Key(key), proof))
     }
 
+    /// The key that signed a request which was authenticated as `key`'s.
+    ///
+    /// # Errors
+    /// `AccessDenied` for a request without a signature.
+    pub(crate) fn signed_with(&self, head: &Parts, key: &Arc<AccessKey>) -> Outcome<SigningKey> {
+        let header = headers::text(&head.headers, &AUTHORIZATION);
+        let query = head.uri.query().unwrap_or_default();
+        let claim = sigv4::authorization(header, query)?.ok_or(ErrorCode::AccessDenied)?;
+        Ok(self.signing_key(key, &claim.scope))
+    }
+
     fn signing_key(&self, key: &Arc<AccessKey>, scope: &CredentialScope<'_>) -> SigningKey {
         if let Some(kept) = self.kept.read().get(key.id.as_str())
             && kept.date == scope.date

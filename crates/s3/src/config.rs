@@ -32,6 +32,11 @@ pub struct Config {
     pub body_timeout: Duration,
     /// How entity tags are made.
     pub etag: EtagKind,
+    /// Whether a token that is not served is declined with `200 OK` to the one client that takes nothing else for a reason
+    /// to send its body (aws-c-s3's); every other client would take it for success.
+    pub decline_as_ok: bool,
+    /// Whether a GET whose token is not served is answered with a body instead of `501`.
+    pub decline_with_body: bool,
 }
 
 impl Default for Config {
@@ -45,6 +50,8 @@ impl Default for Config {
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             etag: EtagKind::Md5,
+            decline_as_ok: true,
+            decline_with_body: false,
         }
     }
 }

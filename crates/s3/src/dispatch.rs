@@ -93,6 +93,6 @@ pub(crate) async fn dispatch<S: Store>(
             "Object Lock is not implemented.",
         )),
         // Answered before a caller is known.
-        O::Preflight | O::Unknown => Err(ErrorCode::MethodNotAllowed.into()),
+        O::Preflight | O::RdmaControl | O::Unknown => Err(ErrorCode::MethodNotAllowed.into()),
     }
 }

@@ -1,6 +1,5 @@
 //! The door: connections in, requests through their stages, responses out.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,17 +21,19 @@ use tracing::field::Empty;
 
 use crate::access::RulesCache;
 use crate::admission::{Gate, Ticket};
-use crate::auth::{AccessKeys, Authenticator};
+use crate::auth::{AccessKeys, Authenticator, Caller};
 use crate::call::Call;
+use crate::claims::Proof;
 use crate::config::Config;
+use crate::direct::{Direct, Lender};
 use crate::ingest::Inbound;
 use crate::metrics::Metrics;
 use crate::pace::{Paced, Patience, Phase};
 use crate::reply::{self, Reply, ReplyBody};
 use crate::router::{Operation, Route};
 use crate::staging::Locks;
-use crate::status::{Outcome, Refusal};
-use crate::{cors, dispatch, headers};
+use crate::status::{Manner, Outcome, Refusal};
+use crate::{cors, direct, dispatch, headers};
 
 /// The longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -49,20 +50,39 @@ pub struct Door<S: Store> {
     pub(crate) clock: Clock,
     pub(crate) rules: RulesCache,
     pub(crate) uploads: Locks,
-    authenticator: Authenticator,
+    pub(crate) authenticator: Authenticator,
     /// `config.domains` and `localhost`.
     domains: Vec<String>,
     gate: Arc<Gate>,
     metrics: Arc<Metrics>,
     ids: Ids,
+    /// Where payloads go by remote memory access; absent where they do not.
+    pub(crate) direct: Option<Lender>,
 }
 
 /// Where a request came from.
-struct Connection {
-    peer: Option<SocketAddr>,
+pub(crate) struct Connection {
+    pub(crate) peer: Option<SocketAddr>,
     secure: bool,
     phase: Arc<Phase>,
 }
+
+/// A request whose operation is known and whose sender is not.
+pub(crate) struct Asked<'a> {
+    pub(crate) op: Operation,
+    pub(crate) head: &'a Parts,
+    pub(crate) connection: &'a Connection,
+    pub(crate) query: &'a Query<'a>,
+    resource: &'a Resource,
+    host: Option<&'a str>,
+    /// Unix milliseconds.
+    pub(crate) now_ms: u64,
+}
+
+/// The answer would say what is not so: the connection is cut instead.
+#[derive(Debug, thiserror::Error)]
+#[error("the request is not answered")]
+struct Unsaid;
 
 impl<S: Store> Door<S> {
     /// A door to `store` for the holders of `keys`.
@@ -71,6 +91,17 @@ impl<S: Store> Door<S> {
         keys: Arc<dyn AccessKeys>,
         clock: Clock,
         config: Config,
+    ) -> Arc<Door<S>> {
+        Door::with_direct(store, keys, clock, config, None)
+    }
+
+    /// The same, that also moves payloads straight between the store and the memory of the clients of `direct`'s sessions.
+    pub fn with_direct(
+        store: Arc<S>,
+        keys: Arc<dyn AccessKeys>,
+        clock: Clock,
+        config: Config,
+        direct: Option<Direct>,
     ) -> Arc<Door<S>> {
         let metrics = Arc::new(Metrics::new());
         let mut domains = config.domains.clone();
@@ -88,6 +119,7 @@ impl<S: Store> Door<S> {
             ids: Ids::new(clock()),
             clock,
             config,
+            direct: direct.map(Lender::new),
         })
     }
 
@@ -127,7 +159,7 @@ impl<S: Store> Door<S> {
         });
         let service = service_fn(move |request| {
             let (door, connection) = (Arc::clone(&self), Arc::clone(&connection));
-            async move { Ok::<_, Infallible>(door.answer(request, &connection).await) }
+            async move { door.answer(request, &connection).await }
         });
         let serving = http1::Builder::new()
             .half_close(true)
@@ -152,7 +184,7 @@ impl<S: Store> Door<S> {
         &self,
         request: http::Request<Incoming>,
         connection: &Connection,
-    ) -> Reply<S::Body> {
+    ) -> Result<Reply<S::Body>, Unsaid> {
         let (mut ticket, admitted) = self.gate.enter(Arc::clone(&connection.phase));
         let id = self.ids.next();
         let id_text = id.as_str();
@@ -177,7 +209,11 @@ impl<S: Store> Door<S> {
             let mut reply = match outcome {
                 Ok(reply) => reply,
                 Err(refusal) => {
-                    if refusal.error.status() >= 500 {
+                    if refusal.manner == Manner::Unsaid {
+                        tracing::warn!(request_id = id_text, path = head.uri.path(), error = %refusal.error, "a request is not answered");
+                        return Err(Unsaid);
+                    }
+                    if refusal.status().is_server_error() {
                         tracing::warn!(request_id = id_text, op = ticket.op.name(), path = head.uri.path(), error = %refusal.error, "a request failed");
                     }
                     if !close {
@@ -202,16 +238,16 @@ impl<S: Store> Door<S> {
                 status = reply.status().as_u16(),
                 "answered"
             );
-            reply
+            Ok(reply)
         };
-        let mut reply = serving.instrument(span.clone()).await;
+        let mut reply = serving.instrument(span.clone()).await?;
         ticket.code = reply.status().as_u16();
         span.record("op", ticket.op.name());
         span.record("status", ticket.code);
         let response = reply.headers_mut();
         response.insert(headers::REQUEST_ID, id.value());
         response.insert(SERVER, headers::SERVER);
-        reply.map(|body| body.with_ticket(ticket))
+        Ok(reply.map(|body| body.with_ticket(ticket)))
     }
 
     /// The stages of a request. `marks` takes headers that the response has whether it succeeds or not.
@@ -224,6 +260,10 @@ impl<S: Store> Door<S> {
         marks: &mut HeaderMap,
     ) -> Outcome<Reply<S::Body>> {
         let path = head.uri.path();
+        if let Some(control) = direct::Control::of(head) {
+            ticket.op = Operation::RdmaControl;
+            return Box::pin(control.serve(self, head, connection)).await;
+        }
         let host = head
             .uri
             .authority()
@@ -246,26 +286,59 @@ impl<S: Store> Door<S> {
             return cors::preflight(self, &head.headers, bucket);
         }
         cors::respond(self, bucket, &head.method, &head.headers, marks);
-        let now_ms = (self.clock)();
-        let now_s = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
-        let (caller, proof) = self.authenticator.authenticate(head, &self.config, now_s)?;
-        inbound.prove(proof);
-        let mut call = Call {
-            door: self,
-            headers: &head.headers,
+        let asked = Asked {
+            op,
+            head,
+            connection,
             query: &query,
-            bucket,
-            key: resource.key().unwrap_or_default(),
-            caller: &caller,
+            resource: &resource,
+            host,
+            now_ms: (self.clock)(),
+        };
+        match direct::Carried::of(op, &head.headers) {
+            None => self.perform(&asked, inbound).await,
+            Some(carried) => Box::pin(carried.serve(self, &asked, inbound)).await,
+        }
+    }
+
+    /// Who asks, may they, and the handler.
+    pub(crate) async fn perform(
+        &self,
+        asked: &Asked<'_>,
+        inbound: &mut Inbound,
+    ) -> Outcome<Reply<S::Body>> {
+        let (caller, proof) = self.identify(asked.head, asked.now_ms)?;
+        inbound.prove(proof);
+        let mut call = self.call(asked, &caller);
+        call.admit(asked.op).await?;
+        dispatch::dispatch(asked.op, &call, inbound).await
+    }
+
+    /// Who asks.
+    ///
+    /// # Errors
+    /// Any refusal of the signature.
+    pub(crate) fn identify(&self, head: &Parts, now_ms: u64) -> Outcome<(Caller, Proof)> {
+        let now_s = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
+        self.authenticator.authenticate(head, &self.config, now_s)
+    }
+
+    /// The request as its handler sees it, once it is admitted.
+    pub(crate) fn call<'a>(&'a self, asked: &Asked<'a>, caller: &'a Caller) -> Call<'a, S> {
+        Call {
+            door: self,
+            headers: &asked.head.headers,
+            query: asked.query,
+            bucket: asked.resource.bucket().unwrap_or_default(),
+            key: asked.resource.key().unwrap_or_default(),
+            caller,
             namespace: None,
             rules: None,
-            secure: connection.secure,
-            peer: connection.peer,
-            host,
-            now_ms,
-        };
-        call.admit(op).await?;
-        dispatch::dispatch(op, &call, inbound).await
+            secure: asked.connection.secure,
+            peer: asked.connection.peer,
+            host: asked.host,
+            now_ms: asked.now_ms,
+        }
     }
 }
 
@@ -278,8 +351,8 @@ impl<S: Store> Door<S> {
 
 /// The response of a refusal.
 fn refused<B>(refusal: Refusal, head: &Parts, id: &str) -> Reply<B> {
-    let Refusal { error, headers } = refusal;
-    let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = refusal.status();
+    let Refusal { error, headers, .. } = refusal;
     let silent = head.method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
     let mut reply = match silent {
         true => reply::empty(status),

@@ -57,6 +57,27 @@ trait Sink: Send {
     fn take(&mut self, data: &[u8]) -> impl Future<Output = Outcome<()>> + Send;
 }
 
+/// Where the payload of a write comes from: the request's body, or the client's memory.
+pub(crate) trait Source: Send {
+    /// What the headers claim about the payload. To be asked once.
+    ///
+    /// # Errors
+    /// `MissingContentLength`, `InvalidDigest`, `InvalidRequest`, `InvalidArgument`.
+    fn claims(&mut self, request: &HeaderMap) -> Outcome<Claims>;
+
+    /// Moves the payload into `upload` and compares it with the claims. With `md5` its MD5 is made in any case. The
+    /// CRC-64/NVME that a client claims is compared with the upload's own.
+    ///
+    /// # Errors
+    /// Whatever does not fit the claims; the upload is then to be dropped.
+    fn store_into<U: Upload>(
+        &mut self,
+        claims: Claims,
+        upload: &mut U,
+        md5: bool,
+    ) -> impl Future<Output = Outcome<Received>> + Send;
+}
+
 /// Into registered buffers, and from those into the store.
 struct UploadSink<'u, U> {
     upload: &'u mut U,
@@ -105,6 +126,48 @@ impl<U: Upload> UploadSink<'_, U> {
             None => self.upload.write(buf).await?,
         }
         Ok(())
+    }
+}
+
+impl Source for Inbound {
+    fn claims(&mut self, request: &HeaderMap) -> Outcome<Claims> {
+        let proof = self.proof.take().ok_or(ErrorCode::InternalError)?;
+        Claims::read(request, proof)
+    }
+
+    async fn store_into<U: Upload>(
+        &mut self,
+        mut claims: Claims,
+        upload: &mut U,
+        md5: bool,
+    ) -> Outcome<Received> {
+        let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
+        let mut sink = UploadSink {
+            upload,
+            filling: None,
+            left: claims.length,
+            md5: (md5 || claims.md5.is_some()).then(Lane::new),
+        };
+        let claimed_md5 = claims.md5.take();
+        let (mut received, claimed) = self.read(claims, &mut sink, own_crc).await?;
+        sink.flush().await?;
+        received.md5 = sink.md5.map(Lane::finalize);
+        if claimed_md5.is_some() && claimed_md5 != received.md5 {
+            return Err(ErrorCode::BadDigest.into());
+        }
+        if own_crc {
+            check_crc64nvme(claimed, upload)?;
+        }
+        Ok(received)
+    }
+}
+
+/// Compares the CRC-64/NVME that was claimed, if one was, with the one that the upload made.
+pub(crate) fn check_crc64nvme<U: Upload>(claimed: Option<Checksum>, upload: &U) -> Outcome<()> {
+    let made = Checksum::from_crc_value(Algorithm::Crc64Nvme, upload.crc64nvme());
+    match claimed.is_none() || made == claimed {
+        true => Ok(()),
+        false => Err(Refusal::checksum_mismatch(Algorithm::Crc64Nvme)),
     }
 }
 
@@ -161,49 +224,6 @@ impl Inbound {
     /// Takes what the signature says about the body.
     pub(crate) fn prove(&mut self, proof: Proof) {
         self.proof = Some(proof);
-    }
-
-    /// What the headers claim about the body. To be asked once.
-    ///
-    /// # Errors
-    /// `MissingContentLength`, `InvalidDigest`, `InvalidRequest`, `InvalidArgument`.
-    pub(crate) fn claims(&mut self, request: &HeaderMap) -> Outcome<Claims> {
-        let proof = self.proof.take().ok_or(ErrorCode::InternalError)?;
-        Claims::read(request, proof)
-    }
-
-    /// Reads the body into `upload`. With `md5` its MD5 is made in any case. The CRC-64/NVME that a client claims is
-    /// compared with the upload's own.
-    ///
-    /// # Errors
-    /// Whatever does not fit the claims; the upload is then to be dropped.
-    pub(crate) async fn store_into<U: Upload>(
-        &mut self,
-        mut claims: Claims,
-        upload: &mut U,
-        md5: bool,
-    ) -> Outcome<Received> {
-        let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
-        let mut sink = UploadSink {
-            upload,
-            filling: None,
-            left: claims.length,
-            md5: (md5 || claims.md5.is_some()).then(Lane::new),
-        };
-        let claimed_md5 = claims.md5.take();
-        let (mut received, claimed) = self.read(claims, &mut sink, own_crc).await?;
-        sink.flush().await?;
-        received.md5 = sink.md5.map(Lane::finalize);
-        if claimed_md5.is_some() && claimed_md5 != received.md5 {
-            return Err(ErrorCode::BadDigest.into());
-        }
-        if let (true, Some(claimed)) = (own_crc, claimed) {
-            let made = Checksum::from_crc_value(Algorithm::Crc64Nvme, upload.crc64nvme());
-            if made != Some(claimed) {
-                return Err(Refusal::checksum_mismatch(Algorithm::Crc64Nvme));
-            }
-        }
-        Ok(received)
     }
 
     /// Reads a document of at most [`MAX_BODY`] bytes; no body is an empty one.

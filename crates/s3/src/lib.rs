@@ -37,6 +37,7 @@ mod config;
 mod copy;
 mod cors;
 mod delete;
+mod direct;
 mod dispatch;
 mod door;
 mod encryption;
@@ -60,6 +61,7 @@ mod uploads;
 
 pub use auth::{AccessKey, AccessKeys};
 pub use config::{Config, EtagKind};
+pub use direct::Direct;
 pub use door::{Clock, Door};
 pub use lifecycle::Swept;
 pub use metrics::Metrics;

@@ -13,7 +13,7 @@ use http::header::{ETAG, HeaderMap};
 
 use crate::call::Call;
 use crate::config::EtagKind;
-use crate::ingest::Inbound;
+use crate::ingest::Source;
 use crate::kept::{self, Shown};
 use crate::object_get::part_number;
 use crate::object_put::{PUT_BYTES_MAX, check_extras, too_large};
@@ -136,12 +136,12 @@ pub(crate) fn part_of<S: Store>(call: &Call<'_, S>) -> Outcome<u32> {
 /// `UploadPart`.
 pub(crate) async fn upload_part<S: Store>(
     call: &Call<'_, S>,
-    inbound: &mut Inbound,
+    source: &mut impl Source,
 ) -> Outcome<Reply<S::Body>> {
     encryption::refuse(call.headers)?;
     let number = part_of(call)?;
     let id = upload_id(call)?;
-    let mut claims = inbound.claims(call.headers)?;
+    let mut claims = source.claims(call.headers)?;
     if claims.length > PUT_BYTES_MAX {
         return Err(too_large(claims.length));
     }
@@ -160,7 +160,7 @@ pub(crate) async fn upload_part<S: Store>(
         .store(Address::staging(call.bucket, &staged), options)
         .await?;
     let md5 = call.door.config.etag == EtagKind::Md5;
-    let received = inbound.store_into(claims, &mut upload, md5).await?;
+    let received = source.store_into(claims, &mut upload, md5).await?;
     let (meta, shown) = commit_part(
         call,
         &id,

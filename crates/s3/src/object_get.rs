@@ -38,23 +38,41 @@ enum Wanted {
     Part(u32),
 }
 
-/// `GetObject`.
-pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
+/// What a request is to be answered with: the conditions hold, and no byte was read yet.
+pub(crate) struct Found<B> {
+    pub(crate) object: Object<B>,
+    /// Whether the answer is `206 Partial Content`.
+    pub(crate) partial: bool,
+}
+
+/// Finds what a request asks for.
+///
+/// # Errors
+/// Whatever S3 refuses it with.
+pub(crate) async fn find<S: Store>(call: &Call<'_, S>) -> Outcome<Found<S::Body>> {
     encryption::refuse(call.headers)?;
     let version = call.version()?;
-    let found = match wanted(call)? {
+    let object = match wanted(call)? {
         Wanted::Range(ByteRange::Full) => retrieve(call, version, ByteRange::Full).await?,
         Wanted::Range(range) => ranged(call, version, range).await?,
         Wanted::Part(number) => part(call, version, number).await?,
     };
+    let Object { meta, range, .. } = &object;
+    check(call, meta)?;
+    let partial =
+        asks_part(call) || range.end - range.start != meta.size || range_asked(call, meta);
+    Ok(Found { object, partial })
+}
+
+/// `GetObject`.
+pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
+    let Found { object, partial } = find(call).await?;
     let Object {
         meta,
         range,
         mut body,
-    } = found;
-    check(call, &meta)?;
+    } = object;
     let length = range.end - range.start;
-    let partial = asks_part(call) || length != meta.size;
     // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
     let first = match length {
         0 => Bytes::new(),
@@ -74,8 +92,8 @@ pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>>
         false => ReplyBody::stream(first, body, length),
     };
     let mut reply = http::Response::new(content);
-    describe(call, &meta, reply.headers_mut())?;
-    if partial || range_asked(call, &meta) {
+    describe(call, &meta, !partial, reply.headers_mut())?;
+    if partial {
         *reply.status_mut() = StatusCode::PARTIAL_CONTENT;
         reply
             .headers_mut()
@@ -95,7 +113,8 @@ pub(crate) async fn head<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>
     check(call, &meta)?;
     let mut reply = reply::empty(StatusCode::OK);
     let response = reply.headers_mut();
-    describe(call, &meta, response)?;
+    let whole = !asks_part(call) && !call.headers.contains_key(RANGE);
+    describe(call, &meta, whole, response)?;
     let range = match wanted(call)? {
         Wanted::Part(number) => Some(locate(&meta, number)?),
         Wanted::Range(ByteRange::Full) => None,
@@ -266,7 +285,7 @@ fn unsatisfiable(meta: &Meta) -> Refusal {
         .header(CONTENT_RANGE, headers::value(value.as_bytes()))
 }
 
-fn content_range(range: &std::ops::Range<u64>, size: u64) -> http::HeaderValue {
+pub(crate) fn content_range(range: &std::ops::Range<u64>, size: u64) -> http::HeaderValue {
     let text = match range.is_empty() {
         true => format!("bytes */{size}"),
         false => format!("bytes {}-{}/{size}", range.start, range.end - 1),
@@ -283,8 +302,13 @@ fn hidden<S: Store>(call: &Call<'_, S>, error: StoreError) -> Refusal {
     }
 }
 
-/// All headers that describe an object.
-fn describe<S: Store>(call: &Call<'_, S>, meta: &Meta, response: &mut HeaderMap) -> Outcome<()> {
+/// All headers that describe an object. `whole` says whether all of it is answered: its checksum is of the whole.
+pub(crate) fn describe<S: Store>(
+    call: &Call<'_, S>,
+    meta: &Meta,
+    whole: bool,
+    response: &mut HeaderMap,
+) -> Outcome<()> {
     response.reserve(12);
     kept::respond(&meta.attributes, response);
     response.insert(ETAG, headers::etag_value(&meta.etag));
@@ -304,8 +328,6 @@ fn describe<S: Store>(call: &Call<'_, S>, meta: &Meta, response: &mut HeaderMap)
         response.insert(headers::MP_PARTS_COUNT, sizes.count().into());
     }
     let mode = headers::text(call.headers, &headers::CHECKSUM_MODE);
-    // The checksum is of the whole object, so a range that is not all of it goes without.
-    let whole = !asks_part(call) && !call.headers.contains_key(RANGE);
     if mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ENABLED"))
         && whole
         && let Some(shown) = Shown::of(meta)

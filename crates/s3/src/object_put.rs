@@ -9,7 +9,7 @@ use http::header::{ETAG, HeaderMap, HeaderName};
 
 use crate::call::Call;
 use crate::config::EtagKind;
-use crate::ingest::Inbound;
+use crate::ingest::Source;
 use crate::kept::{self, Shown};
 use crate::reply::{self, Reply};
 use crate::status::{Outcome, Refusal};
@@ -43,10 +43,10 @@ pub(crate) fn check_extras(request: &HeaderMap) -> Outcome<()> {
 /// `PutObject`.
 pub(crate) async fn put<S: Store>(
     call: &Call<'_, S>,
-    inbound: &mut Inbound,
+    source: &mut impl Source,
 ) -> Outcome<Reply<S::Body>> {
     check_extras(call.headers)?;
-    let claims = inbound.claims(call.headers)?;
+    let claims = source.claims(call.headers)?;
     if claims.length > PUT_BYTES_MAX {
         return Err(too_large(claims.length));
     }
@@ -63,7 +63,7 @@ pub(crate) async fn put<S: Store>(
         Err(error) => return Err(unmet(call, condition, error).await),
     };
     let md5 = call.door.config.etag == EtagKind::Md5;
-    let received = inbound.store_into(claims, &mut upload, md5).await?;
+    let received = source.store_into(claims, &mut upload, md5).await?;
     let shown = match (algorithm, received.checksum) {
         (Some(Algorithm::Crc64Nvme), _) => Shown::own(upload.crc64nvme()),
         (_, made) => made.map(|checksum| Shown::whole(&checksum)),

@@ -32,6 +32,7 @@ macro_rules! operations {
 operations! {
     Unknown = "";
     Preflight = "";
+    RdmaControl = "";
     ListBuckets = "";
     CreateBucket = "";
     DeleteBucket = "s3:DeleteBucket";

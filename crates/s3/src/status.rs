@@ -5,6 +5,7 @@ use forebay_proto::s3::chunked::ChunkError;
 use forebay_proto::s3::error::{ErrorCode, S3Error};
 use forebay_proto::s3::sigv4::AuthError;
 use forebay_store::{ErrorKind, StoreError};
+use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::headers;
@@ -14,6 +15,20 @@ use crate::headers;
 pub(crate) struct Refusal {
     pub(crate) error: S3Error,
     pub(crate) headers: Option<Box<HeaderMap>>,
+    pub(crate) manner: Manner,
+}
+
+/// How a refusal is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Manner {
+    /// With the status of its error.
+    #[default]
+    Plain,
+    /// With `200 OK`, for the clients that take nothing else for a reason to fall back (s3-rdma.md section 6.3).
+    AsOk,
+    /// Not at all: the connection is cut, because the client's memory may still be written to and any answer would say
+    /// that it may be used again.
+    Unsaid,
 }
 
 /// What an operation comes to.
@@ -29,6 +44,21 @@ impl Refusal {
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Refusal {
         self.headers.get_or_insert_default().insert(name, value);
         self
+    }
+
+    /// The same told in another manner.
+    pub(crate) fn manner(mut self, manner: Manner) -> Refusal {
+        self.manner = manner;
+        self
+    }
+
+    /// The HTTP status that tells it.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self.manner {
+            Manner::AsOk => StatusCode::OK,
+            Manner::Plain | Manner::Unsaid => StatusCode::from_u16(self.error.status())
+                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        }
     }
 
     /// The same with another element in its document.
@@ -71,6 +101,7 @@ impl From<S3Error> for Refusal {
         Refusal {
             error,
             headers: None,
+            manner: Manner::Plain,
         }
     }
 }

@@ -83,6 +83,7 @@ error_codes! {
     InvalidPart, 400, "One or more of the specified parts could not be found. The part might not have been uploaded, or the specified entity tag might not match the part's entity tag.";
     InvalidPartNumber, 416, "The requested partnumber is not satisfiable";
     InvalidPartOrder, 400, "The list of parts was not in ascending order. Parts must be ordered by part number.";
+    InvalidRDMAToken, 400, "The RDMA token of the request is not valid.";
     InvalidRange, 416, "The requested range is not satisfiable";
     InvalidRequest, 400, "The request is not valid.";
     InvalidSecurity, 403, "The provided security credentials are not valid.";
@@ -119,6 +120,10 @@ error_codes! {
     OwnershipControlsNotFoundError, 404, "The bucket ownership controls were not found";
     PreconditionFailed, 412, "At least one of the pre-conditions you specified did not hold";
     QuotaExceeded, 403, "The quota of the bucket or of its owner does not allow this request.";
+    RDMANotSupported, 501, "The payload of this request cannot be moved by remote memory access here; send it again with a body.";
+    RDMATokenExpired, 403, "The RDMA token of the request has expired.";
+    RDMATokenReplayed, 409, "The RDMA token of the request was used before.";
+    RDMATransferFailed, 500, "The payload could not be moved by remote memory access.";
     ReplicationConfigurationNotFoundError, 404, "The replication configuration was not found";
     RequestHeaderSectionTooLarge, 400, "Your request header and query parameters exceed the maximum allowed size.";
     RequestTimeTooSkewed, 403, "The difference between the request time and the current time is too large.";

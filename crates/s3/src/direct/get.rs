@@ -1,0 +1,222 @@
+//! `GetObject` into a client's memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_fabric::{Access, CloseReason, Link};
+use forebay_mem::{Buf, RegionSlice};
+use forebay_proto::s3::error::ErrorCode;
+use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, StoreError};
+use http::StatusCode;
+use http::header::CONTENT_RANGE;
+
+use super::moved::Moved;
+use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late};
+use crate::call::Call;
+use crate::object_get::{self, Found};
+use crate::reply::{self, Reply};
+use crate::status::{Manner, Outcome, Refusal};
+
+/// How often an object that is being replaced is placed again.
+const ATTEMPTS: usize = 8;
+
+/// `GetObject`: as much as asked for and as the window holds.
+pub(super) async fn get<S: Store, L: Link>(
+    call: &Call<'_, S>,
+    mut transfer: Transfer<L>,
+) -> Outcome<Reply<S::Body>> {
+    for _ in 0..ATTEMPTS {
+        let found = transfer.lease.before(object_get::find(call)).await??;
+        let Found { object, partial } = found;
+        let Object { meta, range, body } = object;
+        let length = (range.end - range.start).min(transfer.windows.total());
+        let range = range.start..range.start + length;
+        let partial = partial || length < meta.size;
+        let mapped = match transfer.windows.together(length) {
+            Some(window) if length > 0 => transfer.link.mapped(window, Access::Write),
+            _ => None,
+        };
+        let moved = match mapped {
+            Some(target) => {
+                drop(body);
+                match place(call, &transfer, &meta, range.clone(), target).await? {
+                    Some(moved) => moved,
+                    None => continue,
+                }
+            }
+            None => stream(&mut transfer, body, length).await?,
+        };
+        return told(call, &meta, partial.then_some(range), moved);
+    }
+    Err(ErrorCode::SlowDown.into())
+}
+
+/// The answer, which needs the proof.
+fn told<S: Store>(
+    call: &Call<'_, S>,
+    meta: &Meta,
+    part: Option<Range<u64>>,
+    moved: Moved,
+) -> Outcome<Reply<S::Body>> {
+    let status = match part {
+        Some(_) => StatusCode::PARTIAL_CONTENT,
+        None => StatusCode::OK,
+    };
+    let mut reply = reply::empty(status);
+    let response = reply.headers_mut();
+    object_get::describe(call, meta, part.is_none(), response)?;
+    if let Some(part) = part {
+        response.insert(CONTENT_RANGE, object_get::content_range(&part, meta.size));
+    }
+    moved.tell(status, response);
+    Ok(reply)
+}
+
+/// Has the store read its device into the client's memory. `None` when the object was replaced meanwhile: what was placed
+/// is then of no object that was asked for.
+async fn place<S: Store, L: Link>(
+    call: &Call<'_, S>,
+    transfer: &Transfer<L>,
+    meta: &Meta,
+    range: Range<u64>,
+    target: RegionSlice,
+) -> Outcome<Option<Moved>> {
+    let store = Arc::clone(&call.door.store);
+    let (bucket, key) = (call.bucket.to_owned(), call.key.to_owned());
+    let version = call.version()?;
+    let bytes = ByteRange::Inclusive(range.start, range.end - 1);
+    // On a task of its own, so that it ends whatever becomes of the request: a device that writes to the client's memory
+    // cannot be called back, and must not be forgotten either.
+    let placing = tokio::spawn(async move {
+        let address = Address::object(&bucket, key.as_bytes());
+        store.retrieve_into(address, version, bytes, target).await
+    });
+    let Some(ended) = transfer.lease.finish(placing).await else {
+        transfer.link.close(CloseReason::Lost);
+        return Err(failed(0).manner(Manner::Unsaid));
+    };
+    let (placed_meta, placed_range) = match ended {
+        Ok(Ok(placed)) => placed,
+        Ok(Err(error)) if error.kind() == ErrorKind::RangeNotSatisfiable => return Ok(None),
+        Ok(Err(error)) => return Err(error.into()),
+        Err(_) => return Err(ErrorCode::InternalError.into()),
+    };
+    if placed_meta != *meta || placed_range != range {
+        return Ok(None);
+    }
+    let length = range.end - range.start;
+    match transfer.lease.finish(transfer.link.fence()).await {
+        Some(Ok(proof)) => Ok(Some(Moved::placed(length, proof))),
+        Some(Err(error)) => Err(broken(&error, length)),
+        None => {
+            transfer.link.close(CloseReason::Lost);
+            Err(failed(length))
+        }
+    }
+}
+
+/// Writes what the store yields, the next buffer being read while one is written.
+async fn stream<L: Link, B: Body>(
+    transfer: &mut Transfer<L>,
+    mut body: B,
+    length: u64,
+) -> Outcome<Moved> {
+    let Transfer {
+        link,
+        windows,
+        lease,
+    } = transfer;
+    let mut quiesce = Quiesce::new(&*link);
+    let mut moved = 0;
+    let failure = 'moving: {
+        let mut next: Outcome<Result<Option<Buf>, StoreError>> = match length {
+            0 => Ok(Ok(None)),
+            _ => lease.before(body.next()).await,
+        };
+        while moved < length {
+            let mut buf = match next {
+                Ok(Ok(Some(buf))) => buf,
+                Ok(Ok(None)) => break 'moving Some(cut_short()),
+                Ok(Err(error)) => break 'moving Some(error.into()),
+                Err(_) if quiesce.is_armed() => break 'moving Some(failed(moved)),
+                Err(late) => break 'moving Some(late),
+            };
+            let left = length - moved;
+            if buf.len() as u64 > left {
+                // It fits: it is shorter than the buffer.
+                buf = buf.slice(0..left as usize);
+            }
+            let count = buf.len() as u64;
+            if !lease.is_running() {
+                break 'moving Some(match quiesce.is_armed() {
+                    true => failed(moved),
+                    false => late(),
+                });
+            }
+            quiesce.arm();
+            let following = async {
+                match count < left {
+                    true => lease.before(body.next()).await,
+                    false => Ok(Ok(None)),
+                }
+            };
+            let (wrote, following) =
+                tokio::join!(lease.finish(write(link, windows, buf)), following);
+            match wrote {
+                Some(Ok(())) => moved += count,
+                Some(Err(error)) if is_whole(&error) => break 'moving Some(broken(&error, moved)),
+                // Whether the bytes still land is not known: the link goes with the guard.
+                Some(Err(error)) => return Err(broken(&error, moved)),
+                None => return Err(failed(moved)),
+            }
+            next = following;
+        }
+        None
+    };
+    if failure.is_some() && !quiesce.is_armed() {
+        return Err(failure.unwrap_or_else(late));
+    }
+    match lease.finish(link.fence()).await {
+        Some(Ok(proof)) => {
+            quiesce.disarm();
+            match failure {
+                Some(failure) => Err(failure),
+                None => Ok(Moved::placed(moved, proof)),
+            }
+        }
+        Some(Err(error)) => Err(broken(&error, moved)),
+        None => {
+            quiesce.arm();
+            Err(failed(moved))
+        }
+    }
+}
+
+async fn write<L: Link>(
+    link: &L,
+    windows: &mut super::transfer::Windows,
+    buf: Buf,
+) -> forebay_fabric::Result<()> {
+    let mut at = 0;
+    while at < buf.len() {
+        let Some(piece) = windows.next((buf.len() - at) as u64) else {
+            return Err(forebay_fabric::Error::new(
+                forebay_fabric::ErrorKind::Invalid,
+                "the window is full",
+            ));
+        };
+        // A piece is no longer than what is left of the buffer.
+        let end = at + piece.len as usize;
+        link.write(piece, vec![buf.slice(at..end)]).await?;
+        at = end;
+    }
+    Ok(())
+}
+
+fn cut_short() -> Refusal {
+    StoreError::new(
+        ErrorKind::Corrupt,
+        "the object is shorter than its record says",
+    )
+    .into()
+}
