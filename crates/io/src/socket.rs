@@ -154,6 +154,17 @@ impl<'a> Scatter<'a> {
     }
 }
 
+/// Says that nothing more will be sent; what was is still delivered.
+///
+/// # Errors
+/// The system's, when the connection is gone.
+pub fn finish(socket: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(
+        socket.as_fd(),
+        rustix::net::Shutdown::Write,
+    )?)
+}
+
 fn inside(memory: &RegionSlice, offset: usize, len: usize) -> bool {
     offset
         .checked_add(len)

@@ -20,6 +20,8 @@ pub enum CopySite {
     ReadFrom,
     /// A small value copied into or out of a gRPC message.
     RpcMessage,
+    /// Short segments of a TCP link, received many at once, and all of one that checks CRCs.
+    LinkStaging,
     /// The in-memory leaf.
     MemoryStore,
     /// A client's own payload handling (command line, benchmarks).
@@ -28,7 +30,7 @@ pub enum CopySite {
 
 impl CopySite {
     /// Every site, in label order.
-    pub const ALL: [CopySite; 9] = [
+    pub const ALL: [CopySite; 10] = [
         CopySite::HttpBody,
         CopySite::EngineInline,
         CopySite::EngineRepack,
@@ -36,6 +38,7 @@ impl CopySite {
         CopySite::RetrieveInto,
         CopySite::ReadFrom,
         CopySite::RpcMessage,
+        CopySite::LinkStaging,
         CopySite::MemoryStore,
         CopySite::Client,
     ];
@@ -50,6 +53,7 @@ impl CopySite {
             CopySite::RetrieveInto => "retrieve_into",
             CopySite::ReadFrom => "read_from",
             CopySite::RpcMessage => "rpc_message",
+            CopySite::LinkStaging => "link_staging",
             CopySite::MemoryStore => "memory_store",
             CopySite::Client => "client",
         }

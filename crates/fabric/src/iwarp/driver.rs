@@ -1,0 +1,295 @@
+//! The task of one link.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use forebay_proto::iwarp::Fault;
+use tokio::io::Interest;
+use tokio::time::timeout;
+
+use super::link::{Io, Shared};
+use super::orders::{Inbox, Order, SPENT_MAX};
+use super::receiver::{End, Receiver};
+use crate::{CloseReason, ErrorKind};
+
+/// Calls to the socket before other tasks get a turn.
+const ROUNDS_MAX: usize = 16;
+/// Messages that nobody has taken, in bytes: beyond, nothing is received unless the peer owes an answer ...
+const WAITING_BYTES_MAX: usize = 1 << 20;
+/// ... and beyond this, it talks instead of answering.
+const UNANSWERED_BYTES_MAX: usize = 16 << 20;
+/// How long the end of a connection may take: what the peer still sends must be read, or it would not see what it was sent.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Moves what is ordered and what arrives, until the link ends.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    receiver: Receiver,
+    taken: VecDeque<Order>,
+    /// It went to sleep and can be woken by an order.
+    asleep: bool,
+}
+
+enum Round {
+    /// Something moved.
+    Again,
+    /// Nothing can move until something happens.
+    Sleep,
+    /// The link has ended.
+    Over,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, receiver: Receiver) -> Driver {
+        Driver {
+            shared,
+            receiver,
+            taken: VecDeque::new(),
+            asleep: false,
+        }
+    }
+
+    /// Runs until the link has ended and its connection is closed.
+    pub(super) async fn run(mut self) {
+        (&mut self).await;
+        let shared = &self.shared;
+        // Late data is of no use, so neither is what goes wrong here.
+        let _ = timeout(DRAIN, async {
+            let mut ignored = [0; 4096];
+            while shared.stream.readable().await.is_ok() {
+                match shared.stream.try_read(&mut ignored) {
+                    Ok(0) => return,
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                    _ => {}
+                }
+            }
+        })
+        .await;
+    }
+
+    fn round(&mut self, cx: &mut Context<'_>) -> Round {
+        let Driver {
+            shared,
+            receiver,
+            taken,
+            ..
+        } = self;
+        std::mem::swap(taken, &mut shared.orders.lock().waiting);
+        let mut io = shared.io.lock();
+        if !io.open {
+            return Round::Over;
+        }
+        io.sender.take(taken);
+        match step(shared, receiver, &mut io, cx) {
+            Ok(true) => Round::Again,
+            Ok(false) => Round::Sleep,
+            Err(end) => {
+                finish(shared, receiver, &mut io, end);
+                Round::Over
+            }
+        }
+    }
+}
+
+impl Future for &mut Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut **self;
+        if this.asleep {
+            this.asleep = false;
+            if this.shared.orders.lock().sleeper.take().is_none() {
+                // Woken by an order: whoever is about to run may order more, and all of it leaves in one call.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+        for _ in 0..ROUNDS_MAX {
+            match this.round(cx) {
+                Round::Again => {}
+                Round::Over => return Poll::Ready(()),
+                Round::Sleep => {
+                    let mut orders = this.shared.orders.lock();
+                    if orders.waiting.is_empty() {
+                        orders.sleeper = Some(cx.waker().clone());
+                        this.asleep = true;
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    /// A runtime that stops drops its tasks.
+    fn drop(&mut self) {
+        let mut io = self.shared.io.lock();
+        self.shared
+            .end(&mut io, ErrorKind::Closed, CloseReason::Lost);
+    }
+}
+
+/// Sends and receives, one call each; says whether anything moved.
+fn step(
+    shared: &Shared,
+    receiver: &mut Receiver,
+    io: &mut Io,
+    cx: &mut Context<'_>,
+) -> Result<bool, End> {
+    match send(shared, receiver, io, cx) {
+        Ok(sent) => Ok(receive(shared, receiver, io, cx)? | sent),
+        Err(error) => {
+            // What the peer said before it went may still be there.
+            while receive(shared, receiver, io, cx)? {}
+            Err(End::Lost(error))
+        }
+    }
+}
+
+fn send(
+    shared: &Shared,
+    receiver: &mut Receiver,
+    io: &mut Io,
+    cx: &mut Context<'_>,
+) -> io::Result<bool> {
+    let ready = io.sender.prepare(&mut io.regions)?;
+    for (sink, read) in io.sender.outcome.issued.drain(..) {
+        receiver.expect(sink, read);
+    }
+    for _ in 0..std::mem::take(&mut io.sender.outcome.answered) {
+        receiver.answered();
+    }
+    if !ready {
+        return Ok(false);
+    }
+    let Poll::Ready(writable) = shared.stream.poll_write_ready(cx) else {
+        return Ok(false);
+    };
+    writable?;
+    let mut moved = false;
+    let sent = shared.stream.try_io(Interest::WRITABLE, || {
+        let whole = io.sender.flush(&shared.stream, &mut io.regions)?;
+        moved = true;
+        // Less than asked for: the socket is full, and says when it is not.
+        whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    });
+    io.sent(shared);
+    match sent {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(moved),
+    }
+}
+
+fn receive(
+    shared: &Shared,
+    receiver: &mut Receiver,
+    io: &mut Io,
+    cx: &mut Context<'_>,
+) -> Result<bool, End> {
+    if is_full(shared, io)? {
+        return Ok(false);
+    }
+    match shared.stream.poll_read_ready(cx) {
+        Poll::Pending => return Ok(false),
+        Poll::Ready(readable) => readable.map_err(End::Lost)?,
+    }
+    let mut outcome = Ok(false);
+    // Readiness is cleared by the error; what happened is in `outcome`.
+    let _ = shared.stream.try_io(Interest::READABLE, || {
+        match receiver.receive(&shared.stream, &mut io.regions) {
+            Ok(Ok(whole)) => {
+                outcome = Ok(true);
+                whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+            }
+            Ok(Err(error)) => Err(error),
+            Err(end) => {
+                outcome = Err(end);
+                Ok(())
+            }
+        }
+    });
+    pass_on(shared, receiver, io);
+    outcome
+}
+
+/// Whether messages wait that nobody takes, and nothing else is to be received.
+fn is_full(shared: &Shared, io: &Io) -> Result<bool, End> {
+    let mut inbox = shared.inbox.lock();
+    if inbox.bytes < WAITING_BYTES_MAX {
+        return Ok(false);
+    }
+    if !io.sender.awaits_answers() {
+        inbox.full = true;
+        return Ok(true);
+    }
+    if inbox.bytes < UNANSWERED_BYTES_MAX {
+        Ok(false)
+    } else {
+        Err(End::Fault(Fault::Stream))
+    }
+}
+
+/// Passes on what was received.
+fn pass_on(shared: &Shared, receiver: &mut Receiver, io: &mut Io) {
+    if receiver.heard() {
+        io.sender.release();
+    }
+    let outcome = &mut receiver.outcome;
+    for request in outcome.requests.drain(..) {
+        io.sender.answer(request);
+    }
+    for _ in 0..std::mem::take(&mut outcome.reads_done) {
+        io.sender.read_done();
+    }
+    if std::mem::take(&mut outcome.released) {
+        shared.released.notify_waiters();
+    }
+    if outcome.messages.is_empty() {
+        return;
+    }
+    let mut inbox = shared.inbox.lock();
+    for message in outcome.messages.drain(..) {
+        inbox.bytes += Inbox::weight(&message);
+        inbox.messages.push_back(message);
+    }
+    receiver.spare.append(&mut inbox.spent);
+    receiver.spare.truncate(SPENT_MAX);
+    let waker = inbox.receiver.take();
+    drop(inbox);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// Ends the link for what was received.
+fn finish(shared: &Shared, receiver: &Receiver, io: &mut Io, end: End) {
+    let (kind, reason) = match end {
+        End::Fault(fault) => {
+            let (segment, ulpdu_bytes) = receiver.offending();
+            io.sender
+                .terminate(fault, segment, ulpdu_bytes, &shared.stream);
+            let kind = if fault == Fault::Crc {
+                ErrorKind::Corrupt
+            } else {
+                ErrorKind::Closed
+            };
+            (kind, CloseReason::Violation(fault.to_string()))
+        }
+        End::Terminated(said) => (ErrorKind::Closed, CloseReason::Terminated(said)),
+        End::Finished if !io.sender.awaits_answers() => (ErrorKind::Closed, CloseReason::Done),
+        End::Finished => (ErrorKind::Closed, CloseReason::Lost),
+        End::Lost(error) => {
+            tracing::debug!(%error, "an iWARP connection broke");
+            (ErrorKind::Closed, CloseReason::Lost)
+        }
+    };
+    shared.end(io, kind, reason);
+}

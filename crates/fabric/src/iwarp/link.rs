@@ -1,0 +1,346 @@
+//! The link: what calls do, and how it ends.
+
+use std::future::poll_fn;
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use forebay_io::socket;
+use forebay_mem::{Buf, BufMut, RegionSlice};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::timeout;
+
+use super::OUTSTANDING_BYTES_MAX;
+use super::driver::Driver;
+use super::orders::{Inbox, Order, Orders, ReadOrder, SPENT_MAX};
+use super::receiver::Receiver;
+use super::regions::Regions;
+use super::sender::Sender;
+use crate::{
+    Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
+    RemoteRange, Result, Stag,
+};
+
+/// How long a peer may take to receive an answer, or send the rest of a segment, that holds memory somebody withdraws.
+const WITHDRAW: Duration = Duration::from_secs(5);
+/// Room that every order takes besides its payload.
+const ORDER_BYTES: usize = 64;
+
+/// A link by iWARP. It ends when it is dropped.
+#[derive(Debug)]
+pub struct IwarpLink {
+    shared: Arc<Shared>,
+}
+
+/// What calls and the link's task share. Locks are taken in this order: `io`, then one of `orders` and `inbox`.
+pub(super) struct Shared {
+    /// Locked during everything that touches the socket or registered memory.
+    pub(super) io: Mutex<Io>,
+    pub(super) orders: Mutex<Orders>,
+    pub(super) inbox: Mutex<Inbox>,
+    /// Bytes that may still be ordered.
+    room: Semaphore,
+    /// Pinned memory was let go.
+    pub(super) released: Notify,
+    over: Notify,
+    end: OnceLock<Ended>,
+    pub(super) stream: TcpStream,
+}
+
+#[derive(Debug)]
+struct Ended {
+    kind: ErrorKind,
+    reason: CloseReason,
+}
+
+/// What moves bytes.
+pub(super) struct Io {
+    pub(super) open: bool,
+    pub(super) sender: Sender,
+    pub(super) regions: Regions,
+}
+
+impl Io {
+    /// Passes on what sending led to.
+    pub(super) fn sent(&mut self, shared: &Shared) {
+        let outcome = &mut self.sender.outcome;
+        if std::mem::take(&mut outcome.released) {
+            shared.released.notify_waiters();
+        }
+        if outcome.room > 0 {
+            shared.room.add_permits(std::mem::take(&mut outcome.room));
+        }
+        if !outcome.spent.is_empty() {
+            let mut orders = shared.orders.lock();
+            orders.spent.append(&mut outcome.spent);
+            orders.spent.truncate(SPENT_MAX);
+        }
+    }
+}
+
+impl Shared {
+    /// Ends the link, if it has not ended: nothing moves any more.
+    pub(super) fn end(&self, io: &mut Io, kind: ErrorKind, reason: CloseReason) {
+        if !io.open {
+            return;
+        }
+        io.open = false;
+        // First, so that whoever finds no room, no order taken or no message finds out why.
+        let _ = self.end.set(Ended { kind, reason });
+        io.regions.clear();
+        io.sender.clear();
+        // A connection that is gone cannot be shut.
+        let _ = socket::finish(&self.stream);
+        self.room.close();
+        let mut orders = self.orders.lock();
+        orders.waiting.clear();
+        let sleeper = orders.sleeper.take();
+        drop(orders);
+        let receiver = self.inbox.lock().receiver.take();
+        for waker in [sleeper, receiver].into_iter().flatten() {
+            waker.wake();
+        }
+        self.released.notify_waiters();
+        self.over.notify_waiters();
+    }
+
+    fn closed(&self) -> Error {
+        match self.end.get() {
+            Some(ended) => Error::new(ended.kind, ended.reason.to_string()),
+            None => Error::new(ErrorKind::Closed, CloseReason::Lost.to_string()),
+        }
+    }
+
+    /// Takes room for an order with this much payload, waiting for it.
+    async fn room(&self, bytes: usize) -> Result<u32> {
+        let room = (bytes + ORDER_BYTES).min(OUTSTANDING_BYTES_MAX) as u32;
+        let permit = self.room.acquire_many(room).await;
+        permit.map_err(|_| self.closed())?.forget();
+        Ok(room)
+    }
+
+    fn order(&self, order: Order) -> Result<()> {
+        let mut orders = self.orders.lock();
+        if self.end.get().is_some() {
+            return Err(self.closed());
+        }
+        orders.waiting.push_back(order);
+        wake(orders);
+        Ok(())
+    }
+
+    async fn read(&self, from: RemoteRange, into: Option<BufMut>) -> Result<Option<BufMut>> {
+        let (answer, answered) = oneshot::channel();
+        let answer = Some(answer);
+        self.order(Order::Read(ReadOrder { from, into, answer }))?;
+        answered.await.map_err(|_| self.closed())
+    }
+}
+
+/// Wakes the link's task, if it sleeps. Not under the lock: the task would wait for it.
+fn wake(mut orders: parking_lot::MutexGuard<'_, Orders>) {
+    let sleeper = orders.sleeper.take();
+    drop(orders);
+    if let Some(waker) = sleeper {
+        waker.wake();
+    }
+}
+
+impl IwarpLink {
+    pub(super) fn start(stream: TcpStream, sender: Sender, receiver: Receiver) -> IwarpLink {
+        let shared = Arc::new(Shared {
+            io: Mutex::new(Io {
+                open: true,
+                sender,
+                regions: Regions::default(),
+            }),
+            orders: Mutex::default(),
+            inbox: Mutex::default(),
+            room: Semaphore::new(OUTSTANDING_BYTES_MAX),
+            released: Notify::new(),
+            over: Notify::new(),
+            end: OnceLock::new(),
+            stream,
+        });
+        tokio::spawn(Driver::new(shared.clone(), receiver).run());
+        IwarpLink { shared }
+    }
+}
+
+impl Drop for IwarpLink {
+    fn drop(&mut self) {
+        self.close(CloseReason::Done);
+    }
+}
+
+impl Link for IwarpLink {
+    fn fabric(&self) -> Fabric {
+        Fabric::Iwarp
+    }
+
+    async fn expose(&self, memory: RegionSlice, access: Access) -> Result<Exposure> {
+        if access.writes() && !memory.region().is_writable() {
+            return Err(invalid("the memory may not be written"));
+        }
+        let len = memory.len() as u64;
+        let mut io = self.shared.io.lock();
+        if !io.open {
+            return Err(self.shared.closed());
+        }
+        match io.regions.expose(memory, access) {
+            Some(stag) => Ok(Exposure { stag, base: 0, len }),
+            None => Err(Error::new(
+                ErrorKind::Busy,
+                "the link has as many regions as it may",
+            )),
+        }
+    }
+
+    async fn withdraw(&self, exposure: Exposure) {
+        let Stag(stag) = exposure.stag;
+        let let_go = async {
+            loop {
+                let released = self.shared.released.notified();
+                tokio::pin!(released);
+                released.as_mut().enable();
+                if self.shared.io.lock().regions.withdraw(stag) {
+                    return;
+                }
+                released.await;
+            }
+        };
+        if timeout(WITHDRAW, let_go).await.is_err() {
+            self.close(CloseReason::Lost);
+        }
+    }
+
+    async fn write(&self, to: RemoteRange, from: Vec<Buf>) -> Result<()> {
+        let bytes: usize = from.iter().map(|part| part.len()).sum();
+        if bytes as u64 > to.len || to.offset.checked_add(to.len).is_none() {
+            return Err(invalid("more bytes than the range has"));
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        let room = self.shared.room(bytes).await?;
+        self.shared.order(Order::Write { to, from, room })
+    }
+
+    async fn read(&self, from: RemoteRange, into: BufMut) -> Result<BufMut> {
+        if from.len > into.room() as u64 || from.offset.checked_add(from.len).is_none() {
+            return Err(invalid("more bytes than the buffer has room for"));
+        }
+        if from.len == 0 {
+            return Ok(into);
+        }
+        let read = self.shared.read(from, Some(into)).await?;
+        read.ok_or_else(|| self.shared.closed())
+    }
+
+    async fn fence(&self) -> Result<Placed> {
+        let nothing = RemoteRange {
+            stag: Stag(0),
+            offset: 0,
+            len: 0,
+        };
+        self.shared.read(nothing, None).await?;
+        Ok(Placed::proven())
+    }
+
+    async fn send(&self, message: &[u8]) -> Result<()> {
+        if message.len() > MESSAGE_BYTES_MAX {
+            return Err(invalid("a message too long"));
+        }
+        let room = self.shared.room(message.len()).await?;
+        let mut orders = self.shared.orders.lock();
+        if self.shared.end.get().is_some() {
+            return Err(self.shared.closed());
+        }
+        let mut copy = orders.spent.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(message);
+        orders.waiting.push_back(Order::Send {
+            message: copy,
+            room,
+        });
+        wake(orders);
+        Ok(())
+    }
+
+    async fn recv(&self, into: &mut Vec<u8>) -> Result<Option<()>> {
+        poll_fn(|cx| {
+            let mut inbox = self.shared.inbox.lock();
+            if let Some(message) = inbox.messages.pop_front() {
+                inbox.bytes -= Inbox::weight(&message);
+                let spent = std::mem::replace(into, message);
+                if inbox.spent.len() < SPENT_MAX && spent.capacity() > 0 {
+                    inbox.spent.push(spent);
+                }
+                let resume = inbox.full && inbox.messages.len() < 16;
+                inbox.full &= !resume;
+                drop(inbox);
+                if resume {
+                    wake(self.shared.orders.lock());
+                }
+                return Poll::Ready(Ok(Some(())));
+            }
+            match self.shared.end.get() {
+                Some(ended) if ended.reason == CloseReason::Done => Poll::Ready(Ok(None)),
+                Some(_) => Poll::Ready(Err(self.shared.closed())),
+                None => {
+                    inbox.receiver = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    fn mapped(&self, _range: RemoteRange, _access: Access) -> Option<RegionSlice> {
+        None
+    }
+
+    fn close(&self, reason: CloseReason) {
+        let mut io = self.shared.io.lock();
+        if io.open && reason == CloseReason::Done {
+            // Messages and writes that were handed over are sent as far as the socket takes them now.
+            let mut orders = std::mem::take(&mut self.shared.orders.lock().waiting);
+            io.sender.take(&mut orders);
+            let Io {
+                sender, regions, ..
+            } = &mut *io;
+            while let Ok(true) = sender.prepare(regions) {
+                if !matches!(sender.flush(&self.shared.stream, regions), Ok(Some(()))) {
+                    break;
+                }
+            }
+        }
+        self.shared.end(&mut io, ErrorKind::Closed, reason);
+    }
+
+    async fn closed(&self) -> CloseReason {
+        loop {
+            let over = self.shared.over.notified();
+            tokio::pin!(over);
+            over.as_mut().enable();
+            if let Some(ended) = self.shared.end.get() {
+                return ended.reason.clone();
+            }
+            over.await;
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("end", &self.end.get())
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(why: &str) -> Error {
+    Error::new(ErrorKind::Invalid, why)
+}

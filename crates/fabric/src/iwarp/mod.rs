@@ -1,0 +1,55 @@
+//! The fabric between hosts: iWARP (RFC 5040, 5041, 5044, 6581) over a TCP connection.
+//!
+//! - [`accept`], [`connect`]: agree with the peer (MPA) and make an [`IwarpLink`];
+//! - `sender`: writes, answers, requests and messages, gathered by reference into as few calls as possible;
+//! - `receiver`: heads are checked before their payload is received, and payload goes from the socket straight to its place;
+//! - `regions`: what this peer may reach;
+//! - `driver`: the one task of a link, that moves both ways.
+//!
+//! # How
+//! Calls leave orders for the link's task and wake it, so that what is ordered in one moment leaves in one system call. Everything
+//! that touches registered memory or the socket happens while the link's `Io` is locked: [`Link::close`](crate::Link::close) takes
+//! that lock, so nothing moves after it. Memory that a segment in progress belongs to is pinned; a withdrawal waits for it, and ends
+//! the link when the peer lets it wait too long.
+//!
+//! # Bounds
+//! At most [`OUTSTANDING_BYTES_MAX`] ordered and not yet sent; at most [`READS_MAX`] reads in either direction at once; at most 4096
+//! regions a link. A peer whose messages nobody takes is no longer read from, unless an answer is awaited from it.
+//!
+//! # Integrity
+//! With CRCs ([`Options::crc`], or the peer's wish) every segment is staged and checked before a byte of it is placed.
+mod driver;
+mod link;
+mod orders;
+mod receiver;
+mod regions;
+mod sender;
+mod setup;
+
+pub use link::IwarpLink;
+pub use setup::{accept, connect};
+
+/// What one side wants of a link.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// CRCs in both directions; they are used when either side wants them.
+    pub crc: bool,
+    /// The most payload of a tagged segment, in bytes; at most [`SEGMENT_BYTES_MAX`].
+    pub segment_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            crc: false,
+            segment_bytes: SEGMENT_BYTES_MAX,
+        }
+    }
+}
+
+/// The longest payload of a tagged segment that needs no pad.
+pub const SEGMENT_BYTES_MAX: usize = 65520;
+/// Payload that calls have ordered and the system has not taken; more wait.
+pub const OUTSTANDING_BYTES_MAX: usize = 4 << 20;
+/// Reads that each side may have outstanding.
+pub const READS_MAX: u16 = 64;

@@ -1,0 +1,63 @@
+//! What calls leave for the link's task, and what it leaves for them.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use forebay_mem::{Buf, BufMut};
+use tokio::sync::oneshot;
+
+use crate::RemoteRange;
+
+/// One thing to send. `bytes` of it were taken from the link's room, and go back when it is sent.
+pub(super) enum Order {
+    /// Remote write.
+    Write {
+        to: RemoteRange,
+        from: Vec<Buf>,
+        room: u32,
+    },
+    /// Message.
+    Send { message: Vec<u8>, room: u32 },
+    /// Remote read; of nothing, for a fence.
+    Read(ReadOrder),
+}
+
+/// A read, until it is answered.
+pub(super) struct ReadOrder {
+    pub(super) from: RemoteRange,
+    pub(super) into: Option<BufMut>,
+    pub(super) answer: Option<oneshot::Sender<Option<BufMut>>>,
+}
+
+/// Orders not yet seen by the task.
+#[derive(Default)]
+pub(super) struct Orders {
+    pub(super) waiting: VecDeque<Order>,
+    /// The task sleeps, and is to be woken by this.
+    pub(super) sleeper: Option<Waker>,
+    /// Memory of messages that are sent.
+    pub(super) spent: Vec<Vec<u8>>,
+}
+
+/// Messages not yet taken.
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) messages: VecDeque<Vec<u8>>,
+    pub(super) bytes: usize,
+    /// The task waits until some are taken.
+    pub(super) full: bool,
+    /// Whoever waits for a message.
+    pub(super) receiver: Option<Waker>,
+    /// Memory of messages that are taken.
+    pub(super) spent: Vec<Vec<u8>>,
+}
+
+/// Messages' memory that is kept for reuse, each way.
+pub(super) const SPENT_MAX: usize = 16;
+
+impl Inbox {
+    /// What a waiting message weighs, in bytes: an empty one is memory, too.
+    pub(super) fn weight(message: &[u8]) -> usize {
+        message.len() + 64
+    }
+}

@@ -1,0 +1,167 @@
+//! Agreeing with the peer.
+
+use std::io;
+use std::time::Duration;
+
+use forebay_proto::iwarp::mpa::{self, FRAME_BYTES_MAX, Frame, HEADER_BYTES, Kind, Rtr, Terms};
+use forebay_proto::iwarp::{Fault, Limits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::link::IwarpLink;
+use super::receiver::Receiver;
+use super::sender::Sender;
+use super::{Options, READS_MAX, SEGMENT_BYTES_MAX};
+use crate::{Error, ErrorKind, MESSAGE_BYTES_MAX, Result};
+
+/// How long an initiator may take to send its request.
+const REQUEST: Duration = Duration::from_secs(5);
+/// How long a responder may take to reply.
+const REPLY: Duration = Duration::from_secs(10);
+
+/// Answers the peer that connected. `admit` is given what it says about itself (its private data); `None` refuses it.
+///
+/// # Errors
+/// [`ErrorKind::Closed`] when it was refused, broke the protocol, or took more than 5 s.
+pub async fn accept<T>(
+    stream: TcpStream,
+    options: Options,
+    admit: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<(IwarpLink, T)> {
+    timeout(REQUEST, accept_in_time(stream, options, admit))
+        .await
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "no MPA request came in time")))
+}
+
+async fn accept_in_time<T>(
+    mut stream: TcpStream,
+    options: Options,
+    admit: impl FnOnce(&[u8]) -> Option<T>,
+) -> Result<(IwarpLink, T)> {
+    stream.set_nodelay(true).map_err(failed)?;
+    let terms = terms(&options);
+    let mut bytes = [0; FRAME_BYTES_MAX];
+    let bytes = frame(&mut stream, Kind::Request, &mut bytes).await?;
+    let request = Frame::parse(Kind::Request, bytes).map_err(fault)?;
+    let agreed = mpa::accept(&terms, &request, b"");
+    let admitted = if agreed.is_ok() {
+        admit(request.private_data)
+    } else {
+        None
+    };
+    let (Ok((agreed, reply)), Some(admitted)) = (agreed, admitted) else {
+        let reply = mpa::reject(&request, b"").encode().unwrap_or_default();
+        stream.write_all(&reply).await.map_err(failed)?;
+        return Err(Error::new(ErrorKind::Closed, "the peer was refused"));
+    };
+    let reply = reply.encode().unwrap_or_default();
+    stream.write_all(&reply).await.map_err(failed)?;
+    let sender = Sender::new(agreed.crc, segment_bytes(&options), agreed.ord, true);
+    let receiver = Receiver::new(limits(agreed.ird, agreed.rtr), agreed.crc);
+    Ok((IwarpLink::start(stream, sender, receiver), admitted))
+}
+
+/// Asks the peer at the other end for a link, saying `private_data` about this side.
+///
+/// # Errors
+/// [`ErrorKind::Closed`] when it refuses, breaks the protocol, or takes more than 10 s; [`ErrorKind::Invalid`] for more private
+/// data than 508 bytes.
+pub async fn connect(
+    stream: TcpStream,
+    private_data: &[u8],
+    options: Options,
+) -> Result<IwarpLink> {
+    timeout(REPLY, connect_in_time(stream, private_data, options))
+        .await
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "no MPA reply came in time")))
+}
+
+async fn connect_in_time(
+    mut stream: TcpStream,
+    private_data: &[u8],
+    options: Options,
+) -> Result<IwarpLink> {
+    stream.set_nodelay(true).map_err(failed)?;
+    let terms = terms(&options);
+    let request = mpa::request(&terms, private_data)
+        .encode()
+        .ok_or_else(|| Error::new(ErrorKind::Invalid, "too much private data"))?;
+    stream.write_all(&request).await.map_err(failed)?;
+    let mut bytes = [0; FRAME_BYTES_MAX];
+    let bytes = frame(&mut stream, Kind::Reply, &mut bytes).await?;
+    let reply = Frame::parse(Kind::Reply, bytes).map_err(fault)?;
+    if reply.reject {
+        return Err(Error::new(ErrorKind::Closed, "the peer refused"));
+    }
+    let agreed = match mpa::conclude(&terms, &reply) {
+        Ok(agreed) => agreed,
+        Err(why) => {
+            let crc = terms.crc || reply.crc;
+            let mut sender = Sender::new(crc, segment_bytes(&options), 0, false);
+            sender.terminate(why, &[], 0, &stream);
+            return Err(fault(why));
+        }
+    };
+    let mut sender = Sender::new(agreed.crc, segment_bytes(&options), agreed.ord, false);
+    match agreed.rtr {
+        Some(Rtr::Write) => sender.ready(),
+        Some(Rtr::Read) => sender.ready_by_read(),
+        Some(Rtr::Send) | None => {}
+    }
+    let receiver = Receiver::new(limits(agreed.ird, None), agreed.crc);
+    Ok(IwarpLink::start(stream, sender, receiver))
+}
+
+/// Receives one frame, and not a byte after it.
+async fn frame<'a>(
+    stream: &mut TcpStream,
+    kind: Kind,
+    bytes: &'a mut [u8; FRAME_BYTES_MAX],
+) -> Result<&'a [u8]> {
+    let mut header = [0; HEADER_BYTES];
+    stream.read_exact(&mut header).await.map_err(failed)?;
+    let length = mpa::frame_bytes(kind, &header).map_err(fault)?;
+    let frame = &mut bytes[..length];
+    frame[..HEADER_BYTES].copy_from_slice(&header);
+    stream
+        .read_exact(&mut frame[HEADER_BYTES..])
+        .await
+        .map_err(failed)?;
+    Ok(frame)
+}
+
+fn terms(options: &Options) -> Terms {
+    Terms {
+        crc: options.crc,
+        ird: READS_MAX,
+        ord: READS_MAX,
+    }
+}
+
+fn limits(ird: u16, rtr: Option<Rtr>) -> Limits {
+    Limits {
+        message_bytes: MESSAGE_BYTES_MAX as u32,
+        ird,
+        rtr,
+    }
+}
+
+fn segment_bytes(options: &Options) -> usize {
+    options.segment_bytes.clamp(1, SEGMENT_BYTES_MAX)
+}
+
+fn fault(fault: Fault) -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        format!("the peer broke the protocol: {fault}"),
+    )
+}
+
+fn failed(error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => ErrorKind::Closed,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, format!("no link was made: {error}"))
+}
