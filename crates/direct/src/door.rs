@@ -57,7 +57,7 @@ impl<S: Store> Door<S> {
     }
 
     /// Serves one link of a session until its client has finished, it breaks, the session ends, or `shutdown` is done. Requests in
-    /// progress are finished before this returns; then the link is closed. Returns why.
+    /// progress are finished before this returns; then the link is closed. Returns why. The future stays on the thread that polls it.
     pub async fn serve<L: Link>(
         &self,
         session: &Session,

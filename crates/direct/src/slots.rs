@@ -149,7 +149,7 @@ mod tests {
                 slots.poll_woken(cx, |output| outputs.push(output));
                 match outputs.as_slice() {
                     [] => Poll::Pending,
-                    [only] => Poll::Ready(*only),
+                    [only] => Poll::Ready(only.clone()),
                     more => panic!("{more:?}"),
                 }
             });

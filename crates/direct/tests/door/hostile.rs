@@ -1,0 +1,322 @@
+//! Clients that lie. None reads or writes a foreign byte, and each hears the words for what does not exist.
+
+use std::time::Duration;
+
+use forebay_fabric::{Access, CloseReason, Fabric, Link};
+use forebay_proto::direct::{
+    Body, Delete, Hop, List, ListAfter, Operation, Range, RequestWriter, Retrieve, Stat, Status,
+    Target, Window, parse_reply,
+};
+use proptest::prelude::*;
+
+use crate::support::*;
+
+const FABRICS: [Fabric; 2] = [Fabric::Shm, Fabric::Iwarp];
+
+/// Everything that can be asked of a namespace.
+async fn everything(caller: &Caller, namespace: &str, memory: &Memory) -> Vec<Said> {
+    let window = memory.window(0, 64);
+    let mut said = vec![
+        caller
+            .retrieve(namespace, b"key", Target::Window(window))
+            .await,
+        caller.retrieve(namespace, b"key", Target::Message).await,
+        caller.store(namespace, b"key", Body::Window(window)).await,
+        caller.store(namespace, b"new", Body::Message(b"x")).await,
+        caller.exist(namespace, &[b"key"]).await,
+    ];
+    for (operation, elements) in [
+        (
+            Operation::LongestPrefix,
+            &(|writer: &mut RequestWriter<'_>| writer.key(b"key").unwrap())
+                as &dyn Fn(&mut RequestWriter<'_>),
+        ),
+        (Operation::Stat, &|writer| {
+            let key = b"key";
+            writer.stat(&Stat { key, version: None }).unwrap();
+        }),
+        (Operation::Delete, &|writer| {
+            let delete = Delete {
+                key: b"key",
+                version: None,
+                condition: Default::default(),
+            };
+            writer.delete(&delete).unwrap();
+        }),
+        (Operation::List, &|writer| {
+            let list = List {
+                prefix: b"",
+                delimiter: b"",
+                after: ListAfter::Start,
+                limit: 10,
+            };
+            writer.list(&list).unwrap();
+        }),
+    ] {
+        said.push(caller.one(operation, namespace, elements).await);
+    }
+    said
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_foreign_namespace_is_one_that_does_not_exist() {
+    for fabric in FABRICS {
+        let server = Server::new().await;
+        server.set(FOREIGN, b"key", b"secret").await;
+        let caller = server.connect(TENANT, fabric);
+        let memory = caller.memory(4096, Access::ReadWrite).await;
+        let foreign = everything(&caller, FOREIGN, &memory).await;
+        let missing = everything(&caller, "nowhere", &memory).await;
+        assert_eq!(foreign, missing);
+        for said in foreign {
+            assert_eq!(said.status(), Status::NoSuchNamespace);
+        }
+        assert_eq!(memory.bytes(0, 4096), [0; 4096]);
+        assert_eq!(
+            server.value(FOREIGN, b"key").await,
+            Some(b"secret".to_vec())
+        );
+        assert_eq!(server.value(FOREIGN, b"new").await, None);
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn windows_outside_of_what_is_exposed_are_not_reachable() {
+    for fabric in FABRICS {
+        let server = Server::new().await;
+        server.set(NAMESPACE, b"key", &[7; 4096]).await;
+        let victim = server.connect(OTHER, fabric);
+        let secret = victim.memory(8192, Access::ReadWrite).await;
+        secret.set(0, &[0x55; 8192]);
+        let caller = server.connect(TENANT, fabric);
+        let memory = caller.memory(8192, Access::ReadWrite).await;
+        let closed = caller.memory(8192, Access::Read).await;
+        let open = caller.memory(8192, Access::Write).await;
+        let withdrawn = caller.memory(8192, Access::ReadWrite).await;
+        let stag = withdrawn.exposure.stag.0;
+        let Memory { exposure, .. } = withdrawn;
+        caller.link.withdraw(exposure).await;
+
+        let mine = memory.exposure.stag.0;
+        let window = |stag, offset| Window {
+            stag,
+            offset,
+            len: 4096,
+        };
+        let both = [
+            window(mine, 8192),
+            window(mine, 4097),
+            window(mine, u64::MAX),
+            window(mine, u64::MAX - 4095),
+            window(mine, 1 << 63),
+            window(stag, 0),
+            window(0, 0),
+            window(mine ^ 0x8000_0000, 0),
+            // The victim's first region has the same name on its own link; a name beyond all of the caller's is nobody's.
+            window(secret.exposure.stag.0 + 1000, 0),
+        ];
+        let mut words = Vec::new();
+        for window in both.into_iter().chain([closed.window(0, 4096)]) {
+            let said = caller
+                .retrieve(NAMESPACE, b"key", Target::Window(window))
+                .await;
+            assert_eq!(said.status(), Status::NotReachable, "{window:?}");
+            words.push(said);
+        }
+        for window in both.into_iter().chain([open.window(0, 4096)]) {
+            let said = caller
+                .store(NAMESPACE, b"stolen", Body::Window(window))
+                .await;
+            assert_eq!(said.status(), Status::NotReachable, "{window:?}");
+            words.push(said);
+        }
+        assert!(words.windows(2).all(|pair| pair[0] == pair[1]), "{words:?}");
+        assert_eq!(server.value(NAMESPACE, b"stolen").await, None);
+        assert_eq!(secret.bytes(0, 8192), [0x55; 8192]);
+        for region in [&memory, &closed, &open] {
+            assert_eq!(region.bytes(0, 8192), [0; 8192]);
+        }
+        // The link goes on: a lie ends nothing but itself.
+        let said = caller
+            .retrieve(NAMESPACE, b"key", Target::Window(memory.window(4096, 4096)))
+            .await;
+        assert_eq!(said.status(), Status::Ok);
+        assert_eq!(memory.bytes(0, 4096), [0; 4096]);
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn overlapping_targets_harm_only_their_owner() {
+    for fabric in FABRICS {
+        let server = Server::new().await;
+        server.set(NAMESPACE, b"a", &[1; 4096]).await;
+        server.set(NAMESPACE, b"b", &[2; 4096]).await;
+        let caller = server.connect(TENANT, fabric);
+        let memory = caller.memory(16384, Access::ReadWrite).await;
+        let answer = caller
+            .call(Operation::Retrieve, NAMESPACE, |writer| {
+                for (key, offset) in [(b"a", 4096), (b"b", 6144), (b"a", 4096)] {
+                    let window = memory.window(offset, 4096);
+                    writer
+                        .retrieve(&whole(key, Target::Window(window)))
+                        .unwrap();
+                }
+            })
+            .await;
+        assert!(
+            answer
+                .results
+                .iter()
+                .all(|said| said.status() == Status::Ok)
+        );
+        assert_eq!(memory.bytes(0, 4096), [0; 4096]);
+        assert_eq!(memory.bytes(10240, 6144), [0; 6144]);
+        assert!(
+            memory
+                .bytes(4096, 6144)
+                .iter()
+                .all(|byte| matches!(byte, 1 | 2))
+        );
+        // Stored from where it is being written to: some mix of the two, and the store's checksum fits it.
+        let source = Body::Window(memory.window(4096, 6144));
+        let said = caller.store(NAMESPACE, b"mix", source).await;
+        let Said::Value { crc64nvme, .. } = said else {
+            panic!("{said:?}")
+        };
+        let mix = server.value(NAMESPACE, b"mix").await.unwrap();
+        assert_eq!(crc64nvme, Some(crc(&mix)));
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn limits_are_refused_and_nothing_is_left() {
+    let server = Server::new().await;
+    let caller = server.connect(TENANT, Fabric::Iwarp);
+    let memory = caller.memory(4096, Access::ReadWrite).await;
+    for (window, status) in [
+        // More than any value may have; more than the tenant's memory has.
+        (memory.window(0, u64::MAX), Status::TooLarge),
+        (memory.window(0, 6 << 40), Status::TooLarge),
+        (memory.window(0, 1 << 20), Status::NotReachable),
+        (memory.window(u64::MAX, 1), Status::NotReachable),
+    ] {
+        let said = caller.store(NAMESPACE, b"big", Body::Window(window)).await;
+        assert_eq!(said.status(), status, "{window:?}");
+    }
+    let said = caller.store(NAMESPACE, b"", Body::Message(b"x")).await;
+    assert_eq!(said.status(), Status::Invalid);
+    let said = caller
+        .retrieve(
+            NAMESPACE,
+            b"big",
+            Target::Window(memory.window(0, u64::MAX)),
+        )
+        .await;
+    assert_eq!(said.status(), Status::NotFound);
+    let said = caller
+        .one(Operation::Retrieve, NAMESPACE, |writer| {
+            let range = Range::Inclusive(u64::MAX, u64::MAX);
+            let element = Retrieve {
+                range,
+                ..whole(b"big", Target::Message)
+            };
+            writer.retrieve(&element).unwrap();
+        })
+        .await;
+    assert_eq!(said.status(), Status::NotFound);
+    assert_eq!(server.value(NAMESPACE, b"big").await, None);
+}
+
+#[tokio::test(flavor = "local")]
+async fn what_is_no_request_is_said_to_be_none() {
+    let server = Server::new().await;
+    let caller = server.connect(TENANT, Fabric::Shm);
+    let mut good = Vec::new();
+    let mut writer = RequestWriter::begin(&mut good, Operation::Stat, 77, NAMESPACE).unwrap();
+    writer
+        .stat(&Stat {
+            key: b"key",
+            version: None,
+        })
+        .unwrap();
+    writer.finish();
+    let mut received = Vec::new();
+    for len in 16..good.len() {
+        caller.link.send(&good[..len]).await.unwrap();
+        caller.link.recv(&mut received).await.unwrap().unwrap();
+        let reply = parse_reply(&received).unwrap();
+        assert_eq!((reply.id, reply.last), (77, true));
+        let results: Vec<_> = reply.results.collect();
+        let [result] = results.as_slice() else {
+            panic!("{results:?}")
+        };
+        assert_eq!((result.status, result.hop), (Status::Malformed, Hop::None));
+    }
+    assert_eq!(
+        caller.exist(NAMESPACE, &[b"k"]).await,
+        Said::Sizes(vec![None])
+    );
+    // Too short to be answered: the link ends.
+    caller.link.send(&good[..15]).await.unwrap();
+    let CloseReason::Violation(_) = caller.serving.await.unwrap() else {
+        panic!()
+    };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever bytes come, the server goes on serving others.
+    #[test]
+    fn any_messages(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..120), 1..20)) {
+        let runtime = local();
+        runtime.block_on(async {
+            let server = Server::new().await;
+            let good = server.connect(TENANT, Fabric::Shm);
+            let bad = server.connect(TENANT, Fabric::Shm);
+            for mut message in messages {
+                // Most random bytes end at the version.
+                if let Some(version) = message.first_mut() {
+                    *version = 1;
+                }
+                if bad.link.send(&message).await.is_err() {
+                    break;
+                }
+            }
+            let said = good.store(NAMESPACE, b"k", Body::Message(b"v")).await;
+            assert_eq!(said.status(), Status::Ok);
+            bad.link.close(CloseReason::Lost);
+            bad.serving.await.unwrap();
+        });
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn ten_thousand_idle_sessions() {
+    let server = Server::new().await;
+    let sessions: Vec<_> = (0..10_000)
+        .map(|number| {
+            let lease = Duration::from_secs(60);
+            let principal = format!("AKID{number}");
+            server
+                .sessions
+                .open_with_random_key(TENANT, &principal, lease)
+                .unwrap()
+        })
+        .collect();
+    let caller = server.connect(TENANT, Fabric::Shm);
+    let said = caller.store(NAMESPACE, b"k", Body::Message(b"v")).await;
+    assert_eq!(said.status(), Status::Ok);
+    // None of them is another's, and each is found by its own proof alone.
+    for session in sessions.iter().step_by(97) {
+        let admitted = server.sessions.admit(&session.proof()).unwrap();
+        assert_eq!(admitted.principal(), session.principal());
+        let mut forged = session.proof();
+        forged[35] ^= 1;
+        assert!(server.sessions.admit(&forged).is_none());
+    }
+    for session in &sessions {
+        assert!(server.sessions.close(session.id()));
+    }
+    assert_eq!(server.sessions.len(), 1);
+}

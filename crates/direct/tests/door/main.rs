@@ -1,0 +1,8 @@
+//! The direct door by its messages, over a link inside the process.
+
+mod ends;
+mod hostile;
+mod model;
+mod pipe;
+mod support;
+mod transfers;
