@@ -14,7 +14,7 @@ use super::control::{self, Outgoing, Reader, Uses};
 use super::frame::{Frame, WAKE};
 use super::regions::{Exposures, PeerRegions};
 use super::ring::{Consumer, DIRECTION_BYTES, Producer, Pushed, Violation};
-use super::spin::{Spin, look_for};
+use super::spin::{LONGEST, Spin, look_for};
 use crate::sessions::LinkId;
 use crate::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
@@ -283,6 +283,22 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Says that this end sleeps; false when there is something to do after all.
+    fn sleeps(&self) -> Result<bool> {
+        let empty = self.receiving.lock().consumer.announce_sleep();
+        let empty = empty.map_err(|violation| self.violated(violation))?;
+        Ok(empty && self.ending.get().is_none())
+    }
+
+    /// Says that this end waits for room; false when there is some, or no more will come.
+    fn waits_for_room(&self, len: usize) -> Result<bool> {
+        let full = self.sending.lock().producer.announce_wait(len);
+        let full = full.map_err(|violation| self.violated(violation))?;
+        Ok(full && self.ending.get().is_none())
+    }
+}
+
 enum Taken {
     Message {
         /// It is other tasks' turn.
@@ -394,17 +410,23 @@ impl Link for ShmLink {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(Error::new(ErrorKind::Invalid, "too long a message"));
         }
+        let mut since = None;
         while !shared.push(message)? {
+            let since = *since.get_or_insert_with(Instant::now);
+            let has_room = || {
+                let mut sending = shared.sending.lock();
+                let room = sending.producer.has_room_for(message.len());
+                drop(sending);
+                room.map_err(|violation| shared.violated(violation))
+            };
+            // The peer empties the ring at this moment, or it does not receive at all.
+            if look_for(LONGEST, since, has_room).await? {
+                continue;
+            }
             let room = shared.room.notified();
             tokio::pin!(room);
             room.as_mut().enable();
-            let waits = {
-                let mut sending = shared.sending.lock();
-                sending.producer.announce_wait(message.len())
-            };
-            if waits.map_err(|violation| shared.violated(violation))?
-                && shared.ending.get().is_none()
-            {
+            if shared.waits_for_room(message.len())? {
                 room.await;
             }
         }
@@ -430,10 +452,7 @@ impl Link for ShmLink {
             if look_for(patience, since, || shared.has_arrived()).await? {
                 continue;
             }
-            let asleep = shared.receiving.lock().consumer.announce_sleep();
-            if asleep.map_err(|violation| shared.violated(violation))?
-                && shared.ending.get().is_none()
-            {
+            if shared.sleeps()? {
                 // A wake-up that came since is kept for us.
                 shared.arrival.notified().await;
             }

@@ -133,6 +133,11 @@ impl Producer {
         Ok(!self.has_room(record_bytes(len))?)
     }
 
+    /// Whether a message of `len` bytes fits now.
+    pub(super) fn has_room_for(&mut self, len: usize) -> Result<bool, Violation> {
+        self.has_room(record_bytes(len))
+    }
+
     fn has_room(&mut self, bytes: u64) -> Result<bool, Violation> {
         let fits = |consumed| self.produced - consumed + bytes <= RING_BYTES as u64;
         if fits(self.consumed) {

@@ -1,18 +1,19 @@
-//! How long to look for the next message before going to sleep.
+//! How long to look for the peer's next step before going to sleep.
 
 use std::hint::spin_loop;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 
-/// A wait that ends within this is better spent looking: waking a sleeper costs both sides as much.
-const WORTH: Duration = Duration::from_micros(50);
+/// The longest look: waking a sleeper costs both sides about as much.
+pub(super) const LONGEST: Duration = Duration::from_micros(50);
 
-/// Below this there is no looking at all.
-const LEAST: Duration = Duration::from_micros(10);
+/// The shortest; below it there is none.
+const SHORTEST: Duration = Duration::from_micros(10);
 
-/// Looks in a row before other tasks of the thread get their turn; about a microsecond.
-const LOOKS: usize = 24;
+/// Looks in a row before others get their turn; about half a microsecond.
+const LOOKS: usize = 16;
 
 /// Remembers whether looking was worth it. Under traffic it is; an idle link learns in three waits to sleep at once.
 #[derive(Debug, Default)]
@@ -21,24 +22,27 @@ pub(super) struct Spin {
 }
 
 impl Spin {
-    /// A wait took this long.
-    pub(super) fn learn(&mut self, waited: Duration) {
-        self.patience = if waited <= WORTH {
-            WORTH
-        } else {
-            Some(self.patience / 2)
-                .filter(|patience| *patience >= LEAST)
-                .unwrap_or_default()
-        };
-    }
-
     /// How long the next wait may look.
     pub(super) fn patience(&self) -> Duration {
         self.patience
     }
+
+    /// A wait is over, and took this long.
+    pub(super) fn learn(&mut self, waited: Duration) {
+        let looking_was_enough = waited <= self.patience;
+        let would_have_been = self.patience.is_zero() && waited <= LONGEST;
+        self.patience = if looking_was_enough || would_have_been {
+            (self.patience * 2).clamp(SHORTEST, LONGEST)
+        } else if self.patience > SHORTEST {
+            self.patience / 2
+        } else {
+            Duration::ZERO
+        };
+    }
 }
 
-/// Looks by `look` until it finds something or `patience` is over, letting other tasks run in between; whether it found something.
+/// Looks by `look` until it finds something or `patience` after `since` is over; whether it found something. In between, other tasks of
+/// the thread run, and other threads of the processor: one of them may be the peer.
 pub(super) async fn look_for<E>(
     patience: Duration,
     since: Instant,
@@ -51,6 +55,7 @@ pub(super) async fn look_for<E>(
             }
             spin_loop();
         }
+        thread::yield_now();
         yield_now().await;
     }
     Ok(false)
