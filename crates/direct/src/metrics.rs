@@ -141,7 +141,7 @@ impl Told {
                 }
                 let bounds = (0..BUCKETS)
                     .map(|power| 1e-6 * 4f64.powi(power as i32))
-                    .chain([f64::MAX]);
+                    .chain([f64::INFINITY]);
                 let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
                 let seconds = latency.nanos.load(Relaxed) as f64 / 1e9;
                 let labels = [("path", path), ("op", operation.name())];

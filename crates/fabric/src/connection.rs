@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forebay_mem::{Buf, BufMut, RegionSlice};
 
+use crate::iwarp::IwarpLink;
 use crate::sessions::{LinkId, Session};
 use crate::shm::ShmLink;
 use crate::{Access, CloseReason, Exposure, Fabric, Link, Placed, RemoteRange, Result};
@@ -13,6 +14,8 @@ use crate::{Access, CloseReason, Exposure, Fabric, Link, Placed, RemoteRange, Re
 pub enum Connection {
     /// To a process of this host.
     Shm(Arc<ShmLink>),
+    /// To a process anywhere.
+    Iwarp(Arc<IwarpLink>),
 }
 
 /// A connection that proved which session it belongs to, and is attached to it.
@@ -30,6 +33,7 @@ macro_rules! each {
     ($connection:expr, $link:ident => $call:expr) => {
         match $connection {
             Connection::Shm($link) => $call,
+            Connection::Iwarp($link) => $call,
         }
     };
 }

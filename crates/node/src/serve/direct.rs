@@ -4,12 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_fabric::{Accepted, Sessions, shm};
+use forebay_fabric::{Accepted, Connection, Error, ErrorKind, Result, Sessions, iwarp, shm};
 use forebay_store::Store;
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 
-use super::shards::Shards;
+use super::shards::{Serve, Shards};
 use super::socket::Shm;
 use super::stopped;
 
@@ -49,6 +49,30 @@ impl<S: Store> Direct<S> {
                 tracing::debug!("a link was sent away: too many connections");
             }
         })
+    }
+
+    /// What serves the connections of the direct door.
+    pub fn iwarp(self: &Arc<Self>, stopping: &watch::Receiver<bool>) -> Serve {
+        let (direct, stopping) = (self.clone(), stopping.clone());
+        Arc::new(move |stream, peer| {
+            let (direct, stopping) = (direct.clone(), stopping.clone());
+            Box::pin(async move {
+                match direct.accept_iwarp(stream).await {
+                    Ok(accepted) => direct.serve(accepted, stopping).await,
+                    Err(error) => tracing::debug!(%peer, %error, "no link over iWARP"),
+                }
+            })
+        })
+    }
+
+    async fn accept_iwarp(&self, stream: TcpStream) -> Result<Accepted> {
+        let admit = |data: &[u8]| self.sessions.admit(data.try_into().ok()?);
+        let (link, session) = iwarp::accept(stream, iwarp::Options::default(), admit).await?;
+        let link = Connection::Iwarp(Arc::new(link));
+        let id = session
+            .attach(link.clone())
+            .map_err(|refused| Error::new(ErrorKind::Busy, refused.to_string()))?;
+        Ok(Accepted { session, link, id })
     }
 
     async fn serve(&self, accepted: Accepted, stopping: watch::Receiver<bool>) {

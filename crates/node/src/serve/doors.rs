@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_control::{Admin, api};
+use forebay_fabric::Sessions;
 use forebay_s3::{AccessKey, AccessKeys, Door};
 use forebay_store::Store;
 use parking_lot::RwLock;
@@ -308,6 +309,39 @@ pub fn open_s3<S: Store<Body: Unpin>>(
         }
     });
     Ok(())
+}
+
+/// Gives the connections of the direct door to the shards.
+pub fn open_direct<S: Store>(
+    listeners: &Listeners,
+    shards: &Arc<Shards>,
+    direct: &Arc<Direct<S>>,
+    stopping: &watch::Receiver<bool>,
+) -> Outcome {
+    let Some((listener, _)) = &listeners.direct else {
+        return Ok(());
+    };
+    let listener = listener.try_clone().map_err(Failure::io("--direct"))?;
+    let (shards, serve, stopping) = (shards.clone(), direct.iwarp(stopping), stopping.clone());
+    tokio::spawn(async move {
+        if let Err(error) = shards.accept(listener, serve, stopping).await {
+            tracing::error!(%error, "the direct door is closed");
+        }
+    });
+    Ok(())
+}
+
+/// Where the S3 door's clients may lend their memory; nowhere when the direct door is to stay closed.
+pub fn lenders(
+    args: &ServeArgs,
+    listeners: &Listeners,
+    sessions: &Arc<Sessions>,
+) -> Option<forebay_s3::Direct> {
+    (!args.no_direct).then(|| forebay_s3::Direct {
+        uds: Some(absolute(&socket::path(&args.dir))),
+        cm: listeners.direct_address(),
+        ..forebay_s3::Direct::new(sessions.clone())
+    })
 }
 
 /// The same socket on this thread's reactor.

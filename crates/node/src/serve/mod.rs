@@ -136,11 +136,12 @@ async fn serve<L: Leaf>(
     let shards = Arc::new(shards);
     let (stop, stopping) = watch::channel(false);
 
-    let door = Door::new(
+    let door = Door::with_direct(
         store.clone(),
         keyring,
         clock.clone(),
         doors::s3_config(args),
+        doors::lenders(args, &listeners, &sessions),
     );
     let direct = Arc::new(Direct {
         door: forebay_direct::Door::new(store.clone(), forebay_direct::Config::default()),
@@ -175,6 +176,7 @@ async fn serve<L: Leaf>(
     let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
 
     doors::open_s3(&listeners, &shards, &door, &stopping)?;
+    doors::open_direct(&listeners, &shards, &direct, &stopping)?;
     doors::open_admin(requests, admin, direct.clone(), &stopping);
     let calls = rpc::open(&listeners, service, &stopping)?;
     doors::open_console(&listeners, Arc::new(RwLock::new(registry)), &stopping)?;
