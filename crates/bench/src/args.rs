@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use forebay_client::Endpoint;
+use forebay_client::direct::Choice;
 
 use crate::Size;
 
@@ -19,6 +21,12 @@ pub struct Args {
 pub enum Kind {
     /// An S3 endpoint: a running one, or a private server started for the measurement
     S3(S3Args),
+    /// The direct path: one value a call, between the store and registered memory
+    #[command(after_help = DIRECT_HELP)]
+    Direct(DirectArgs),
+    /// The direct path as a cache uses it: blocks in batches, in a namespace that answers stores before they are on disk
+    #[command(after_help = KV_HELP)]
+    Kv(DirectArgs),
     /// The embedded engine over a directory, without a network
     Engine(EngineArgs),
     /// The naive durable store for comparison: every value a file, written and fsynced
@@ -114,6 +122,123 @@ pub struct S3Args {
     #[arg(long)]
     pub dir: Option<PathBuf>,
     /// The private server starts with an empty cache of values and keeps none, so that GETs read the device
+    #[arg(long, conflicts_with = "endpoint")]
+    pub cold: bool,
+    /// One JSON object a point
+    #[arg(long)]
+    pub json: bool,
+}
+
+const DIRECT_HELP: &str = "\
+Examples:
+  forebay bench direct --op get,put --size 4KiB,1MiB --concurrency 1,32
+  forebay bench direct --op get --size 1MiB --path shm --cold --json
+  forebay bench direct --endpoint http://10.0.0.7:9001 --path iwarp --links 2 --access-key A --secret-key S";
+const KV_HELP: &str = "\
+Operations and their rate count values (keys, for exist), latencies are those of whole calls.
+Examples:
+  forebay bench kv --op put,get --size 4KiB --concurrency 8 --path iwarp
+  forebay bench kv --op gather --size 64KiB --batch 64 --concurrency 4
+  forebay bench kv --op exist --batch 1000";
+
+/// An operation of the direct path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DirectOp {
+    /// Get random values whole
+    Get,
+    /// Put values, replacing them in turn
+    Put,
+    /// Get batches of random values, each with one call
+    Gather,
+    /// Put batches of values, each with one call
+    Scatter,
+    /// Ask for batches of random keys whether they hold values
+    Exist,
+}
+
+impl DirectOp {
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            DirectOp::Get => "get",
+            DirectOp::Put => "put",
+            DirectOp::Gather => "gather",
+            DirectOp::Scatter => "scatter",
+            DirectOp::Exist => "exist",
+        }
+    }
+
+    /// Whether the values must be there before.
+    pub(crate) fn reads(self) -> bool {
+        match self {
+            DirectOp::Get | DirectOp::Gather | DirectOp::Exist => true,
+            DirectOp::Put | DirectOp::Scatter => false,
+        }
+    }
+}
+
+/// Arguments of `forebay bench direct` and `forebay bench kv`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DirectArgs {
+    /// Operations to measure, one after the other
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "get")]
+    pub op: Vec<DirectOp>,
+    /// Sizes of the values
+    #[arg(long, value_delimiter = ',', default_value = "4KiB")]
+    pub size: Vec<Size>,
+    /// Calls in flight, shared out over the threads
+    #[arg(long, value_delimiter = ',', default_value = "8")]
+    pub concurrency: Vec<usize>,
+    /// Values of a gather or scatter, keys of an exist [default: 64; 1000 for exist]
+    #[arg(long)]
+    pub batch: Option<usize>,
+    /// The way payloads take: auto, shm, iwarp or http
+    #[arg(long, default_value = "auto")]
+    pub path: Choice,
+    /// Links of each thread
+    #[arg(long, default_value_t = 1)]
+    pub links: usize,
+    /// Make no checksums over the client's memory
+    #[arg(long)]
+    pub no_checksum: bool,
+    /// Length of the measured window
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Load before the window that is not counted
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub warm_up: f64,
+    /// How many values to work on [default: as many as fill 256 MiB, at most 4096]
+    #[arg(long)]
+    pub objects: Option<u64>,
+    /// Generating threads, each a client of its own [default: half the cores]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// A running gRPC endpoint, http://HOST:PORT [default: a private server]
+    #[arg(long)]
+    pub endpoint: Option<Endpoint>,
+    /// The endpoint's process, whose CPU time is then told
+    #[arg(long, requires = "endpoint", value_name = "PID")]
+    pub server_pid: Option<u32>,
+    /// Made when it is missing [default: bench-direct, bench-kv]
+    #[arg(long)]
+    pub namespace: Option<String>,
+    /// Proves who asks
+    #[arg(long, env = "FOREBAY_ACCESS_KEY", default_value = "")]
+    pub access_key: String,
+    /// Proves who asks
+    #[arg(
+        long,
+        env = "FOREBAY_SECRET_KEY",
+        default_value = "",
+        hide_env_values = true
+    )]
+    pub secret_key: String,
+    /// Where a private server keeps its data, in a new directory that is removed afterwards [default: the system's
+    /// temporary directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// The private server keeps no values in memory, so that gets read the device
     #[arg(long, conflicts_with = "endpoint")]
     pub cold: bool,
     /// One JSON object a point
@@ -217,6 +342,7 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.kind {
             Kind::S3(args) => args.json,
+            Kind::Direct(args) | Kind::Kv(args) => args.json,
             Kind::Engine(args) => args.json,
             Kind::Files(args) => args.json,
             Kind::Memory(args) => args.json,

@@ -3,6 +3,7 @@
 //! Made of
 //! - [`s3`]: a closed-loop S3 client (any endpoint, so that peers are measured by the same code) that costs as little CPU as a
 //!   client can: non-blocking sockets, requests built in place, one signature each, bodies read into one reused buffer;
+//! - `direct`: a closed loop over the direct path (shared memory, iWARP) or, for comparison, the same calls over HTTP;
 //! - `engine`: the embedded engine in this process, through the waist (`embedded` works on any store);
 //! - `files`: the naive store that a durable PUT is compared with: a file and an fsync each;
 //! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
@@ -22,6 +23,7 @@
 
 mod args;
 mod cpu;
+mod direct;
 mod embedded;
 mod engine;
 mod error;
@@ -34,7 +36,9 @@ pub mod s3;
 mod server;
 mod size;
 
-pub use args::{Args, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, Op, S3Args};
+pub use args::{
+    Args, DirectArgs, DirectOp, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, Op, S3Args,
+};
 pub use error::Error;
 pub use histogram::Histogram;
 pub use point::Point;
@@ -48,6 +52,8 @@ pub use size::Size;
 pub fn run(args: &Args) -> Result<Vec<Point>, Error> {
     match &args.kind {
         Kind::S3(args) => s3::run(args),
+        Kind::Direct(args) => direct::run(args, direct::DIRECT),
+        Kind::Kv(args) => direct::run(args, direct::KV),
         Kind::Engine(args) => engine::run(args),
         Kind::Files(args) => files::run(args),
         Kind::Memory(args) => memory::run(args),

@@ -17,11 +17,11 @@ pub struct Point {
     pub size: u64,
     /// Operations in flight.
     pub concurrency: usize,
-    /// The way the bytes took: `http`, `io_uring`, `threads`, `file`.
+    /// The way the bytes took: `http`, `shm`, `iwarp`, `io_uring`, `threads`, `file`.
     pub path: &'static str,
     /// Length of the measured window in seconds.
     pub seconds: f64,
-    /// Operations finished without error in each second.
+    /// Operations finished without error in each second; of a batch each value or key counts.
     pub ops_per_s: f64,
     /// Payload of those operations in 10^6 bytes a second.
     pub mb_per_s: f64,

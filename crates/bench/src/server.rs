@@ -1,5 +1,6 @@
 //! A private server for one measurement: this program's own `serve`, on free ports, over a new directory.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,24 +10,25 @@ use std::{fs, thread};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::s3::Target;
-use crate::{Error, S3Args};
+use crate::Error;
 
-const ACCESS_KEY: &str = "BENCHBENCHBENCHBENCH";
-const SECRET_KEY: &str = "bench-bench-bench-bench-bench-bench-bench";
+/// Whom a private server takes for its owner.
+pub(crate) const ACCESS_KEY: &str = "BENCHBENCHBENCHBENCH";
+pub(crate) const SECRET_KEY: &str = "bench-bench-bench-bench-bench-bench-bench";
 /// How long the server may take to open its doors, and to close them.
 const START_STOP: Duration = Duration::from_secs(20);
 
 /// A server process and its directory; both go when it is dropped.
 pub(crate) struct PrivateServer {
     child: Child,
-    address: SocketAddr,
+    doors: BTreeMap<String, String>,
     _directory: TempDir,
 }
 
 impl PrivateServer {
-    pub(crate) fn start(args: &S3Args) -> Result<PrivateServer, Error> {
-        let directory = private_directory(args.dir.as_deref())?;
+    /// Starts one; its directory is made in `parent`. `cold`: it keeps no values in memory.
+    pub(crate) fn start(parent: Option<&Path>, cold: bool) -> Result<PrivateServer, Error> {
+        let directory = private_directory(parent)?;
         let ready = directory.path().join("ready");
         let program = std::env::current_exe().map_err(Error::io("find this program"))?;
         let mut command = Command::new(program);
@@ -34,6 +36,7 @@ impl PrivateServer {
             .arg("serve")
             .arg(directory.path().join("data"))
             .args(["--s3", "127.0.0.1:0", "--console", "127.0.0.1:0"])
+            .args(["--rpc", "127.0.0.1:0", "--direct", "127.0.0.1:0"])
             .args(["--log-level", "warn"])
             .arg("--ready-file")
             .arg(&ready)
@@ -41,42 +44,38 @@ impl PrivateServer {
             .env("FOREBAY_SECRET_KEY", SECRET_KEY)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        if args.cold {
+        if cold {
             command.args(["--cache", "0"]);
         }
         let child = command.spawn().map_err(Error::io("start a server"))?;
         let mut server = PrivateServer {
             child,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            doors: BTreeMap::new(),
             _directory: directory,
         };
-        server.address = server.wait_for(&ready)?;
+        server.doors = server.wait_for(&ready)?;
         Ok(server)
     }
 
-    pub(crate) fn target(&self, args: &S3Args) -> Target {
-        Target {
-            address: self.address,
-            host: self.address.to_string(),
-            bucket: args.bucket.clone(),
-            access_key: ACCESS_KEY.to_owned(),
-            secret_key: SECRET_KEY.to_owned(),
-            region: args.region.clone(),
-            server_pid: Some(self.child.id()),
-        }
+    /// The address of an open door.
+    pub(crate) fn door(&self, name: &str) -> Result<SocketAddr, Error> {
+        let address = self.doors.get(name).and_then(|door| door.parse().ok());
+        address.ok_or_else(|| Error::Server(format!("has opened no {name} door")))
     }
 
-    /// The address of the S3 door, from the ready file.
-    fn wait_for(&mut self, ready: &Path) -> Result<SocketAddr, Error> {
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The open doors, from the ready file.
+    fn wait_for(&mut self, ready: &Path) -> Result<BTreeMap<String, String>, Error> {
         let start = Instant::now();
         loop {
             if let Ok(text) = fs::read(ready) {
-                return serde_json::from_slice::<serde_json::Value>(&text)
-                    .ok()
-                    .and_then(|doors| doors.get("s3")?.as_str()?.parse().ok())
-                    .ok_or_else(|| {
-                        Error::Server("has written a ready file without an S3 door".to_owned())
-                    });
+                return serde_json::from_slice(&text).map_err(|error| {
+                    Error::Server(format!("has written a bad ready file: {error}"))
+                });
             }
             if let Some(status) = self
                 .child

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use crate::payload::Payload;
-use crate::server::PrivateServer;
+use crate::server::{self, PrivateServer};
 use crate::{Error, Op, Point, S3Args};
 use load::{Load, Until};
 
@@ -65,6 +65,19 @@ impl Target {
             server_pid: args.server_pid,
         })
     }
+
+    fn private(args: &S3Args, server: &PrivateServer) -> Result<Target, Error> {
+        let address = server.door("s3")?;
+        Ok(Target {
+            address,
+            host: address.to_string(),
+            bucket: args.bucket.clone(),
+            access_key: server::ACCESS_KEY.to_owned(),
+            secret_key: server::SECRET_KEY.to_owned(),
+            region: args.region.clone(),
+            server_pid: Some(server.pid()),
+        })
+    }
 }
 
 /// Measures an S3 endpoint: the one given, or a private server that lives as long as this call.
@@ -77,8 +90,8 @@ pub fn run(args: &S3Args) -> Result<Vec<Point>, Error> {
     let target = match &args.endpoint {
         Some(endpoint) => Target::running(args, endpoint)?,
         None => {
-            server = PrivateServer::start(args)?;
-            server.target(args)
+            server = PrivateServer::start(args.dir.as_deref(), args.cold)?;
+            Target::private(args, &server)?
         }
     };
     prepare::bucket(&target)?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use forebay_fabric::{CloseReason, Error as LinkError, ErrorKind as LinkErrorKind};
-use forebay_proto::direct::{Hop, Malformed, Status, Outcome};
+use forebay_proto::direct::{Hop, Malformed, Outcome, Status};
 
 use super::lane::Stopped;
 use crate::{Error, Refusal};
@@ -170,7 +170,10 @@ pub(crate) fn unregistered(path: super::Path, error: LinkError) -> Failure {
             endpoint: path.to_string(),
             what: error.message,
         }),
-        _ => Failure::Unable(format!("the memory cannot be registered: {}", error.message)),
+        _ => Failure::Unable(format!(
+            "the memory cannot be registered: {}",
+            error.message
+        )),
     }
 }
 
@@ -193,6 +196,9 @@ mod tests {
         for _ in 0..10_000 {
             budget.earn();
         }
-        assert_eq!((0..20).filter(|_| budget.spend()).count(), RETRIES_SAVED as usize);
+        assert_eq!(
+            (0..20).filter(|_| budget.spend()).count(),
+            RETRIES_SAVED as usize
+        );
     }
 }

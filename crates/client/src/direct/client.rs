@@ -51,7 +51,12 @@ impl Client {
         credentials: &Credentials,
         options: Options,
     ) -> Result<Client> {
-        let rpc = Rpc::new(endpoint, credentials, options.tls.as_ref(), options.deadline)?;
+        let rpc = Rpc::new(
+            endpoint,
+            credentials,
+            options.tls.as_ref(),
+            options.deadline,
+        )?;
         let connected = establish(&rpc, endpoint, credentials, &options).await?;
         let inner = Inner {
             rpc,
@@ -153,8 +158,13 @@ impl Client {
         }
         // HTTP has nothing to mend: its client makes connections as it needs them.
         if broken.lane().is_some() {
-            let connected =
-                establish(&inner.rpc, &inner.endpoint, &inner.credentials, &inner.options).await?;
+            let connected = establish(
+                &inner.rpc,
+                &inner.endpoint,
+                &inner.credentials,
+                &inner.options,
+            )
+            .await?;
             *inner.connected.write() = connected;
         }
         Ok(())

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_fabric::sessions::proof;
-use forebay_fabric::{CloseReason, Connection, SessionId, shm};
-use tokio::net::UnixStream;
+use forebay_fabric::{CloseReason, Connection, SessionId, iwarp, shm};
+use tokio::net::{TcpStream, UnixStream};
 
 use super::lane::{GRACE, Lane};
 use super::options::{Options, Path};
@@ -102,11 +102,6 @@ impl Connected {
         }
     }
 
-    /// Why a lane has ended, if one has.
-    pub(crate) fn ended(&self) -> Option<&CloseReason> {
-        self.lanes.iter().find_map(|lane| lane.ended())
-    }
-
     /// Shows the server that this session lives, three times a lease, until it or its client is gone.
     pub(crate) async fn keep_alive(this: Weak<Connected>, lease: Duration) {
         loop {
@@ -175,19 +170,24 @@ async fn link(
     let proof = proof(SessionId(opened.session), &opened.key);
     match path {
         Path::Shm => {
-            let stream = UnixStream::connect(address).await.map_err(|error| {
-                match error.kind() {
-                    std::io::ErrorKind::NotFound => "the server is not on this host".to_owned(),
-                    _ => format!("{address}: {error}"),
-                }
-            })?;
+            let stream =
+                UnixStream::connect(address)
+                    .await
+                    .map_err(|error| match error.kind() {
+                        std::io::ErrorKind::NotFound => "the server is not on this host".to_owned(),
+                        _ => format!("{address}: {error}"),
+                    })?;
             let link = shm::connect(stream, &proof).await;
             let link = link.map_err(|error| error.message)?;
             Ok(Connection::Shm(Arc::new(link)))
         }
         Path::Iwarp => {
-            let _ = reachable(address, endpoint)?;
-            Err("not in this build".to_owned())
+            let place = reachable(address, endpoint)?;
+            let stream = TcpStream::connect(place).await;
+            let stream = stream.map_err(|error| format!("{address}: {error}"))?;
+            let link = iwarp::connect(stream, &proof, iwarp::Options::default()).await;
+            let link = link.map_err(|error| error.message)?;
+            Ok(Connection::Iwarp(Arc::new(link)))
         }
         Path::Http => Err("HTTP has no link".to_owned()),
     }

@@ -24,8 +24,7 @@ pub(crate) async fn get(
 ) -> Result<Transfer, Failure> {
     let (s3, key) = (door(connected)?, text(get.key)?);
     let loan = lend(&get.into, Use::Target, tries).await?;
-    let range = (!get.span.is_whole())
-        .then(|| get.span.first..get.span.end.unwrap_or(u64::MAX));
+    let range = (!get.span.is_whole()).then(|| get.span.first..get.span.end.unwrap_or(u64::MAX));
     let moved = async {
         let mut download = s3.get(namespace, key, range, None).await?;
         let len = download.range().end - download.range().start;
@@ -119,8 +118,7 @@ fn door(connected: &Connected) -> Result<&S3, Failure> {
 }
 
 fn text(key: &[u8]) -> Result<&str, Failure> {
-    std::str::from_utf8(key)
-        .map_err(|_| Failure::Final(argument("by HTTP a key must be UTF-8")))
+    std::str::from_utf8(key).map_err(|_| Failure::Final(argument("by HTTP a key must be UTF-8")))
 }
 
 fn because(connected: &Connected, why: Option<String>) -> Option<Arc<Fallback>> {

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use forebay_fabric::{CloseReason, Error as LinkError, ErrorKind as LinkErrorKind, Exposure, Link};
+use forebay_fabric::{CloseReason, ErrorKind as LinkErrorKind, Exposure, Link};
 use forebay_proto::direct::{self, MESSAGE_BYTES_MAX};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -91,6 +91,8 @@ enum State {
 pub(crate) struct Pending<'a, L: Link> {
     lane: &'a Lane<L>,
     index: u32,
+    /// The request, from `write` to `send`.
+    message: Vec<u8>,
 }
 
 impl<L: Link> Lane<L> {
@@ -121,11 +123,6 @@ impl<L: Link> Lane<L> {
         &self.link
     }
 
-    /// Why it has ended, if it has.
-    pub(crate) fn ended(&self) -> Option<&CloseReason> {
-        self.ended.get()
-    }
-
     /// Ends it; calls in flight fail once nothing can land any more.
     pub(crate) fn close(&self, reason: CloseReason) {
         self.link.close(reason);
@@ -151,7 +148,11 @@ impl<L: Link> Lane<L> {
         slot.state = State::Open;
         slot.number = slot.number.wrapping_add(1);
         drop(slot);
-        Ok(Pending { lane: self, index })
+        Ok(Pending {
+            lane: self,
+            index,
+            message: Vec::new(),
+        })
     }
 
     fn why(&self) -> Stopped {
@@ -304,38 +305,43 @@ impl<L: Link> Pending<'_, L> {
         self.slot().loans.push(loan);
     }
 
-    /// Sends the request that `write` makes of an id and a buffer; the replies are waited for until `until`.
-    pub(crate) async fn send<E>(
+    /// Has the request written by `write`, to which its id and a buffer are given.
+    pub(crate) fn write<E>(
         &mut self,
-        until: Instant,
         write: impl FnOnce(u64, &mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<Result<(), E>, Stopped> {
-        let (id, mut message) = {
-            let mut slot = self.slot();
-            let id = u64::from(slot.number) << 32 | u64::from(self.index);
-            (id, slot.spare.pop().unwrap_or_default())
-        };
-        if let Err(error) = write(id, &mut message) {
-            return Ok(Err(error));
-        }
+    ) -> Result<(), E> {
+        let mut slot = self.slot();
+        let id = u64::from(slot.number) << 32 | u64::from(self.index);
+        let mut message = slot.spare.pop().unwrap_or_default();
+        drop(slot);
+        let written = write(id, &mut message);
+        self.message = message;
+        written
+    }
+
+    /// Sends the request; its replies are waited for until `until`.
+    pub(crate) async fn send(&mut self, until: Instant) -> Result<(), Stopped> {
         {
             let mut slot = self.slot();
             slot.state = State::Waits;
             slot.until = Some(until);
         }
-        let sent = self.lane.link.send(&message).await;
-        let mut slot = self.slot();
-        slot.spare.push(message);
-        match sent {
-            Ok(()) => Ok(Ok(())),
-            Err(LinkError { kind, message }) => {
-                slot.state = State::Open;
-                drop(slot);
-                match kind {
-                    LinkErrorKind::Closed | LinkErrorKind::Io => Err(self.lane.lost().await),
-                    _ => Err(Stopped::NotSent(message)),
+        let sent = self.lane.link.send(&self.message).await;
+        let message = std::mem::take(&mut self.message);
+        let refused = {
+            let mut slot = self.slot();
+            slot.spare.push(message);
+            match sent {
+                Ok(()) => return Ok(()),
+                Err(refused) => {
+                    slot.state = State::Open;
+                    refused
                 }
             }
+        };
+        match refused.kind {
+            LinkErrorKind::Closed | LinkErrorKind::Io => Err(self.lane.lost().await),
+            _ => Err(Stopped::NotSent(refused.message)),
         }
     }
 
@@ -405,8 +411,16 @@ impl<L: Link> Withdraw for Lane<L> {
     }
 }
 
+impl<L: Link> std::fmt::Debug for Pending<'_, L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pending({})", self.index)
+    }
+}
+
 impl<L> std::fmt::Debug for Lane<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Lane")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

@@ -79,7 +79,8 @@ mod tests {
     use super::*;
 
     fn clash(a: &(Range<usize>, Use), b: &(Range<usize>, Use)) -> bool {
-        let overlap = a.0.start < b.0.end && b.0.start < a.0.end && !a.0.is_empty() && !b.0.is_empty();
+        let overlap =
+            a.0.start < b.0.end && b.0.start < a.0.end && !a.0.is_empty() && !b.0.is_empty();
         overlap && (a.1 == Use::Target || b.1 == Use::Target)
     }
 

@@ -1,19 +1,25 @@
 //! The direct path: payloads between a store and registered memory, without bodies.
 
 mod attempt;
+pub mod blocking;
 mod client;
 mod connected;
 mod http;
+mod keys;
 mod lane;
 mod loans;
+mod many;
 mod options;
 mod region;
 mod rpc;
+#[cfg(test)]
+mod tests;
 mod transfer;
 mod values;
 mod window;
 
 pub use client::Client;
+pub use keys::{Entry, Listing, Page, Stat};
 pub use options::{Choice, Options, Path};
 pub use region::Region;
 pub use transfer::{Fallback, Transfer};

@@ -149,11 +149,18 @@ impl Region {
         self.shared.memory.slice(range)
     }
 
+    /// Whether its bytes cannot vanish.
+    pub(crate) fn is_steady(&self) -> bool {
+        self.shared.memory.region().is_steady()
+    }
+
     /// The CRC-64/NVME of bytes in it; `None` when they are out of range.
     pub fn crc64(&self, range: Range<usize>) -> Option<Crc64> {
         let bytes = self.slice(range)?;
         let mut crc = Running::new();
-        bytes.for_each_chunk(|chunk| crc.update(chunk)).then_some(())?;
+        bytes
+            .for_each_chunk(|chunk| crc.update(chunk))
+            .then_some(())?;
         Some(crc.crc())
     }
 

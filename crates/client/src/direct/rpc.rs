@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use forebay_api::v1;
+use forebay_api::v1::admin_client::AdminClient;
 use forebay_api::v1::objects_client::ObjectsClient;
 use forebay_api::v1::sessions_client::SessionsClient;
 use forebay_proto::bearer;
@@ -169,11 +170,7 @@ impl Rpc {
         Ok(found.map(|(found, size)| found.then_some(size)).collect())
     }
 
-    pub(crate) async fn longest_prefix(
-        &self,
-        namespace: &str,
-        keys: Vec<Bytes>,
-    ) -> Result<usize> {
+    pub(crate) async fn longest_prefix(&self, namespace: &str, keys: Vec<Bytes>) -> Result<usize> {
         let request = self.signed(v1::LongestPrefixRequest {
             namespace: namespace.to_owned(),
             keys,
@@ -197,6 +194,33 @@ impl Rpc {
         let answer = self.objects().delete(request).await;
         let answer = answer.map_err(|status| self.refused(&status))?;
         Ok(answer.into_inner().existed)
+    }
+
+    /// Makes a namespace of the caller's tenant; false when there is one of that name.
+    pub(crate) async fn create_namespace(&self, name: &str, relaxed_ms: u32) -> Result<bool> {
+        let request = self.signed(v1::CreateNamespaceRequest {
+            name: name.to_owned(),
+            tenant: String::new(),
+            config: Some(v1::NamespaceChange {
+                durability: Some(v1::Durability { relaxed_ms }),
+                ..v1::NamespaceChange::default()
+            }),
+        })?;
+        let mut admin = AdminClient::new(self.channel.clone());
+        match admin.create_namespace(request).await {
+            Ok(_) => Ok(true),
+            Err(status) if status.code() == Code::AlreadyExists => Ok(false),
+            Err(status) => Err(self.refused(&status)),
+        }
+    }
+
+    pub(crate) async fn remove_namespace(&self, name: &str) -> Result<()> {
+        let request = self.signed(v1::RemoveNamespaceRequest {
+            name: name.to_owned(),
+        })?;
+        let mut admin = AdminClient::new(self.channel.clone());
+        let removed = admin.remove_namespace(request).await;
+        removed.map(drop).map_err(|status| self.refused(&status))
     }
 
     fn sessions(&self) -> SessionsClient<Channel> {
@@ -259,9 +283,7 @@ impl Rpc {
         };
         Error::Refused(Refusal {
             status: http,
-            code: reason
-                .trim_start_matches("REASON_")
-                .to_ascii_lowercase(),
+            code: reason.trim_start_matches("REASON_").to_ascii_lowercase(),
             message: status.message().to_owned(),
             resource: String::new(),
             request_id: String::new(),
@@ -297,8 +319,8 @@ impl Service<Uri> for Secure {
         Box::pin(async move {
             let stream = TcpStream::connect((endpoint.host(), endpoint.port())).await?;
             stream.set_nodelay(true)?;
-            let name = ServerName::try_from(endpoint.host().to_owned())
-                .map_err(std::io::Error::other)?;
+            let name =
+                ServerName::try_from(endpoint.host().to_owned()).map_err(std::io::Error::other)?;
             Ok(TokioIo::new(connector.connect(name, stream).await?))
         })
     }

@@ -48,7 +48,10 @@ impl Fallback {
 }
 
 fn rank(path: Path) -> usize {
-    Path::ALL.iter().position(|other| *other == path).unwrap_or(0)
+    Path::ALL
+        .iter()
+        .position(|other| *other == path)
+        .unwrap_or(0)
 }
 
 impl fmt::Display for Fallback {

@@ -3,9 +3,9 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use forebay_fabric::{Connection, Link};
+use forebay_fabric::Connection;
 use forebay_proto::direct::{
-    self, INLINE_BYTES_MAX, Operation, RequestWriter, Value, Outcome, parse_reply,
+    self, INLINE_BYTES_MAX, Operation, Outcome, RequestWriter, Status, Value, parse_reply,
 };
 
 use super::attempt::{Failure, Tries, odd, refused, stopped, unregistered};
@@ -16,9 +16,9 @@ use super::lane::Lane;
 use super::loans::Use;
 use super::options::Path;
 use super::region::Region;
-use super::transfer::{Fallback, Transfer};
+use super::transfer::Transfer;
 use super::window::{Span, Window, argument};
-use crate::{Error, Result};
+use crate::{Crc64, Error, Result};
 
 /// One value to get, or a part of it, and where it goes.
 #[derive(Debug, Clone)]
@@ -178,29 +178,25 @@ impl Client {
         get: &Get<'_>,
         tries: &Tries,
     ) -> Result<Transfer, Failure> {
-        let path = connected.path;
-        let stop = |why| stopped(path, tries, why);
-        let element = self.retrieve(lane, path, get).await?;
+        let stop = |why| stopped(connected.path, tries, why);
+        let place = self.register(lane, connected, &get.into).await?;
         let loan = lend(&get.into, Use::Target, tries).await?;
         let mut pending = lane.begin(tries.until).await.map_err(stop)?;
         pending.keep(loan);
-        pending
-            .send(tries.until, |id, message| {
-                let mut writer = RequestWriter::begin(message, Operation::Retrieve, id, namespace)?;
-                writer.retrieve(&element)?;
-                writer.finish();
-                Ok::<(), direct::Full>(())
-            })
-            .await
-            .map_err(stop)?
-            .map_err(too_long)?;
+        let written = pending.write(|id, message| {
+            let mut writer = RequestWriter::begin(message, Operation::Retrieve, id, namespace)?;
+            writer.retrieve(&self.retrieve(get, place))?;
+            writer.finish();
+            Ok(())
+        });
+        written.map_err(too_long)?;
+        pending.send(tries.until).await.map_err(stop)?;
         let reply = pending.reply().await.map_err(stop)?;
-        let result = only(&reply)?;
+        let outcome = only(&reply)?;
         let about = || about(namespace, get.key);
-        let transfer = if result.status == direct::Status::Ok {
-            self.got(get, &result.value()?, path, &connected.fallback, about)
-        } else {
-            Err(refused(&result, &about()))
+        let transfer = match outcome.status {
+            Status::Ok => self.got(connected, get, &outcome.value()?, about),
+            _ => Err(refused(&outcome, &about())),
         };
         pending.recycle(reply);
         transfer
@@ -214,98 +210,89 @@ impl Client {
         put: &Put<'_>,
         tries: &Tries,
     ) -> Result<Transfer, Failure> {
-        let path = connected.path;
-        let stop = |why| stopped(path, tries, why);
+        let stop = |why| stopped(connected.path, tries, why);
+        let place = self.source(lane, connected, put).await?;
         let loan = lend(&put.from, Use::Source, tries).await?;
-        let mut inline = [0; INLINE_BYTES_MAX];
-        let (element, crc) = self.store(lane, path, put, &mut inline).await?;
+        let crc = self.sum(put);
         let mut pending = lane.begin(tries.until).await.map_err(stop)?;
         pending.keep(loan);
-        pending
-            .send(tries.until, |id, message| {
-                let mut writer = RequestWriter::begin(message, Operation::Store, id, namespace)?;
-                writer.store(&element)?;
-                writer.finish();
-                Ok::<(), direct::Full>(())
-            })
-            .await
-            .map_err(stop)?
-            .map_err(too_long)?;
+        let written = pending.write(|id, message| {
+            let mut writer = RequestWriter::begin(message, Operation::Store, id, namespace)?;
+            writer.store(&put.element(place, crc, &mut [0; INLINE_BYTES_MAX]))?;
+            writer.finish();
+            Ok(())
+        });
+        written.map_err(too_long)?;
+        pending.send(tries.until).await.map_err(stop)?;
         let reply = pending.reply().await.map_err(stop)?;
-        let result = only(&reply)?;
-        let transfer = if result.status == direct::Status::Ok {
-            Ok(stored(put, &result.value()?, crc, path, &connected.fallback))
-        } else {
-            Err(refused(&result, &about(namespace, put.key)))
+        let outcome = only(&reply)?;
+        let transfer = match outcome.status {
+            Status::Ok => Ok(connected.stored(put, &outcome.value()?, crc)),
+            _ => Err(refused(&outcome, &about(namespace, put.key))),
         };
         pending.recycle(reply);
         transfer
     }
 
-    /// The message's form of a get; registers the region first.
-    pub(crate) async fn retrieve<'a>(
+    /// Where a window lies for the server, which learns of the region if it has not.
+    pub(crate) async fn register(
         &self,
         lane: &Arc<Lane<Connection>>,
-        path: Path,
+        connected: &Connected,
+        window: &Window<'_>,
+    ) -> Result<direct::Window, Failure> {
+        match window.region.on(lane).await {
+            Ok(remote) => Ok(window.remote(remote)),
+            Err(error) => Err(unregistered(connected.path, error)),
+        }
+    }
+
+    /// The same of a put's bytes; none when they ride in the message: where memory is not shared that saves the server a round trip.
+    pub(crate) async fn source(
+        &self,
+        lane: &Arc<Lane<Connection>>,
+        connected: &Connected,
+        put: &Put<'_>,
+    ) -> Result<Option<direct::Window>, Failure> {
+        let rides = connected.path != Path::Shm && put.from.len() <= INLINE_BYTES_MAX;
+        // Bytes that could vanish while they are copied do not ride: the server would not notice.
+        if rides && put.from.region.is_steady() {
+            return Ok(None);
+        }
+        self.register(lane, connected, &put.from).await.map(Some)
+    }
+
+    /// The message's form of a get.
+    pub(crate) fn retrieve<'a>(
+        &self,
         get: &Get<'a>,
-    ) -> Result<direct::Retrieve<'a>, Failure> {
-        let remote = get.into.region.on(lane).await;
-        let remote = remote.map_err(|error| unregistered(path, error))?;
-        Ok(direct::Retrieve {
+        place: direct::Window,
+    ) -> direct::Retrieve<'a> {
+        direct::Retrieve {
             key: get.key,
             version: None,
             range: get.span.asked(),
-            target: direct::Target::Window(get.into.remote(remote)),
+            target: direct::Target::Window(place),
             checksum: self.options().checksum,
-        })
+        }
     }
 
-    /// The message's form of a put, and the checksum of its bytes. What is small rides in the message where memory is not shared: that
-    /// saves the server a round trip.
-    pub(crate) async fn store<'a>(
-        &self,
-        lane: &Arc<Lane<Connection>>,
-        path: Path,
-        put: &Put<'a>,
-        inline: &'a mut [u8; INLINE_BYTES_MAX],
-    ) -> Result<(direct::Store<'a>, Option<u64>), Failure> {
+    /// The checksum of what is put, if one is wanted.
+    pub(crate) fn sum(&self, put: &Put<'_>) -> Option<u64> {
         let Window { region, range } = &put.from;
-        let crc = match self.options().checksum {
-            true => Some(region.crc64(range.clone()).ok_or_else(gone)?.value()),
-            false => None,
-        };
-        let body = if lane.link().fabric() != forebay_fabric::Fabric::Shm
-            && range.len() <= INLINE_BYTES_MAX
-        {
-            let bytes = &mut inline[..range.len()];
-            if !region.read(range.start, bytes) {
-                return Err(gone());
-            }
-            direct::Body::Message(bytes)
-        } else {
-            let remote = region.on(lane).await;
-            let remote = remote.map_err(|error| unregistered(path, error))?;
-            direct::Body::Window(put.from.remote(remote))
-        };
-        let element = direct::Store {
-            key: put.key,
-            body,
-            condition: put.condition,
-            crc64nvme: crc,
-            expires: put.expires_ms,
-        };
-        Ok((element, crc))
+        let crc = self.options().checksum.then(|| region.crc64(range.clone()));
+        crc.flatten().map(Crc64::value)
     }
 
     /// What came of a get that the server says went well: the bytes are in place, and are compared with their checksum.
     pub(crate) fn got(
         &self,
+        connected: &Connected,
         get: &Get<'_>,
         value: &Value<'_>,
-        path: Path,
-        fallback: &Option<Arc<Fallback>>,
         about: impl Fn() -> String,
     ) -> Result<Transfer, Failure> {
+        let path = connected.path;
         let moved = usize::try_from(value.moved).unwrap_or(usize::MAX);
         if moved > get.into.len() {
             return Err(odd("more bytes were placed than the window has"));
@@ -317,7 +304,13 @@ impl Client {
         let checksum = match stated.filter(|_| self.options().checksum) {
             Some(stated) => {
                 let Window { region, range } = &get.into;
-                check(region, range.start..range.start + moved, stated, path, about)?;
+                check(
+                    region,
+                    range.start..range.start + moved,
+                    stated,
+                    path,
+                    about,
+                )?;
                 Some(stated)
             }
             None => None,
@@ -325,7 +318,7 @@ impl Client {
         Ok(Transfer {
             bytes: value.moved,
             path,
-            fallback: fallback.clone(),
+            fallback: connected.fallback.clone(),
             checksum,
             size: value.size,
             etag: value.etag.to_owned(),
@@ -333,21 +326,47 @@ impl Client {
     }
 }
 
-/// What came of a put that the server says went well.
-pub(crate) fn stored(
-    put: &Put<'_>,
-    value: &Value<'_>,
-    crc: Option<u64>,
-    path: Path,
-    fallback: &Option<Arc<Fallback>>,
-) -> Transfer {
-    Transfer {
-        bytes: put.from.len() as u64,
-        path,
-        fallback: fallback.clone(),
-        checksum: crc,
-        size: value.size,
-        etag: value.etag.to_owned(),
+impl Connected {
+    /// What came of a put that the server says went well.
+    pub(crate) fn stored(&self, put: &Put<'_>, value: &Value<'_>, crc: Option<u64>) -> Transfer {
+        Transfer {
+            bytes: put.from.len() as u64,
+            path: self.path,
+            fallback: self.fallback.clone(),
+            checksum: crc,
+            size: value.size,
+            etag: value.etag.to_owned(),
+        }
+    }
+}
+
+impl<'a> Put<'a> {
+    /// The message's form; without a place its bytes are copied to `inline` and ride in the message.
+    pub(crate) fn element<'e>(
+        &self,
+        place: Option<direct::Window>,
+        crc64nvme: Option<u64>,
+        inline: &'e mut [u8; INLINE_BYTES_MAX],
+    ) -> direct::Store<'e>
+    where
+        'a: 'e,
+    {
+        let body = match place {
+            Some(place) => direct::Body::Window(place),
+            None => {
+                let bytes = &mut inline[..self.from.len()];
+                // The window was checked, and steady memory does not vanish.
+                let _ = self.from.region.read(self.from.range.start, bytes);
+                direct::Body::Message(bytes)
+            }
+        };
+        direct::Store {
+            key: self.key,
+            body,
+            condition: self.condition,
+            crc64nvme,
+            expires: self.expires_ms,
+        }
     }
 }
 

@@ -100,7 +100,8 @@ impl Span {
 
     /// The most bytes that it can mean.
     pub(crate) fn len_max(self) -> u64 {
-        self.end.map_or(u64::MAX, |end| end.saturating_sub(self.first))
+        self.end
+            .map_or(u64::MAX, |end| end.saturating_sub(self.first))
     }
 
     pub(crate) fn check(self) -> Result<()> {

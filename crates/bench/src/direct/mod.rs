@@ -1,0 +1,202 @@
+//! A closed loop over the direct path: each call begins when the one before it has ended.
+
+mod load;
+
+use std::time::Duration;
+
+use forebay_client::direct::{Client, Options};
+use forebay_client::{Credentials, Endpoint};
+
+use crate::payload::Payload;
+use crate::server::{self, PrivateServer};
+use crate::{DirectArgs, DirectOp, Error, Point};
+use load::Load;
+
+/// Bytes that the values of one size fill together, unless their number is given.
+const OBJECTS_BYTES: u64 = 256 << 20;
+/// Most values by default.
+const OBJECTS_MAX: u64 = 4096;
+/// The largest size of value, in bytes: every call in flight has memory of its own.
+const SIZE_MAX: u64 = 1 << 30;
+
+/// What tells the two generators apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Flavor {
+    bench: &'static str,
+    namespace: &'static str,
+    /// How late, in milliseconds, a store may reach the disk after it was answered.
+    relaxed_ms: u32,
+}
+
+/// Objects: a store is answered when it is on disk.
+pub(crate) const DIRECT: Flavor = Flavor {
+    bench: "direct",
+    namespace: "bench-direct",
+    relaxed_ms: 0,
+};
+
+/// A cache: what a crash takes can be made again.
+pub(crate) const KV: Flavor = Flavor {
+    bench: "kv",
+    namespace: "bench-kv",
+    relaxed_ms: 1000,
+};
+
+/// Whom to ask, and as whom.
+pub(crate) struct Target {
+    endpoint: Endpoint,
+    credentials: Credentials,
+    namespace: String,
+    server_pid: Option<u32>,
+    options: Options,
+}
+
+impl Target {
+    /// A client of its own for each thread: links are not shared between cores.
+    pub(crate) async fn connect(&self) -> Result<Client, Error> {
+        Client::connect(&self.endpoint, &self.credentials, self.options.clone())
+            .await
+            .map_err(refused("connecting"))
+    }
+}
+
+/// Measures an endpoint: the one given, or a private server that lives as long as this call.
+pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error> {
+    check(args)?;
+    let server;
+    let (endpoint, access_key, secret_key, server_pid) = match &args.endpoint {
+        Some(endpoint) => (
+            endpoint.clone(),
+            args.access_key.clone(),
+            args.secret_key.clone(),
+            args.server_pid,
+        ),
+        None => {
+            server = PrivateServer::start(args.dir.as_deref(), args.cold)?;
+            let url = format!("http://{}", server.door("rpc")?);
+            (
+                url.parse().map_err(Error::Usage)?,
+                server::ACCESS_KEY.to_owned(),
+                server::SECRET_KEY.to_owned(),
+                Some(server.pid()),
+            )
+        }
+    };
+    let target = Target {
+        endpoint,
+        credentials: Credentials {
+            access_key,
+            secret_key,
+        },
+        namespace: args
+            .namespace
+            .clone()
+            .unwrap_or_else(|| flavor.namespace.to_owned()),
+        server_pid,
+        options: Options {
+            path: args.path,
+            checksum: !args.no_checksum,
+            links: args.links,
+            ..Options::default()
+        },
+    };
+    load::make_namespace(&target, flavor.relaxed_ms)?;
+    let mut points = Vec::new();
+    for &op in &args.op {
+        for &size in &args.size {
+            let payload = Payload::new(size.0 as usize);
+            for &concurrency in &args.concurrency {
+                points.push(measure(args, flavor, &target, op, &payload, concurrency)?);
+            }
+        }
+    }
+    Ok(points)
+}
+
+fn check(args: &DirectArgs) -> Result<(), Error> {
+    let usage = |text: &str| Err(Error::Usage(text.to_owned()));
+    if args
+        .size
+        .iter()
+        .any(|size| size.0 > SIZE_MAX || size.0 == 0)
+    {
+        return usage("values have 1 byte to 1 GiB");
+    }
+    let counts = [args.threads, args.batch, Some(args.links)];
+    if args.concurrency.contains(&0) || counts.contains(&Some(0)) || args.objects == Some(0) {
+        return usage("concurrency, threads, batch, links and objects must be at least 1");
+    }
+    let seconds = |value: f64| Duration::try_from_secs_f64(value).is_ok() && value < 1e6;
+    if !seconds(args.seconds) || !seconds(args.warm_up) || args.seconds == 0.0 {
+        return usage("the seconds are not a length of time");
+    }
+    Ok(())
+}
+
+fn measure(
+    args: &DirectArgs,
+    flavor: Flavor,
+    target: &Target,
+    op: DirectOp,
+    payload: &Payload,
+    concurrency: usize,
+) -> Result<Point, Error> {
+    let size = payload.len() as u64;
+    let batch = match op {
+        DirectOp::Get | DirectOp::Put => 1,
+        DirectOp::Gather | DirectOp::Scatter => args.batch.unwrap_or(64),
+        DirectOp::Exist => args.batch.unwrap_or(1000),
+    };
+    let objects = args.objects.unwrap_or_else(|| {
+        let fitting = (OBJECTS_BYTES / size).clamp(1, OBJECTS_MAX);
+        // Each call in flight writes values of its own.
+        fitting.max((concurrency * batch) as u64)
+    });
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.unwrap_or(cores / 2);
+    let load = Load {
+        target,
+        payload,
+        op,
+        batch,
+        objects,
+        concurrency,
+        threads: threads.clamp(1, concurrency),
+        warm_up: Duration::from_secs_f64(args.warm_up),
+        window: Duration::from_secs_f64(args.seconds),
+    };
+    if op.reads() {
+        load::fill(&load)?;
+    }
+    let tally = load::run(&load)?;
+    let bytes = match op {
+        DirectOp::Exist => 0,
+        _ => tally.values * size,
+    };
+    let per_gb = |cpu: Duration| (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9));
+    Ok(Point {
+        bench: flavor.bench,
+        op: op.name(),
+        size,
+        concurrency,
+        path: tally.path,
+        seconds: tally.seconds,
+        ops_per_s: tally.values as f64 / tally.seconds,
+        mb_per_s: bytes as f64 / 1e6 / tally.seconds,
+        p50_us: tally.latency.quantile_us(0.5),
+        p99_us: tally.latency.quantile_us(0.99),
+        p999_us: tally.latency.quantile_us(0.999),
+        client_cpu_s_per_gb: per_gb(tally.client_cpu),
+        server_cpu_s_per_gb: tally.server_cpu.and_then(per_gb),
+        errors: tally.errors,
+        first_error: tally.first_error,
+    })
+}
+
+fn refused(what: &str) -> impl FnOnce(forebay_client::Error) -> Error {
+    let what = what.to_owned();
+    move |error| Error::Protocol {
+        what,
+        reason: error.to_string(),
+    }
+}
