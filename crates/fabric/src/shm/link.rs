@@ -14,7 +14,7 @@ use super::control::{self, Outgoing, Reader, Uses};
 use super::frame::{Frame, WAKE};
 use super::regions::{Exposures, PeerRegions};
 use super::ring::{Consumer, DIRECTION_BYTES, Producer, Pushed, Violation};
-use super::spin::{LONGEST, Spin, look_for};
+use super::spin::{SHORTEST, Spin, look_for};
 use crate::sessions::LinkId;
 use crate::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
@@ -420,7 +420,7 @@ impl Link for ShmLink {
                 room.map_err(|violation| shared.violated(violation))
             };
             // The peer empties the ring at this moment, or it does not receive at all.
-            if look_for(LONGEST, since, has_room).await? {
+            if look_for(SHORTEST, since, has_room).await? {
                 continue;
             }
             let room = shared.room.notified();

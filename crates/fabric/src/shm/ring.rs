@@ -245,6 +245,10 @@ impl Consumer {
     fn publish(&mut self) -> Result<bool, Violation> {
         self.published = self.consumed;
         self.shared.word(CONSUMED)?.store(self.consumed, Release);
+        // Woken for less, the producer would soon wait again.
+        if self.produced - self.consumed > RING_BYTES as u64 / 2 {
+            return Ok(false);
+        }
         fence(SeqCst);
         let waits = self.shared.word(PRODUCER_WAITS)?;
         Ok(waits.load(Relaxed) != 0 && waits.swap(0, Relaxed) != 0)

@@ -1,24 +1,31 @@
 //! How long to look for the peer's next step before going to sleep.
 
 use std::hint::spin_loop;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 
 /// The longest look: waking a sleeper costs both sides about as much.
-pub(super) const LONGEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_micros(50);
 
 /// The shortest; below it there is none.
-const SHORTEST: Duration = Duration::from_micros(10);
+pub(super) const SHORTEST: Duration = Duration::from_micros(10);
 
 /// Looks in a row before others get their turn; about half a microsecond.
 const LOOKS: usize = 16;
 
-/// Remembers whether looking was worth it. Under traffic it is; an idle link learns in three waits to sleep at once.
+/// Waits that sleep at once after a look that was in vain, at most. The count doubles up to this while looking stays in vain: the two
+/// ends then share a processor, or the peer is slow.
+const ASLEEP_MAX: u32 = 256;
+
+/// Remembers whether looking was worth it. Under traffic it is; an idle link sleeps at once.
 #[derive(Debug, Default)]
 pub(super) struct Spin {
     patience: Duration,
+    /// How many more waits sleep at once.
+    asleep: u32,
+    /// How many did after the last look in vain.
+    penalty: u32,
 }
 
 impl Spin {
@@ -29,20 +36,26 @@ impl Spin {
 
     /// A wait is over, and took this long.
     pub(super) fn learn(&mut self, waited: Duration) {
-        let looking_was_enough = waited <= self.patience;
-        let would_have_been = self.patience.is_zero() && waited <= LONGEST;
-        self.patience = if looking_was_enough || would_have_been {
-            (self.patience * 2).clamp(SHORTEST, LONGEST)
+        if self.patience.is_zero() {
+            self.asleep = self.asleep.saturating_sub(1);
+            if self.asleep == 0 && waited <= LONGEST {
+                self.patience = SHORTEST;
+            }
+        } else if waited <= self.patience {
+            self.patience = (self.patience * 2).min(LONGEST);
+            self.penalty = 0;
         } else if self.patience > SHORTEST {
-            self.patience / 2
+            self.patience /= 2;
         } else {
-            Duration::ZERO
-        };
+            self.patience = Duration::ZERO;
+            self.penalty = (self.penalty * 2 + 1).min(ASLEEP_MAX);
+            self.asleep = self.penalty;
+        }
     }
 }
 
 /// Looks by `look` until it finds something or `patience` after `since` is over; whether it found something. In between, other tasks of
-/// the thread run, and other threads of the processor: one of them may be the peer.
+/// the thread run. (Not other threads of the processor: on a busy machine that gives away milliseconds.)
 pub(super) async fn look_for<E>(
     patience: Duration,
     since: Instant,
@@ -55,7 +68,6 @@ pub(super) async fn look_for<E>(
             }
             spin_loop();
         }
-        thread::yield_now();
         yield_now().await;
     }
     Ok(false)
