@@ -12,7 +12,7 @@ use forebay_proto::iwarp::Fault;
 use tokio::io::Interest;
 use tokio::time::timeout;
 
-use super::link::{Io, Shared};
+use super::link::{Io, SESSION_ENDED, Shared};
 use super::orders::{Inbox, Order, SPENT_MAX};
 use super::receiver::{End, Receiver};
 use crate::{CloseReason, ErrorKind};
@@ -36,7 +36,7 @@ pub(super) struct Driver {
 }
 
 enum Round {
-    /// Something moved.
+    /// There may be more to do.
     Again,
     /// Nothing can move until something happens.
     Sleep,
@@ -137,7 +137,7 @@ impl Drop for Driver {
     }
 }
 
-/// Sends and receives, one call each; says whether anything moved.
+/// Sends and receives, one call each; says whether there may be more to do at once.
 fn step(
     shared: &Shared,
     receiver: &mut Receiver,
@@ -174,17 +174,16 @@ fn send(
         return Ok(false);
     };
     writable?;
-    let mut moved = false;
     let sent = shared.stream.try_io(Interest::WRITABLE, || {
         let whole = io.sender.flush(&shared.stream, &mut io.regions)?;
-        moved = true;
         // Less than asked for: the socket is full, and says when it is not.
         whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     });
     io.sent(shared);
     match sent {
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-        _ => Ok(moved),
+        // When it was full: only the next look at it asks to be woken.
+        _ => Ok(true),
     }
 }
 
@@ -201,14 +200,11 @@ fn receive(
         Poll::Pending => return Ok(false),
         Poll::Ready(readable) => readable.map_err(End::Lost)?,
     }
-    let mut outcome = Ok(false);
-    // Readiness is cleared by the error; what happened is in `outcome`.
+    // Readiness is cleared by an error, and only the next look at it asks to be woken.
+    let mut outcome = Ok(true);
     let _ = shared.stream.try_io(Interest::READABLE, || {
         match receiver.receive(&shared.stream, &mut io.regions) {
-            Ok(Ok(whole)) => {
-                outcome = Ok(true);
-                whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
-            }
+            Ok(Ok(whole)) => whole.ok_or_else(|| io::ErrorKind::WouldBlock.into()),
             Ok(Err(error)) => Err(error),
             Err(end) => {
                 outcome = Err(end);
@@ -283,9 +279,14 @@ fn finish(shared: &Shared, receiver: &Receiver, io: &mut Io, end: End) {
             };
             (kind, CloseReason::Violation(fault.to_string()))
         }
-        End::Terminated(said) => (ErrorKind::Closed, CloseReason::Terminated(said)),
-        End::Finished if !io.sender.awaits_answers() => (ErrorKind::Closed, CloseReason::Done),
-        End::Finished => (ErrorKind::Closed, CloseReason::Lost),
+        End::Finished => (ErrorKind::Closed, CloseReason::Done),
+        End::Terminated(Some(said)) if said.code == SESSION_ENDED.code() => {
+            (ErrorKind::Closed, CloseReason::SessionEnded)
+        }
+        End::Terminated(said) => {
+            let said = said.map_or_else(String::new, |said| said.to_string());
+            (ErrorKind::Closed, CloseReason::Terminated(said))
+        }
         End::Lost(error) => {
             tracing::debug!(%error, "an iWARP connection broke");
             (ErrorKind::Closed, CloseReason::Lost)

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_io::socket;
 use forebay_mem::{Buf, BufMut, RegionSlice};
+use forebay_proto::iwarp::Fault;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot};
@@ -27,6 +28,9 @@ use crate::{
 const WITHDRAW: Duration = Duration::from_secs(5);
 /// Room that every order takes besides its payload.
 const ORDER_BYTES: usize = 64;
+
+/// How a peer is told that its session has ended.
+pub(super) const SESSION_ENDED: Fault = Fault::Unspecified;
 
 /// A link by iWARP. It ends when it is dropped.
 #[derive(Debug)]
@@ -316,6 +320,10 @@ impl Link for IwarpLink {
                     break;
                 }
             }
+        }
+        if io.open && reason == CloseReason::SessionEnded {
+            let stream = &self.shared.stream;
+            io.sender.terminate(SESSION_ENDED, &[], 0, stream);
         }
         self.shared.end(&mut io, ErrorKind::Closed, reason);
     }

@@ -12,6 +12,7 @@ use forebay_mem::{CopySite, count_copy};
 use forebay_proto::iwarp::ddp::TAGGED_BYTES;
 use forebay_proto::iwarp::fpdu::{self, FPDU_BYTES_MAX, LENGTH_BYTES};
 use forebay_proto::iwarp::rdmap::ReadRequest;
+use forebay_proto::iwarp::terminate::Terminate;
 use forebay_proto::iwarp::{Event, Fault, Inbound, Limits, Progress, Segment};
 use tokio::net::TcpStream;
 
@@ -33,8 +34,8 @@ const NEXT_HEAD_BYTES: usize = LENGTH_BYTES + TAGGED_BYTES;
 pub(super) enum End {
     /// The peer broke the protocol.
     Fault(Fault),
-    /// The peer said that this side did, in its words.
-    Terminated(String),
+    /// The peer ended the stream, and what it said of that.
+    Terminated(Option<Terminate>),
     /// The peer has finished.
     Finished,
     /// The connection broke, or memory vanished.
@@ -293,10 +294,7 @@ impl Receiver {
                 (Place::Nowhere, true)
             }
             Event::Ready => (Place::Nowhere, true),
-            Event::Terminate(said) => {
-                let said = said.map_or_else(String::new, |said| said.to_string());
-                return Err(End::Terminated(said));
-            }
+            Event::Terminate(said) => return Err(End::Terminated(said)),
         };
         self.current = Some(Current {
             place,

@@ -87,7 +87,11 @@ async fn no_late_byte<L: Link>(subject: Subject<L>, case: Case) {
     };
     let reason = client.closed().await;
     if case == Case::ServerCloses {
-        assert_eq!(reason, CloseReason::SessionEnded);
+        // A stream that ends amid a transfer has no place for a reason.
+        assert!(
+            matches!(reason, CloseReason::SessionEnded | CloseReason::Lost),
+            "{reason}"
+        );
     }
     // Now the memory is the client's own again, though calls of the server may not have returned yet.
     let own = pattern(77, LEN);
@@ -109,13 +113,11 @@ async fn no_late_byte<L: Link>(subject: Subject<L>, case: Case) {
             ErrorKind::Closed
         );
     } else {
-        assert!(
-            listening
-                .await
-                .expect("no panic")
-                .expect("finished")
-                .is_none()
-        );
+        match listening.await.expect("no panic") {
+            Ok(end) => assert!(end.is_none()),
+            // A stream that ends amid a transfer looks as if it were lost.
+            Err(error) => assert_eq!(error.kind, ErrorKind::Closed),
+        }
     }
     // Withdrawing after the end returns.
     client.withdraw(target.exposure).await;

@@ -40,6 +40,9 @@ pub enum Fault {
     /// The stream of messages makes no sense, or more reads are asked for at once than agreed.
     #[error("catastrophic error of the RDMAP stream")]
     Stream,
+    /// The peer did nothing that another code tells.
+    #[error("unspecified")]
+    Unspecified,
     /// A tagged segment names a buffer that does not exist.
     #[error("tagged buffer: invalid STag")]
     TaggedStag,
@@ -100,6 +103,7 @@ impl Fault {
             Fault::RdmapVersion => (0, 2, 5),
             Fault::Opcode => (0, 2, 6),
             Fault::Stream => (0, 2, 7),
+            Fault::Unspecified => (0, 2, 0xff),
             Fault::TaggedStag => (1, 1, 0),
             Fault::TaggedBounds => (1, 1, 1),
             Fault::TaggedAccess => (1, 1, 2),
@@ -124,7 +128,7 @@ impl Fault {
         Fault::ALL.into_iter().find(|fault| fault.code() == code)
     }
 
-    const ALL: [Fault; 24] = [
+    const ALL: [Fault; 25] = [
         Fault::Catastrophic,
         Fault::ReadStag,
         Fault::ReadBounds,
@@ -134,6 +138,7 @@ impl Fault {
         Fault::RdmapVersion,
         Fault::Opcode,
         Fault::Stream,
+        Fault::Unspecified,
         Fault::TaggedStag,
         Fault::TaggedBounds,
         Fault::TaggedAccess,

@@ -516,7 +516,7 @@ fn terminate_says_the_same_in_both_orders() {
 fn codes_of_faults_are_their_own() {
     for layer in 0..3 {
         for etype in 0..3 {
-            for code in 0..10 {
+            for code in 0..=255 {
                 let code = Code { layer, etype, code };
                 if let Some(fault) = Fault::from_code(code) {
                     assert_eq!(fault.code(), code);
