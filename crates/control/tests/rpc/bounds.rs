@@ -1,0 +1,249 @@
+//! Bounds, and what is no message: each is refused, and the door goes on.
+
+use forebay_api::v1;
+use forebay_control::rpc::Config;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use crate::harness::{Choice, Client, Door, refused};
+
+async fn works(client: &mut Client) {
+    client
+        .admin
+        .get_limits(v1::GetLimitsRequest {})
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn messages_have_a_longest() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    red.namespace("data").await;
+    let limits = red.admin.get_limits(v1::GetLimitsRequest {}).await;
+    let longest = limits.unwrap().into_inner().message_bytes_max as usize;
+    let long_name = v1::CreateTenantRequest {
+        name: "x".repeat(70_000),
+        ..Default::default()
+    };
+    let answer = red.admin.create_tenant(long_name).await;
+    assert_eq!(answer.unwrap_err().code(), Code::OutOfRange);
+    let store = |len| v1::StoreRequest {
+        namespace: "data".into(),
+        key: "key".into(),
+        source: Some(v1::store_request::Source::Data(vec![0; len].into())),
+        ..Default::default()
+    };
+    let answer = red.objects.store(store(longest)).await;
+    assert_eq!(answer.unwrap_err().code(), Code::OutOfRange);
+    refused(
+        red.objects.store(store(longest - 100)).await,
+        Code::InvalidArgument,
+        "TOO_LARGE",
+    );
+    // A full batch of the longest keys is no longer than that.
+    let keys = (0..10_000u32).map(|i| {
+        let mut key = i.to_be_bytes().to_vec();
+        key.resize(1024, b'k');
+        key.into()
+    });
+    let request = v1::ExistRequest {
+        namespace: "data".into(),
+        keys: keys.collect(),
+        sizes: false,
+    };
+    let answer = red.objects.exist(request).await.unwrap().into_inner();
+    assert_eq!(answer.found, vec![false; 10_000]);
+}
+
+#[tokio::test]
+async fn elements_have_a_most() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    red.namespace("data").await;
+    let gather = v1::GatherRequest {
+        namespace: "data".into(),
+        elements: vec![v1::GatherElement::default(); 10_001],
+        ..Default::default()
+    };
+    refused(
+        red.objects.gather(gather).await,
+        Code::InvalidArgument,
+        "INVALID",
+    );
+    let scatter = v1::ScatterRequest {
+        namespace: "data".into(),
+        elements: vec![v1::ScatterElement::default(); 10_001],
+        ..Default::default()
+    };
+    refused(
+        red.objects.scatter(scatter).await,
+        Code::InvalidArgument,
+        "INVALID",
+    );
+    let legal = v1::GatherRequest {
+        namespace: "data".into(),
+        elements: vec![v1::GatherElement::default(); 10_000],
+        ..Default::default()
+    };
+    let mut answers = red.objects.gather(legal).await.unwrap().into_inner();
+    let mut count = 0;
+    while let Some(answer) = answers.message().await.unwrap() {
+        assert_eq!(answer.index, count);
+        assert_eq!(answer.failure.unwrap().reason(), v1::Reason::Invalid);
+        count += 1;
+    }
+    assert_eq!(count, 10_000);
+}
+
+#[tokio::test]
+async fn calls_in_flight_have_a_most() {
+    let door = Door::choose(Choice {
+        config: Config {
+            calls: 3,
+            calls_of_tenant: 2,
+            watches: 8,
+            ..Config::default()
+        },
+        ..Choice::default()
+    })
+    .await;
+    let mut clients = Vec::new();
+    for tenant in ["red", "blue"] {
+        let key = door.tenant(tenant).await.access_key;
+        let key = door.identities.find(&key).unwrap();
+        // An answer longer than the window that nobody reads keeps its call in flight.
+        let narrow = door.endpoint().initial_stream_window_size(16 << 10);
+        clients.push(door.client_over(narrow.connect().await.unwrap(), &key));
+    }
+    let [mut red, mut blue] = <[Client; 2]>::try_from(clients).unwrap();
+    red.namespace("red-data").await;
+    blue.namespace("blue-data").await;
+    let endless = |namespace: &str| v1::GatherRequest {
+        namespace: namespace.into(),
+        elements: vec![v1::GatherElement::default(); 10_000],
+        ..Default::default()
+    };
+    let first = red.objects.gather(endless("red-data")).await.unwrap();
+    let second = red.objects.gather(endless("red-data")).await.unwrap();
+    let limits = v1::GetLimitsRequest {};
+    let busy = (Code::ResourceExhausted, "BUSY");
+    refused(red.admin.get_limits(limits).await, busy.0, busy.1);
+    let third = blue.objects.gather(endless("blue-data")).await.unwrap();
+    refused(blue.admin.get_limits(limits).await, busy.0, busy.1);
+    drop((first, second, third));
+    // The door learns of it when the reset arrives, before any later call of the same connection.
+    works(&mut red).await;
+    works(&mut blue).await;
+
+    let watch = v1::WatchNamespacesRequest::default();
+    let _first = red.watch.namespaces(watch.clone()).await.unwrap();
+    let second = red.watch.namespaces(watch.clone()).await.unwrap();
+    refused(red.watch.namespaces(watch.clone()).await, busy.0, busy.1);
+    works(&mut red).await;
+    drop(second);
+    red.watch.namespaces(watch).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_http_ends_its_own_connection() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    for bytes in [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        vec![0; 1000],
+        [&preface[..], &[0xff; 100]].concat(),
+        // A frame that says it is longer than any.
+        [&preface[..], &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]].concat(),
+        // Headers on stream zero.
+        [
+            &preface[..],
+            &[0, 0, 0, 4, 0, 0, 0, 0, 0],
+            &[0, 0, 1, 1, 4, 0, 0, 0, 0, 0x88],
+        ]
+        .concat(),
+    ] {
+        let mut stream = TcpStream::connect(door.address).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        let mut answer = Vec::new();
+        // It ends; what it says is HTTP's affair.
+        let _ = stream.read_to_end(&mut answer).await;
+        works(&mut red).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_refused() {
+    use tonic::client::Grpc;
+    use tonic::codegen::http::uri::PathAndQuery;
+
+    let door = Door::open().await;
+    let red = door.tenant("red").await;
+    let key = door.identities.find(&red.access_key).unwrap();
+    let token = forebay_proto::bearer::make(&key.id, &key.secret, door.hands.now() / 1000 + 60);
+    // A string sent where bytes of another shape are expected: field 3 as a varint, or a length past the end.
+    for message in [
+        vec![0x18, 0x01],
+        vec![0x0a, 0xff, 0xff, 0x03],
+        vec![0x0f; 40],
+    ] {
+        let mut grpc = Grpc::new(door.channel().await);
+        grpc.ready().await.unwrap();
+        let mut request = tonic::Request::new(bytes::Bytes::from(message.clone()));
+        let bearer = format!("Bearer {token}").parse().unwrap();
+        request.metadata_mut().insert("authorization", bearer);
+        let path = PathAndQuery::from_static("/forebay.v1.Objects/Store");
+        let answer = grpc.unary(request, path, Raw).await;
+        assert!(answer.is_err(), "{message:?}");
+    }
+    let mut red = red;
+    works(&mut red).await;
+}
+
+/// Sends bytes as they are.
+#[derive(Clone)]
+struct Raw;
+
+impl tonic::codec::Codec for Raw {
+    type Encode = bytes::Bytes;
+    type Decode = bytes::Bytes;
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl tonic::codec::Encoder for Raw {
+    type Item = bytes::Bytes;
+    type Error = tonic::Status;
+
+    fn encode(
+        &mut self,
+        item: bytes::Bytes,
+        into: &mut tonic::codec::EncodeBuf<'_>,
+    ) -> Result<(), tonic::Status> {
+        bytes::BufMut::put(into, item);
+        Ok(())
+    }
+}
+
+impl tonic::codec::Decoder for Raw {
+    type Item = bytes::Bytes;
+    type Error = tonic::Status;
+
+    fn decode(
+        &mut self,
+        from: &mut tonic::codec::DecodeBuf<'_>,
+    ) -> Result<Option<bytes::Bytes>, tonic::Status> {
+        let len = bytes::Buf::remaining(from);
+        Ok(Some(bytes::Buf::copy_to_bytes(from, len)))
+    }
+}

@@ -1,0 +1,289 @@
+//! A door with its store, its clients, and a clock that tests move.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use forebay_api::REASON_METADATA;
+use forebay_api::v1::admin_client::AdminClient;
+use forebay_api::v1::objects_client::ObjectsClient;
+use forebay_api::v1::sessions_client::SessionsClient;
+use forebay_api::v1::watch_client::WatchClient;
+use forebay_api::v1::{CreateNamespaceRequest, Path};
+use forebay_control::api::{LifecycleReport, ScrubReport, Server};
+use forebay_control::rpc::{Config, Service, serve};
+use forebay_control::{AccessKey, Admin, Identities, Node, Result};
+use forebay_fabric::sessions::Limits;
+use forebay_fabric::{Clock, Sessions};
+use forebay_mem::Pool;
+use forebay_proto::bearer;
+use forebay_store::MemoryStore;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+/// What the clocks show at first, in milliseconds since 1970.
+pub const START: u64 = 1_790_000_000_000;
+
+/// A clock that stands still until it is moved.
+#[derive(Debug)]
+pub struct Hands(AtomicU64);
+
+impl Hands {
+    pub fn forward(&self, by: Duration) {
+        self.0.fetch_add(by.as_millis() as u64, Relaxed);
+    }
+
+    pub fn now(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Clock for Hands {
+    fn unix_millis(&self) -> u64 {
+        self.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.now() - START)
+    }
+}
+
+struct Quiet;
+
+impl Node for Quiet {
+    fn server(&self) -> Server {
+        Server {
+            version: "1.2.3".into(),
+            pid: 7,
+            uptime_s: 11,
+            doors: [("rpc".to_owned(), "127.0.0.1:1".to_owned())].into(),
+            backend: "memory".into(),
+            disk_io: "none".into(),
+            shards: 2,
+        }
+    }
+
+    fn scrub(&self) -> Pin<Box<dyn Future<Output = Result<ScrubReport>> + Send + '_>> {
+        let report = ScrubReport {
+            objects: 3,
+            bytes: 5,
+            ..ScrubReport::default()
+        };
+        Box::pin(async { Ok(report) })
+    }
+
+    fn lifecycle_run(&self) -> Pin<Box<dyn Future<Output = Result<LifecycleReport>> + Send + '_>> {
+        let report = LifecycleReport {
+            expired: 4,
+            ..LifecycleReport::default()
+        };
+        Box::pin(async move { Ok(report) })
+    }
+}
+
+/// What a test chooses.
+pub struct Choice {
+    pub config: Config,
+    pub limits: Limits,
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+impl Default for Choice {
+    fn default() -> Choice {
+        Choice {
+            config: Config {
+                paths: vec![Path {
+                    fabric: "shm".into(),
+                    address: "/run/forebay.sock".into(),
+                }],
+                ..Config::default()
+            },
+            limits: Limits::default(),
+            tls: None,
+        }
+    }
+}
+
+/// A door that is open until it is dropped.
+pub struct Door {
+    pub address: SocketAddr,
+    pub store: Arc<MemoryStore>,
+    pub identities: Arc<Identities<MemoryStore>>,
+    pub sessions: Arc<Sessions>,
+    pub hands: Arc<Hands>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<()>,
+}
+
+impl Door {
+    pub async fn open() -> Door {
+        Door::choose(Choice::default()).await
+    }
+
+    pub async fn choose(choice: Choice) -> Door {
+        let hands = Arc::new(Hands(AtomicU64::new(START)));
+        let clock = hands.clone();
+        let store = MemoryStore::new(Pool::new(64 << 20), move || clock.now());
+        let store = Arc::new(store);
+        let clock = hands.clone();
+        let clock: Arc<dyn Fn() -> u64 + Send + Sync> = Arc::new(move || clock.now());
+        let identities = Identities::open(store.clone(), clock).await.unwrap();
+        let identities = Arc::new(identities);
+        let admin = Arc::new(Admin::new(
+            store.clone(),
+            identities.clone(),
+            Arc::new(Quiet),
+        ));
+        let sessions = Arc::new(Sessions::new(hands.clone(), choice.limits));
+        let service = Service::new(
+            store.clone(),
+            identities.clone(),
+            admin,
+            sessions.clone(),
+            choice.config,
+        );
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(async move {
+            let shutdown = async {
+                let _ = stopped.await;
+            };
+            serve(listener, choice.tls, service, shutdown)
+                .await
+                .unwrap();
+        });
+        Door {
+            address,
+            store,
+            identities,
+            sessions,
+            hands,
+            stop: Some(stop),
+            serving,
+        }
+    }
+
+    /// Ends the door and waits until it has ended.
+    pub async fn close(mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        self.serving.await.unwrap();
+    }
+
+    pub async fn channel(&self) -> Channel {
+        self.endpoint().connect().await.unwrap()
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        Channel::from_shared(format!("http://{}", self.address)).unwrap()
+    }
+
+    /// A client with a new key of the root tenant.
+    pub async fn root(&self) -> Client {
+        let key = self.identities.ensure_root(None).await.unwrap();
+        self.client(&key).await
+    }
+
+    /// A client with a new key of a tenant, which is made if there is none.
+    pub async fn tenant(&self, name: &str) -> Client {
+        if self.identities.tenant(name).is_err() {
+            self.identities.create_tenant(name, "").await.unwrap();
+        }
+        let key = self.identities.create_key(name, None).await.unwrap();
+        self.client(&key).await
+    }
+
+    pub async fn client(&self, key: &AccessKey) -> Client {
+        self.client_over(self.channel().await, key)
+    }
+
+    pub fn client_over(&self, channel: Channel, key: &AccessKey) -> Client {
+        let expires_s = self.hands.now() / 1000 + 3600;
+        let token = bearer::make(&key.id, &key.secret, expires_s);
+        Client::new(channel, key.id.clone(), Some(&token))
+    }
+}
+
+/// Adds the token.
+#[derive(Debug, Clone)]
+pub struct Signed(Option<String>);
+
+impl Interceptor for Signed {
+    fn call(&mut self, mut request: Request<()>) -> std::result::Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            let value = value.parse().unwrap();
+            request.metadata_mut().insert("authorization", value);
+        }
+        Ok(request)
+    }
+}
+
+type Carried = InterceptedService<Channel, Signed>;
+
+/// The four services for one identity.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub access_key: String,
+    pub admin: AdminClient<Carried>,
+    pub sessions: SessionsClient<Carried>,
+    pub objects: ObjectsClient<Carried>,
+    pub watch: WatchClient<Carried>,
+}
+
+impl Client {
+    pub fn new(channel: Channel, access_key: String, token: Option<&str>) -> Client {
+        let signed = Signed(token.map(|token| format!("Bearer {token}")));
+        Client::raw(channel, access_key, signed.0)
+    }
+
+    /// With an authorization that need not be of the right form.
+    pub fn raw(channel: Channel, access_key: String, authorization: Option<String>) -> Client {
+        let signed = Signed(authorization);
+        Client {
+            access_key,
+            admin: AdminClient::with_interceptor(channel.clone(), signed.clone()),
+            sessions: SessionsClient::with_interceptor(channel.clone(), signed.clone()),
+            objects: ObjectsClient::with_interceptor(channel.clone(), signed.clone()),
+            watch: WatchClient::with_interceptor(channel, signed),
+        }
+    }
+
+    /// Makes a namespace of the client's own.
+    pub async fn namespace(&mut self, name: &str) {
+        let request = CreateNamespaceRequest {
+            name: name.into(),
+            ..CreateNamespaceRequest::default()
+        };
+        self.admin.create_namespace(request).await.unwrap();
+    }
+}
+
+/// Code, reason and words of a refusal.
+#[track_caller]
+pub fn refusal<T: Debug>(answer: std::result::Result<T, Status>) -> (Code, String, String) {
+    let status = answer.expect_err("a refusal");
+    let reason = status.metadata().get(REASON_METADATA);
+    let reason = reason.map_or("", |reason| reason.to_str().unwrap());
+    (
+        status.code(),
+        reason.strip_prefix("REASON_").unwrap_or(reason).to_owned(),
+        status.message().to_owned(),
+    )
+}
+
+/// Whether a refusal has this code and this reason.
+#[track_caller]
+pub fn refused<T: Debug>(answer: std::result::Result<T, Status>, code: Code, reason: &str) {
+    let (found, why, words) = refusal(answer);
+    assert_eq!((found, why.as_str()), (code, reason), "{words}");
+}

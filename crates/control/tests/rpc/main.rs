@@ -1,0 +1,10 @@
+//! The gRPC door over the memory leaf, through a real connection on loopback.
+
+mod admin;
+mod authentication;
+mod bounds;
+mod harness;
+mod memory;
+mod objects;
+mod sessions;
+mod watch;

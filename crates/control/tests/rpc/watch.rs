@@ -1,0 +1,145 @@
+//! Watching namespaces: from the beginning, from a revision, through every door, and no further than one may see.
+
+use forebay_api::v1::{self, NamespaceChangeKind as Kind, NamespaceEvent};
+use forebay_store::{NamespaceConfig, Store};
+use tonic::{Code, Streaming};
+
+use crate::harness::{Client, Door, refused};
+
+struct Seen {
+    stream: Streaming<NamespaceEvent>,
+    revision: Vec<u8>,
+}
+
+impl Seen {
+    async fn begin(client: &mut Client, revision: Vec<u8>) -> Seen {
+        let request = v1::WatchNamespacesRequest {
+            revision: revision.clone().into(),
+        };
+        let stream = client.watch.namespaces(request).await.unwrap().into_inner();
+        Seen { stream, revision }
+    }
+
+    /// The next event: what happened, to which namespace.
+    async fn next(&mut self) -> (Kind, String) {
+        let event = self.stream.message().await.unwrap().expect("an event");
+        if !event.revision.is_empty() {
+            self.revision = event.revision.to_vec();
+        }
+        let name = event.namespace.as_ref().map(|shown| shown.name.clone());
+        (event.kind(), name.unwrap_or_default())
+    }
+}
+
+fn told(kind: Kind, name: &str) -> (Kind, String) {
+    (kind, name.to_owned())
+}
+
+async fn remove(client: &mut Client, name: &str) {
+    let request = v1::RemoveNamespaceRequest { name: name.into() };
+    client.admin.remove_namespace(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn changes_are_told_as_they_happen() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    red.namespace("first").await;
+    let mut seen = Seen::begin(&mut red, Vec::new()).await;
+    assert_eq!(seen.next().await, told(Kind::Reset, ""));
+    assert_eq!(seen.next().await, told(Kind::Present, "first"));
+    assert_eq!(seen.next().await, told(Kind::Synced, ""));
+    red.namespace("second").await;
+    assert_eq!(seen.next().await, told(Kind::Created, "second"));
+    let change = v1::ChangeNamespaceRequest {
+        name: "second".into(),
+        change: Some(v1::NamespaceChange {
+            ttl_ms: Some(v1::Bound { value: Some(1) }),
+            ..Default::default()
+        }),
+    };
+    red.admin.change_namespace(change).await.unwrap();
+    assert_eq!(seen.next().await, told(Kind::Changed, "second"));
+    remove(&mut red, "first").await;
+    assert_eq!(seen.next().await, told(Kind::Removed, "first"));
+
+    // A change through another door is found.
+    let config = NamespaceConfig {
+        tenant: "red".into(),
+        ..NamespaceConfig::default()
+    };
+    door.store.create_namespace("third", config).await.unwrap();
+    assert_eq!(seen.next().await, told(Kind::Created, "third"));
+}
+
+#[tokio::test]
+async fn a_watcher_continues_where_it_was() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    let mut seen = Seen::begin(&mut red, Vec::new()).await;
+    seen.next().await;
+    assert_eq!(seen.next().await, told(Kind::Synced, ""));
+    let at_first = seen.revision.clone();
+    red.namespace("first").await;
+    seen.next().await;
+    let after_first = seen.revision.clone();
+    red.namespace("second").await;
+    seen.next().await;
+    drop(seen);
+
+    let mut again = Seen::begin(&mut red, after_first).await;
+    assert_eq!(again.next().await, told(Kind::Created, "second"));
+    let mut again = Seen::begin(&mut red, at_first).await;
+    assert_eq!(again.next().await, told(Kind::Created, "first"));
+    assert_eq!(again.next().await, told(Kind::Created, "second"));
+    for unknown in [vec![9; 16], vec![1], vec![0; 1000]] {
+        let mut anew = Seen::begin(&mut red, unknown).await;
+        assert_eq!(anew.next().await, told(Kind::Reset, ""));
+        assert_eq!(anew.next().await, told(Kind::Present, "first"));
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_told_of_anothers() {
+    let door = Door::open().await;
+    let (mut red, mut blue) = (door.tenant("red").await, door.tenant("blue").await);
+    blue.namespace("blue-before").await;
+    let mut seen = Seen::begin(&mut red, Vec::new()).await;
+    let mut root = door.root().await;
+    let mut all = Seen::begin(&mut root, Vec::new()).await;
+    assert_eq!(seen.next().await, told(Kind::Reset, ""));
+    assert_eq!(seen.next().await, told(Kind::Synced, ""));
+    assert_eq!(all.next().await, told(Kind::Reset, ""));
+    assert_eq!(all.next().await, told(Kind::Present, "blue-before"));
+    assert_eq!(all.next().await, told(Kind::Synced, ""));
+    blue.namespace("blue-after").await;
+    red.namespace("red-after").await;
+    assert_eq!(seen.next().await, told(Kind::Created, "red-after"));
+    assert_eq!(all.next().await, told(Kind::Created, "blue-after"));
+    assert_eq!(all.next().await, told(Kind::Created, "red-after"));
+
+    // A name that changes hands is another namespace.
+    remove(&mut blue, "blue-after").await;
+    red.namespace("blue-after").await;
+    assert_eq!(seen.next().await, told(Kind::Created, "blue-after"));
+    assert_eq!(all.next().await, told(Kind::Removed, "blue-after"));
+    assert_eq!(all.next().await, told(Kind::Created, "blue-after"));
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_key_and_with_the_door() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    let mut root = door.root().await;
+    let mut seen = Seen::begin(&mut red, Vec::new()).await;
+    let mut all = Seen::begin(&mut root, Vec::new()).await;
+    for _ in 0..2 {
+        seen.next().await;
+        all.next().await;
+    }
+    door.identities.remove_key(&red.access_key).await.unwrap();
+    let ended = seen.stream.message().await;
+    refused(ended, Code::Unauthenticated, "UNAUTHENTICATED");
+    door.close().await;
+    assert!(all.stream.message().await.unwrap().is_none());
+}
