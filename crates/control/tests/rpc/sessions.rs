@@ -308,12 +308,12 @@ async fn ten_thousand_idle_sessions() {
     door.hands.forward(Duration::from_secs(40));
     let kept: Vec<_> = opened.iter().step_by(997).collect();
     for session in &kept {
-        red.sessions.keep_alive(keep(session)).await.unwrap();
+        red.sessions.keep_alive(keep(&session[..])).await.unwrap();
     }
     door.hands.forward(Duration::from_secs(20));
     assert_eq!(door.sessions.expire(), SESSIONS - kept.len());
     for session in &kept {
-        red.sessions.keep_alive(keep(session)).await.unwrap();
+        red.sessions.keep_alive(keep(&session[..])).await.unwrap();
     }
     door.hands.forward(Duration::from_secs(30));
     assert_eq!(door.sessions.expire(), kept.len());
