@@ -131,7 +131,8 @@ impl<'a> Call<'a> {
         self
     }
 
-    fn path(&self) -> String {
+    /// As it stands in the request line.
+    pub(crate) fn path(&self) -> String {
         let mut path = String::with_capacity(2 + self.namespace.len() + self.key.len());
         path.push('/');
         percent::encode_into(&mut path, self.namespace.as_bytes(), Slash::Encode);
@@ -213,6 +214,14 @@ impl Client {
     /// As `call`, for answers that are XML or nothing.
     pub(crate) async fn call_for_text(&self, call: Call<'_>) -> Result<(HeaderMap, String)> {
         let answer = self.call(call).await?;
+        let headers = answer.headers.clone();
+        let text = self.text(answer).await?;
+        Ok((headers, text))
+    }
+
+    /// As `call_for_text`, without another attempt.
+    pub(crate) async fn call_once_for_text(&self, call: Call<'_>) -> Result<(HeaderMap, String)> {
+        let answer = self.once(&call).await?;
         let headers = answer.headers.clone();
         let text = self.text(answer).await?;
         Ok((headers, text))

@@ -31,6 +31,8 @@ pub(crate) struct Connected {
     pub(crate) lease: Duration,
     lanes: Vec<Arc<Lane<Connection>>>,
     turn: AtomicUsize,
+    /// The last number of a token.
+    pub(crate) sequence: AtomicU64,
     rpc: Rpc,
     runtime: tokio::runtime::Handle,
 }
@@ -87,6 +89,7 @@ impl Connected {
             lease: opened.lease,
             lanes,
             turn: AtomicUsize::new(0),
+            sequence: AtomicU64::new(0),
             rpc: rpc.clone(),
             runtime: tokio::runtime::Handle::current(),
         };
@@ -100,6 +103,11 @@ impl Connected {
             [lane] => Some(lane),
             lanes => lanes.get(self.turn.fetch_add(1, Relaxed) % lanes.len()),
         }
+    }
+
+    /// The lane that was made first.
+    pub(crate) fn first_lane(&self) -> Option<&Arc<Lane<Connection>>> {
+        self.lanes.first()
     }
 
     /// Shows the server that this session lives, three times a lease, until it or its client is gone.

@@ -119,6 +119,11 @@ impl<L: Link> Lane<L> {
         self.id
     }
 
+    /// Why it has ended, if it has.
+    pub(crate) fn ended(&self) -> Option<&CloseReason> {
+        self.ended.get()
+    }
+
     pub(crate) fn link(&self) -> &L {
         &self.link
     }

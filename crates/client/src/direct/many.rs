@@ -261,7 +261,7 @@ impl Client {
                     (Elements::Gets(_), None) => break,
                     (Elements::Puts(puts), place) => {
                         let put = &puts[index];
-                        let crc = self.sum(put);
+                        let crc = self.sum(&put.from);
                         crcs.push_back(crc);
                         writer.store(&put.element(place, crc, &mut inline))
                     }

@@ -14,6 +14,7 @@ mod region;
 mod rpc;
 #[cfg(test)]
 mod tests;
+mod token;
 mod transfer;
 mod values;
 mod window;
@@ -22,6 +23,7 @@ pub use client::Client;
 pub use keys::{Entry, Listing, Page, Stat};
 pub use options::{Choice, Options, Path};
 pub use region::Region;
+pub use token::{Request, Token};
 pub use transfer::{Fallback, Transfer};
 pub use values::{Condition, Get, Put};
 pub use window::{Span, Window};

@@ -213,7 +213,7 @@ impl Client {
         let stop = |why| stopped(connected.path, tries, why);
         let place = self.source(lane, connected, put).await?;
         let loan = lend(&put.from, Use::Source, tries).await?;
-        let crc = self.sum(put);
+        let crc = self.sum(&put.from);
         let mut pending = lane.begin(tries.until).await.map_err(stop)?;
         pending.keep(loan);
         let written = pending.write(|id, message| {
@@ -277,9 +277,9 @@ impl Client {
         }
     }
 
-    /// The checksum of what is put, if one is wanted.
-    pub(crate) fn sum(&self, put: &Put<'_>) -> Option<u64> {
-        let Window { region, range } = &put.from;
+    /// The checksum of bytes that leave, if one is wanted.
+    pub(crate) fn sum(&self, window: &Window<'_>) -> Option<u64> {
+        let Window { region, range } = window;
         let crc = self.options().checksum.then(|| region.crc64(range.clone()));
         crc.flatten().map(Crc64::value)
     }

@@ -5,12 +5,15 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
-use super::{Moved, Options};
+use super::staging::Staged;
+use super::{Moved, Options, Staging};
 use crate::client::pause;
+use crate::direct::Path as Way;
 use crate::{Client, Crc64, Error, ObjectInfo, Result};
 
 const PARTIAL: &str = ".forebay-partial";
@@ -29,7 +32,11 @@ pub async fn download_file(
     size: Option<u64>,
     options: &Options,
 ) -> Result<Moved> {
-    if size.is_some_and(|size| size <= options.part_bytes(size)) {
+    let small = size.filter(|size| *size <= options.part_bytes(*size));
+    if let Some(size) = small {
+        if let Some(staging) = options.staging(size) {
+            return download_staged(staging, namespace, key, path, size, options).await;
+        }
         return download_small(client, namespace, key, path, options).await;
     }
     let info = client.head(namespace, key).await?;
@@ -37,30 +44,45 @@ pub async fn download_file(
     let target = Target::open(path, &info, part_bytes, options.resume)?;
     let count = info.size.div_ceil(part_bytes);
     let (target_ref, info_ref) = (&target, &info);
-    let parts: Vec<(Crc64, u64)> = stream::iter(0..count)
+    let staging = options.staging(part_bytes.min(info.size));
+    let parts: Vec<(Crc64, u64, Option<Way>)> = stream::iter(0..count)
         .map(|index| async move {
             let range = index * part_bytes..((index + 1) * part_bytes).min(info_ref.size);
             let len = range.end - range.start;
             if let Some(crc) = target_ref.there(index) {
                 (options.progress)(len);
-                return Ok((Crc64::known(crc, len), len));
+                return Ok((Crc64::known(crc, len), len, None));
             }
-            let crc = client
-                .fetch(namespace, key, &info_ref.etag, range, |offset, bytes| {
-                    target_ref.write(offset, bytes)?;
-                    (options.progress)(bytes.len() as u64);
-                    Ok(())
-                })
-                .await?;
+            let (crc, way) = match staging {
+                Some(staging) => {
+                    let start = range.start;
+                    let sink = |staged: &Staged| {
+                        staged.each_step(|at, bytes| target_ref.write(start + at, bytes))
+                    };
+                    let fetched = staging.fetch(namespace, key, &info_ref.etag, range, sink);
+                    let fetched = fetched.await?;
+                    (options.progress)(len);
+                    fetched
+                }
+                None => {
+                    let sink = |offset, bytes: &bytes::Bytes| {
+                        target_ref.write(offset, bytes)?;
+                        (options.progress)(bytes.len() as u64);
+                        Ok(())
+                    };
+                    let fetched = client.fetch(namespace, key, &info_ref.etag, range, sink);
+                    (fetched.await?, Way::Http)
+                }
+            };
             target_ref.arrived(index, crc)?;
-            Ok::<_, Error>((crc, 0))
+            Ok::<_, Error>((crc, 0, Some(way)))
         })
         .buffered(options.parallel.max(1))
         .try_collect()
         .await?;
     let whole = parts
         .iter()
-        .fold(Crc64::default(), |whole, (crc, _)| whole.then(*crc));
+        .fold(Crc64::default(), |whole, (crc, _, _)| whole.then(*crc));
     if let Some(stated) = info.crc64nvme
         && stated != whole.value()
     {
@@ -73,8 +95,9 @@ pub async fn download_file(
     target.finish(info.size)?;
     Ok(Moved {
         bytes: info.size,
-        resumed: parts.iter().map(|(_, resumed)| resumed).sum(),
+        resumed: parts.iter().map(|(_, resumed, _)| resumed).sum(),
         verified: info.crc64nvme.is_some(),
+        path: Moved::worst(parts.iter().filter_map(|(_, _, way)| *way)),
     })
 }
 
@@ -118,6 +141,109 @@ async fn download_whole(
         bytes: download.info().size,
         resumed: 0,
         verified: download.info().crc64nvme.is_some(),
+        path: Some(Way::Http),
+    })
+}
+
+/// A value of one part, whose size a list told, by the direct path.
+async fn download_staged(
+    staging: &Arc<Staging>,
+    namespace: &str,
+    key: &str,
+    path: &Path,
+    size: u64,
+    options: &Options,
+) -> Result<Moved> {
+    let staged = staging
+        .take(usize::try_from(size).unwrap_or(usize::MAX))
+        .await?;
+    let direct = staging.client();
+    let got = direct.get_into(namespace, key, .., staged.window()).await?;
+    let partial = beside(path, PARTIAL);
+    let file = File::create(&partial).map_err(Error::local(partial.display()))?;
+    let staged = staged.cut(got.bytes);
+    staged.each_step(|_, bytes| {
+        let mut file = &file;
+        file.write_all(bytes)
+            .map_err(Error::local(partial.display()))
+    })?;
+    fs::rename(&partial, path).map_err(Error::local(path.display()))?;
+    (options.progress)(got.bytes);
+    Ok(Moved {
+        bytes: got.bytes,
+        resumed: 0,
+        verified: got.checksum.is_some(),
+        path: Some(got.path),
+    })
+}
+
+/// Feeds bytes `range` of a value (all of it without one), in order, to `sink`; by the direct path if `options` has one.
+///
+/// # Errors
+/// As every call, and those of `sink`.
+pub async fn download_stream(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    range: Option<Range<u64>>,
+    options: &Options,
+    mut sink: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<Moved> {
+    let Some(staging) = &options.direct else {
+        let mut download = client.get(namespace, key, range, None).await?;
+        while let Some(bytes) = download.next().await? {
+            sink(&bytes)?;
+            (options.progress)(bytes.len() as u64);
+        }
+        let range = download.range();
+        return Ok(Moved {
+            bytes: range.end - range.start,
+            resumed: 0,
+            verified: download.info().crc64nvme.is_some(),
+            path: Some(Way::Http),
+        });
+    };
+    let stat = staging.client().stat(namespace, key).await?;
+    let range = range.unwrap_or(0..stat.size);
+    if range.start >= stat.size && stat.size > 0 {
+        // Whoever knows the words for that is the server.
+        client.get(namespace, key, Some(range), None).await?;
+        return Err(Error::Protocol("a range outside the value".to_owned()));
+    }
+    let range = range.start..range.end.min(stat.size);
+    let part_bytes = options.part_bytes(range.end - range.start);
+    let etag = stat.etag.as_str();
+    let starts =
+        (range.start..range.end).step_by(usize::try_from(part_bytes).unwrap_or(usize::MAX));
+    let parts = stream::iter(starts).map(|start| async move {
+        let part = start..(start + part_bytes).min(range.end);
+        let len = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
+        let staged = staging.take(len).await?;
+        let got = staging
+            .client()
+            .get_into(namespace, key, part, staged.window())
+            .await?;
+        match got.etag == etag && got.bytes == len as u64 {
+            true => Ok((staged, got)),
+            false => Err(Error::Corrupt(format!(
+                "{namespace}/{key} was replaced while it was read"
+            ))),
+        }
+    });
+    let mut parts = std::pin::pin!(parts.buffered(options.parallel(part_bytes)));
+    let (mut way, mut verified) = (None, true);
+    while let Some(part) = parts.next().await {
+        let (staged, got) = part?;
+        staged.each_step(|_, bytes| sink(bytes))?;
+        (options.progress)(got.bytes);
+        way = Moved::worst(way.into_iter().chain([got.path]));
+        verified &= got.checksum.is_some();
+    }
+    Ok(Moved {
+        bytes: range.end - range.start,
+        resumed: 0,
+        verified,
+        path: way,
     })
 }
 

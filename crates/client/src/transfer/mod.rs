@@ -4,14 +4,21 @@
 //! was cut off: [`upload_file`] asks for them, compares each one's CRC-64/NVME with the file's bytes, and sends the rest.
 //! [`download_file`] writes beside the target (`NAME.forebay-partial`, with what has arrived in `NAME.forebay-progress`) and
 //! renames when all is verified and synced: the target is never half.
+//!
+//! With [`Options::direct`] the bytes go by the direct path: parts of an upload as S3 requests whose payload a token names, everything
+//! else as direct calls. A part that cannot go that way goes as a body.
 
 mod download;
+mod staging;
 mod upload;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use download::download_file;
+use crate::direct::Path;
+
+pub use download::{download_file, download_stream};
+pub use staging::Staging;
 pub use upload::{copy_object, upload_file, upload_stream};
 
 /// The size of a part unless the value needs larger ones; a multiple of the store's blocks.
@@ -32,6 +39,8 @@ pub struct Options {
     pub parallel: usize,
     /// Whether to go on where an earlier attempt ended.
     pub resume: bool,
+    /// The direct path, where it is to be taken; without it bytes go as bodies.
+    pub direct: Option<Arc<Staging>>,
     /// Called with the number of bytes that have just arrived (or were found there).
     pub progress: Arc<dyn Fn(u64) + Send + Sync>,
 }
@@ -42,6 +51,7 @@ impl Default for Options {
             part_bytes: None,
             parallel: 8,
             resume: true,
+            direct: None,
             progress: Arc::new(|_| {}),
         }
     }
@@ -66,6 +76,16 @@ pub struct Moved {
     pub resumed: u64,
     /// Whether the bytes were compared by checksum from end to end.
     pub verified: bool,
+    /// The way the bytes took, the worst of them if they took several; none when none moved between here and the server.
+    pub path: Option<Path>,
+}
+
+impl Moved {
+    /// Of ways that parts took, the one to tell.
+    fn worst(paths: impl IntoIterator<Item = Path>) -> Option<Path> {
+        let rank = |path: &Path| Path::ALL.iter().position(|other| other == path);
+        paths.into_iter().max_by_key(rank)
+    }
 }
 
 impl Options {
@@ -73,6 +93,13 @@ impl Options {
     fn part_bytes(&self, size: u64) -> u64 {
         let wanted = self.part_bytes.unwrap_or(PART_BYTES).max(PART_BYTES_MIN);
         wanted.max(size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20))
+    }
+
+    /// The registered memory for parts of this size.
+    fn staging(&self, part_bytes: u64) -> Option<&Arc<Staging>> {
+        self.direct
+            .as_ref()
+            .filter(|staging| staging.takes(part_bytes))
     }
 
     fn parallel(&self, part_bytes: u64) -> usize {

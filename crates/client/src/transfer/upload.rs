@@ -9,7 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::{Moved, Options};
+use super::staging::{Piece, put_staged};
+use super::{Moved, Options, Staging};
+use crate::direct::Path as Way;
 use crate::{Client, Crc64, Error, Part, PutOptions, Result};
 
 /// The largest object that one copy call takes (S3's bound), and the part size beyond it.
@@ -37,16 +39,11 @@ pub async fn upload_file(
         name: path.display().to_string(),
         part_bytes,
         size,
+        staging: staging_for(put, size, part_bytes, options),
     };
     let moved = if size <= part_bytes {
-        let (body, _) = source.part(1).await?;
-        client.put(namespace, key, body, put).await?;
-        (options.progress)(size);
-        Moved {
-            bytes: size,
-            resumed: 0,
-            verified: true,
-        }
+        let (piece, _) = source.part(1).await?;
+        put_whole(client, namespace, key, piece, put, options).await?
     } else {
         upload_parts(client, namespace, key, &source, put, options).await?
     };
@@ -65,6 +62,7 @@ struct Source {
     name: String,
     part_bytes: u64,
     size: u64,
+    staging: Option<Arc<Staging>>,
 }
 
 impl Source {
@@ -73,18 +71,72 @@ impl Source {
     }
 
     /// Part `number`, from 1, and its checksum.
-    async fn part(&self, number: u32) -> Result<(Bytes, Crc64)> {
+    async fn part(&self, number: u32) -> Result<(Piece, Crc64)> {
         let offset = u64::from(number - 1) * self.part_bytes;
         let len = self.part_bytes.min(self.size - offset) as usize;
         let file = self.file.clone();
-        let read = tokio::task::spawn_blocking(move || {
-            let mut bytes = vec![0; len];
-            file.read_exact_at(&mut bytes, offset)?;
-            let crc = Crc64::of(&bytes);
-            Ok::<_, std::io::Error>((Bytes::from(bytes), crc))
+        let staged = match &self.staging {
+            Some(staging) => Some(staging.take(len).await?),
+            None => None,
+        };
+        let name = self.name.clone();
+        let read = tokio::task::spawn_blocking(move || match staged {
+            Some(staged) => {
+                staged.load(&file, offset).map_err(Error::local(&name))?;
+                let crc = staged.crc()?;
+                Ok((Piece::Staged(staged), crc))
+            }
+            None => {
+                let mut bytes = vec![0; len];
+                file.read_exact_at(&mut bytes, offset)
+                    .map_err(Error::local(&name))?;
+                let crc = Crc64::of(&bytes);
+                Ok((Piece::Heap(Bytes::from(bytes)), crc))
+            }
         });
-        joined(read.await)?.map_err(Error::local(&self.name))
+        joined(read.await)?
     }
+}
+
+/// The registered memory for a value's parts. A single call of the direct path names no content type and no metadata: with those, a
+/// value of one part goes as a body.
+fn staging_for(
+    put: &PutOptions,
+    size: u64,
+    part_bytes: u64,
+    options: &Options,
+) -> Option<Arc<Staging>> {
+    let described = !put.content_type.is_empty() || !put.metadata.is_empty() || put.if_absent;
+    match size <= part_bytes && described {
+        true => None,
+        false => options.staging(part_bytes.min(size)).cloned(),
+    }
+}
+
+/// Stores a value of one part.
+async fn put_whole(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    piece: Piece,
+    put: &PutOptions,
+    options: &Options,
+) -> Result<Moved> {
+    let bytes = piece.len();
+    let path = match piece {
+        Piece::Staged(staged) => put_staged(&staged, namespace, key).await?.path,
+        Piece::Heap(body) => {
+            client.put(namespace, key, body, put).await?;
+            Way::Http
+        }
+    };
+    (options.progress)(bytes);
+    Ok(Moved {
+        bytes,
+        resumed: 0,
+        verified: true,
+        path: Some(path),
+    })
 }
 
 async fn upload_parts(
@@ -103,31 +155,33 @@ async fn upload_parts(
         false => (client.create_upload(namespace, key, put).await?, Vec::new()),
     };
     let (upload, there) = (&upload, &there);
-    let results: Vec<(Part, Crc64, u64)> = stream::iter(1..=source.parts())
+    let results: Vec<(Part, Crc64, u64, Option<Way>)> = stream::iter(1..=source.parts())
         .map(|number| async move {
-            let (body, crc) = source.part(number).await?;
-            let size = body.len() as u64;
+            let (piece, crc) = source.part(number).await?;
+            let size = piece.len();
             let kept = there.iter().find(|part| {
                 part.number == number && part.size == size && part.crc64nvme == Some(crc.value())
             });
-            let (part, resumed) = match kept {
-                Some(part) => (part.clone(), size),
+            let (part, resumed, path) = match kept {
+                Some(part) => (part.clone(), size, None),
                 None => {
-                    let sent = client.upload_part(namespace, key, upload, number, body);
-                    (sent.await?, 0)
+                    let sent = client.upload_piece(namespace, key, upload, number, piece);
+                    let (part, path) = sent.await?;
+                    (part, 0, Some(path))
                 }
             };
             (options.progress)(size);
-            Ok::<_, Error>((part, crc, resumed))
+            Ok::<_, Error>((part, crc, resumed, path))
         })
         .buffered(options.parallel(source.part_bytes))
         .try_collect()
         .await?;
     let whole = results
         .iter()
-        .fold(Crc64::default(), |whole, (_, crc, _)| whole.then(*crc));
-    let resumed = results.iter().map(|(_, _, resumed)| resumed).sum();
-    let parts: Vec<Part> = results.into_iter().map(|(part, _, _)| part).collect();
+        .fold(Crc64::default(), |whole, (_, crc, _, _)| whole.then(*crc));
+    let resumed = results.iter().map(|(_, _, resumed, _)| resumed).sum();
+    let path = Moved::worst(results.iter().filter_map(|(_, _, _, path)| *path));
+    let parts: Vec<Part> = results.into_iter().map(|(part, _, _, _)| part).collect();
     client
         .complete_upload(namespace, key, upload, &parts, Some(whole))
         .await?;
@@ -135,6 +189,7 @@ async fn upload_parts(
         bytes: source.size,
         resumed,
         verified: true,
+        path,
     })
 }
 
@@ -182,32 +237,28 @@ pub async fn upload_stream(
         return Err(Error::Protocol("nothing was read".to_owned()));
     };
     if (first.len() as u64) < part_bytes {
-        let bytes = first.len() as u64;
         joined(reading.await)?.map_err(Error::local("standard input"))?;
-        client.put(namespace, key, first, put).await?;
-        (options.progress)(bytes);
-        return Ok(Moved {
-            bytes,
-            resumed: 0,
-            verified: true,
-        });
+        let staging = staging_for(put, first.len() as u64, part_bytes, options);
+        let piece = piece(first, staging.as_ref()).await?;
+        return put_whole(client, namespace, key, piece, put, options).await;
     }
     let upload = &client.create_upload(namespace, key, put).await?;
     let rest = stream::unfold(chunks, async |mut chunks| {
         let chunk = chunks.recv().await?;
         Some((chunk, chunks))
     });
-    let sent: Result<Vec<(Part, Crc64)>> = stream::iter([first])
+    let sent: Result<Vec<(Part, Crc64, Way)>> = stream::iter([first])
         .chain(rest)
         .enumerate()
         .map(|(index, body)| async move {
             let crc = Crc64::of(&body);
             let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
-            let part = client
-                .upload_part(namespace, key, upload, number, body)
+            let piece = piece(body, options.staging(part_bytes)).await?;
+            let (part, path) = client
+                .upload_piece(namespace, key, upload, number, piece)
                 .await?;
             (options.progress)(part.size);
-            Ok((part, crc))
+            Ok((part, crc, path))
         })
         .buffered(options.parallel(part_bytes))
         .try_collect()
@@ -217,8 +268,9 @@ pub async fn upload_stream(
         joined(reading.await)?.map_err(Error::local("standard input"))?;
         let whole = sent
             .iter()
-            .fold(Crc64::default(), |whole, (_, crc)| whole.then(*crc));
-        let parts: Vec<Part> = sent.into_iter().map(|(part, _)| part).collect();
+            .fold(Crc64::default(), |whole, (_, crc, _)| whole.then(*crc));
+        let path = Moved::worst(sent.iter().map(|(_, _, path)| *path));
+        let parts: Vec<Part> = sent.into_iter().map(|(part, _, _)| part).collect();
         client
             .complete_upload(namespace, key, upload, &parts, Some(whole))
             .await?;
@@ -226,6 +278,7 @@ pub async fn upload_stream(
             bytes: whole.len(),
             resumed: 0,
             verified: true,
+            path,
         })
     };
     match done.await {
@@ -236,6 +289,16 @@ pub async fn upload_stream(
         }
         moved => moved,
     }
+}
+
+/// Bytes in registered memory, if there is some.
+async fn piece(bytes: Bytes, staging: Option<&Arc<Staging>>) -> Result<Piece> {
+    let Some(staging) = staging else {
+        return Ok(Piece::Heap(bytes));
+    };
+    let staged = staging.take(bytes.len()).await?;
+    staged.fill(&bytes)?;
+    Ok(Piece::Staged(staged))
 }
 
 /// Sends chunks of exactly `part_bytes`, the last one shorter (an empty input is one empty chunk).
@@ -310,6 +373,7 @@ pub async fn copy_object(
         bytes: info.size,
         resumed: 0,
         verified: false,
+        path: None,
     })
 }
 

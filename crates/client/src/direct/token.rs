@@ -1,0 +1,156 @@
+//! Tokens for S3 requests (s3-rdma.md section 7): the request is anybody's, the payload goes by this client's link.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_fabric::shm::REGIONS;
+use forebay_fabric::{Connection, Fabric, Link};
+use forebay_proto::token::ort1::{
+    Covered, Direction, Flags, OpenToken, Promise, Segments, Slot, Transport,
+};
+
+use super::attempt::{Failure, Tries, ended};
+use super::client::Client;
+use super::connected::Connected;
+use super::loans::Use;
+use super::region::Loan;
+use super::values::lend;
+use super::window::{Window, argument};
+use crate::Result;
+
+/// How long a token is good: enough for a request's way, too short to be worth stealing.
+const GOOD_FOR: Duration = Duration::from_secs(60);
+/// How long after the request's head the server may begin to move bytes.
+const LEASE: Duration = Duration::from_secs(8);
+
+pub use forebay_proto::token::ort1::Covered as Request;
+
+/// How much longer than its lease the bytes of an unanswered token stay lent: what was begun in time has then ended, too.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// The header of one S3 request. Its bytes of the region are lent to the request until [`Token::answered`], or, when the token is
+/// dropped, until no server may use it any more.
+#[derive(Debug)]
+pub struct Token {
+    /// The value of `x-amz-rdma-token`.
+    pub value: String,
+    /// What `x-amz-rdma-ack` repeats.
+    pub sequence: u64,
+    loan: Option<Loan>,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Token {
+    /// The server has answered the request, whatever it said: it is done with the bytes.
+    pub fn answered(mut self) {
+        self.loan = None;
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if let Some(loan) = self.loan.take() {
+            self.runtime.spawn(async move {
+                tokio::time::sleep(LEASE + GRACE).await;
+                drop(loan);
+            });
+        }
+    }
+}
+
+impl Client {
+    /// A token for one request, whose payload will be the bytes of `window`: read for a `PUT` (with their checksum promised, if
+    /// checksums are on), else written.
+    ///
+    /// # Errors
+    /// [`crate::Error::Transport`] when payloads go by HTTP: send the request without a token. Else as every call.
+    pub async fn token(
+        &self,
+        request: &Request<'_>,
+        window: impl Into<Window<'_>>,
+    ) -> Result<Token> {
+        let window = window.into();
+        window.check()?;
+        let mut tries = self.tries();
+        loop {
+            let connected = self.connected();
+            match self.mint(&connected, request, &window, &tries).await {
+                Ok(token) => return Ok(token),
+                Err(failure) => self.again(&connected, failure, true, &mut tries).await?,
+            }
+        }
+    }
+
+    async fn mint(
+        &self,
+        connected: &Connected,
+        request: &Covered<'_>,
+        window: &Window<'_>,
+        tries: &Tries,
+    ) -> Result<Token, Failure> {
+        // Tokens name the first link of their fabric unless they say otherwise.
+        let Some(lane) = connected.first_lane() else {
+            return Err(Failure::Unable("payloads go by HTTP".to_owned()));
+        };
+        if let Some(reason) = lane.ended() {
+            return Err(ended(connected.path, reason));
+        }
+        let (direction, what) = match request.method {
+            "PUT" => (Direction::Read, Use::Source),
+            _ => (Direction::Write, Use::Target),
+        };
+        let place = self.register(lane, connected, window).await?;
+        let loan = lend(window, what, tries).await?;
+        let promise = match direction {
+            Direction::Read => self
+                .sum(window)
+                .map(|crc| Promise::Crc64Nvme(crc.to_be_bytes())),
+            Direction::Write => None,
+        };
+        let (transport, remote_key, slot) = name(lane.link(), place.stag);
+        let sequence = connected.sequence.fetch_add(1, Relaxed) + 1;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let token = OpenToken {
+            transport,
+            direction,
+            flags: Flags::default(),
+            session: connected.session.0,
+            sequence,
+            expiry_s: u32::try_from((now + GOOD_FOR).as_secs()).unwrap_or(u32::MAX),
+            lease_ms: LEASE.as_millis() as u32,
+            address: place.offset,
+            length: place.len,
+            remote_key,
+            dc: None,
+            segments: Segments::default(),
+            promise,
+            memory: None,
+            rail: None,
+            slot,
+        };
+        let value = token.seal(&connected.key, request);
+        Ok(Token {
+            value: value.map_err(|error| Failure::Final(argument(error)))?,
+            sequence,
+            loan: Some(loan),
+            runtime: tokio::runtime::Handle::current(),
+        })
+    }
+}
+
+/// How a token names a region of a link. On shared memory a name is a slot with its generation.
+fn name(link: &Connection, stag: u32) -> (Transport, u32, Option<Slot>) {
+    match link.fabric() {
+        Fabric::Iwarp => (Transport::Iwarp, stag, None),
+        Fabric::Shm => {
+            let slots = REGIONS as u32;
+            let slot = Slot {
+                slot: stag % slots,
+                generation: stag / slots,
+            };
+            (Transport::Shm, slot.slot, Some(slot))
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Memory through which files go to and from a server by the direct path.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::direct::{Client as Direct, Path, Region, Request, Transfer, Window};
+use crate::{Client, Crc64, Error, Part, Result, client::Call};
+
+/// Moved between a file and registered memory at a time: it stays in the second-level cache in between.
+const STEP_BYTES: usize = 256 << 10;
+
+/// A direct client and registered memory of a fixed number of equal slots, one for each part in flight.
+#[derive(Debug)]
+pub struct Staging {
+    client: Direct,
+    region: Region,
+    slot_bytes: usize,
+    free: Mutex<Vec<usize>>,
+    room: Arc<Semaphore>,
+    /// Why the last part that went by HTTP did so.
+    declined: Mutex<Option<String>>,
+}
+
+/// One slot, given back when dropped.
+pub(super) struct Staged {
+    staging: Arc<Staging>,
+    index: usize,
+    len: usize,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Staging {
+    /// Memory for `parallel` parts of at most `part_bytes`; pages are taken as they are first touched.
+    ///
+    /// # Errors
+    /// [`Error::Local`] when there is no memory.
+    pub fn new(client: Direct, part_bytes: usize, parallel: usize) -> Result<Arc<Staging>> {
+        let parallel = parallel.max(1);
+        let slot_bytes = part_bytes.max(1).next_multiple_of(4096);
+        let whole = slot_bytes
+            .checked_mul(parallel)
+            .ok_or(std::io::ErrorKind::OutOfMemory.into());
+        let region = whole
+            .and_then(Region::alloc)
+            .map_err(Error::local("getting memory to register"))?;
+        Ok(Arc::new(Staging {
+            client,
+            region,
+            slot_bytes,
+            free: Mutex::new((0..parallel).collect()),
+            room: Arc::new(Semaphore::new(parallel)),
+            declined: Mutex::default(),
+        }))
+    }
+
+    /// The client whose links are used.
+    pub fn client(&self) -> &Direct {
+        &self.client
+    }
+
+    /// Why the last part that went by HTTP did so, if one did.
+    pub fn declined(&self) -> Option<String> {
+        self.declined.lock().clone()
+    }
+
+    /// Whether parts of `bytes` fit its slots.
+    pub(super) fn takes(&self, bytes: u64) -> bool {
+        bytes <= self.slot_bytes as u64
+    }
+
+    /// A slot for `len` bytes, as soon as one is free.
+    pub(super) async fn take(self: &Arc<Staging>, len: usize) -> Result<Staged> {
+        let closed = |_| Error::Protocol("no memory is registered".to_owned());
+        let permit = self.room.clone().acquire_owned().await.map_err(closed)?;
+        let index = self.free.lock().pop();
+        let index = index.ok_or_else(|| Error::Protocol("no slot is free".to_owned()))?;
+        Ok(Staged {
+            staging: self.clone(),
+            index,
+            len: len.min(self.slot_bytes),
+            _permit: permit,
+        })
+    }
+
+    /// Gets bytes `range` of the value whose tag is `etag` and feeds them to `sink`, whole or not at all.
+    pub(super) async fn fetch(
+        self: &Arc<Staging>,
+        namespace: &str,
+        key: &str,
+        etag: &str,
+        range: Range<u64>,
+        sink: impl FnOnce(&Staged) -> Result<()>,
+    ) -> Result<(Crc64, Path)> {
+        let len = range.end - range.start;
+        let staged = self
+            .take(usize::try_from(len).unwrap_or(usize::MAX))
+            .await?;
+        let got = self.client.get_into(namespace, key, range, staged.window());
+        let got = got.await?;
+        if got.etag != etag || got.bytes != len {
+            return Err(Error::Corrupt(format!(
+                "{namespace}/{key} was replaced while it was read"
+            )));
+        }
+        sink(&staged)?;
+        let crc = match got.checksum {
+            Some(crc) => Crc64::known(crc, len),
+            None => staged.crc()?,
+        };
+        Ok((crc, got.path))
+    }
+
+    fn note(&self, why: &Error) {
+        *self.declined.lock() = Some(why.to_string());
+    }
+}
+
+impl Staged {
+    fn range(&self) -> Range<usize> {
+        let start = self.index * self.staging.slot_bytes;
+        start..start + self.len
+    }
+
+    pub(super) fn window(&self) -> Window<'_> {
+        self.staging.region.window(self.range())
+    }
+
+    /// The checksum of its bytes.
+    pub(super) fn crc(&self) -> Result<Crc64> {
+        let crc = self.staging.region.crc64(self.range());
+        crc.ok_or_else(|| Error::Protocol("registered memory has gone".to_owned()))
+    }
+
+    /// Its bytes on the heap.
+    pub(super) fn bytes(&self) -> Result<Bytes> {
+        let mut bytes = vec![0; self.len];
+        self.read(0, &mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    pub(super) fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        match self.staging.region.read(self.range().start + offset, into) {
+            true => Ok(()),
+            false => Err(Error::Protocol("registered memory has gone".to_owned())),
+        }
+    }
+
+    /// The beginning of it, which is all that has been filled.
+    pub(super) fn cut(mut self, bytes: u64) -> Staged {
+        self.len = self.len.min(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self
+    }
+
+    /// Fills it with bytes that are in memory already.
+    pub(super) fn fill(&self, bytes: &[u8]) -> Result<()> {
+        match self.staging.region.write(self.range().start, bytes) {
+            true => Ok(()),
+            false => Err(Error::Protocol("registered memory has gone".to_owned())),
+        }
+    }
+
+    /// Fills it from a file.
+    pub(super) fn load(&self, file: &File, offset: u64) -> std::io::Result<()> {
+        let mut step = vec![0; STEP_BYTES.min(self.len)];
+        let mut at = 0;
+        while at < self.len {
+            let step = &mut step[..STEP_BYTES.min(self.len - at)];
+            file.read_exact_at(step, offset + at as u64)?;
+            self.fill_at(at, step)?;
+            at += step.len();
+        }
+        Ok(())
+    }
+
+    fn fill_at(&self, at: usize, bytes: &[u8]) -> std::io::Result<()> {
+        match self.staging.region.write(self.range().start + at, bytes) {
+            true => Ok(()),
+            false => Err(std::io::Error::other("registered memory has gone")),
+        }
+    }
+
+    /// Feeds it, step by step with the offset of each, to `sink`.
+    pub(super) fn each_step(&self, mut sink: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut step = vec![0; STEP_BYTES.min(self.len)];
+        let mut at = 0;
+        while at < self.len {
+            let step = &mut step[..STEP_BYTES.min(self.len - at)];
+            self.read(at, step)?;
+            sink(at as u64, step)?;
+            at += step.len();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        self.staging.free.lock().push(self.index);
+    }
+}
+
+/// Where the bytes of a part are before they are sent.
+pub(super) enum Piece {
+    /// On the heap.
+    Heap(Bytes),
+    /// In registered memory.
+    Staged(Staged),
+}
+
+impl Piece {
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Piece::Heap(bytes) => bytes.len() as u64,
+            Piece::Staged(staged) => staged.len as u64,
+        }
+    }
+}
+
+impl Client {
+    /// Sends a part whose bytes are where the piece says: registered memory by a token in the request, unless the server declines
+    /// that; then, and from the heap, as a body.
+    pub(super) async fn upload_piece(
+        &self,
+        namespace: &str,
+        key: &str,
+        upload: &str,
+        number: u32,
+        piece: Piece,
+    ) -> Result<(Part, Path)> {
+        let staged = match piece {
+            Piece::Heap(body) => {
+                let part = self.upload_part(namespace, key, upload, number, body);
+                return Ok((part.await?, Path::Http));
+            }
+            Piece::Staged(staged) => staged,
+        };
+        match self
+            .upload_staged(namespace, key, upload, number, &staged)
+            .await
+        {
+            Err(error) if may_fall_back(&error) => {
+                staged.staging.note(&error);
+                let body = staged.bytes()?;
+                let part = self.upload_part(namespace, key, upload, number, body);
+                Ok((part.await?, Path::Http))
+            }
+            sent => Ok((sent?, staged.staging.client.path())),
+        }
+    }
+
+    async fn upload_staged(
+        &self,
+        namespace: &str,
+        key: &str,
+        upload: &str,
+        number: u32,
+        staged: &Staged,
+    ) -> Result<Part> {
+        let crc = staged.crc()?;
+        let mut attempt = 1;
+        loop {
+            let mut call = Call::new(http::Method::PUT, namespace, key)
+                .query("partNumber", &number.to_string())
+                .query("uploadId", upload)
+                .header("x-amz-checksum-crc64nvme", &crc.to_header())?;
+            // A token is good for one request only.
+            call.repeatable = false;
+            let path = call.path();
+            let request = Request {
+                method: "PUT",
+                path: &path,
+                query: &call.query,
+                range: "",
+            };
+            let direct = &staged.staging.client;
+            let token = direct.token(&request, staged.window()).await?;
+            let call = call.header("x-amz-rdma-token", &token.value)?;
+            match self.call_once_for_text(call).await {
+                Ok((headers, _)) => {
+                    token.answered();
+                    return Ok(Part {
+                        number,
+                        size: staged.len as u64,
+                        etag: crate::client::header(&headers, "etag")
+                            .trim_matches('"')
+                            .to_owned(),
+                        crc64nvme: Some(crc.value()),
+                    });
+                }
+                Err(error) => {
+                    if matches!(error, Error::Refused(_)) {
+                        token.answered();
+                    }
+                    if !error.is_transient() || attempt >= self.attempts() {
+                        return Err(error);
+                    }
+                    crate::client::pause(attempt).await;
+                    attempt += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a request with a token may be made again with a body: the server declined it, or there is no link any more.
+fn may_fall_back(error: &Error) -> bool {
+    match error {
+        Error::Refused(refusal) => matches!(refusal.status, 403 | 409 | 501),
+        Error::Transport { .. } => true,
+        Error::TimedOut(_) | Error::Corrupt(_) | Error::Protocol(_) | Error::Local { .. } => false,
+    }
+}
+
+/// What a put of a whole value told.
+pub(super) async fn put_staged(staged: &Staged, namespace: &str, key: &str) -> Result<Transfer> {
+    let direct = &staged.staging.client;
+    direct.put_from(namespace, key, staged.window()).await
+}
