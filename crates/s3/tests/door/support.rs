@@ -11,8 +11,8 @@ use forebay_proto::s3::chunked::{CHUNK_END, ChunkChain, Encoder, encoded_length}
 use forebay_proto::s3::sigv4::{
     self, AmzDate, CredentialScope, SigningKey, UNSIGNED_PAYLOAD, authorization_header, presign,
 };
-use forebay_s3::{AccessKey, AccessKeys, Config, Door};
-use forebay_store::MemoryStore;
+use forebay_s3::{AccessKey, AccessKeys, Config, Direct, Door};
+use forebay_store::{MemoryStore, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -58,9 +58,9 @@ impl AccessKeys for Keys {
     }
 }
 
-pub struct Server {
+pub struct Server<S: Store = MemoryStore> {
     pub address: std::net::SocketAddr,
-    pub door: Arc<Door<MemoryStore>>,
+    pub door: Arc<Door<S>>,
     pub store: MemoryStore,
     pub pool: Pool,
     clock: Arc<AtomicU64>,
@@ -75,15 +75,29 @@ impl Server {
     /// A server whose store holds at most `capacity` bytes.
     pub async fn with(config: Config, capacity: u64) -> Server {
         let clock = Arc::new(AtomicU64::new(START_MS));
+        Server::over(config, capacity, clock, |store| store, None).await
+    }
+}
+
+impl<S: Store<Body: Unpin>> Server<S> {
+    /// A server of what `wrap` makes of the store, with links or without.
+    pub async fn over(
+        config: Config,
+        capacity: u64,
+        clock: Arc<AtomicU64>,
+        wrap: impl FnOnce(MemoryStore) -> S,
+        direct: Option<Direct>,
+    ) -> Server<S> {
         let pool = Pool::new(64 << 20);
         let read = Arc::clone(&clock);
         let now = move || read.load(Ordering::Relaxed);
         let store = MemoryStore::with_capacity(pool.clone(), now.clone(), capacity);
-        let door = Door::new(
-            Arc::new(store.clone()),
+        let door = Door::with_direct(
+            Arc::new(wrap(store.clone())),
             Arc::new(Keys),
             Arc::new(now),
             config,
+            direct,
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("bound");

@@ -1,0 +1,141 @@
+//! What one tenant can do to another: X of section 8.
+
+use forebay_fabric::{Access, Link, SessionId};
+
+use crate::rig::*;
+use crate::support::{ALPHA, Ask, BETA, Sign};
+
+#[tokio::test]
+async fn x3_x5_a_session_is_its_principals_alone() {
+    let rig = Rig::open().await;
+    let etag = victim(&rig).await;
+    let alpha = rig.peer(ALPHA, Way::Mapped).await;
+    let beta = rig.peer(BETA, Way::Mapped).await;
+    let bucket = Ask::new("PUT", "/betas");
+    assert_eq!(rig.server.ask(BETA, bucket).await.status, 200);
+    let target = "/betas/key";
+
+    // Alpha's token, sent by beta.
+    let ask = Ask::new("PUT", target);
+    let stolen = alpha.carry(ask.clone(), &alpha.token(&ask, rig.server.now_ms(), 0, 8));
+    let answer = rig.server.ask(BETA, stolen).await;
+    refused(&answer, 403, "AccessDenied");
+    let foreign = answer.element("Message");
+
+    // Alpha's session under beta's own key; a session that never was; beta's with a wrong tag: the same words.
+    let mut forged = beta.token(&ask, rig.server.now_ms(), 0, 8);
+    forged.session = alpha.session;
+    let under_own_key = beta.carry(ask.clone(), &forged);
+    forged.session = [9; 16];
+    let unknown = beta.carry(ask.clone(), &forged);
+    let good = beta.seal(&ask, &beta.token(&ask, rig.server.now_ms(), 0, 8));
+    let (payload, tag) = good.rsplit_once('.').unwrap();
+    let mut tag = tag.to_owned();
+    let first = if tag.starts_with('A') { "B" } else { "A" };
+    tag.replace_range(..1, first);
+    let wrong = Ask::new("PUT", target)
+        .header("x-amz-rdma-token", &format!("{payload}.{tag}"))
+        .sign(Sign::Unsigned);
+    for ask in [under_own_key, unknown, wrong] {
+        let answer = rig.server.ask(BETA, ask).await;
+        refused(&answer, 403, "AccessDenied");
+        assert_eq!(answer.element("Message"), foreign);
+    }
+
+    // Ending a foreign session does nothing, and says so as little.
+    let end = Ask::new("POST", "/.ort1/disconnect")
+        .header("x-amz-rdma-session", &session_text(&alpha.session));
+    assert_eq!(rig.server.ask(BETA, end).await.status, 204);
+    assert!(rig.sessions.find(SessionId(alpha.session)).is_some());
+
+    alpha.untouched_but(0, 0);
+    unhurt(&rig, &etag).await;
+    drop((alpha, beta));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn x6_a_key_of_anothers_memory_means_ones_own() {
+    let rig = Rig::open().await;
+    let alpha = rig.peer(ALPHA, Way::Mapped).await;
+    let beta = rig.peer(BETA, Way::Mapped).await;
+    // Alpha has a region whose name beta has none under.
+    let region = alpha.memory.slice(0..4096).unwrap();
+    let exposure = alpha.link.expose(region, Access::ReadWrite).await.unwrap();
+    assert_ne!(exposure.stag, beta.stag);
+    rig.server.ask(BETA, Ask::new("PUT", "/betas")).await;
+    rig.server
+        .ask(BETA, Ask::new("PUT", "/betas/key").body(b"beta"))
+        .await;
+    for method in ["GET", "PUT"] {
+        let ask = Ask::new(method, "/betas/key");
+        let mut token = beta.token(&ask, rig.server.now_ms(), 0, 4);
+        token.remote_key = exposure.stag.0;
+        let answer = rig.server.ask(BETA, beta.carry(ask, &token)).await;
+        refused(&answer, 500, "RDMATransferFailed");
+    }
+    // The same name on both links is two memories.
+    let answer = rig.get(&beta, "/betas/key", 0, 4).await;
+    served(&answer, 200, 4);
+    assert_eq!(beta.bytes(0, 4), b"beta");
+    alpha.untouched_but(0, 0);
+    drop((alpha, beta));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn x8_a_policy_that_denies() {
+    let rig = Rig::open().await;
+    let etag = victim(&rig).await;
+    let beta = rig.peer(BETA, Way::Mapped).await;
+    for method in ["GET", "PUT"] {
+        let answer = rig
+            .send(&beta, Ask::new(method, "/bucket/victim"), 0, 8)
+            .await;
+        refused(&answer, 404, "NoSuchBucket");
+    }
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Principal":"*",
+        "Action":["s3:PutObject","s3:GetObject"],"Resource":"arn:aws:s3:::bucket/secret"}]}"#;
+    let ask = Ask::new("PUT", "/bucket?policy=").body(policy);
+    assert_eq!(rig.server.ask(ALPHA, ask).await.status, 204);
+    let alpha = rig.peer(ALPHA, Way::Mapped).await;
+    for method in ["GET", "PUT"] {
+        let answer = rig
+            .send(&alpha, Ask::new(method, "/bucket/secret"), 0, 8)
+            .await;
+        refused(&answer, 403, "AccessDenied");
+    }
+    alpha.untouched_but(0, 0);
+    beta.untouched_but(0, 0);
+    unhurt(&rig, &etag).await;
+    drop((alpha, beta));
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn memory_is_reached_only_as_far_as_it_was_exposed() {
+    let rig = Rig::open().await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.server.put("/bucket/key", b"value").await;
+    let region = peer.memory.slice(0..4096).unwrap();
+    let readable = peer.link.expose(region, Access::Read).await.unwrap();
+    let get = |stag: u32| {
+        let ask = Ask::new("GET", "/bucket/key");
+        let mut token = peer.token(&ask, rig.server.now_ms(), 0, 5);
+        token.remote_key = stag;
+        peer.carry(ask, &token)
+    };
+    let answer = rig.server.ask(ALPHA, get(readable.stag.0)).await;
+    refused(&answer, 500, "RDMATransferFailed");
+    let stag = readable.stag.0;
+    peer.link.withdraw(readable).await;
+    let ask = Ask::new("PUT", "/bucket/other");
+    let mut token = peer.token(&ask, rig.server.now_ms(), 0, 5);
+    token.remote_key = stag;
+    let answer = rig.server.ask(ALPHA, peer.carry(ask, &token)).await;
+    refused(&answer, 500, "RDMATransferFailed");
+    rig.server.get("/bucket/other").await.is(404, "NoSuchKey");
+    peer.untouched_but(0, 0);
+    drop(peer);
+    rig.finish().await;
+}

@@ -1,0 +1,240 @@
+//! Expiry, leases, and stores that do not answer: E of section 8, and T6.
+
+use std::time::Duration;
+
+use forebay_fabric::{Link, SessionId};
+use forebay_s3::Config;
+
+use crate::gated::At;
+use crate::rig::*;
+use crate::support::{ALPHA, Ask};
+
+const SHORT: Duration = Duration::from_millis(50);
+
+#[tokio::test]
+async fn e1_e6_tokens_have_their_time() {
+    let rig = Rig::open().await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.server.put("/bucket/key", b"value").await;
+    let now_s = (rig.server.now_ms() / 1000) as u32;
+    for (expiry_s, good) in [
+        (now_s - 6, false),
+        (now_s - 5, true),
+        (now_s, true),
+        (now_s + 905, true),
+        (now_s + 906, false),
+        (0, false),
+        (u32::MAX, false),
+    ] {
+        let ask = Ask::new("GET", "/bucket/key");
+        let mut token = peer.token(&ask, rig.server.now_ms(), 0, 5);
+        token.expiry_s = expiry_s;
+        let answer = rig.server.ask(ALPHA, peer.carry(ask, &token)).await;
+        match good {
+            true => served(&answer, 200, 5),
+            false => refused(&answer, 403, "RDMATokenExpired"),
+        }
+    }
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn e2_a_store_slower_than_the_lease() {
+    for (way, at) in [
+        (Way::Mapped, At::Retrieve),
+        (Way::File, At::Retrieve),
+        (Way::File, At::Body(0)),
+    ] {
+        let rig = Rig::open().await;
+        let peer = rig.peer(ALPHA, way).await;
+        rig.server.put("/bucket/key", b"value").await;
+        rig.gate.close(at);
+        let ask = Ask::new("GET", "/bucket/key");
+        let mut token = peer.token(&ask, rig.server.now_ms(), 0, 5);
+        token.lease_ms = 1;
+        let answer = rig.server.ask(ALPHA, peer.carry(ask, &token)).await;
+        refused(&answer, 503, "SlowDown");
+        rig.gate.open();
+        peer.untouched_but(0, 0);
+        // The link was never in danger.
+        served(&rig.get(&peer, "/bucket/key", 0, 5).await, 200, 5);
+        drop(peer);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn e3_a_store_that_stalls_in_the_midst() {
+    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let peer = rig.peer(ALPHA, Way::File).await;
+    let data = pattern(5 << 20);
+    rig.server.put("/bucket/key", &data).await;
+    rig.gate.close(At::Body(2));
+    let answer = rig.get(&peer, "/bucket/key", 0, MEMORY as u64).await;
+    refused(&answer, 500, "RDMATransferFailed");
+    let moved: usize = answer
+        .header("x-amz-rdma-bytes-transferred")
+        .and_then(|bytes| bytes.parse().ok())
+        .unwrap();
+    assert!(moved > 0 && moved < data.len(), "{moved}");
+    rig.gate.open();
+    // What had been moved is there, and nothing lands after the answer.
+    assert_eq!(peer.bytes(0, moved), data[..moved]);
+    peer.untouched_but(0, moved);
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn e3_a_device_that_stalls_while_it_writes_to_the_client() {
+    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.server.put("/bucket/key", b"value").await;
+    rig.gate.close(At::Into);
+    let ask = Ask::new("GET", "/bucket/key");
+    let token = peer.token(&ask, rig.server.now_ms(), 0, 5);
+    let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
+    // The device cannot be called back: nothing is said that the client could take for leave to use its memory.
+    let mut client = rig.server.connect().await;
+    client.send(&bytes).await;
+    assert!(!client.more().await, "cut without an answer");
+    // The link has begun to end, and ends for the client only when the device has let go.
+    let link = peer.link.clone();
+    let mut ended = std::pin::pin!(link.closed());
+    assert!(
+        tokio::time::timeout(SHORT, ended.as_mut()).await.is_err(),
+        "the device is not done"
+    );
+    rig.gate.open();
+    ended.await;
+    assert_eq!(
+        peer.bytes(0, 5),
+        b"value",
+        "it landed before the end, not after it"
+    );
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn e3_a_store_that_does_not_take_what_was_read() {
+    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let etag = victim(&rig).await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.gate.close(At::Write);
+    let answer = rig.put(&peer, "/bucket/victim", 0, 5 << 20).await;
+    refused(&answer, 500, "RDMATransferFailed");
+    rig.gate.open();
+    unhurt(&rig, &etag).await;
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn e5_an_idle_session_ends_and_a_busy_one_does_not() {
+    let rig = Rig::open().await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.server.put("/bucket/key", b"value").await;
+    for _ in 0..3 {
+        rig.server.advance_ms(200_000);
+        served(&rig.get(&peer, "/bucket/key", 0, 5).await, 200, 5);
+    }
+    rig.server.advance_ms(300_001);
+    refused(
+        &rig.get(&peer, "/bucket/key", 0, 5).await,
+        403,
+        "AccessDenied",
+    );
+    peer.link.closed().await;
+    drop(peer);
+    let again = rig.peer(ALPHA, Way::Mapped).await;
+    served(&rig.get(&again, "/bucket/key", 0, 5).await, 200, 5);
+    drop(again);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn e7_a_server_that_forgot_its_sessions() {
+    let rig = Rig::open().await;
+    let other = Rig::open().await;
+    let peer = other.peer(ALPHA, Way::Mapped).await;
+    rig.server.put("/bucket/key", b"value").await;
+    refused(
+        &rig.get(&peer, "/bucket/key", 0, 5).await,
+        403,
+        "AccessDenied",
+    );
+    // A session without a link any more is as none.
+    let here = rig.peer(ALPHA, Way::Mapped).await;
+    here.accepted.session.detach(here.accepted.id);
+    assert!(rig.sessions.find(SessionId(here.session)).is_some());
+    refused(
+        &rig.get(&here, "/bucket/key", 0, 5).await,
+        403,
+        "AccessDenied",
+    );
+    drop((peer, here));
+    rig.finish().await;
+    other.finish().await;
+}
+
+#[tokio::test]
+async fn t5_a_link_that_ends_in_the_midst() {
+    for way in WAYS {
+        let rig = Rig::open().await;
+        let etag = victim(&rig).await;
+        let data = pattern(5 << 20);
+        rig.server.put("/bucket/large", &data).await;
+        let peer = rig.peer(ALPHA, way).await;
+        rig.gate.close(match way {
+            Way::Mapped => At::Into,
+            Way::File => At::Body(2),
+        });
+        let get = rig.get(&peer, "/bucket/large", 0, MEMORY as u64);
+        let end = async {
+            rig.gate.arrival().await;
+            peer.accepted.link.close(forebay_fabric::CloseReason::Lost);
+            rig.gate.open();
+        };
+        let (answer, ()) = tokio::join!(get, end);
+        refused(&answer, 500, "RDMATransferFailed");
+        drop(peer);
+        let peer = rig.peer(ALPHA, way).await;
+        rig.gate.close(At::Write);
+        let put = rig.put(&peer, "/bucket/victim", 0, 5 << 20);
+        let end = async {
+            rig.gate.arrival().await;
+            peer.accepted.link.close(forebay_fabric::CloseReason::Lost);
+            rig.gate.open();
+        };
+        let (answer, ()) = tokio::join!(put, end);
+        refused(&answer, 500, "RDMATransferFailed");
+        let delete = Ask::new("DELETE", "/bucket/large");
+        rig.server.ask(ALPHA, delete).await;
+        unhurt(&rig, &etag).await;
+        drop(peer);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn t6_a_client_that_leaves_in_the_midst() {
+    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let etag = victim(&rig).await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.gate.close(At::Write);
+    let ask = Ask::new("PUT", "/bucket/victim");
+    let token = peer.token(&ask, rig.server.now_ms(), 0, 5 << 20);
+    let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
+    let mut client = rig.server.connect().await;
+    client.send(&bytes).await;
+    rig.gate.arrival().await;
+    drop(client);
+    // The request is over when nothing of it is in flight any more.
+    rig.server.door.drain().await;
+    rig.gate.open();
+    unhurt(&rig, &etag).await;
+    drop(peer);
+    rig.finish().await;
+}
