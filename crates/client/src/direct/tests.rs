@@ -39,10 +39,9 @@ impl Server {
     }
 
     fn answer(&self, id: u64, first: u16, last: bool) {
-        let mut message = Vec::new();
-        let mut writer = ReplyWriter::begin(&mut message, Operation::LongestPrefix, id, first);
+        let mut writer = ReplyWriter::begin(Vec::new(), Operation::LongestPrefix, id, first);
         writer.prefix(u64::from(first)).unwrap();
-        writer.finish(last, false);
+        let message = writer.finish(last, false).to_vec();
         self.replies.send(message).unwrap();
     }
 }
