@@ -228,9 +228,11 @@ proptest! {
     }
 }
 
-/// What the fuzzer calls, in short: reads everything that can be read.
+/// Reads everything that can be read; a request that parses is what its parts are written as.
 fn any_bytes(bytes: &[u8]) {
-    let _ = parse_request(bytes);
+    if let Ok(request) = parse_request(bytes) {
+        assert_eq!(rewritten(&request), bytes);
+    }
     if let Ok(reply) = parse_reply(bytes) {
         for result in reply.results {
             let _ = (result.value(), result.listed(), result.deleted());
@@ -238,6 +240,27 @@ fn any_bytes(bytes: &[u8]) {
             let _ = result.sizes().map(Iterator::count);
         }
     }
+}
+
+fn rewritten(request: &Request<'_>) -> Vec<u8> {
+    let mut message = Vec::new();
+    let operation = request.call.operation();
+    let mut writer =
+        RequestWriter::begin(&mut message, operation, request.id, request.namespace).unwrap();
+    let written = match request.call {
+        Call::Ping => Ok(()),
+        Call::Retrieve(mut elements) => elements.try_for_each(|element| writer.retrieve(&element)),
+        Call::Store(mut elements) => elements.try_for_each(|element| writer.store(&element)),
+        Call::Exist(mut keys) | Call::LongestPrefix(mut keys) => {
+            keys.try_for_each(|key| writer.key(key.0))
+        }
+        Call::Stat(mut elements) => elements.try_for_each(|element| writer.stat(&element)),
+        Call::Delete(mut elements) => elements.try_for_each(|element| writer.delete(&element)),
+        Call::List(list) => writer.list(&list),
+    };
+    assert_eq!(written, Ok(()));
+    writer.finish();
+    message
 }
 
 #[test]
