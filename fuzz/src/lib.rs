@@ -14,12 +14,16 @@ use forebay_proto::s3::{
     tags::{MAX_BUCKET_TAGS, Tags},
     uri, xml,
 };
+use forebay_proto::token::{
+    self, Class, Token, carrier, hipobj,
+    ort1::{Endpoint, Limits, OpenToken},
+};
 
 /// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("sigv4_authorization", sigv4_authorization),
     ("chunked", chunked),
     ("xml_requests", xml_requests),
@@ -27,6 +31,8 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("uri", uri),
     ("range", range),
     ("dates", dates),
+    ("token", token),
+    ("token_payload", token_payload),
 ];
 
 /// `Authorization` headers and presigned queries.

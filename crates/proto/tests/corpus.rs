@@ -42,6 +42,40 @@ fn seeds_are_what_their_names_say() {
     assert!(Policy::parse(&seed("policy/public_read"), "bucket").is_ok());
     assert!(Policy::parse(&seed("policy/many_stars"), "bucket").is_ok());
     assert!(uri::parse_target(&text("uri/absolute_form")).is_ok());
+    use forebay_proto::token::{self, ort1::OpenToken};
+    for (name, good) in [
+        ("dc81", true),
+        ("dc81_semicolon", true),
+        ("dc81_upper_case", true),
+        ("dc81_size_zero", false),
+        ("dc115", true),
+        ("dc115_outside", false),
+        ("hip88", true),
+        ("hip88_suffix", true),
+        ("hip88_transport_2", false),
+        ("rcshim", true),
+        ("ort1", true),
+        ("ort1_not_canonical", false),
+    ] {
+        let read = token::read(&seed(&format!("token/{name}")));
+        assert_eq!(read.is_ok(), good, "{name}: {read:?}");
+    }
+    assert!(token::ort1::Endpoint::parse(&text("token/endpoint")).is_ok());
+    assert!(token::ort1::Limits::parse(&text("token/limits")).is_ok());
+    for (name, good) in [
+        ("plain", true),
+        ("shared_memory_slot", true),
+        ("dc_endpoint", true),
+        ("two_segments", true),
+        ("promise_and_kind", true),
+        ("unknown_skipped", true),
+        ("unknown_critical", false),
+        ("twice", false),
+        ("direction_3", false),
+    ] {
+        let read = OpenToken::decode(&seed(&format!("token_payload/{name}")));
+        assert_eq!(read.is_ok(), good, "{name}: {read:?}");
+    }
     for (seed_name, good) in [
         ("signed", true),
         ("signed_byte_by_byte", true),
