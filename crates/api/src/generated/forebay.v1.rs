@@ -2173,6 +2173,9 @@ pub struct StoreResponse {
     /// Whether there was a value before.
     #[prost(bool, tag = "2")]
     pub replaced: bool,
+    /// How its bytes travelled: `shm`, `iwarp`, or `grpc` for the message itself.
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
 }
 /// A value to be read.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2470,6 +2473,9 @@ pub struct ScatterResponse {
     /// Whether there was a value before.
     #[prost(bool, tag = "4")]
     pub replaced: bool,
+    /// How its bytes travelled: `shm` or `iwarp`.
+    #[prost(string, tag = "5")]
+    pub path: ::prost::alloc::string::String,
 }
 /// Generated client implementations.
 pub mod objects_client {
@@ -3591,8 +3597,9 @@ pub mod sessions_client {
     ///
     /// The client opens a session here, connects a link to it (shared memory or iWARP, proving the session's key on that link),
     /// registers regions of its memory, and then names them in calls of `Objects`, in S3 tokens, or in messages on the link itself.
-    /// A session lives by its lease: when it is closed or not kept alive, its links are closed first, so that no byte can move
-    /// any more, and then its regions and grants are forgotten.
+    /// A session lives by its lease: when it is closed or not kept alive, its links are closed first, so that nothing new can
+    /// move, and then its regions and grants are forgotten. A link's own end tells the client when the server uses nothing of
+    /// its memory any more.
     ///
     /// A session belongs to the identity that opened it. Whatever belongs to another identity, has ended or was never there is
     /// NOT_FOUND, in the same words.
@@ -3723,7 +3730,7 @@ pub mod sessions_client {
                 .insert(GrpcMethod::new("forebay.v1.Sessions", "KeepAlive"));
             self.inner.unary(req, path, codec).await
         }
-        /// Ends a session. When it answers, nothing of the client's memory is touched any more.
+        /// Ends a session. When it answers, its links are closed and its regions and grants are forgotten.
         pub async fn close(
             &mut self,
             request: impl tonic::IntoRequest<super::CloseSessionRequest>,
@@ -3772,7 +3779,8 @@ pub mod sessions_client {
                 .insert(GrpcMethod::new("forebay.v1.Sessions", "RegisterRegion"));
             self.inner.unary(req, path, codec).await
         }
-        /// Forgets a region. When it answers, no new transfer touches it.
+        /// Forgets a region and its grants. When it answers, no new transfer touches it; withdrawing it on its link waits for those
+        /// in progress.
         pub async fn deregister_region(
             &mut self,
             request: impl tonic::IntoRequest<super::DeregisterRegionRequest>,
@@ -3892,7 +3900,7 @@ pub mod sessions_server {
             tonic::Response<super::KeepAliveResponse>,
             tonic::Status,
         >;
-        /// Ends a session. When it answers, nothing of the client's memory is touched any more.
+        /// Ends a session. When it answers, its links are closed and its regions and grants are forgotten.
         async fn close(
             &self,
             request: tonic::Request<super::CloseSessionRequest>,
@@ -3908,7 +3916,8 @@ pub mod sessions_server {
             tonic::Response<super::RegisterRegionResponse>,
             tonic::Status,
         >;
-        /// Forgets a region. When it answers, no new transfer touches it.
+        /// Forgets a region and its grants. When it answers, no new transfer touches it; withdrawing it on its link waits for those
+        /// in progress.
         async fn deregister_region(
             &self,
             request: tonic::Request<super::DeregisterRegionRequest>,
@@ -3936,8 +3945,9 @@ pub mod sessions_server {
     ///
     /// The client opens a session here, connects a link to it (shared memory or iWARP, proving the session's key on that link),
     /// registers regions of its memory, and then names them in calls of `Objects`, in S3 tokens, or in messages on the link itself.
-    /// A session lives by its lease: when it is closed or not kept alive, its links are closed first, so that no byte can move
-    /// any more, and then its regions and grants are forgotten.
+    /// A session lives by its lease: when it is closed or not kept alive, its links are closed first, so that nothing new can
+    /// move, and then its regions and grants are forgotten. A link's own end tells the client when the server uses nothing of
+    /// its memory any more.
     ///
     /// A session belongs to the identity that opened it. Whatever belongs to another identity, has ended or was never there is
     /// NOT_FOUND, in the same words.

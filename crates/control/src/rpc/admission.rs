@@ -136,6 +136,12 @@ where
             }
         };
         if let Some(caller) = caller {
+            tracing::debug!(
+                call = request.uri().path(),
+                tenant = caller.tenant(),
+                access_key = caller.principal(),
+                "gRPC call"
+            );
             request.extensions_mut().insert(caller);
         }
         let counted = request.map(|body| {

@@ -7,7 +7,7 @@ use forebay_api::v1::{self, objects_server, store_request};
 use forebay_fabric::Access;
 use forebay_store::limits::{EXIST_BATCH_MAX, LIST_ITEMS_MAX};
 use forebay_store::{
-    Address, After, DeleteOptions, Item, ListOptions, Meta, Space, Store, Stored, VersionId,
+    Address, After, DeleteOptions, Item, ListOptions, Meta, Space, Store, VersionId,
 };
 use futures_util::stream::{self, StreamExt};
 use tonic::codegen::BoxStream;
@@ -35,7 +35,11 @@ struct Batch<S> {
 impl<S: Store> Service<S> {
     async fn existing(&self, namespace: &str, keys: &[Bytes]) -> Outcome<Vec<Option<Meta>>> {
         let mut found = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(EXIST_BATCH_MAX) {
+        for (at, keys) in keys.chunks(EXIST_BATCH_MAX).enumerate() {
+            if at > 0 {
+                // A full batch takes milliseconds, and others wait.
+                tokio::task::yield_now().await;
+            }
             let addresses: Vec<_> = keys
                 .iter()
                 .map(|key| Address::object(namespace, key))
@@ -97,7 +101,7 @@ impl<S: Store> Batch<S> {
         })
     }
 
-    async fn store(&self, element: v1::ScatterElement) -> Outcome<Stored> {
+    async fn store(&self, element: v1::ScatterElement) -> Outcome<v1::ScatterResponse> {
         let place = element.place.as_ref();
         let target = self
             .service
@@ -108,7 +112,15 @@ impl<S: Store> Batch<S> {
             expires: element.expires_ms,
             crc64nvme: element.crc64nvme,
         };
-        store_from(&*self.service.store, arriving, Source::Memory(target)).await
+        let source = Source::Memory(target);
+        let (stored, path) = store_from(&*self.service.store, arriving, source).await?;
+        Ok(v1::ScatterResponse {
+            index: 0,
+            failure: None,
+            object: Some(convert::object(&stored.meta)),
+            replaced: stored.replaced,
+            path: path.to_owned(),
+        })
     }
 }
 
@@ -146,10 +158,11 @@ impl<S: Store> objects_server::Objects for Door<S> {
             expires: asked.expires_ms,
             crc64nvme: asked.crc64nvme,
         };
-        let stored = store_from(&*self.store, arriving, source).await?;
+        let (stored, path) = store_from(&*self.store, arriving, source).await?;
         Ok(Response::new(v1::StoreResponse {
             object: Some(convert::object(&stored.meta)),
             replaced: stored.replaced,
+            path: path.to_owned(),
         }))
     }
 
@@ -337,15 +350,13 @@ impl<S: Store> objects_server::Objects for Door<S> {
         let answers = stream::iter((0..).zip(asked.elements)).map(move |(index, element)| {
             let batch = batch.clone();
             async move {
-                let (failure, object, replaced) = match batch.store(element).await {
-                    Ok(stored) => (None, Some(convert::object(&stored.meta)), stored.replaced),
-                    Err(refusal) => (Some(refusal.into()), None, false),
-                };
-                Ok(v1::ScatterResponse {
-                    index,
-                    failure,
-                    object,
-                    replaced,
+                Ok(match batch.store(element).await {
+                    Ok(response) => v1::ScatterResponse { index, ..response },
+                    Err(refusal) => v1::ScatterResponse {
+                        index,
+                        failure: Some(refusal.into()),
+                        ..v1::ScatterResponse::default()
+                    },
                 })
             }
         });

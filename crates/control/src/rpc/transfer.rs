@@ -199,12 +199,12 @@ pub(crate) async fn retrieve_inline<S: Store>(
     Ok((retrieved, bytes.into()))
 }
 
-/// Stores a value.
+/// Stores a value; tells how its bytes travelled.
 pub(crate) async fn store_from<S: Store>(
     store: &S,
     arriving: Arriving<'_>,
     source: Source,
-) -> Outcome<Stored> {
+) -> Outcome<(Stored, &'static str)> {
     let (size, path) = match &source {
         Source::Message(bytes) if bytes.len() > INLINE_BYTES_MAX => {
             return Err(Refusal::new(
@@ -239,7 +239,7 @@ pub(crate) async fn store_from<S: Store>(
         attributes: Attributes::EMPTY,
         expires: arriving.expires,
     };
-    Ok(upload.commit(seal).await?)
+    Ok((upload.commit(seal).await?, path))
 }
 
 async fn read_from<U: Upload>(upload: &mut U, source: &Target) -> Outcome<()> {

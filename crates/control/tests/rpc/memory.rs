@@ -144,6 +144,7 @@ async fn values_go_straight_into_and_out_of_memory() {
     );
     request.crc64nvme = Some(crc(&value));
     let answer = red.objects.store(request).await.unwrap().into_inner();
+    assert_eq!(answer.path, "shm");
     assert_eq!(answer.object.unwrap().size, 3_000_000);
     assert_eq!(read(&door.store, "data", b"big").await.unwrap(), value);
 
@@ -237,7 +238,10 @@ async fn gather_and_scatter_answer_in_the_callers_order() {
         match i {
             5 => assert_eq!(reason, Some(v1::Reason::Condition)),
             6 => assert_eq!(reason, Some(v1::Reason::Checksum)),
-            _ => assert_eq!(answer.object.unwrap().size, value(i).len() as u64),
+            _ => {
+                assert_eq!(answer.path, "shm");
+                assert_eq!(answer.object.unwrap().size, value(i).len() as u64);
+            }
         }
     }
     assert!(answers.message().await.unwrap().is_none());
