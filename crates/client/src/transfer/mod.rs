@@ -82,7 +82,7 @@ pub struct Moved {
 
 impl Moved {
     /// Of ways that parts took, the one to tell.
-    fn worst(paths: impl IntoIterator<Item = Path>) -> Option<Path> {
+    pub fn worst(paths: impl IntoIterator<Item = Path>) -> Option<Path> {
         let rank = |path: &Path| Path::ALL.iter().position(|other| other == path);
         paths.into_iter().max_by_key(rank)
     }

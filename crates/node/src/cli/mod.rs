@@ -7,8 +7,11 @@ mod doctor;
 mod glob;
 mod list;
 mod objects;
+mod paths;
+mod probe;
 mod server;
 mod show;
+mod top;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -44,6 +47,7 @@ enum Command {
     /// Measure a running endpoint, or a private server
     Bench(forebay_bench::Args),
     Doctor(doctor::DoctorArgs),
+    Top(top::TopArgs),
     Admin(admin::AdminArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example: forebay completions bash > /etc/bash_completion.d/forebay")]
@@ -68,6 +72,7 @@ pub fn run(argv: Vec<OsString>) -> Outcome {
         Command::Rm(args) => wait(objects::remove(args)),
         Command::Bench(args) => bench(&args),
         Command::Doctor(args) => wait(doctor::run(args)),
+        Command::Top(args) => wait(top::run(args)),
         Command::Admin(args) => wait(admin::run(args)),
         Command::Completions { shell } => {
             let mut script = Vec::new();

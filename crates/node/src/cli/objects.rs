@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use clap::Args;
-use forebay_client::Client;
+use forebay_client::direct::Choice;
+use forebay_client::{Client, transfer};
 use forebay_control::api::Namespace;
 use http::Method;
 use serde_json::json;
@@ -12,6 +13,10 @@ use super::address::Address;
 use super::server::ServerArgs;
 use super::{glob, show};
 use crate::exit::{Exit, Failure, Outcome};
+
+/// Parts read ahead of what is written out, and their size.
+const PARALLEL: usize = 4;
+const PART_BYTES: usize = 8 << 20;
 
 /// Show what is known of an object or a namespace
 #[derive(Debug, Args)]
@@ -36,6 +41,9 @@ pub struct CatArgs {
     /// First and last byte, both included
     #[arg(long, value_name = "FIRST-LAST", value_parser = range)]
     range: Option<Range<u64>>,
+    /// The way payloads take: auto, shm, iwarp or http
+    #[arg(long, default_value = "auto", value_name = "PATH")]
+    path: Choice,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -120,14 +128,30 @@ async fn stat_namespace(args: &StatArgs) -> Outcome {
 
 /// Writes out.
 pub async fn cat(args: CatArgs) -> Outcome {
-    let client = args.server.client(1).await?;
+    let (client, direct) = args.server.clients(args.path, PARALLEL).await?;
+    let direct = match direct {
+        Ok(direct) => Some(transfer::Staging::new(direct, PART_BYTES, PARALLEL)?),
+        Err(_) => None,
+    };
+    let options = transfer::Options {
+        part_bytes: Some(PART_BYTES as u64),
+        parallel: PARALLEL,
+        direct,
+        ..transfer::Options::default()
+    };
     for address in &args.addresses {
-        let mut download = client
-            .get(&address.namespace, &address.key, args.range.clone(), None)
-            .await?;
-        while let Some(bytes) = download.next().await? {
-            show::bytes(&bytes)?;
-        }
+        let mut broken = None;
+        let moved = transfer::download_stream(
+            &client,
+            &address.namespace,
+            &address.key,
+            args.range.clone(),
+            &options,
+            |bytes| show::bytes(bytes).map_err(|failure| show::stopped(failure, &mut broken)),
+        );
+        moved
+            .await
+            .map_err(|error| broken.unwrap_or_else(|| error.into()))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::env;
 use std::path::PathBuf;
 
 use clap::Args;
+use forebay_client::direct::{self, Choice, Options};
 use forebay_client::{Client, Config, Credentials, Endpoint, Tls};
 use forebay_control::api;
 use http::{Method, Request};
@@ -13,18 +14,20 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::probe;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::{credentials_path, socket};
 
 const DEFAULT_DIR: &str = "./forebay-data";
-const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:9000";
+const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:9001";
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Where the server is and who asks.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
-    /// The S3 endpoint [default: of the server that uses DIR, else http://127.0.0.1:9000]
+    /// The gRPC endpoint; an S3 endpoint will do, too, but then payloads go by HTTP [default: of the server that uses DIR,
+    /// else http://127.0.0.1:9001]
     #[arg(long, env = "FOREBAY_ENDPOINT", value_name = "URL")]
     endpoint: Option<Endpoint>,
     /// Data directory of a server on this host, for its credentials and its socket [default: ./forebay-data]
@@ -49,6 +52,16 @@ pub struct ServerArgs {
     pub json: bool,
 }
 
+/// Where a server can be spoken to.
+struct Doors {
+    rpc: Option<Endpoint>,
+    s3: Option<Endpoint>,
+}
+
+fn nowhere() -> Failure {
+    Failure::new(Exit::Failed, "the server has neither a gRPC nor an S3 door")
+}
+
 impl ServerArgs {
     /// The data directory that is meant.
     pub fn dir(&self) -> PathBuf {
@@ -58,7 +71,28 @@ impl ServerArgs {
     /// A client of the S3 door.
     pub async fn client(&self, connections: usize) -> Outcome<Client> {
         let (credentials, named) = self.credentials()?;
-        let endpoint = self.find_endpoint(named).await?;
+        let doors = self.doors(named).await?;
+        let endpoint = match (doors.s3, doors.rpc) {
+            (Some(s3), _) => s3,
+            (None, Some(rpc)) => {
+                // Only a session's answer tells where the S3 door is.
+                let options = self.options(Choice::Only(direct::Path::Http))?;
+                let direct = direct::Client::connect(&rpc, &credentials, options).await?;
+                let s3 = direct.s3().map(|s3| s3.endpoint().clone());
+                s3.ok_or_else(|| Failure::new(Exit::Failed, format_args!("{rpc} has no S3 door")))?
+            }
+            (None, None) => return Err(nowhere()),
+        };
+        self.client_of(endpoint, credentials, connections)
+    }
+
+    /// A client of this S3 door.
+    fn client_of(
+        &self,
+        endpoint: Endpoint,
+        credentials: Credentials,
+        connections: usize,
+    ) -> Outcome<Client> {
         let mut config = Config::new(endpoint, credentials);
         config.region = self.region.clone();
         config.connections_max = connections;
@@ -68,24 +102,110 @@ impl ServerArgs {
         Ok(Client::new(config)?)
     }
 
-    /// Where the S3 door is: as told, else as the server of the directory says.
-    pub async fn find_endpoint(&self, named: Option<String>) -> Outcome<Endpoint> {
-        if let Some(endpoint) = &self.endpoint {
-            return Ok(endpoint.clone());
+    /// Both: a client of the S3 door, and one of the direct path if there is a better one than HTTP and `path` allows it; else the
+    /// reason why not.
+    pub async fn clients(
+        &self,
+        path: Choice,
+        connections: usize,
+    ) -> Outcome<(Client, Result<direct::Client, String>)> {
+        if path == Choice::Only(direct::Path::Http) {
+            return Ok((self.client(connections).await?, Err("asked for".to_owned())));
         }
-        let running = match named {
-            Some(url) => Some(url),
-            None => self
-                .ask::<api::Server>(Method::GET, "/v1/server", &())
-                .await
-                .ok()
-                .and_then(|server| server.doors.get("s3").cloned()),
+        let (credentials, named) = self.credentials()?;
+        let doors = self.doors(named).await?;
+        let Some(rpc) = doors.rpc else {
+            let s3 = doors.s3.ok_or_else(nowhere)?;
+            let why = format!("{s3} speaks S3 and no gRPC, by which links are made");
+            return match path {
+                Choice::Auto => Ok((self.client_of(s3, credentials, connections)?, Err(why))),
+                Choice::Only(_) => Err(Failure::new(Exit::Failed, why)),
+            };
         };
-        running
-            .as_deref()
-            .unwrap_or(DEFAULT_ENDPOINT)
-            .parse()
-            .map_err(|error| Failure::new(Exit::Usage, error))
+        let direct = direct::Client::connect(&rpc, &credentials, self.options(path)?).await;
+        let direct = match (direct, doors.s3.clone()) {
+            (Ok(direct), _) => direct,
+            (Err(error), Some(s3))
+                if path == Choice::Auto
+                    && matches!(error, forebay_client::Error::Transport { .. }) =>
+            {
+                let client = self.client_of(s3, credentials, connections)?;
+                return Ok((client, Err(error.to_string())));
+            }
+            (Err(error), _) => return Err(error.into()),
+        };
+        let s3 = doors
+            .s3
+            .or_else(|| direct.s3().map(|s3| s3.endpoint().clone()))
+            .ok_or_else(|| Failure::new(Exit::Failed, format_args!("{rpc} has no S3 door")))?;
+        let client = self.client_of(s3, credentials, connections)?;
+        match (direct.path(), direct.fallback()) {
+            (direct::Path::Http, Some(why)) => Ok((client, Err(why.to_string()))),
+            (direct::Path::Http, None) => Ok((client, Err("the server offers no link".to_owned()))),
+            _ => Ok((client, Ok(direct))),
+        }
+    }
+
+    /// The gRPC endpoint and who asks.
+    pub async fn rpc(&self) -> Outcome<(Endpoint, Credentials)> {
+        let (credentials, named) = self.credentials()?;
+        let doors = self.doors(named).await?;
+        let rpc = doors
+            .rpc
+            .ok_or_else(|| Failure::new(Exit::Failed, "the endpoint speaks S3 and no gRPC"))?;
+        Ok((rpc, credentials))
+    }
+
+    /// How direct clients connect.
+    pub fn options(&self, path: Choice) -> Outcome<Options> {
+        let tls = match &self.ca {
+            Some(ca) => Some(Tls::new(Some(ca))?),
+            None => None,
+        };
+        Ok(Options {
+            path,
+            tls,
+            region: self.region.clone(),
+            ..Options::default()
+        })
+    }
+
+    /// Where the doors are: as told, else as the server of the directory says. `named`: an S3 endpoint beside the credentials.
+    async fn doors(&self, named: Option<String>) -> Outcome<Doors> {
+        let wrong = |error| Failure::new(Exit::Usage, error);
+        if let Some(endpoint) = &self.endpoint {
+            let endpoint = endpoint.clone();
+            return Ok(match probe::speaks_http2(&endpoint).await {
+                true => Doors {
+                    rpc: Some(endpoint),
+                    s3: None,
+                },
+                false => Doors {
+                    rpc: None,
+                    s3: Some(endpoint),
+                },
+            });
+        }
+        if let Some(named) = named {
+            return Ok(Doors {
+                rpc: None,
+                s3: Some(named.parse().map_err(wrong)?),
+            });
+        }
+        let asked = self
+            .ask::<api::Server>(Method::GET, "/v1/server", &())
+            .await;
+        let Ok(server) = asked else {
+            return Ok(Doors {
+                rpc: Some(DEFAULT_ENDPOINT.parse().map_err(wrong)?),
+                s3: None,
+            });
+        };
+        let door = |name: &str| server.doors.get(name).map(|url| url.parse()).transpose();
+        Ok(Doors {
+            rpc: door("rpc").map_err(wrong)?,
+            s3: door("s3").map_err(wrong)?,
+        })
     }
 
     /// Who asks, and the endpoint where that is written beside it. The most explicit wins: --dir, --profile, the environment, the

@@ -18,6 +18,16 @@ pub fn bytes(bytes: &[u8]) -> Outcome {
         })
 }
 
+/// Ends a transfer whose output has failed; the failure itself is kept in `broken`.
+pub fn stopped(failure: Failure, broken: &mut Option<Failure>) -> forebay_client::Error {
+    let error = forebay_client::Error::Local {
+        what: "standard output".to_owned(),
+        source: io::Error::other(failure.message.clone()),
+    };
+    *broken = Some(failure);
+    error
+}
+
 /// A line of text.
 pub fn line(text: &str) -> Outcome {
     bytes(format!("{text}\n").as_bytes())

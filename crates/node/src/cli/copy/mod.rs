@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use clap::Args;
 use forebay_bench::Size;
+use forebay_client::direct::{Choice, Path};
 use forebay_client::{Client, PutOptions, transfer};
 use serde_json::json;
 
@@ -20,8 +21,8 @@ use crate::exit::{Exit, Failure, Outcome};
 use progress::Progress;
 use work::Tally;
 
-/// Why data takes no shorter way than an HTTP body.
-const WHY_HTTP: &str = "this version has no direct path: shm, RDMA and GPU memory are not used";
+/// Registered memory for the parts in flight is kept below this, but for one.
+const STAGING_BYTES: u64 = 256 << 20;
 
 /// Copy files and objects
 #[derive(Debug, Args)]
@@ -34,6 +35,10 @@ Examples:
   forebay cp fb://data/v1/ fb://archive/v1                        inside the server
   tar c . | forebay cp - fb://backup/today.tar                    from standard input
   forebay cp fb://backup/today.tar - | tar t                      to standard output
+  forebay cp --path iwarp big.bin fb://data/big                   over iWARP or not at all
+
+Payloads take the best path there is: memory shared with a server on this host (shm), RDMA over TCP (iwarp), the bodies of HTTP
+requests (http). The last line says which one it was, and why no better one.
 
 A copy that was cut off goes on where it ended when it is run again: parts that are there are compared by checksum and not
 moved again, and so are objects and files of 1 MiB and more that are there already. A file appears only when it is whole.")]
@@ -50,6 +55,9 @@ pub struct CopyArgs {
     /// Size of the parts of large objects [default: 16MiB, more for very large ones]
     #[arg(long, value_name = "SIZE")]
     part_size: Option<Size>,
+    /// The way payloads take: auto, shm, iwarp or http
+    #[arg(long, default_value = "auto", value_name = "PATH")]
+    path: Choice,
     /// Move everything again, also what is there
     #[arg(long)]
     no_resume: bool,
@@ -79,7 +87,18 @@ struct Context {
 /// Copies.
 pub async fn run(args: CopyArgs) -> Outcome {
     let parallel = usize::from(args.parallel);
-    let client = args.server.client(parallel * 2).await?;
+    let (client, direct) = args.server.clients(args.path, parallel * 2).await?;
+    let part_bytes = args.part_size.map_or(transfer::PART_BYTES, |size| size.0);
+    let (staging, why) = match direct {
+        Ok(direct) => {
+            let slots = (STAGING_BYTES / part_bytes.max(1)).clamp(1, parallel as u64);
+            let part_bytes = usize::try_from(part_bytes).unwrap_or(usize::MAX);
+            let why = direct.fallback().map(|why| why.to_string());
+            let staging = transfer::Staging::new(direct, part_bytes, slots as usize)?;
+            (Some(staging), why)
+        }
+        Err(why) => (None, Some(why)),
+    };
     let visible = !args.quiet && !args.server.json && std::io::stderr().is_terminal();
     let progress = Arc::new(Progress::new(visible));
     let counted = progress.clone();
@@ -94,6 +113,7 @@ pub async fn run(args: CopyArgs) -> Outcome {
             part_bytes: args.part_size.map(|size| size.0),
             parallel,
             resume: !args.no_resume,
+            direct: staging.clone(),
             progress: Arc::new(move |bytes| counted.moved(bytes)),
         },
         progress,
@@ -107,7 +127,14 @@ pub async fn run(args: CopyArgs) -> Outcome {
     let tally = work::run(&context, &args.sources, &args.target).await;
     context.progress.end();
     let tally = tally?;
-    report(&args, &tally, begun.elapsed().as_secs_f64())?;
+    let declined = staging.and_then(|staging| staging.declined());
+    let why = match (tally.path, declined) {
+        (None, _) => None,
+        (Some(Path::Http), Some(declined)) => Some(declined),
+        (Some(Path::Shm), _) => None,
+        (Some(Path::Iwarp | Path::Http), _) => why,
+    };
+    report(&args, &tally, why.as_deref(), begun.elapsed().as_secs_f64())?;
     match tally.failures.first() {
         None => Ok(()),
         Some(first) => Err(Failure::new(
@@ -128,13 +155,14 @@ async fn make_namespace(client: &Client, namespace: &str) -> Outcome {
     }
 }
 
-fn report(args: &CopyArgs, tally: &Tally, seconds: f64) -> Outcome {
+fn report(args: &CopyArgs, tally: &Tally, why: Option<&str>, seconds: f64) -> Outcome {
+    let path = tally.path.map(Path::name);
     let rate = tally.bytes as f64 / seconds.max(1e-9);
     let text = if args.server.json {
         json!({
             "copies": tally.copies, "bytes": tally.bytes, "seconds": seconds, "bytes_per_s": rate,
             "resumed_bytes": tally.resumed, "unchanged": tally.unchanged, "skipped": tally.skipped,
-            "failed": tally.failures.len(), "verified": tally.verified, "path": "http", "why": WHY_HTTP,
+            "failed": tally.failures.len(), "verified": tally.verified, "path": path, "why": why,
         })
         .to_string()
     } else {
@@ -164,7 +192,12 @@ fn report(args: &CopyArgs, tally: &Tally, seconds: f64) -> Outcome {
         if !tally.failures.is_empty() {
             text.push_str(&format!(", {} failed", tally.failures.len()));
         }
-        text.push_str(&format!(", path http ({WHY_HTTP})"));
+        if let Some(path) = path {
+            text.push_str(&format!(", path {path}"));
+        }
+        if let Some(why) = why {
+            text.push_str(&format!(" ({why})"));
+        }
         text
     };
     // Standard output may be the copy itself.

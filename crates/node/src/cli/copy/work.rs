@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use forebay_client::direct::Path as Way;
 use forebay_client::{Client, Crc64, Error, Kind, Listed, transfer};
 use futures_util::stream::{self, StreamExt};
 
@@ -34,6 +35,8 @@ pub struct Tally {
     pub skipped: usize,
     /// Whether all bytes were compared by checksum from end to end.
     pub verified: bool,
+    /// The way the bytes took, the worst of them if they took several; none when none moved between here and the server.
+    pub path: Option<Way>,
     /// What did not work.
     pub failures: Vec<Failure>,
 }
@@ -127,21 +130,21 @@ async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) 
 }
 
 async fn standard_output(context: &Context, source: &Address, tally: &mut Tally) -> Outcome {
-    let mut download = context
-        .client
-        .get(&source.namespace, &source.key, None, None)
-        .await?;
-    context.progress.expect(download.info().size);
-    while let Some(bytes) = download.next().await? {
-        show::bytes(&bytes)?;
-        context.progress.moved(bytes.len() as u64);
-    }
-    let info = download.info();
-    let moved = transfer::Moved {
-        bytes: info.size,
-        resumed: 0,
-        verified: info.crc64nvme.is_some(),
-    };
+    context
+        .progress
+        .expect(find(&context.client, source).await?);
+    let mut broken = None;
+    let moved = transfer::download_stream(
+        &context.client,
+        &source.namespace,
+        &source.key,
+        None,
+        &context.transfer,
+        |bytes| show::bytes(bytes).map_err(|failure| show::stopped(failure, &mut broken)),
+    );
+    let moved = moved
+        .await
+        .map_err(|error| broken.unwrap_or_else(|| error.into()))?;
     tally.add(Ok(moved.into()));
     Ok(())
 }
@@ -410,6 +413,7 @@ impl Tally {
                 self.resumed += done.moved.resumed;
                 self.unchanged += usize::from(done.unchanged);
                 self.verified &= done.moved.verified;
+                self.path = transfer::Moved::worst(self.path.into_iter().chain(done.moved.path));
                 false
             }
             Err(broken) => {
@@ -435,6 +439,7 @@ impl Context {
                 bytes,
                 resumed: bytes,
                 verified: true,
+                path: None,
             },
             unchanged: true,
         }

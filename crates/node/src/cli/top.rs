@@ -1,0 +1,224 @@
+//! `forebay top`.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use http::Method;
+use serde::Serialize;
+
+use super::server::ServerArgs;
+use super::show;
+use crate::exit::Outcome;
+use crate::serve::live::{self, Live};
+
+/// Clears the terminal from its first cell on.
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+/// Show who moves how much by which path, now
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Speaks to the server on this host by its socket. Ends with Ctrl-C.
+Examples:
+  forebay top                          redraws every second
+  forebay top --interval 5 --dir /srv/forebay
+  forebay top --once --json | jq       one look, an object a line")]
+pub struct TopArgs {
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
+    interval: f64,
+    /// Look once (over one interval) and end
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err(format!(
+            "{text:?} is not a number of seconds from 0.05 to 3600"
+        )),
+    }
+}
+
+/// What one tenant does by one path.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Row {
+    tenant: String,
+    path: String,
+    sessions: usize,
+    links: usize,
+    in_flight: u64,
+    requests_per_s: f64,
+    failures_per_s: f64,
+    get_bytes_per_s: f64,
+    put_bytes_per_s: f64,
+}
+
+/// Looks, until it is interrupted.
+pub async fn run(args: TopArgs) -> Outcome {
+    let redraw = !args.once && !args.server.json && std::io::stdout().is_terminal();
+    let mut before = look(&args.server).await?;
+    let mut since = Instant::now();
+    loop {
+        tokio::time::sleep(Duration::from_secs_f64(args.interval)).await;
+        let now = look(&args.server).await?;
+        let elapsed = since.elapsed().as_secs_f64();
+        since = Instant::now();
+        let rows = rows(&before, &now, elapsed);
+        draw(&args, &now, &rows, redraw)?;
+        if args.once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+async fn look(server: &ServerArgs) -> Outcome<Live> {
+    server.ask(Method::GET, live::PATH, &()).await
+}
+
+fn draw(args: &TopArgs, live: &Live, rows: &[Row], redraw: bool) -> Outcome {
+    if args.server.json {
+        return rows.iter().try_for_each(show::json);
+    }
+    if redraw {
+        show::bytes(REDRAW.as_bytes())?;
+    }
+    show::line(&format!(
+        "{} sessions, {} links",
+        live.sessions,
+        live.links.len()
+    ))?;
+    let rate = |bytes: f64| format!("{}/s", show::size(bytes as u64));
+    let cells = rows.iter().map(|row| {
+        vec![
+            row.tenant.clone(),
+            row.path.clone(),
+            row.sessions.to_string(),
+            row.links.to_string(),
+            row.in_flight.to_string(),
+            format!("{:.0}", row.requests_per_s),
+            format!("{:.0}", row.failures_per_s),
+            rate(row.get_bytes_per_s),
+            rate(row.put_bytes_per_s),
+        ]
+    });
+    show::table(
+        &[
+            "tenant",
+            "path",
+            "sessions",
+            "links",
+            "in flight",
+            "requests/s",
+            "failures/s",
+            "get",
+            "put",
+        ],
+        cells.collect(),
+    )
+}
+
+/// Rates between two looks, the busiest first. A link that is new counts from zero; what one did that has ended since is not known.
+fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
+    let known: BTreeMap<u64, &live::Link> =
+        before.links.iter().map(|link| (link.id, link)).collect();
+    let mut rows: BTreeMap<(String, String), (Row, Vec<&str>)> = BTreeMap::new();
+    for link in &now.links {
+        let key = (link.tenant.clone(), link.path.clone());
+        let (row, sessions) = rows.entry(key).or_insert_with_key(|(tenant, path)| {
+            let row = Row {
+                tenant: tenant.clone(),
+                path: path.clone(),
+                sessions: 0,
+                links: 0,
+                in_flight: 0,
+                requests_per_s: 0.0,
+                failures_per_s: 0.0,
+                get_bytes_per_s: 0.0,
+                put_bytes_per_s: 0.0,
+            };
+            (row, Vec::new())
+        });
+        let rate = |count: fn(&live::Link) -> u64| {
+            let then = known.get(&link.id).map_or(0, |link| count(link));
+            count(link).saturating_sub(then) as f64 / elapsed.max(1e-9)
+        };
+        row.links += 1;
+        row.in_flight += link.in_flight;
+        row.requests_per_s += rate(|link| link.requests);
+        row.failures_per_s += rate(|link| link.failures);
+        row.get_bytes_per_s += rate(|link| link.sent_bytes);
+        row.put_bytes_per_s += rate(|link| link.received_bytes);
+        sessions.push(&link.session);
+    }
+    let mut rows: Vec<Row> = rows
+        .into_values()
+        .map(|(mut row, mut sessions)| {
+            sessions.sort_unstable();
+            sessions.dedup();
+            row.sessions = sessions.len();
+            row
+        })
+        .collect();
+    let busy = |row: &Row| row.get_bytes_per_s + row.put_bytes_per_s;
+    rows.sort_by(|a, b| {
+        busy(b)
+            .total_cmp(&busy(a))
+            .then(b.requests_per_s.total_cmp(&a.requests_per_s))
+    });
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(id: u64, tenant: &str, path: &str, requests: u64, sent: u64) -> live::Link {
+        live::Link {
+            id,
+            tenant: tenant.to_owned(),
+            principal: "K".to_owned(),
+            session: format!("s{}", id / 2),
+            path: path.to_owned(),
+            requests,
+            failures: 0,
+            sent_bytes: sent,
+            received_bytes: 0,
+            in_flight: 1,
+        }
+    }
+
+    #[test]
+    fn rates_are_differences_of_the_same_link() {
+        let before = Live {
+            sessions: 2,
+            links: vec![link(2, "a", "shm", 100, 1000), link(4, "b", "iwarp", 7, 0)],
+        };
+        let now = Live {
+            sessions: 2,
+            links: vec![
+                link(2, "a", "shm", 150, 2000),
+                // New since, in the same session as the first.
+                link(3, "a", "shm", 10, 500),
+                link(4, "b", "iwarp", 7, 0),
+            ],
+        };
+        let rows = rows(&before, &now, 0.5);
+        assert_eq!(rows.len(), 2);
+        let a = &rows[0];
+        assert_eq!(
+            (a.tenant.as_str(), a.links, a.sessions, a.in_flight),
+            ("a", 2, 1, 2)
+        );
+        assert_eq!((a.requests_per_s, a.get_bytes_per_s), (120.0, 3000.0));
+        assert_eq!(
+            (rows[1].requests_per_s, rows[1].path.as_str()),
+            (0.0, "iwarp")
+        );
+    }
+}
