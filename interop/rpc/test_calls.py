@@ -1,0 +1,214 @@
+"""Every call of every service, by a client that learnt of them from reflection alone."""
+
+import os
+from types import SimpleNamespace
+
+import grpc
+import pytest
+
+from conftest import connect as s3_client
+from rpc_interface import bearer
+
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_reflection_tells_the_services(root):
+    told = root.services()
+    assert {"forebay.v1.Admin", "forebay.v1.Sessions", "forebay.v1.Objects", "forebay.v1.Watch"} <= set(told)
+    assert len(list(root.methods())) == len(set(root.methods())) == 35
+
+
+def test_administration(root, server):
+    running = root.call("Admin.GetServer")
+    assert running.pid == server.process.pid
+    assert server.rpc in running.doors["rpc"]
+    assert root.call("Admin.GetLimits").exist_keys_max == 10_000
+
+    made = root.call("Admin.CreateTenant", name="blue", display_name="Blue team")
+    assert made.display_name == "Blue team"
+    assert root.refusal("Admin.CreateTenant", name="blue") == (grpc.StatusCode.ALREADY_EXISTS, "REASON_EXISTS")
+    assert "blue" in [one.name for one in root.call("Admin.ListTenants").tenants]
+    bounded = root.call("Admin.SetTenantQuota", name="blue", quota={"bytes": {"value": 1 << 20}})
+    assert bounded.quota.bytes == 1 << 20
+    assert not root.call("Admin.SetTenantQuota", name="blue", quota={"bytes": {}}).quota.HasField("bytes")
+    assert root.call("Admin.GetTenant", name="blue").keys == 0
+
+    key = root.call("Admin.CreateKey", tenant="blue")
+    assert key.secret_key
+    listed = root.call("Admin.ListKeys", tenant="blue").keys
+    assert [(one.access_key, one.secret_key) for one in listed] == [(key.access_key, "")]
+    root.call("Admin.RemoveKey", access_key=key.access_key)
+
+    versions = root.enum("Versioning")
+    made = root.call(
+        "Admin.CreateNamespace", name="blue-data", tenant="blue",
+        config={"durability": {"relaxed_ms": 50}, "ttl_ms": {"value": 1000}, "quota": {"objects": {"value": 5}}},
+    )
+    assert (made.tenant, made.durability.relaxed_ms, made.ttl_ms, made.quota.objects) == ("blue", 50, 1000, 5)
+    changed = root.call(
+        "Admin.ChangeNamespace", name="blue-data",
+        change={"versioning": versions["VERSIONING_ENABLED"].number, "ttl_ms": {}},
+    )
+    assert changed.versioning == versions["VERSIONING_ENABLED"].number
+    assert not changed.HasField("ttl_ms") and changed.durability.relaxed_ms == 50
+    assert root.call("Admin.GetNamespace", name="blue-data") == changed
+    assert changed in root.call("Admin.ListNamespaces").namespaces
+    assert root.refusal("Admin.RemoveTenant", name="blue") == (
+        grpc.StatusCode.FAILED_PRECONDITION, "REASON_NOT_EMPTY",
+    )
+    root.call("Admin.RemoveNamespace", name="blue-data")
+    root.call("Admin.RemoveTenant", name="blue")
+    assert root.call("Admin.Scrub").damaged == 0
+    assert root.call("Admin.RunLifecycle").failed == 0
+
+
+def test_sessions(root):
+    access = root.enum("Access")["ACCESS_READ_WRITE"].number
+    opened = root.call("Sessions.Open", lease_ms=60_000)
+    assert (len(opened.session), len(opened.key), opened.lease_ms) == (16, 32, 60_000)
+    assert {path.fabric for path in opened.paths} == {"shm", "iwarp", "http"}
+    assert os.path.exists(next(path.address for path in opened.paths if path.fabric == "shm"))
+    session = opened.session
+    assert root.call("Sessions.KeepAlive", session=session, lease_ms=5000).lease_ms == 5000
+    # Without a link there is no memory to name.
+    no_region = (NOT_FOUND, "REASON_NO_SUCH_REGION")
+    assert root.refusal("Sessions.RegisterRegion", session=session, stag=1, length=4096, access=access) == no_region
+    assert root.refusal("Sessions.DeregisterRegion", session=session, region=1) == no_region
+    assert root.refusal("Sessions.Grant", session=session, region=1, length=1, access=access) == no_region
+    no_grant = (NOT_FOUND, "REASON_NO_SUCH_GRANT")
+    assert root.refusal("Sessions.Renew", grant=b"\1" * 74) == no_grant
+    assert root.refusal("Sessions.Revoke", session=session, id=1) == no_grant
+    root.call("Sessions.Close", session=session)
+    no_session = (NOT_FOUND, "REASON_NO_SUCH_SESSION")
+    assert root.refusal("Sessions.KeepAlive", session=session) == no_session
+    assert root.refusal("Sessions.KeepAlive", session=os.urandom(16)) == no_session
+
+
+def test_objects(root, namespace):
+    where = {"namespace": namespace}
+    value = os.urandom(100_000)
+    stored = root.call("Objects.Store", **where, key=b"a/value", data=value)
+    assert (stored.object.size, stored.replaced) == (len(value), False)
+    assert root.refusal("Objects.Store", **where, key=b"a/value", data=b"", condition={"if_absent": True}) == (
+        grpc.StatusCode.FAILED_PRECONDITION, "REASON_CONDITION",
+    )
+    assert root.refusal("Objects.Store", **where, key=b"a/value", data=value, crc64nvme=1) == (
+        grpc.StatusCode.DATA_LOSS, "REASON_CHECKSUM",
+    )
+    assert root.refusal("Objects.Store", **where, key=b"big", data=bytes((1 << 20) + 1)) == (INVALID, "REASON_TOO_LARGE")
+    got = root.call("Objects.Retrieve", **where, key=b"a/value", checksum=True)
+    assert (got.data, got.path, got.crc64nvme) == (value, "grpc", stored.object.crc64nvme)
+    part = root.call("Objects.Retrieve", **where, key=b"a/value", range={"offset": 99_000, "length": 5000})
+    assert (part.data, part.offset) == (value[99_000:], 99_000)
+    assert root.call("Objects.Stat", **where, key=b"a/value").object == stored.object
+    assert root.refusal("Objects.Stat", **where, key=b"none") == (NOT_FOUND, "REASON_NOT_FOUND")
+
+    for number in range(20):
+        root.call("Objects.Store", **where, key=b"block-%03d" % number, data=b"x")
+    keys = [b"block-%03d" % number for number in range(10_000)]
+    found = root.call("Objects.Exist", **where, keys=keys, sizes=True)
+    assert list(found.found) == [number < 20 for number in range(10_000)]
+    assert sum(found.sizes) == 20
+    assert root.refusal("Objects.Exist", **where, keys=[*keys, b"more"]) == (INVALID, "REASON_INVALID")
+    assert root.call("Objects.LongestPrefix", **where, keys=keys).found == 20
+
+    listed, token = [], b""
+    while True:
+        page = root.call("Objects.List", **where, delimiter=b"/", limit=6, page_token=token)
+        listed += [entry.prefix or entry.object.key for entry in page.entries]
+        token = page.next_page_token
+        if not token:
+            break
+    assert listed == [b"a/", *keys[:20]]
+
+    # Payload by a link needs one: each element says so, in the order asked.
+    elements = [{"key": b"a/value", "place": {"region": region, "length": 1}} for region in (7, 8)]
+    session = root.call("Sessions.Open").session
+    for name in ("Gather", "Scatter"):
+        answers = list(root.call(f"Objects.{name}", **where, session=session, elements=elements))
+        assert [answer.index for answer in answers] == [0, 1]
+        assert {answer.failure.reason for answer in answers} == {root.enum("Reason")["REASON_NO_SUCH_REGION"].number}
+        assert {answer.failure.code for answer in answers} == {NOT_FOUND.value[0]}
+        assert root.refusal(f"Objects.{name}", **where, session=os.urandom(16)) == (NOT_FOUND, "REASON_NO_SUCH_SESSION")
+    root.call("Sessions.Close", session=session)
+
+    assert root.call("Objects.Delete", **where, key=b"a/value").existed
+    assert not root.call("Objects.Delete", **where, key=b"a/value").existed
+
+
+def test_objects_are_the_same_through_every_door(root, server, namespace):
+    access_key, secret_key = server.keys
+    s3 = s3_client(SimpleNamespace(
+        endpoint=server.endpoint, access_key=access_key, secret_key=secret_key, region="us-east-1",
+    ))
+    root.call("Objects.Store", namespace=namespace, key=b"by-grpc", data=b"one")
+    assert s3.get_object(Bucket=namespace, Key="by-grpc")["Body"].read() == b"one"
+    s3.put_object(Bucket=namespace, Key="by-s3", Body=b"two")
+    assert root.call("Objects.Retrieve", namespace=namespace, key=b"by-s3").data == b"two"
+
+
+def test_watching(root, tenant):
+    kinds = root.enum("NamespaceChangeKind")
+    blue = tenant()
+    events = blue.call("Watch.Namespaces")
+    seen = lambda: (lambda event: (event.kind, event.namespace.name))(next(events))
+    told = lambda kind, name="": (kinds[f"NAMESPACE_CHANGE_KIND_{kind}"].number, name)
+    assert seen() == told("RESET")
+    assert seen() == told("SYNCED")
+    name = f"{blue.name}-data"
+    root.call("Admin.CreateNamespace", name=f"{blue.name}-other")
+    blue.call("Admin.CreateNamespace", name=name)
+    assert seen() == told("CREATED", name)
+    blue.call("Admin.RemoveNamespace", name=name)
+    last = next(events)
+    assert (last.kind, last.namespace.name) == told("REMOVED", name)
+    events.cancel()
+    again = blue.call("Watch.Namespaces", revision=last.revision)
+    blue.call("Admin.CreateNamespace", name=name)
+    assert (lambda event: (event.kind, event.namespace.name))(next(again)) == told("CREATED", name)
+    again.cancel()
+    blue.call("Admin.RemoveNamespace", name=name)
+    root.call("Admin.RemoveNamespace", name=f"{blue.name}-other")
+
+
+def test_what_is_anothers_is_not_there(root, tenant, namespace):
+    blue = tenant()
+    root.call("Objects.Store", namespace=namespace, key=b"key", data=b"value")
+    for name, fields in [
+        ("Admin.GetNamespace", {"name": namespace}),
+        ("Admin.RemoveNamespace", {"name": namespace}),
+        ("Objects.Retrieve", {"namespace": namespace, "key": b"key"}),
+        ("Objects.Delete", {"namespace": namespace, "key": b"key"}),
+        ("Objects.List", {"namespace": namespace}),
+        ("Objects.Gather", {"namespace": namespace}),
+    ]:
+        assert blue.refusal(name, **fields) == (NOT_FOUND, "REASON_NO_SUCH_NAMESPACE"), name
+    session = root.call("Sessions.Open").session
+    assert blue.refusal("Sessions.Close", session=session) == (NOT_FOUND, "REASON_NO_SUCH_SESSION")
+    root.call("Sessions.Close", session=session)
+    denied = (grpc.StatusCode.PERMISSION_DENIED, "REASON_DENIED")
+    assert blue.refusal("Admin.CreateTenant", name="stolen") == denied
+    assert blue.refusal("Admin.Scrub") == denied
+    assert [one.name for one in blue.call("Admin.ListTenants").tenants] == [blue.name]
+
+
+@pytest.mark.parametrize("wrong", ["expired", "forged", "garbage", "other label", "none"])
+def test_who_calls_must_be_proved(connect, server, wrong):
+    access_key, secret_key = server.keys
+    token = {
+        "expired": bearer(access_key, secret_key, lifetime_s=-1),
+        "forged": bearer(access_key, "another-secret"),
+        "garbage": "garbage",
+        "other label": bearer(access_key, secret_key, label=b"fbk2 bearer\0"),
+        "none": "x",
+    }[wrong]
+    client = connect(token=token)
+    if wrong == "none":
+        client.token = None
+    assert client.refusal("Admin.GetLimits") == (grpc.StatusCode.UNAUTHENTICATED, "REASON_UNAUTHENTICATED")
+
+
+def test_every_call_was_driven(root):
+    """Last: the calls above were all there are."""
+    assert set(root.methods()) == root.driven
