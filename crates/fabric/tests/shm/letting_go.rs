@@ -1,0 +1,173 @@
+//! Memory comes back only when nothing uses it.
+
+use std::pin::pin;
+
+use forebay_fabric::{Access, CloseReason, ErrorKind, Link, RemoteRange};
+use forebay_mem::{Region, RegionSlice};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use tokio::task::yield_now;
+
+use crate::ends::{Ends, ends};
+use crate::run;
+
+const LEN: usize = 100_000;
+
+fn memory() -> RegionSlice {
+    Region::memfd(LEN).unwrap().slice(0..LEN).unwrap()
+}
+
+/// Nothing else is to be done by anybody, and it is still waiting.
+async fn assert_waits(mut what: std::pin::Pin<&mut impl Future>) {
+    for _ in 0..1000 {
+        tokio::select! {
+            biased;
+            _ = what.as_mut() => panic!("it did not wait"),
+            () = yield_now() => {}
+        }
+    }
+}
+
+async fn exposed(ends: &Ends) -> (forebay_fabric::Exposure, RemoteRange, RegionSlice) {
+    let memory = memory();
+    let exposure = ends
+        .client
+        .expose(memory.clone(), Access::ReadWrite)
+        .await
+        .unwrap();
+    let range = RemoteRange {
+        stag: exposure.stag,
+        offset: exposure.base,
+        len: exposure.len,
+    };
+    (exposure, range, memory)
+}
+
+#[test]
+fn a_withdrawal_waits_for_a_device() {
+    run(async {
+        let ends = ends().await;
+        let (exposure, range, memory) = exposed(&ends).await;
+        let device = ends.server.link.mapped(range, Access::Write).unwrap();
+        let mut withdrawal = pin!(ends.client.withdraw(exposure));
+        assert_waits(withdrawal.as_mut()).await;
+        assert!(
+            ends.server.link.mapped(range, Access::Write).is_none(),
+            "no new use"
+        );
+        assert!(device.write(0, b"late but in time"));
+        drop(device);
+        withdrawal.await;
+        let mut there = [0; 4];
+        assert!(memory.read(0, &mut there));
+        assert_eq!(&there, b"late");
+    });
+}
+
+#[test]
+fn the_end_waits_for_a_device_whoever_closes() {
+    for by_server in [true, false] {
+        run(async {
+            let ends = ends().await;
+            let (exposure, range, _memory) = exposed(&ends).await;
+            let device = ends.server.link.mapped(range, Access::Write).unwrap();
+            if by_server {
+                ends.sessions.close(ends.session.id());
+            } else {
+                ends.client.close(CloseReason::Done);
+            }
+            let mut closed = pin!(ends.client.closed());
+            assert_waits(closed.as_mut()).await;
+            let mut withdrawal = pin!(ends.client.withdraw(exposure));
+            assert_waits(withdrawal.as_mut()).await;
+            // The server does not wait for what it exposed nothing of.
+            ends.server.link.closed().await;
+            drop(device);
+            let reason = closed.await;
+            withdrawal.await;
+            assert_eq!(reason == CloseReason::SessionEnded, by_server);
+        });
+    }
+}
+
+#[test]
+fn a_dropped_expose_withdraws_by_itself() {
+    run(async {
+        let ends = ends().await;
+        // More than may be exposed at once, each given up at a different stage.
+        for round in 0..3000 {
+            let mut expose = Box::pin(ends.client.expose(memory(), Access::Write));
+            for _ in 0..round % 4 {
+                tokio::select! {
+                    biased;
+                    _ = expose.as_mut() => break,
+                    () = yield_now() => {}
+                }
+            }
+            drop(expose);
+            if round % 100 == 0 {
+                let (exposure, ..) = exposed(&ends).await;
+                ends.client.withdraw(exposure).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn memory_that_is_not_a_files_is_not_exposed() {
+    run(async {
+        let ends = ends().await;
+        let private = Region::anonymous(LEN).unwrap().slice(0..LEN).unwrap();
+        let refused = ends
+            .client
+            .expose(private, Access::Write)
+            .await
+            .unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Invalid);
+        let empty = memory().slice(5..5).unwrap();
+        let refused = ends.client.expose(empty, Access::Write).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Invalid);
+    });
+}
+
+#[test]
+fn memory_that_may_vanish_is_copied_not_mapped() {
+    run(async {
+        let ends = ends().await;
+        let file = memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, LEN as u64).unwrap();
+        let hand = file.try_clone().unwrap();
+        let memory = Region::from_fd(file).unwrap().slice(0..LEN).unwrap();
+        let exposure = ends
+            .client
+            .expose(memory.clone(), Access::ReadWrite)
+            .await
+            .unwrap();
+        let range = RemoteRange {
+            stag: exposure.stag,
+            offset: 10,
+            len: 60_000,
+        };
+        let link = &ends.server.link;
+        assert!(link.mapped(range, Access::Write).is_none());
+        link.write(range, vec![vec![7; 60_000].into()])
+            .await
+            .unwrap();
+        let mut there = [0; 3];
+        assert!(memory.read(9, &mut there));
+        assert_eq!(there, [0, 7, 7]);
+
+        ftruncate(&hand, 4096).unwrap();
+        let gone = link
+            .write(range, vec![vec![8; 60_000].into()])
+            .await
+            .unwrap_err();
+        assert_eq!(gone.kind, ErrorKind::NotReachable);
+        let pool = forebay_mem::Pool::new(1 << 20);
+        let gone = link.read(range, pool.take(60_000).await).await.unwrap_err();
+        assert_eq!(gone.kind, ErrorKind::NotReachable);
+        // Only that memory is the worse for it.
+        link.send(b"hello").await.unwrap();
+        ends.client.recv(&mut Vec::new()).await.unwrap().unwrap();
+        ends.client.withdraw(exposure).await;
+    });
+}
