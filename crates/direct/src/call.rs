@@ -171,6 +171,14 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         }
     }
 
+    /// Refuses a window that wraps around.
+    pub(crate) fn check(window: &Window) -> std::result::Result<(), Failure> {
+        match window.offset.checked_add(window.len) {
+            Some(_) => Ok(()),
+            None => Err(Failure::NOT_REACHABLE),
+        }
+    }
+
     /// The caller's window as the link names it, cut to `len` bytes from `skip` on.
     pub(crate) fn remote(window: &Window, skip: u64, len: u64) -> Option<RemoteRange> {
         let end = skip.checked_add(len)?;

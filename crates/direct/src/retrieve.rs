@@ -108,6 +108,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             Target::Window(window) => window,
             Target::Message => return self.retrieve_inline(address, version, &element).await,
         };
+        Self::check(&window)?;
         let mapped = self.mapped(&window, Access::Write);
         let whole = element.range == direct::Range::Full;
         let retrieved = match mapped {

@@ -31,6 +31,12 @@ impl Failure {
     pub(crate) const NO_NAMESPACE: Failure =
         Failure::new(Status::NoSuchNamespace, "there is no such namespace");
 
+    /// A window of another session, outside of what is exposed, not exposed for this, or none at all, in the same words.
+    pub(crate) const NOT_REACHABLE: Failure = Failure::new(
+        Status::NotReachable,
+        "the window is not in memory that this link may reach so",
+    );
+
     /// The bytes asked for are more than there is room for.
     pub(crate) const TOO_SHORT: Failure = Failure::new(
         Status::TooShort,
@@ -90,13 +96,7 @@ impl From<StoreError> for Failure {
 impl From<fabric::Error> for Failure {
     fn from(error: fabric::Error) -> Failure {
         let (status, hop) = match error.kind {
-            fabric::ErrorKind::NotReachable => {
-                // Another session's region and none at all, in the same words.
-                return Failure::new(
-                    Status::NotReachable,
-                    "the window is not in memory that this link may reach so",
-                );
-            }
+            fabric::ErrorKind::NotReachable => return Failure::NOT_REACHABLE,
             fabric::ErrorKind::Busy => (Status::Busy, Hop::None),
             fabric::ErrorKind::Invalid => (Status::Invalid, Hop::None),
             fabric::ErrorKind::Corrupt => (Status::Corrupt, Hop::ToServer),

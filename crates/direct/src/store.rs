@@ -38,7 +38,10 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         element: direct::Store<'_>,
     ) -> Result<Stored, Failure> {
         let size = match element.body {
-            Body::Window(window) => window.len,
+            Body::Window(window) => {
+                Self::check(&window)?;
+                window.len
+            }
             Body::Message(bytes) => bytes.len() as u64,
         };
         let options = StoreOptions {
@@ -108,7 +111,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         at: &mut u64,
     ) -> Result<BufMut, Failure> {
         let len = (buffer.capacity() as u64).min(window.len - *at);
-        let from = Self::remote(window, *at, len).ok_or(OUTSIDE)?;
+        let from = Self::remote(window, *at, len).ok_or(Failure::NOT_REACHABLE)?;
         let buffer = self.link.read(from, buffer).await?;
         if buffer.len() as u64 != len {
             return Err(Failure::new(Status::Io, "the link read fewer bytes"));
@@ -117,12 +120,6 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         Ok(buffer)
     }
 }
-
-/// A window that wraps around reaches nothing.
-const OUTSIDE: Failure = Failure::new(
-    Status::NotReachable,
-    "the window is not in memory that this link may reach so",
-);
 
 fn rest(window: &Window, at: u64) -> usize {
     usize::try_from(window.len - at).unwrap_or(usize::MAX)

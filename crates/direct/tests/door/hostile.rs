@@ -9,9 +9,8 @@ use forebay_proto::direct::{
 };
 use proptest::prelude::*;
 
+use crate::any::{WAYS, Way};
 use crate::support::*;
-
-const FABRICS: [Fabric; 2] = [Fabric::Shm, Fabric::Iwarp];
 
 /// Everything that can be asked of a namespace.
 async fn everything(caller: &Caller, namespace: &str, memory: &Memory) -> Vec<Said> {
@@ -60,10 +59,10 @@ async fn everything(caller: &Caller, namespace: &str, memory: &Memory) -> Vec<Sa
 
 #[tokio::test(flavor = "local")]
 async fn a_foreign_namespace_is_one_that_does_not_exist() {
-    for fabric in FABRICS {
+    for way in WAYS {
         let server = Server::new().await;
         server.set(FOREIGN, b"key", b"secret").await;
-        let caller = server.connect(TENANT, fabric);
+        let caller = server.connect(TENANT, way).await;
         let memory = caller.memory(4096, Access::ReadWrite).await;
         let foreign = everything(&caller, FOREIGN, &memory).await;
         let missing = everything(&caller, "nowhere", &memory).await;
@@ -80,78 +79,109 @@ async fn a_foreign_namespace_is_one_that_does_not_exist() {
     }
 }
 
+/// Asks with a window that the link must not reach. The words, or nothing where the client's own end refused, which ends the link.
+async fn refused(caller: &Caller, window: Window, store: bool) -> Option<Said> {
+    let operation = match store {
+        true => Operation::Store,
+        false => Operation::Retrieve,
+    };
+    caller
+        .send(operation, NAMESPACE, |writer| match store {
+            true => writer
+                .store(&plain(b"stolen", Body::Window(window)))
+                .unwrap(),
+            false => writer
+                .retrieve(&whole(b"key", Target::Window(window)))
+                .unwrap(),
+        })
+        .await;
+    let mut message = Vec::new();
+    match caller.link.recv(&mut message).await {
+        Ok(Some(())) => {
+            let result = parse_reply(&message).unwrap().results.next().unwrap();
+            let text = result.text().unwrap().to_owned();
+            Some(Said::Failed(result.status, result.hop, text))
+        }
+        Ok(None) | Err(_) => None,
+    }
+}
+
 #[tokio::test(flavor = "local")]
 async fn windows_outside_of_what_is_exposed_are_not_reachable() {
-    for fabric in FABRICS {
+    for way in WAYS {
         let server = Server::new().await;
         server.set(NAMESPACE, b"key", &[7; 4096]).await;
-        let victim = server.connect(OTHER, fabric);
+        let victim = server.connect(OTHER, way).await;
         let secret = victim.memory(8192, Access::ReadWrite).await;
         secret.set(0, &[0x55; 8192]);
-        let caller = server.connect(TENANT, fabric);
-        let memory = caller.memory(8192, Access::ReadWrite).await;
-        let closed = caller.memory(8192, Access::Read).await;
-        let open = caller.memory(8192, Access::Write).await;
-        let withdrawn = caller.memory(8192, Access::ReadWrite).await;
-        let stag = withdrawn.exposure.stag.0;
-        let Memory { exposure, .. } = withdrawn;
-        caller.link.withdraw(exposure).await;
-
-        let mine = memory.exposure.stag.0;
-        let window = |stag, offset| Window {
-            stag,
-            offset,
-            len: 4096,
-        };
-        let both = [
-            window(mine, 8192),
-            window(mine, 4097),
-            window(mine, u64::MAX),
-            window(mine, u64::MAX - 4095),
-            window(mine, 1 << 63),
-            window(stag, 0),
-            window(0, 0),
-            window(mine ^ 0x8000_0000, 0),
-            // The victim's first region has the same name on its own link; a name beyond all of the caller's is nobody's.
-            window(secret.exposure.stag.0 + 1000, 0),
-        ];
         let mut words = Vec::new();
-        for window in both.into_iter().chain([closed.window(0, 4096)]) {
-            let said = caller
-                .retrieve(NAMESPACE, b"key", Target::Window(window))
-                .await;
-            assert_eq!(said.status(), Status::NotReachable, "{window:?}");
-            words.push(said);
-        }
-        for window in both.into_iter().chain([open.window(0, 4096)]) {
-            let said = caller
-                .store(NAMESPACE, b"stolen", Body::Window(window))
-                .await;
-            assert_eq!(said.status(), Status::NotReachable, "{window:?}");
-            words.push(said);
+        for case in 0..10 {
+            for store in [false, true] {
+                let caller = server.connect(TENANT, way).await;
+                let memory = caller.memory(8192, Access::ReadWrite).await;
+                let closed = caller.memory(8192, Access::Read).await;
+                let open = caller.memory(8192, Access::Write).await;
+                let gone = caller.memory(8192, Access::ReadWrite).await;
+                let withdrawn = gone.exposure.stag.0;
+                caller.link.withdraw(gone.exposure).await;
+                let mine = memory.exposure.stag.0;
+                let window = |stag, offset| Window {
+                    stag,
+                    offset,
+                    len: 4096,
+                };
+                let window = match case {
+                    0 => window(mine, 8192),
+                    1 => window(mine, 4097),
+                    2 => window(mine, u64::MAX),
+                    3 => window(mine, u64::MAX - 4095),
+                    4 => window(mine, 1 << 63),
+                    5 => window(withdrawn, 0),
+                    6 => window(0, 0),
+                    7 => window(mine ^ 0x8000_0000, 0),
+                    // What the victim has beyond all of the caller's names is nobody's here.
+                    8 => window(secret.exposure.stag.0.wrapping_add(1000), 0),
+                    _ if store => open.window(0, 4096),
+                    _ => closed.window(0, 4096),
+                };
+                let said = refused(&caller, window, store).await;
+                match &said {
+                    Some(said) => {
+                        assert_eq!(said.status(), Status::NotReachable, "{way:?} {case}");
+                        words.extend(Some(said.clone()));
+                        // The link goes on: a lie ends nothing but itself.
+                        let window = Target::Window(memory.window(4096, 4096));
+                        let said = caller.retrieve(NAMESPACE, b"key", window).await;
+                        assert_eq!(said.status(), Status::Ok, "{way:?} {case}");
+                        assert_eq!(memory.bytes(0, 4096), [0; 4096]);
+                    }
+                    // Over iWARP it is the client's end that checks, and that ends the link.
+                    None => {
+                        assert_eq!(way, Way::Iwarp, "{case}");
+                        caller.serving.await.unwrap();
+                        assert_eq!(memory.bytes(0, 8192), [0; 8192]);
+                    }
+                }
+                for region in [&closed.slice, &open.slice, &gone.slice] {
+                    let mut bytes = [1; 8192];
+                    assert!(region.read(0, &mut bytes));
+                    assert_eq!(bytes, [0; 8192], "{way:?} {case}");
+                }
+            }
         }
         assert!(words.windows(2).all(|pair| pair[0] == pair[1]), "{words:?}");
         assert_eq!(server.value(NAMESPACE, b"stolen").await, None);
         assert_eq!(secret.bytes(0, 8192), [0x55; 8192]);
-        for region in [&memory, &closed, &open] {
-            assert_eq!(region.bytes(0, 8192), [0; 8192]);
-        }
-        // The link goes on: a lie ends nothing but itself.
-        let said = caller
-            .retrieve(NAMESPACE, b"key", Target::Window(memory.window(4096, 4096)))
-            .await;
-        assert_eq!(said.status(), Status::Ok);
-        assert_eq!(memory.bytes(0, 4096), [0; 4096]);
     }
 }
 
 #[tokio::test(flavor = "local")]
 async fn overlapping_targets_harm_only_their_owner() {
-    for fabric in FABRICS {
+    for way in WAYS {
         let server = Server::new().await;
         server.set(NAMESPACE, b"a", &[1; 4096]).await;
         server.set(NAMESPACE, b"b", &[2; 4096]).await;
-        let caller = server.connect(TENANT, fabric);
+        let caller = server.connect(TENANT, way).await;
         let memory = caller.memory(16384, Access::ReadWrite).await;
         let answer = caller
             .call(Operation::Retrieve, NAMESPACE, |writer| {
@@ -191,7 +221,7 @@ async fn overlapping_targets_harm_only_their_owner() {
 #[tokio::test(flavor = "local")]
 async fn limits_are_refused_and_nothing_is_left() {
     let server = Server::new().await;
-    let caller = server.connect(TENANT, Fabric::Iwarp);
+    let caller = server.connect(TENANT, Way::Pipe(Fabric::Iwarp)).await;
     let memory = caller.memory(4096, Access::ReadWrite).await;
     for (window, status) in [
         // More than any value may have; more than the tenant's memory has.
@@ -230,7 +260,7 @@ async fn limits_are_refused_and_nothing_is_left() {
 #[tokio::test(flavor = "local")]
 async fn what_is_no_request_is_said_to_be_none() {
     let server = Server::new().await;
-    let caller = server.connect(TENANT, Fabric::Shm);
+    let caller = server.connect(TENANT, Way::Pipe(Fabric::Shm)).await;
     let mut good = Vec::new();
     let mut writer = RequestWriter::begin(&mut good, Operation::Stat, 77, NAMESPACE).unwrap();
     writer
@@ -272,8 +302,8 @@ proptest! {
         let runtime = local();
         runtime.block_on(async {
             let server = Server::new().await;
-            let good = server.connect(TENANT, Fabric::Shm);
-            let bad = server.connect(TENANT, Fabric::Shm);
+            let good = server.connect(TENANT, Way::Pipe(Fabric::Shm)).await;
+            let bad = server.connect(TENANT, Way::Pipe(Fabric::Shm)).await;
             for mut message in messages {
                 // Most random bytes end at the version.
                 if let Some(version) = message.first_mut() {
@@ -304,7 +334,7 @@ async fn ten_thousand_idle_sessions() {
                 .unwrap()
         })
         .collect();
-    let caller = server.connect(TENANT, Fabric::Shm);
+    let caller = server.connect(TENANT, Way::Pipe(Fabric::Shm)).await;
     let said = caller.store(NAMESPACE, b"k", Body::Message(b"v")).await;
     assert_eq!(said.status(), Status::Ok);
     // None of them is another's, and each is found by its own proof alone.

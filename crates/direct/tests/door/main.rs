@@ -1,5 +1,6 @@
 //! The direct door by its messages, over a link inside the process.
 
+mod any;
 mod ends;
 mod hostile;
 mod model;

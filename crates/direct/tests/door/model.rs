@@ -1,6 +1,6 @@
 //! The same operations through the door and straight on a store come to the same.
 
-use forebay_fabric::{Access, Fabric};
+use forebay_fabric::Access;
 use forebay_proto::direct::{
     self, Body, Condition, Delete, Deleted, List, ListAfter, Operation, Range, Retrieve, Stat,
     Status, Target,
@@ -14,6 +14,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
+use crate::any::{WAYS, Way};
 use crate::support::*;
 
 const KEYS: [&[u8]; 6] = [b"a", b"a/", b"a/1", b"b", b"\xff\0", b"zz"];
@@ -497,12 +498,12 @@ async fn ask(
     }
 }
 
-async fn compare(fabric: Fabric, script: &[Op]) {
+async fn compare(way: Way, script: &[Op]) {
     let server = Server::new().await;
     namespaces(&server.store).await;
     server.set(FOREIGN, b"a", b"secret").await;
     let mut straight = Straight::new().await;
-    let caller = server.connect(TENANT, fabric);
+    let caller = server.connect(TENANT, way).await;
     let memory = caller.memory((1 << 17) + 16, Access::ReadWrite).await;
     memory.set(1 << 17, &[0xaa; 16]);
     for (number, op) in script.iter().enumerate() {
@@ -521,9 +522,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn the_door_and_the_store_agree(script in vec(op(), 1..40), mapped: bool) {
-        let fabric = if mapped { Fabric::Shm } else { Fabric::Iwarp };
+    fn the_door_and_the_store_agree(script in vec(op(), 1..40), way in prop::sample::select(&WAYS[..])) {
         let runtime = local();
-        runtime.block_on(compare(fabric, &script));
+        runtime.block_on(compare(way, &script));
     }
 }

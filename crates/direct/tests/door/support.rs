@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_direct::{Config, Door};
-use forebay_fabric::sessions::Limits;
-use forebay_fabric::{Access, CloseReason, Exposure, Fabric, Link, Session, Sessions, SystemClock};
+use forebay_fabric::sessions::{Limits, LinkId};
+use forebay_fabric::{
+    Access, CloseReason, Connection, Exposure, Link, Session, Sessions, SystemClock, iwarp, shm,
+};
 use forebay_mem::{Pool, Region, RegionSlice};
 use forebay_proto::direct::{
     Body, Condition, Deleted, Hop, Listed, Operation, Range, RequestWriter, Retrieve, Status,
@@ -15,8 +17,10 @@ use forebay_proto::direct::{
 use forebay_store::{
     Address, Body as _, ByteRange, MemoryStore, NamespaceConfig, Seal, Store, StoreOptions, Upload,
 };
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 
+use crate::any::{Any, Way};
 use crate::pipe::Pipe;
 
 pub const TENANT: &str = "vision";
@@ -29,7 +33,7 @@ pub const FOREIGN: &str = "tapes";
 pub struct Server {
     pub store: Arc<MemoryStore>,
     pub door: Arc<Door<MemoryStore>>,
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
 }
 
 impl Server {
@@ -51,7 +55,10 @@ impl Server {
         Server {
             door: Arc::new(Door::new(store.clone(), config)),
             store,
-            sessions: Sessions::new(Arc::new(SystemClock::default()), Limits::default()),
+            sessions: Arc::new(Sessions::new(
+                Arc::new(SystemClock::default()),
+                Limits::default(),
+            )),
         }
     }
 
@@ -61,20 +68,63 @@ impl Server {
             .unwrap()
     }
 
-    /// A caller of `tenant` over a pipe that behaves like `fabric`.
-    pub fn connect(&self, tenant: &str, fabric: Fabric) -> Caller {
-        let (near, far) = Pipe::pair(fabric);
-        let (door, session) = (self.door.clone(), self.session(tenant));
+    /// A caller of `tenant`, served until its link ends.
+    pub async fn connect(&self, tenant: &str, way: Way) -> Caller {
+        let session = self.session(tenant);
+        let (near, far, id) = self.join(&session, way).await;
+        let door = self.door.clone();
         let far = Arc::new(far);
-        let link = far.clone();
+        let (link, of) = (far.clone(), session.clone());
         let serving = tokio::task::spawn_local(async move {
-            door.serve(&session, &*link, std::future::pending()).await
+            let reason = door.serve(&of, &*link, std::future::pending()).await;
+            if let Some(id) = id {
+                of.detach(id);
+            }
+            reason
         });
         Caller {
             link: near,
             far,
+            session,
             serving,
             next: AtomicU64::new(1),
+        }
+    }
+
+    /// Both ends of a new link, the client's first, and its name in the session.
+    pub async fn join(&self, session: &Session, way: Way) -> (Any, Any, Option<LinkId>) {
+        let proof = session.proof();
+        match way {
+            Way::Pipe(fabric) => {
+                let (near, far) = Pipe::pair(fabric);
+                (Any::Pipe(near), Any::Pipe(far), None)
+            }
+            Way::Shm => {
+                let (here, there) = UnixStream::pair().unwrap();
+                let (accepted, near) = tokio::join!(
+                    shm::accept(here, &self.sessions),
+                    shm::connect(there, &proof)
+                );
+                let accepted = accepted.unwrap();
+                let near = Connection::Shm(Arc::new(near.unwrap()));
+                (Any::Real(near), Any::Real(accepted.link), Some(accepted.id))
+            }
+            Way::Iwarp => {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let address = listener.local_addr().unwrap();
+                let (there, here) = tokio::join!(TcpStream::connect(address), listener.accept());
+                let admit = |data: &[u8]| self.sessions.admit(data.try_into().ok()?);
+                let (accepted, near) = tokio::join!(
+                    iwarp::accept(here.unwrap().0, iwarp::Options::default(), admit),
+                    iwarp::connect(there.unwrap(), &proof, iwarp::Options::default())
+                );
+                let (far, admitted) = accepted.unwrap();
+                assert_eq!(admitted.id(), session.id());
+                let far = Connection::Iwarp(Arc::new(far));
+                let id = session.attach(far.clone()).unwrap();
+                let near = Connection::Iwarp(Arc::new(near.unwrap()));
+                (Any::Real(near), Any::Real(far), Some(id))
+            }
         }
     }
 
@@ -153,9 +203,10 @@ pub struct Answer {
 
 /// The client's end of a link that a door serves.
 pub struct Caller {
-    pub link: Pipe,
+    pub link: Any,
     /// The server's end.
-    pub far: Arc<Pipe>,
+    pub far: Arc<Any>,
+    pub session: Arc<Session>,
     pub serving: JoinHandle<CloseReason>,
     next: AtomicU64,
 }
@@ -188,7 +239,7 @@ impl Memory {
 
 impl Caller {
     pub async fn memory(&self, len: usize, access: Access) -> Memory {
-        let region = Region::anonymous(len).unwrap();
+        let region = Region::memfd(len).unwrap();
         let slice = region.slice(0..len).unwrap();
         let exposure = self.link.expose(slice.clone(), access).await.unwrap();
         Memory { slice, exposure }

@@ -6,15 +6,14 @@ use forebay_proto::direct::{
     Stat, Status, Store, Target,
 };
 
+use crate::any::{WAYS, Way};
 use crate::support::*;
-
-const FABRICS: [Fabric; 2] = [Fabric::Shm, Fabric::Iwarp];
 
 #[tokio::test(flavor = "local")]
 async fn a_value_goes_in_and_out_by_memory_and_by_message() {
-    for fabric in FABRICS {
+    for way in WAYS {
         let server = Server::new().await;
-        let caller = server.connect(TENANT, fabric);
+        let caller = server.connect(TENANT, way).await;
         let memory = caller.memory(8 << 20, Access::ReadWrite).await;
         for (number, len) in [0, 1, 4095, 4096, 1 << 20, (3 << 20) + 17]
             .into_iter()
@@ -91,11 +90,11 @@ async fn a_value_goes_in_and_out_by_memory_and_by_message() {
 
 #[tokio::test(flavor = "local")]
 async fn parts_come_with_a_checksum_of_their_own() {
-    for fabric in FABRICS {
+    for way in WAYS {
         let server = Server::new().await;
         let bytes = noise(7, 300_000);
         server.set(NAMESPACE, b"key", &bytes).await;
-        let caller = server.connect(TENANT, fabric);
+        let caller = server.connect(TENANT, way).await;
         let memory = caller.memory(1 << 20, Access::Write).await;
         for (range, start, end) in [
             (Range::Inclusive(10, 20_000), 10, 20_001),
@@ -160,10 +159,10 @@ async fn parts_come_with_a_checksum_of_their_own() {
 
 #[tokio::test(flavor = "local")]
 async fn a_window_too_short_is_not_touched() {
-    for fabric in FABRICS {
+    for way in WAYS {
         let server = Server::new().await;
         server.set(NAMESPACE, b"key", &[1; 4096]).await;
-        let caller = server.connect(TENANT, fabric);
+        let caller = server.connect(TENANT, way).await;
         let memory = caller.memory(8192, Access::Write).await;
         let window = Target::Window(memory.window(0, 4095));
         let got = caller.retrieve(NAMESPACE, b"key", window).await;
@@ -174,10 +173,10 @@ async fn a_window_too_short_is_not_touched() {
 
 #[tokio::test(flavor = "local")]
 async fn a_wrong_checksum_stores_nothing_and_names_the_hop() {
-    for fabric in FABRICS {
+    for way in WAYS {
         let server = Server::new().await;
         server.set(NAMESPACE, b"key", b"old").await;
-        let caller = server.connect(TENANT, fabric);
+        let caller = server.connect(TENANT, way).await;
         let memory = caller.memory(4096, Access::Read).await;
         for body in [Body::Window(memory.window(0, 4096)), Body::Message(b"new")] {
             let said = caller
@@ -199,9 +198,9 @@ async fn a_wrong_checksum_stores_nothing_and_names_the_hop() {
 
 #[tokio::test(flavor = "local")]
 async fn a_gather_is_answered_in_the_callers_order() {
-    for fabric in FABRICS {
+    for way in WAYS {
         let server = Server::new().await;
-        let caller = server.connect(TENANT, fabric);
+        let caller = server.connect(TENANT, way).await;
         let memory = caller.memory(64 << 10, Access::ReadWrite).await;
         let count = 100u64;
         let keys: Vec<_> = (0..count)
@@ -257,7 +256,7 @@ async fn a_gather_is_answered_in_the_callers_order() {
 #[tokio::test(flavor = "local")]
 async fn batches_tell_what_is_there() {
     let server = Server::new().await;
-    let caller = server.connect(TENANT, Fabric::Shm);
+    let caller = server.connect(TENANT, Way::Pipe(Fabric::Shm)).await;
     for number in 0..150u64 {
         let key = format!("k{number:04}");
         server
@@ -286,7 +285,7 @@ async fn batches_tell_what_is_there() {
 #[tokio::test(flavor = "local")]
 async fn a_list_needs_as_many_replies_as_it_is_long() {
     let server = Server::new().await;
-    let caller = server.connect(TENANT, Fabric::Shm);
+    let caller = server.connect(TENANT, Way::Pipe(Fabric::Shm)).await;
     for number in 0..400 {
         let key = format!("a/{number:04}{}", "x".repeat(100));
         server.set(NAMESPACE, key.as_bytes(), b"1").await;
@@ -333,7 +332,7 @@ async fn a_list_needs_as_many_replies_as_it_is_long() {
 #[tokio::test(flavor = "local")]
 async fn conditions_metadata_and_deletes() {
     let server = Server::new().await;
-    let caller = server.connect(TENANT, Fabric::Iwarp);
+    let caller = server.connect(TENANT, Way::Pipe(Fabric::Iwarp)).await;
     let put = async |condition: Condition<'_>| {
         caller
             .one(Operation::Store, NAMESPACE, |writer| {
@@ -417,7 +416,7 @@ async fn conditions_metadata_and_deletes() {
 #[tokio::test(flavor = "local")]
 async fn what_was_done_is_counted_by_path() {
     let server = Server::new().await;
-    let caller = server.connect(TENANT, Fabric::Iwarp);
+    let caller = server.connect(TENANT, Way::Pipe(Fabric::Iwarp)).await;
     let memory = caller.memory(4096, Access::ReadWrite).await;
     caller
         .store(NAMESPACE, b"k", Body::Window(memory.window(0, 4096)))
