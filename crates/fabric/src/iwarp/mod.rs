@@ -32,8 +32,8 @@ pub use setup::{accept, connect};
 /// What one side wants of a link.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// CRCs in both directions; they are used when either side wants them.
-    pub crc: bool,
+    /// CRCs in both directions; they are used when either side wants them. `None`: unless the peer is on this host.
+    pub crc: Option<bool>,
     /// The most payload of a tagged segment, in bytes; at most [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: usize,
 }
@@ -41,7 +41,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            crc: false,
+            crc: None,
             segment_bytes: SEGMENT_BYTES_MAX,
         }
     }

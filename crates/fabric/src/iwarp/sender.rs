@@ -454,7 +454,7 @@ impl Sender {
         ulpdu_bytes: usize,
         socket: &TcpStream,
     ) {
-        if self.is_amid() || self.held {
+        if self.is_amid() {
             return;
         }
         let mut last = Vec::new();

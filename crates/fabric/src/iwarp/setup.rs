@@ -40,7 +40,7 @@ async fn accept_in_time<T>(
     admit: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<(IwarpLink, T)> {
     stream.set_nodelay(true).map_err(failed)?;
-    let terms = terms(&options);
+    let terms = terms(&options, &stream).map_err(failed)?;
     let mut bytes = [0; FRAME_BYTES_MAX];
     let bytes = frame(&mut stream, Kind::Request, &mut bytes).await?;
     let request = Frame::parse(Kind::Request, bytes).map_err(fault)?;
@@ -83,7 +83,7 @@ async fn connect_in_time(
     options: Options,
 ) -> Result<IwarpLink> {
     stream.set_nodelay(true).map_err(failed)?;
-    let terms = terms(&options);
+    let terms = terms(&options, &stream).map_err(failed)?;
     let request = mpa::request(&terms, private_data)
         .encode()
         .ok_or_else(|| Error::new(ErrorKind::Invalid, "too much private data"))?;
@@ -131,12 +131,16 @@ async fn frame<'a>(
     Ok(frame)
 }
 
-fn terms(options: &Options) -> Terms {
-    Terms {
-        crc: options.crc,
+fn terms(options: &Options, stream: &TcpStream) -> io::Result<Terms> {
+    let crc = match options.crc {
+        Some(crc) => crc,
+        None => stream.peer_addr()?.ip() != stream.local_addr()?.ip(),
+    };
+    Ok(Terms {
+        crc,
         ird: READS_MAX,
         ord: READS_MAX,
-    }
+    })
 }
 
 fn limits(ird: u16, rtr: Option<Rtr>) -> Limits {

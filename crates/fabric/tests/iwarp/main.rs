@@ -30,7 +30,7 @@ async fn links(server: Options, client: Options) -> (IwarpLink, IwarpLink) {
 
 fn with_crc() -> Options {
     Options {
-        crc: true,
+        crc: Some(true),
         ..Options::default()
     }
 }

@@ -1,1 +1,141 @@
+//! How two ends agree, and how they do not.
 
+use forebay_fabric::iwarp::{Options, accept, connect};
+use forebay_fabric::{ErrorKind, Link};
+use forebay_proto::iwarp::mpa::{self, Frame, HEADER_BYTES, Kind, Terms};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::streams;
+
+const TERMS: Terms = Terms {
+    crc: false,
+    ird: 4,
+    ord: 4,
+};
+
+#[tokio::test]
+async fn the_initiator_says_who_it_is() {
+    let (theirs, ours) = streams().await;
+    let (server, client) = tokio::join!(
+        accept(theirs, Options::default(), |data| (data == b"me")
+            .then_some(7)),
+        connect(ours, b"me", Options::default()),
+    );
+    let ((server, seven), client) = (server.unwrap(), client.unwrap());
+    assert_eq!(seven, 7);
+    // Either side may begin.
+    server.send(b"welcome").await.unwrap();
+    let mut message = Vec::new();
+    client.recv(&mut message).await.unwrap().unwrap();
+    assert_eq!(message, b"welcome");
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused() {
+    let (theirs, ours) = streams().await;
+    let (server, client) = tokio::join!(
+        accept(theirs, Options::default(), |_| None::<()>),
+        connect(ours, b"stranger", Options::default()),
+    );
+    assert_eq!(server.unwrap_err().kind, ErrorKind::Closed);
+    assert_eq!(client.unwrap_err().kind, ErrorKind::Closed);
+    let (_theirs, ours) = streams().await;
+    let long = connect(ours, &[0; 509], Options::default()).await;
+    assert_eq!(long.unwrap_err().kind, ErrorKind::Invalid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_and_a_byte_at_a_time_end() {
+    let (theirs, ours) = streams().await;
+    let silent = accept(theirs, Options::default(), |_| Some(())).await;
+    assert_eq!(silent.unwrap_err().kind, ErrorKind::Closed);
+    drop(ours);
+    let (theirs, ours) = streams().await;
+    let silent = connect(ours, b"", Options::default()).await;
+    assert_eq!(silent.unwrap_err().kind, ErrorKind::Closed);
+    drop(theirs);
+    let (theirs, mut ours) = streams().await;
+    let slow = tokio::spawn(async move {
+        for byte in mpa::request(&TERMS, b"").encode().unwrap() {
+            if ours.write_all(&[byte]).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+    });
+    let late = accept(theirs, Options::default(), |_| Some(())).await;
+    assert_eq!(late.unwrap_err().kind, ErrorKind::Closed);
+    slow.abort();
+}
+
+#[tokio::test]
+async fn frames_that_cannot_be_make_no_link() {
+    let good = mpa::request(&TERMS, b"me").encode().unwrap();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let mut marked = mpa::request(&TERMS, b"");
+    marked.markers = true;
+    let bad = [
+        with(0, b'X'),
+        with(17, 0),
+        with(17, 3),
+        with(18, 0xff),
+        marked.encode().unwrap(),
+        good[..HEADER_BYTES + 1].to_vec(),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        Vec::new(),
+    ];
+    for bytes in bad {
+        let (theirs, mut ours) = streams().await;
+        ours.write_all(&bytes).await.unwrap();
+        ours.shutdown().await.unwrap();
+        let link = accept(theirs, Options::default(), |_| Some(())).await;
+        assert_eq!(link.unwrap_err().kind, ErrorKind::Closed, "{bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_older_peer_gets_an_older_reply() {
+    let (theirs, mut ours) = streams().await;
+    let request = Frame {
+        revision: 1,
+        enhanced: None,
+        crc: true,
+        ..mpa::request(&TERMS, b"old")
+    };
+    ours.write_all(&request.encode().unwrap()).await.unwrap();
+    let link = accept(theirs, Options::default(), |data| {
+        (data == b"old").then_some(())
+    })
+    .await;
+    let mut reply = [0; HEADER_BYTES];
+    ours.read_exact(&mut reply).await.unwrap();
+    let reply = Frame::parse(Kind::Reply, &reply).unwrap();
+    assert!(link.is_ok() && reply.crc && reply.revision == 1 && reply.enhanced.is_none());
+}
+
+#[tokio::test]
+async fn replies_that_cannot_be_make_no_link() {
+    let request = mpa::request(&TERMS, b"");
+    let (_, good) = mpa::accept(&TERMS, &request, b"").unwrap();
+    let mut older = good;
+    older.revision = 1;
+    let mut deeper = good;
+    deeper.enhanced.as_mut().unwrap().ord = 65;
+    let mut strange = good;
+    strange.enhanced.as_mut().unwrap().rtr = mpa::RtrKinds::default();
+    for reply in [older, deeper, strange, mpa::reject(&request, b"no")] {
+        let (mut theirs, ours) = streams().await;
+        let peer = tokio::spawn(async move {
+            theirs.write_all(&reply.encode().unwrap()).await.unwrap();
+            let mut rest = Vec::new();
+            theirs.read_to_end(&mut rest).await.unwrap();
+        });
+        let link = connect(ours, b"", Options::default()).await;
+        assert_eq!(link.unwrap_err().kind, ErrorKind::Closed);
+        peer.await.unwrap();
+    }
+}
