@@ -1,10 +1,11 @@
 //! MD5 of bodies, two at a time.
 //!
 //! MD5 is one chain of dependent additions, so a core hashes two bodies interleaved in little more time than one
-//! ([`Md5::update_pair`]). Large buffers therefore wait a moment for one of another body on the same thread; what finds no
-//! partner in that moment is hashed alone. No thread ever waits: the waiting is a few turns of the run queue.
+//! ([`Md5::update_pair`]). Buffers therefore wait a moment for one of another body on the same thread; what finds no partner in
+//! that moment is hashed alone. No thread ever waits: the waiting is a few turns of the run queue. A small buffer waits one turn, and
+//! only as long as that has been worth it on this thread lately.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -12,10 +13,15 @@ use forebay_mem::Buf;
 use forebay_proto::md5::Md5;
 use parking_lot::Mutex;
 
-/// Shorter buffers are not worth a wait.
-const PAIR_BYTES_MIN: usize = 128 << 10;
-/// How often a buffer lets other tasks run before it is hashed alone.
-const TURNS: usize = 16;
+/// Buffers from this length on wait whenever there is another body at all.
+const LARGE_BYTES_MIN: usize = 128 << 10;
+/// How often a large buffer lets other tasks run before it is hashed alone.
+const TURNS_LARGE: usize = 16;
+/// Shorter buffers are not worth a wait: a turn costs about as much as 300 bytes of MD5.
+const SMALL_BYTES_MIN: usize = 2 << 10;
+const TURNS_SMALL: usize = 1;
+/// After waits in vain so many small buffers, at most, do not wait.
+const RELUCTANCE_MAX: u32 = 64;
 
 /// Bodies being hashed in this process.
 static BODIES: AtomicUsize = AtomicUsize::new(0);
@@ -23,6 +29,40 @@ static BODIES: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// The buffer that waits on this thread, if one does.
     static WAITING: RefCell<Option<Arc<Mutex<Seat>>>> = const { RefCell::new(None) };
+    /// Small buffers on this thread.
+    static SMALL: Cell<Reluctance> = const { Cell::new(Reluctance { skip: 0, next: 1 }) };
+}
+
+/// Whether small buffers wait: those that found no partner make the next ones skip the wait, twice as many each time.
+#[derive(Clone, Copy)]
+struct Reluctance {
+    /// Buffers that still do not wait.
+    skip: u32,
+    /// How many will not after the next wait in vain.
+    next: u32,
+}
+
+impl Reluctance {
+    /// Whether this one waits.
+    fn asks() -> bool {
+        let now = SMALL.get();
+        SMALL.set(Reluctance {
+            skip: now.skip.saturating_sub(1),
+            ..now
+        });
+        now.skip == 0
+    }
+
+    fn learns(found: bool) {
+        let next = SMALL.get().next;
+        SMALL.set(match found {
+            true => Reluctance { skip: 0, next: 1 },
+            false => Reluctance {
+                skip: next,
+                next: (next * 2).min(RELUCTANCE_MAX),
+            },
+        });
+    }
 }
 
 /// Where a waiting buffer and its partner meet.
@@ -49,10 +89,17 @@ impl Lane {
 
     /// Appends a buffer.
     pub(crate) async fn update(&mut self, buf: Buf) {
-        if buf.len() < PAIR_BYTES_MIN || BODIES.load(Relaxed) < 2 {
+        let large = buf.len() >= LARGE_BYTES_MIN;
+        let alone = buf.len() < SMALL_BYTES_MIN || (large && BODIES.load(Relaxed) < 2);
+        if !alone && self.join(&buf) {
+            return;
+        }
+        if alone || !(large || Reluctance::asks()) {
             self.md5.update(&buf);
-        } else if !self.join(&buf) {
-            self.wait(buf).await;
+        } else if large {
+            self.wait(buf, TURNS_LARGE).await;
+        } else {
+            Reluctance::learns(self.wait(buf, TURNS_SMALL).await);
         }
     }
 
@@ -79,22 +126,27 @@ impl Lane {
         }
     }
 
-    async fn wait(&mut self, buf: Buf) {
+    /// Waits for a partner; hashes alone, and says false, when none comes.
+    async fn wait(&mut self, buf: Buf, turns: usize) -> bool {
         let seat = Taken(Arc::new(Mutex::new(Seat::Waiting(self.md5.clone(), buf))));
         WAITING.set(Some(Arc::clone(&seat.0)));
-        for _ in 0..TURNS {
+        for _ in 0..turns {
             tokio::task::yield_now().await;
             if matches!(*seat.0.lock(), Seat::Hashed(_)) {
                 break;
             }
         }
         match std::mem::replace(&mut *seat.0.lock(), Seat::Empty) {
-            Seat::Hashed(md5) => self.md5 = md5,
+            Seat::Hashed(md5) => {
+                self.md5 = md5;
+                true
+            }
             Seat::Waiting(mut md5, buf) => {
                 md5.update(&buf);
                 self.md5 = md5;
+                false
             }
-            Seat::Empty => {}
+            Seat::Empty => false,
         }
     }
 }
@@ -137,14 +189,16 @@ mod tests {
 
     #[tokio::test]
     async fn pairs_hash_as_each_would_alone() {
-        let bodies = (0..5u32).map(|seed| {
-            let lengths = (0..4)
-                .map(|step| (PAIR_BYTES_MIN - 100) + (seed as usize * 7 + step) * 1000)
-                .collect();
-            tokio::spawn(hash(seed, lengths))
-        });
-        for body in bodies.collect::<Vec<_>>() {
-            body.await.expect("hashes");
+        for base in [SMALL_BYTES_MIN, LARGE_BYTES_MIN] {
+            let bodies = (0..5u32).map(|seed| {
+                let lengths = (0..4)
+                    .map(|step| base - 100 + (seed as usize * 7 + step) * 1000)
+                    .collect();
+                tokio::spawn(hash(seed, lengths))
+            });
+            for body in bodies.collect::<Vec<_>>() {
+                body.await.expect("hashes");
+            }
         }
     }
 
@@ -153,8 +207,8 @@ mod tests {
         let pool = forebay_mem::Pool::new(1 << 20);
         let _other = Lane::new();
         let mut lane = Lane::new();
-        let mut buf = pool.take(PAIR_BYTES_MIN).await;
-        buf.set_len(PAIR_BYTES_MIN);
+        let mut buf = pool.take(LARGE_BYTES_MIN).await;
+        buf.set_len(LARGE_BYTES_MIN);
         let waiting = lane.update(buf.freeze());
         tokio::select! {
             biased;

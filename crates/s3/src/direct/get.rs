@@ -116,7 +116,7 @@ async fn place<S: Store, L: Link>(
 }
 
 /// Writes what the store yields, the next buffer being read while one is written.
-async fn stream<L: Link, B: Body>(
+pub(super) async fn stream<L: Link, B: Body>(
     transfer: &mut Transfer<L>,
     mut body: B,
     length: u64,

@@ -22,6 +22,9 @@ mod moved;
 mod put;
 mod transfer;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use carried::Carried;
 pub(crate) use control::Control;
 pub use lender::Direct;

@@ -28,11 +28,7 @@ pub(super) async fn put<S: Store, L: Link>(
     transfer: Transfer<L>,
     promise: Option<Promise>,
 ) -> Outcome<Reply<S::Body>> {
-    let mut pull = Pull {
-        transfer,
-        promise,
-        moved: None,
-    };
+    let mut pull = Pull::new(transfer, promise);
     let mut reply = match op {
         Operation::UploadPart => multipart::upload_part(call, &mut pull).await?,
         _ => object_put::put(call, &mut pull).await?,
@@ -43,11 +39,21 @@ pub(super) async fn put<S: Store, L: Link>(
 }
 
 /// The client's memory as the source of a write.
-struct Pull<L> {
-    transfer: Transfer<L>,
+pub(super) struct Pull<L> {
+    pub(super) transfer: Transfer<L>,
     promise: Option<Promise>,
     /// Set when every byte was read.
     moved: Option<Moved>,
+}
+
+impl<L> Pull<L> {
+    pub(super) fn new(transfer: Transfer<L>, promise: Option<Promise>) -> Pull<L> {
+        Pull {
+            transfer,
+            promise,
+            moved: None,
+        }
+    }
 }
 
 impl<L: Link> Source for Pull<L> {

@@ -95,14 +95,9 @@ pub(super) struct Transfer<L> {
 
 impl<L: Link> Transfer<L> {
     pub(super) fn new(link: L, windows: Vec<RemoteRange>, lease: Lease) -> Transfer<L> {
-        let total = windows.iter().map(|range| range.len).sum();
         Transfer {
             link,
-            windows: Windows {
-                ranges: windows,
-                at: 0,
-                total,
-            },
+            windows: Windows::new(windows),
             lease,
         }
     }
@@ -153,6 +148,15 @@ pub(super) struct Windows {
 }
 
 impl Windows {
+    pub(super) fn new(ranges: Vec<RemoteRange>) -> Windows {
+        let total = ranges.iter().map(|range| range.len).sum();
+        Windows {
+            ranges,
+            at: 0,
+            total,
+        }
+    }
+
     /// Their length together, in bytes.
     pub(super) fn total(&self) -> u64 {
         self.total
