@@ -30,10 +30,15 @@ pub enum Kind {
 }
 
 /// All groups but the crash loop, the longest first.
-pub const GROUPS: [Group; 5] = [
+pub const GROUPS: [Group; 7] = [
     Group {
         name: "rust",
         kind: Kind::Rust,
+        optional: false,
+    },
+    Group {
+        name: "direct",
+        kind: Kind::Python("sdk"),
         optional: false,
     },
     Group {
@@ -54,6 +59,11 @@ pub const GROUPS: [Group; 5] = [
     Group {
         name: "data",
         kind: Kind::Python("data"),
+        optional: false,
+    },
+    Group {
+        name: "rpc",
+        kind: Kind::Python("rpc"),
         optional: false,
     },
 ];
@@ -98,8 +108,11 @@ pub fn prepare_all(groups: &[&Group]) -> Vec<Prepared> {
     made
 }
 
+/// Variables for the tests of a group.
+pub type Variables = [(&'static str, String)];
+
 /// Runs one group to its end.
-pub fn run(group: &Group, prepared: &[Prepared], binary: &Path, kills: Option<u32>) -> Outcome {
+pub fn run(group: &Group, prepared: &[Prepared], binary: &Path, variables: &Variables) -> Outcome {
     let begun = Instant::now();
     let log = log(group.name);
     let _ = std::fs::remove_file(&log);
@@ -110,7 +123,7 @@ pub fn run(group: &Group, prepared: &[Prepared], binary: &Path, kills: Option<u3
             .find(|one| one.name == name)
             .map(|p| &p.python)
         {
-            Some(Ok(python)) => pytest(group.name, python, binary, kills, &log),
+            Some(Ok(python)) => pytest(group.name, python, binary, variables, &log),
             Some(Err(error)) if group.optional => {
                 eprintln!("SKIP interop {}: {error:#}", group.name);
                 Ok(Counts {
@@ -142,7 +155,7 @@ fn pytest(
     name: &str,
     python: &Path,
     binary: &Path,
-    kills: Option<u32>,
+    variables: &Variables,
     log: &Path,
 ) -> Result<Counts> {
     let mut pytest = command(python);
@@ -151,10 +164,8 @@ fn pytest(
         .args(["-B", "-m", "pytest", name]);
     pytest
         .env("FOREBAY_BIN", binary)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    if let Some(kills) = kills {
-        pytest.env("FOREBAY_KILLS", kills.to_string());
-    }
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .envs(variables.iter().map(|(name, value)| (name, value)));
     finish(&mut pytest, log, pytest_counts)
 }
 

@@ -46,7 +46,7 @@ enum Chore {
     },
     /// Every test, ending with one line of totals.
     Test {
-        /// Ten times as many crashes.
+        /// Ten times as many crashes, and 10000 transfers over each bad link.
         #[arg(long)]
         thorough: bool,
         /// Runs only this suite.

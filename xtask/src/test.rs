@@ -14,6 +14,9 @@ use crate::tool::{cargo, run as run_tool, target};
 /// Deaths of the server in the crash loop.
 const KILLS: u32 = 20;
 const KILLS_THOROUGH: u32 = 200;
+/// Transfers over each link that loses or cuts.
+const TRANSFERS: u32 = 400;
+const TRANSFERS_THOROUGH: u32 = 10_000;
 /// Groups at a time; the clients mostly wait for each other's disk.
 const SIDE_BY_SIDE: usize = 3;
 
@@ -28,7 +31,9 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
     let chosen = |name: &str| only.is_none_or(|only| only == name);
     let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
     if !(chosen("unit") || chosen("doc") || chosen(CRASH.name)) && groups.is_empty() {
-        bail!("there is no suite {only:?}; there are unit, doc, rust, sdk, ai, cli, data, crash");
+        bail!(
+            "there is no suite {only:?}; there are unit, doc, rust, direct, sdk, ai, cli, data, rpc, crash"
+        );
     }
     let mut environments = groups.clone();
     if chosen(CRASH.name) {
@@ -60,6 +65,12 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         let Ok(prepared) = preparing.join() else {
             return steps.run("interop", || bail!("preparing the environments panicked"));
         };
+        let transfers = if thorough {
+            TRANSFERS_THOROUGH
+        } else {
+            TRANSFERS
+        };
+        let variables = [("FOREBAY_TRANSFERS", transfers.to_string())];
         let waiting = Mutex::new(groups.into_iter());
         let ended: Mutex<&mut Steps> = Mutex::new(&mut steps);
         std::thread::scope(|scope| {
@@ -69,7 +80,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                         let Some(group) = lock(&waiting).next() else {
                             break;
                         };
-                        let outcome = run_group(group, &prepared, &binary, None);
+                        let outcome = run_group(group, &prepared, &binary, &variables);
                         let name = format!("interop {}", group.name);
                         lock(&ended).add(&name, outcome.counts, outcome.took);
                     }
@@ -78,7 +89,8 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         });
         if chosen(CRASH.name) {
             let kills = if thorough { KILLS_THOROUGH } else { KILLS };
-            let outcome = run_group(&CRASH, &prepared, &binary, Some(kills));
+            let variables = [("FOREBAY_KILLS", kills.to_string())];
+            let outcome = run_group(&CRASH, &prepared, &binary, &variables);
             steps.add(&format!("{kills} crashes"), outcome.counts, outcome.took);
         }
     });
@@ -119,6 +131,9 @@ fn unit() -> Result<Counts> {
 /// The binary as the tests were built: one profile, so nothing is compiled twice.
 fn build() -> Result<PathBuf> {
     run_tool(cargo().args(["build", "--quiet", "--package", "forebay", "--locked"]))?;
+    // What drives some of the tests.
+    let examples = ["--package", "forebay-client", "--examples", "--locked"];
+    run_tool(cargo().args(["build", "--quiet"]).args(examples))?;
     let binary = target().join("debug").join("forebay");
     if !binary.is_file() {
         bail!("{} was not built", binary.display());

@@ -1,0 +1,55 @@
+"""Many transfers over iWARP across a link that loses, reorders, delays and cuts: each one is right or an error.
+
+FOREBAY_TRANSFERS of them (driven and judged by crates/client/examples/transfers.rs), drawn from FOREBAY_SEED.
+"""
+
+import os
+import pathlib
+import random
+import subprocess
+
+import pytest
+
+from conftest import binary
+
+TRANSFERS = int(os.environ.get("FOREBAY_TRANSFERS", "400"))
+SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)
+HOURS = 3600
+
+
+def drive(server, within, path, largest):
+    examples = pathlib.Path(os.environ.get("FOREBAY_EXAMPLES", binary().parent / "examples"))
+    credentials = server.directory / "credentials"
+    command = [*within, examples / "transfers", f"http://{server.rpc}", credentials, "things", path, TRANSFERS, largest, SEED]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=2 * HOURS)
+    print(f"seed {SEED}\n{done.stdout}{done.stderr}")
+    assert done.returncode == 0, f"seed {SEED}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.timeout(3 * HOURS)
+@pytest.mark.parametrize("path", ["shm", "iwarp"])
+def test_nothing_in_the_way(serve, namespace, path):
+    server = serve()
+    namespace(server, "things")
+    assert "errors 0, wrong 0" in drive(server, (), path, 2_500_000)
+
+
+@pytest.mark.timeout(3 * HOURS)
+def test_loss_reordering_and_delay(link, serve, namespace):
+    bad = link("--loss", 1, "--delay", 20, "--jitter", 1, "--reorder", 2, "--seed", SEED)
+    server = serve("--insecure", host=bad.address, within=bad.within("a"))
+    namespace(server, "things")
+    drive(server, bad.within("b"), "iwarp", 70_000)
+    stats = bad.stats()
+    assert stats["ab"]["lost"] and stats["ba"]["lost"] and stats["ab"]["early"]
+
+
+@pytest.mark.timeout(3 * HOURS)
+def test_connections_cut_at_random(link, serve, namespace):
+    bad = link("--reset", 0.1, "--seed", SEED)
+    server = serve("--insecure", host=bad.address, within=bad.within("a"))
+    namespace(server, "things")
+    drive(server, bad.within("b"), "iwarp", 400_000)
+    stats = bad.stats()
+    assert stats["ab"]["reset"] + stats["ba"]["reset"] > 0
