@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use forebay_fabric::shm::{self, MAGIC};
 use forebay_fabric::{
-    Accepted, Access, CloseReason, ErrorKind, Link, RemoteRange, Session, Sessions, Stag,
+    Accepted, Access, CloseReason, ErrorKind, Link, MESSAGE_BYTES_MAX, RemoteRange, Session,
+    Sessions, Stag,
 };
 use forebay_io::passing;
 use forebay_mem::{PAGE_BYTES, Pool, Region, RegionSlice};
@@ -84,12 +85,13 @@ async fn serve(accepted: &Accepted, pool: &Pool) -> CloseReason {
     let link = &accepted.link;
     let mut message = Vec::new();
     while let Ok(Some(())) = link.recv(&mut message).await {
-        let stag = message
+        assert!(message.len() <= MESSAGE_BYTES_MAX);
+        let numbers = message
             .first_chunk()
-            .map_or(0, |name| u32::from_le_bytes(*name));
+            .map_or(0, |numbers| u64::from_le_bytes(*numbers));
         let range = RemoteRange {
-            stag: Stag(stag),
-            offset: u64::from(message.len() as u32 % 5000),
+            stag: Stag(numbers as u32),
+            offset: numbers >> 32,
             len: 3000,
         };
         let _ = link.write(range, vec![vec![1; 3000].into()]).await;
@@ -301,14 +303,14 @@ async fn good_client(sessions: &Arc<Sessions>, pool: &Pool) -> JoinHandle<()> {
         let serving = async { serve(&accepted, &pool).await };
         let asking = async {
             let (mut got, mut there) = (Vec::new(), [0; 3000]);
-            let mut message = exposure.stag.0.to_le_bytes().to_vec();
-            loop {
-                message.push(7);
-                message.truncate(2000);
+            let mut message = vec![0; 100];
+            for offset in (0u64..7000).cycle() {
+                let numbers = u64::from(exposure.stag.0) | offset << 32;
+                message[..8].copy_from_slice(&numbers.to_le_bytes());
                 client.send(&message).await.unwrap();
                 client.recv(&mut got).await.unwrap().unwrap();
                 assert!(got == message);
-                assert!(memory.read(message.len(), &mut there));
+                assert!(memory.read(offset as usize, &mut there));
                 assert!(there == [2; 3000]);
                 yield_now().await;
             }
@@ -367,12 +369,16 @@ async fn scribble(mut hand: Hand, mut rng: Rng) {
             // A message as it should be, naming some region.
             2..6 => {
                 let at = PAGE_BYTES + (produced % RING as u64) as usize;
-                let name = rng.below(8) as u32;
-                let len = if rng.below(20) == 0 { rng.next() } else { 8 };
+                let numbers = rng.below(8) | rng.below(6000) << 32;
+                let len = match rng.below(40) {
+                    0 => rng.next(),
+                    1 => rng.below(100_000),
+                    _ => 8,
+                };
                 if at + 16 <= DIRECTION {
                     assert!(hand.rings.write(at, &len.to_le_bytes()));
-                    assert!(hand.rings.write(at + 8, &u64::from(name).to_le_bytes()));
-                    produced += 16;
+                    assert!(hand.rings.write(at + 8, &numbers.to_le_bytes()));
+                    produced += 8 + len.min(100_000).next_multiple_of(8);
                     assert!(hand.rings.write(0, &produced.to_le_bytes()));
                 }
                 let _ = passing::try_send(&hand.stream, b"w", None);
@@ -396,7 +402,7 @@ async fn scribble(mut hand: Hand, mut rng: Rng) {
             8 => {
                 for file in &hand.passed {
                     if rng.below(2) == 0 {
-                        let _ = ftruncate(file, rng.below(9000));
+                        let _ = ftruncate(file, rng.below(3) * 4096);
                     } else {
                         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                         let _ = fallocate(file, punch, 0, 1 + rng.below(9000));
