@@ -1,18 +1,20 @@
 //! A client's registered memory, reached over shared memory, and object calls that name it.
 
+use std::sync::Arc;
+
 use forebay_api::v1::place::Memory;
 use forebay_api::v1::{self, Access as Wire};
 use forebay_fabric::sessions::proof;
-use forebay_fabric::shm::{self, ShmLink};
-use forebay_fabric::{Accepted, Access, Link, SessionId};
+use forebay_fabric::{Accepted, Access, Connection, Fabric, Link, SessionId, iwarp, shm};
 use forebay_mem::{Region, RegionSlice};
 use forebay_store::{MemoryStore, Store};
-use tokio::net::UnixStream;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tonic::Code;
 
 use crate::harness::{Client, Door, refused};
 use crate::objects::{crc, read, stored};
 
+const FABRICS: [Fabric; 2] = [Fabric::Shm, Fabric::Iwarp];
 /// Longer than a test moves its clock, unless it means to end a session.
 const LEASE_MS: u64 = 10 * 60_000;
 
@@ -21,23 +23,46 @@ pub struct Shared {
     pub session: Vec<u8>,
     pub region: u64,
     pub memory: RegionSlice,
-    pub link: ShmLink,
+    pub link: Connection,
     pub accepted: Accepted,
 }
 
 impl Shared {
-    pub async fn open(door: &Door, client: &mut Client, len: usize) -> Shared {
+    pub async fn open(door: &Door, client: &mut Client, fabric: Fabric, len: usize) -> Shared {
         let request = v1::OpenSessionRequest { lease_ms: LEASE_MS };
         let opened = client.sessions.open(request).await.unwrap().into_inner();
         let id = SessionId(opened.session.as_ref().try_into().unwrap());
         let key: [u8; 32] = opened.key.as_ref().try_into().unwrap();
-        let (ours, theirs) = UnixStream::pair().unwrap();
         let shown = proof(id, &key);
-        let (accepted, link) = tokio::join!(
-            shm::accept(theirs, &door.sessions),
-            shm::connect(ours, &shown),
-        );
-        let (accepted, link) = (accepted.unwrap(), link.unwrap());
+        let (link, accepted) = match fabric {
+            Fabric::Shm => {
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                let accepting = shm::accept(theirs, &door.sessions);
+                let (accepted, link) = tokio::join!(accepting, shm::connect(ours, &shown));
+                let link = Connection::Shm(Arc::new(link.unwrap()));
+                (link, accepted.unwrap())
+            }
+            Fabric::Iwarp => {
+                let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+                let address = listener.local_addr().unwrap();
+                let (ours, theirs) = tokio::join!(TcpStream::connect(address), listener.accept());
+                let (ours, (theirs, _)) = (ours.unwrap(), theirs.unwrap());
+                let admit = |data: &[u8]| door.sessions.admit(data.try_into().ok()?);
+                let options = iwarp::Options::default();
+                let (accepted, link) = tokio::join!(
+                    iwarp::accept(theirs, options, admit),
+                    iwarp::connect(ours, &shown, options),
+                );
+                let (theirs, session) = accepted.unwrap();
+                let theirs = Connection::Iwarp(Arc::new(theirs));
+                let accepted = Accepted {
+                    id: session.attach(theirs.clone()).unwrap(),
+                    session,
+                    link: theirs,
+                };
+                (Connection::Iwarp(Arc::new(link.unwrap())), accepted)
+            }
+        };
         let memory = Region::memfd(len).unwrap().slice(0..len).unwrap();
         let exposure = link
             .expose(memory.clone(), Access::ReadWrite)
@@ -131,10 +156,16 @@ fn store(session: &[u8], key: &str, place: v1::Place) -> v1::StoreRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_go_straight_into_and_out_of_memory() {
+    for fabric in FABRICS {
+        values_go_straight_into_and_out_of_memory_over(fabric).await;
+    }
+}
+
+async fn values_go_straight_into_and_out_of_memory_over(fabric: Fabric) {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     red.namespace("data").await;
-    let shared = Shared::open(&door, &mut red, 4 << 20).await;
+    let shared = Shared::open(&door, &mut red, fabric, 4 << 20).await;
     let value = noise(3_000_000);
     shared.set(100, &value);
     let mut request = store(
@@ -144,7 +175,7 @@ async fn values_go_straight_into_and_out_of_memory() {
     );
     request.crc64nvme = Some(crc(&value));
     let answer = red.objects.store(request).await.unwrap().into_inner();
-    assert_eq!(answer.path, "shm");
+    assert_eq!(answer.path, fabric.name());
     assert_eq!(answer.object.unwrap().size, 3_000_000);
     assert_eq!(read(&door.store, "data", b"big").await.unwrap(), value);
 
@@ -152,7 +183,10 @@ async fn values_go_straight_into_and_out_of_memory() {
     let mut request = retrieve(&shared.session, "big", shared.place(7, 3_000_000));
     request.checksum = true;
     let answer = red.objects.retrieve(request).await.unwrap().into_inner();
-    assert_eq!((answer.path.as_str(), answer.length), ("shm", 3_000_000));
+    assert_eq!(
+        (answer.path.as_str(), answer.length),
+        (fabric.name(), 3_000_000)
+    );
     assert_eq!(answer.crc64nvme, Some(crc(&value)));
     assert!(answer.data.is_empty());
     assert_eq!(shared.bytes(7, 3_000_000), value);
@@ -175,10 +209,16 @@ async fn values_go_straight_into_and_out_of_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_or_does_not_match_changes_nothing() {
+    for fabric in FABRICS {
+        what_does_not_fit_or_does_not_match_changes_nothing_over(fabric).await;
+    }
+}
+
+async fn what_does_not_fit_or_does_not_match_changes_nothing_over(fabric: Fabric) {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     red.namespace("data").await;
-    let shared = Shared::open(&door, &mut red, 8192).await;
+    let shared = Shared::open(&door, &mut red, fabric, 8192).await;
     stored(&door.store, "data", b"value", &noise(5000)).await;
     for checksum in [false, true] {
         let mut request = retrieve(&shared.session, "value", shared.place(0, 4999));
@@ -205,11 +245,17 @@ async fn what_does_not_fit_or_does_not_match_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gather_and_scatter_answer_in_the_callers_order() {
+    for fabric in FABRICS {
+        gather_and_scatter_answer_in_the_callers_order_over(fabric).await;
+    }
+}
+
+async fn gather_and_scatter_answer_in_the_callers_order_over(fabric: Fabric) {
     const COUNT: usize = 300;
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     red.namespace("data").await;
-    let shared = Shared::open(&door, &mut red, COUNT * 1000).await;
+    let shared = Shared::open(&door, &mut red, fabric, COUNT * 1000).await;
     let value = |i: usize| noise(1000 - i)[i..].to_vec();
     let elements = (0..COUNT).map(|i| {
         let value = value(i);
@@ -239,7 +285,7 @@ async fn gather_and_scatter_answer_in_the_callers_order() {
             5 => assert_eq!(reason, Some(v1::Reason::Condition)),
             6 => assert_eq!(reason, Some(v1::Reason::Checksum)),
             _ => {
-                assert_eq!(answer.path, "shm");
+                assert_eq!(answer.path, fabric.name());
                 assert_eq!(answer.object.unwrap().size, value(i).len() as u64);
             }
         }
@@ -272,7 +318,7 @@ async fn gather_and_scatter_answer_in_the_callers_order() {
         let value = value(i);
         assert_eq!(answer.length, value.len() as u64);
         assert_eq!(answer.crc64nvme, Some(crc(&value)));
-        assert_eq!(answer.path, "shm");
+        assert_eq!(answer.path, fabric.name());
         assert_eq!(shared.bytes(i * 1000, value.len()), value);
     }
     assert!(answers.message().await.unwrap().is_none());
@@ -280,11 +326,17 @@ async fn gather_and_scatter_answer_in_the_callers_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_lends_a_part_of_a_region() {
+    for fabric in FABRICS {
+        a_grant_lends_a_part_of_a_region_over(fabric).await;
+    }
+}
+
+async fn a_grant_lends_a_part_of_a_region_over(fabric: Fabric) {
     let door = Door::open().await;
     let mut owner = door.tenant("red").await;
     let mut other = door.tenant("red").await;
     owner.namespace("data").await;
-    let shared = Shared::open(&door, &mut owner, 8192).await;
+    let shared = Shared::open(&door, &mut owner, fabric, 8192).await;
     stored(&door.store, "data", b"value", &noise(1000)).await;
     let granted = shared.grant(&mut owner, 4096, 2000, Wire::Write).await;
     let into = |grant: &[u8], offset, length| {
@@ -373,12 +425,18 @@ async fn a_grant_lends_a_part_of_a_region() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_ends_takes_its_memory_out_of_reach() {
+    for fabric in FABRICS {
+        a_session_that_ends_takes_its_memory_out_of_reach_over(fabric).await;
+    }
+}
+
+async fn a_session_that_ends_takes_its_memory_out_of_reach_over(fabric: Fabric) {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     red.namespace("data").await;
     stored(&door.store, "data", b"value", &noise(1000)).await;
     for by_lease in [false, true] {
-        let shared = Shared::open(&door, &mut red, 8192).await;
+        let shared = Shared::open(&door, &mut red, fabric, 8192).await;
         let granted = shared.grant(&mut red, 0, 8192, Wire::ReadWrite).await;
         let by_region = retrieve(&shared.session, "value", shared.place(0, 1000));
         red.objects.retrieve(by_region.clone()).await.unwrap();
@@ -393,7 +451,9 @@ async fn a_session_that_ends_takes_its_memory_out_of_reach() {
             red.sessions.close(request).await.unwrap();
         }
         let reason = shared.link.closed().await;
-        assert_eq!(reason, forebay_fabric::CloseReason::SessionEnded);
+        if fabric == Fabric::Shm {
+            assert_eq!(reason, forebay_fabric::CloseReason::SessionEnded);
+        }
         drop(shared.accepted);
         refused(
             red.objects.retrieve(by_region).await,
@@ -413,11 +473,17 @@ async fn a_session_that_ends_takes_its_memory_out_of_reach() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranges_outside_a_region_reach_nothing() {
+    for fabric in FABRICS {
+        ranges_outside_a_region_reach_nothing_over(fabric).await;
+    }
+}
+
+async fn ranges_outside_a_region_reach_nothing_over(fabric: Fabric) {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     red.namespace("data").await;
     stored(&door.store, "data", b"value", &noise(100)).await;
-    let shared = Shared::open(&door, &mut red, 4096).await;
+    let shared = Shared::open(&door, &mut red, fabric, 4096).await;
     for (offset, length) in [
         (4000, 97),
         (4097, 0),

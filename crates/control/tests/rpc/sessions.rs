@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use forebay_api::v1::{self, Access};
-use forebay_fabric::Link;
 use forebay_fabric::sessions::Limits;
+use forebay_fabric::{Fabric, Link};
 use forebay_store::Store;
 use tonic::Code;
 
@@ -63,7 +63,7 @@ async fn a_session_lives_by_its_lease() {
 async fn anothers_session_is_one_that_is_not_there() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
-    let shared = Shared::open(&door, &mut red, 4096).await;
+    let shared = Shared::open(&door, &mut red, Fabric::Shm, 4096).await;
     let granted = shared.grant(&mut red, 0, 4096, Access::Write).await;
     // Another tenant, and another identity of the same one.
     for mut other in [door.tenant("blue").await, door.tenant("red").await] {
@@ -132,7 +132,7 @@ async fn anothers_session_is_one_that_is_not_there() {
 async fn regions_and_grants_stay_within_what_was_exposed() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
-    let shared = Shared::open(&door, &mut red, 4096).await;
+    let shared = Shared::open(&door, &mut red, Fabric::Shm, 4096).await;
     let session: bytes::Bytes = shared.session.clone().into();
     let region = |request: v1::RegisterRegionRequest| v1::RegisterRegionRequest {
         session: session.clone(),
@@ -140,7 +140,7 @@ async fn regions_and_grants_stay_within_what_was_exposed() {
         access: Access::Read.into(),
         ..request
     };
-    let link = shared.link.id().unwrap().0;
+    let link = shared.accepted.id.0;
     for named in [
         v1::RegisterRegionRequest::default(),
         v1::RegisterRegionRequest {
@@ -247,7 +247,7 @@ async fn a_removed_key_takes_its_sessions_with_it() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     let mut other = door.tenant("red").await;
-    let shared = Shared::open(&door, &mut red, 4096).await;
+    let shared = Shared::open(&door, &mut red, Fabric::Shm, 4096).await;
     let stays = open(&mut other, 0).await;
     door.identities.remove_key(&red.access_key).await.unwrap();
     let reason = shared.link.closed().await;
