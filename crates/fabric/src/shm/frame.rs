@@ -218,3 +218,84 @@ fn text_of(bytes: &[u8]) -> String {
     };
     text.iter().map(shown).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frames() -> Vec<Frame> {
+        let stag = Stag(0x0102_0304);
+        vec![
+            Frame::Welcome { link: LinkId(7) },
+            Frame::Expose {
+                stag,
+                access: Access::Read,
+                offset: 5,
+                len: u64::MAX,
+            },
+            Frame::Exposed { stag },
+            Frame::Refused {
+                stag,
+                why: Refusal::Busy,
+            },
+            Frame::Refused {
+                stag,
+                why: Refusal::Invalid,
+            },
+            Frame::Withdraw { stag },
+            Frame::Withdrawn { stag },
+            Frame::Close {
+                reason: CloseReason::Done,
+            },
+            Frame::Close {
+                reason: CloseReason::SessionEnded,
+            },
+            Frame::Close {
+                reason: CloseReason::Lost,
+            },
+            Frame::Close {
+                reason: CloseReason::Terminated("why".into()),
+            },
+        ]
+    }
+
+    #[test]
+    fn frames_come_back_as_they_went() {
+        for frame in frames() {
+            assert_eq!(Frame::decode(&frame.encoded()), Some(frame.clone()));
+            assert_ne!(frame.encoded()[0], WAKE);
+        }
+        let proof = [9; PROOF_BYTES];
+        assert_eq!(proof_of(&hello(&proof)), Some(proof));
+    }
+
+    #[test]
+    fn what_a_peer_did_wrong_is_told_it_in_forty_bytes() {
+        let what = "\u{1b}[31m and many more words than there is room for in a frame".to_owned();
+        let reason = CloseReason::Violation(what);
+        let told = Frame::decode(&Frame::Close { reason }.encoded());
+        let Some(Frame::Close {
+            reason: CloseReason::Terminated(text),
+        }) = told
+        else {
+            panic!("{told:?}");
+        };
+        assert_eq!(text.len(), 40);
+        assert!(text.starts_with("?[31m and many"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_frame_or_none(bytes in prop::collection::vec(any::<u8>(), FRAME_BYTES)) {
+            let mut bytes: [u8; FRAME_BYTES] = bytes.try_into().unwrap();
+            for kind in *b"heERuUc" {
+                bytes[0] = kind;
+                if let Some(frame) = Frame::decode(&bytes) {
+                    prop_assert_eq!(Frame::decode(&frame.encoded()), Some(frame));
+                }
+            }
+        }
+    }
+}

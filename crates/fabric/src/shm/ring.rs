@@ -254,3 +254,142 @@ impl Consumer {
         Ok(waits.load(Relaxed) != 0 && waits.swap(0, Relaxed) != 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    use forebay_mem::Region;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ring() -> (Arc<Region>, Producer, Consumer) {
+        let region = Region::memfd(DIRECTION_BYTES).unwrap();
+        let memory = region.slice(0..DIRECTION_BYTES).unwrap();
+        (region, Producer::new(memory.clone()), Consumer::new(memory))
+    }
+
+    fn message(number: u64, len: usize) -> Vec<u8> {
+        let mut message = vec![number as u8; len];
+        message.truncate(len);
+        if let Some(first) = message.first_chunk_mut::<8>() {
+            *first = number.to_le_bytes();
+        }
+        message
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// What is pushed is popped, in order; it is full only when the model is; who announced is woken.
+        #[test]
+        fn against_a_queue(steps in prop::collection::vec((any::<bool>(), 1u32..40, 0..=MESSAGE_BYTES_MAX), 1..100)) {
+            let (_region, mut producer, mut consumer) = ring();
+            let (mut queue, mut bytes, mut number) = (VecDeque::new(), 0, 0u64);
+            let (mut asleep, mut waiting, mut got) = (false, false, Vec::new());
+            for (push, times, len) in steps {
+                for _ in 0..times {
+                    if push {
+                        let sent = message(number, len);
+                        match producer.push(&sent).unwrap() {
+                            Pushed::Done { wake } => {
+                                prop_assert_eq!(wake, asleep);
+                                asleep = false;
+                                bytes += record_bytes(len);
+                                queue.push_back(sent);
+                                number += 1;
+                            }
+                            Pushed::Full => {
+                                // The producer may not know yet of room that the consumer did not publish.
+                                prop_assert!(bytes + record_bytes(len) + PUBLISH_BYTES > RING_BYTES as u64);
+                                waiting |= producer.announce_wait(len).unwrap();
+                            }
+                        }
+                        prop_assert!(bytes <= RING_BYTES as u64);
+                    } else {
+                        let popped = consumer.pop(&mut got).unwrap();
+                        prop_assert_eq!(popped.taken, !queue.is_empty());
+                        if let Some(sent) = queue.pop_front() {
+                            prop_assert!(got == sent);
+                            bytes -= record_bytes(sent.len());
+                        }
+                        prop_assert!(waiting || !popped.wake);
+                        waiting &= !popped.wake;
+                        // Whoever waits is woken at the latest when nothing is left.
+                        prop_assert!(!(waiting && queue.is_empty()));
+                        if !popped.taken && !asleep {
+                            asleep = consumer.announce_sleep().unwrap();
+                            prop_assert!(asleep);
+                        }
+                    }
+                }
+            }
+        }
+
+        /// Whatever stands in the memory, an end answers, and with no message that is longer than one may be.
+        #[test]
+        fn scribbled_over(
+            seed in prop::collection::vec(any::<u8>(), 64),
+            scribbles in prop::collection::vec((0..DIRECTION_BYTES / 8, any::<u64>(), 0u32..64), 1..50),
+        ) {
+            let (region, mut producer, mut consumer) = ring();
+            let memory = region.slice(0..DIRECTION_BYTES).unwrap();
+            let mut got = Vec::new();
+            for (word, value, shift) in scribbles {
+                // Half of them hit the four words of the first page.
+                let word = if word.is_multiple_of(2) { word % 64 / 16 * 16 } else { word };
+                prop_assert!(memory.write(word * 8, &(value >> shift).to_le_bytes()));
+                let _ = producer.push(&seed);
+                let _ = producer.announce_wait(seed.len());
+                if let Ok(Popped { taken: true, .. }) = consumer.pop(&mut got) {
+                    prop_assert!(got.len() <= MESSAGE_BYTES_MAX);
+                }
+                let _ = consumer.announce_sleep();
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_a_violation() {
+        let ring_bytes = RING_BYTES as u64;
+        let popped = |produced: u64, len: u64| {
+            let (region, _, mut consumer) = ring();
+            let memory = region.slice(0..DIRECTION_BYTES).unwrap();
+            memory.write(PRODUCED, &produced.to_le_bytes());
+            memory.write(PAGE_BYTES, &len.to_le_bytes());
+            consumer.pop(&mut Vec::new()).map(|popped| popped.taken)
+        };
+        assert_eq!(popped(16, 8), Ok(true));
+        assert_eq!(popped(8, 0), Ok(true));
+        for produced in [ring_bytes + 8, u64::MAX - 7, u64::MAX, 4, 17] {
+            assert_eq!(popped(produced, 0), Err(BAD_COUNT), "{produced}");
+        }
+        let max = MESSAGE_BYTES_MAX as u64;
+        for (produced, len) in [
+            (16, 9),
+            (8, 1),
+            (ring_bytes, max + 1),
+            (ring_bytes, u64::MAX),
+            (max, max),
+        ] {
+            assert_eq!(popped(produced, len), Err(BAD_LENGTH), "{produced} {len}");
+        }
+
+        let (region, mut producer, _) = ring();
+        let memory = region.slice(0..DIRECTION_BYTES).unwrap();
+        while producer.push(&[0; 1000]) != Ok(Pushed::Full) {}
+        let produced = memory.word(PRODUCED).unwrap().load(Relaxed);
+        for consumed in [produced + 8, u64::MAX, produced + ring_bytes] {
+            memory.write(CONSUMED, &consumed.to_le_bytes());
+            assert_eq!(producer.push(&[0; 1000]), Err(BAD_COUNT));
+        }
+        memory.write(CONSUMED, &produced.to_le_bytes());
+        assert_eq!(producer.push(&[0; 1000]), Ok(Pushed::Done { wake: false }));
+        // Nothing that was consumed comes back.
+        memory.write(CONSUMED, &0u64.to_le_bytes());
+        while let Ok(Pushed::Done { .. }) = producer.push(&[0; 1000]) {}
+        assert_eq!(producer.push(&[0; 1000]), Err(BAD_COUNT));
+    }
+}
