@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| forebay_fuzz::token_payload(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| forebay_fuzz::tokens::token_payload(data));

@@ -6,6 +6,9 @@
 //! runs them. Targets of crates whose parsers are not public are in those crates' own `fuzz` modules.
 #![forbid(unsafe_code)]
 
+pub mod direct;
+pub mod tokens;
+
 use forebay_proto::s3::{
     chunked::{ChunkChain, Decoder, Event},
     cors, date, lifecycle,
@@ -14,16 +17,12 @@ use forebay_proto::s3::{
     tags::{MAX_BUCKET_TAGS, Tags},
     uri, xml,
 };
-use forebay_proto::token::{
-    self, Class, Token, carrier, hipobj,
-    ort1::{Endpoint, Limits, OpenToken},
-};
 
 /// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("sigv4_authorization", sigv4_authorization),
     ("chunked", chunked),
     ("xml_requests", xml_requests),
@@ -31,8 +30,13 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("uri", uri),
     ("range", range),
     ("dates", dates),
-    ("token", token),
-    ("token_payload", token_payload),
+    ("token", tokens::token),
+    ("token_payload", tokens::token_payload),
+    ("direct_request", direct::direct_request),
+    ("direct_reply", direct::direct_reply),
+    ("bearer", direct::bearer),
+    ("mpa", direct::mpa),
+    ("iwarp", direct::iwarp),
 ];
 
 /// `Authorization` headers and presigned queries.

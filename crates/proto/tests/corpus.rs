@@ -91,3 +91,47 @@ fn seeds_are_what_their_names_say() {
         assert_eq!(targets::chunked_completes(&body), Some(good), "{seed_name}");
     }
 }
+
+/// The same of the direct path's.
+#[test]
+fn seeds_of_the_direct_path_are_what_their_names_say() {
+    use forebay_proto::bearer::Bearer;
+    use forebay_proto::iwarp::mpa::{Frame, Kind};
+    use forebay_proto::{direct, iwarp};
+    let seed = |path: &str| {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        fs::read(corpus.join(path)).expect("seed")
+    };
+    let good = String::from_utf8(seed("bearer/good")).expect("UTF-8 seed");
+    let bearer = Bearer::parse(&good).expect("a token");
+    assert_eq!(bearer.check(Some("secret"), 1_789_999_000), Ok(()));
+    for name in [
+        "no_signature",
+        "padding",
+        "no_expiry",
+        "expiry_overflows",
+        "other_version",
+    ] {
+        let text = String::from_utf8(seed(&format!("bearer/{name}"))).expect("UTF-8 seed");
+        assert!(Bearer::parse(&text).is_err(), "{name}");
+    }
+    assert!(Frame::parse(Kind::Request, &seed("mpa/request_siw")).is_ok());
+    for name in ["revision_3", "private_data_too_long"] {
+        assert!(
+            Frame::parse(Kind::Request, &seed(&format!("mpa/{name}"))).is_err(),
+            "{name}"
+        );
+    }
+    assert!(direct::parse_request(&seed("direct_request/gather")).is_ok());
+    assert!(direct::parse_reply(&seed("direct_reply/retrieved")).is_ok());
+    for (name, ends_with) in [
+        ("write_then_send", None),
+        ("responses", None),
+        ("write_out_of_bounds", Some(iwarp::Fault::TaggedBounds)),
+        ("write_wraps", Some(iwarp::Fault::TaggedWrap)),
+        ("too_many_reads", Some(iwarp::Fault::Stream)),
+    ] {
+        let stream = seed(&format!("iwarp/{name}"));
+        assert_eq!(targets::direct::stream_ends(&stream), ends_with, "{name}");
+    }
+}
