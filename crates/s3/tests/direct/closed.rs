@@ -183,6 +183,19 @@ async fn connect_is_declined_without_a_transport_and_refused_without_a_signature
         .ask(ALPHA, Rig::connect_request().body(b"x"))
         .await;
     answer.is(400, "InvalidRequest");
+    let far = Rig::with(Config::default(), |direct| {
+        direct.cm = Some(([127, 0, 0, 1], 9002).into());
+    })
+    .await;
+    let answer = far.server.ask(ALPHA, Rig::connect_request()).await;
+    assert_eq!(
+        answer.header("x-amz-rdma-transport"),
+        Some("iwarp"),
+        "as the client prefers"
+    );
+    assert_eq!(answer.header("x-amz-rdma-cm"), Some("127.0.0.1:9002"));
+    assert_eq!(answer.header("x-amz-rdma-uds"), None);
+    far.finish().await;
     let answer = rig.server.anonymous(Rig::connect_request()).await;
     answer.is(403, "AccessDenied");
     assert!(rig.sessions.is_empty());

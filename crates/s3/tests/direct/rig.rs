@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_fabric::sessions::{Limits, proof};
-use forebay_fabric::{Accepted, Access, Clock, Connection, Link, SessionId, Sessions, Stag, shm};
+use forebay_fabric::{
+    Accepted, Access, Clock, Connection, Fabric, Link, SessionId, Sessions, Stag, iwarp, shm,
+};
 use forebay_mem::{Region, RegionSlice};
 use forebay_proto::s3::sigv4::{AmzDate, CredentialScope, SigningKey};
 use forebay_proto::token::ort1::{
@@ -13,7 +15,7 @@ use forebay_proto::token::ort1::{
 };
 use forebay_proto::token::{hex16, parse_hex16};
 use forebay_s3::{Config, Direct};
-use tokio::net::UnixStream;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use crate::gated::{Gate, Gated};
 use crate::support::{ALPHA, Answer, Ask, REGION, START_MS, Server, Sign, Who};
@@ -31,9 +33,11 @@ pub enum Way {
     Mapped,
     /// A file, which the kernel copies to and from.
     File,
+    /// Any memory, over TCP.
+    Iwarp,
 }
 
-pub const WAYS: [Way; 2] = [Way::Mapped, Way::File];
+pub const WAYS: [Way; 3] = [Way::Mapped, Way::File, Way::Iwarp];
 
 #[derive(Debug)]
 struct TestClock(Arc<AtomicU64>);
@@ -121,10 +125,14 @@ impl Rig {
     /// A session of `who` with a link and memory behind it.
     pub async fn peer(&self, who: Who, way: Way) -> Peer {
         let (session, key) = self.session(who).await;
-        let (link, accepted) = self.link(session, &key).await;
+        let (link, accepted) = match way {
+            Way::Mapped | Way::File => self.link(session, &key).await,
+            Way::Iwarp => self.far_link(session, &key).await,
+        };
         let region = match way {
             Way::Mapped => Region::memfd(MEMORY).unwrap(),
             Way::File => file(),
+            Way::Iwarp => Region::anonymous(MEMORY).unwrap(),
         };
         let memory = region.slice(0..MEMORY).unwrap();
         assert!(memory.write(0, &vec![UNTOUCHED; MEMORY]));
@@ -153,6 +161,28 @@ impl Rig {
             shm::connect(there, &proof)
         );
         (Connection::Shm(Arc::new(link.unwrap())), accepted.unwrap())
+    }
+
+    pub async fn far_link(&self, session: [u8; 16], key: &[u8; 32]) -> (Connection, Accepted) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (here, there) = tokio::join!(listener.accept(), TcpStream::connect(address));
+        let proof = proof(SessionId(session), key);
+        let options = iwarp::Options::default();
+        let admit = |shown: &[u8]| self.sessions.admit(shown.try_into().ok()?);
+        let (accepted, link) = tokio::join!(
+            iwarp::accept(here.unwrap().0, options, admit),
+            iwarp::connect(there.unwrap(), &proof, options)
+        );
+        let (far, session) = accepted.unwrap();
+        let far = Connection::Iwarp(Arc::new(far));
+        let id = session.attach(far.clone()).unwrap();
+        let accepted = Accepted {
+            session,
+            link: far,
+            id,
+        };
+        (Connection::Iwarp(Arc::new(link.unwrap())), accepted)
     }
 
     /// Ends everything and looks for buffers that were left.
@@ -217,7 +247,10 @@ impl Peer {
     /// A token for `ask`, as a careful client mints it.
     pub fn token(&self, ask: &Ask, now_ms: u64, offset: u64, len: u64) -> OpenToken {
         OpenToken {
-            transport: Transport::Shm,
+            transport: match self.link.fabric() {
+                Fabric::Shm => Transport::Shm,
+                Fabric::Iwarp => Transport::Iwarp,
+            },
             direction: match ask.method {
                 "GET" => Direction::Write,
                 _ => Direction::Read,

@@ -45,6 +45,7 @@ async fn e2_a_store_slower_than_the_lease() {
         (Way::Mapped, At::Retrieve),
         (Way::File, At::Retrieve),
         (Way::File, At::Body(0)),
+        (Way::Iwarp, At::Body(0)),
     ] {
         let rig = Rig::open().await;
         let peer = rig.peer(ALPHA, way).await;
@@ -66,24 +67,26 @@ async fn e2_a_store_slower_than_the_lease() {
 
 #[tokio::test]
 async fn e3_a_store_that_stalls_in_the_midst() {
-    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
-    let peer = rig.peer(ALPHA, Way::File).await;
-    let data = pattern(5 << 20);
-    rig.server.put("/bucket/key", &data).await;
-    rig.gate.close(At::Body(2));
-    let answer = rig.get(&peer, "/bucket/key", 0, MEMORY as u64).await;
-    refused(&answer, 500, "RDMATransferFailed");
-    let moved: usize = answer
-        .header("x-amz-rdma-bytes-transferred")
-        .and_then(|bytes| bytes.parse().ok())
-        .unwrap();
-    assert!(moved > 0 && moved < data.len(), "{moved}");
-    rig.gate.open();
-    // What had been moved is there, and nothing lands after the answer.
-    assert_eq!(peer.bytes(0, moved), data[..moved]);
-    peer.untouched_but(0, moved);
-    drop(peer);
-    rig.finish().await;
+    for way in [Way::File, Way::Iwarp] {
+        let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+        let peer = rig.peer(ALPHA, way).await;
+        let data = pattern(5 << 20);
+        rig.server.put("/bucket/key", &data).await;
+        rig.gate.close(At::Body(2));
+        let answer = rig.get(&peer, "/bucket/key", 0, MEMORY as u64).await;
+        refused(&answer, 500, "RDMATransferFailed");
+        let moved: usize = answer
+            .header("x-amz-rdma-bytes-transferred")
+            .and_then(|bytes| bytes.parse().ok())
+            .unwrap();
+        assert!(moved > 0 && moved < data.len(), "{moved}");
+        rig.gate.open();
+        // What had been moved is there, and nothing lands after the answer.
+        assert!(peer.bytes(0, moved) == data[..moved]);
+        peer.untouched_but(0, moved);
+        drop(peer);
+        rig.finish().await;
+    }
 }
 
 #[tokio::test]
@@ -189,7 +192,7 @@ async fn t5_a_link_that_ends_in_the_midst() {
         let peer = rig.peer(ALPHA, way).await;
         rig.gate.close(match way {
             Way::Mapped => At::Into,
-            Way::File => At::Body(2),
+            Way::File | Way::Iwarp => At::Body(2),
         });
         let get = rig.get(&peer, "/bucket/large", 0, MEMORY as u64);
         let end = async {
