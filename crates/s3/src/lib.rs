@@ -3,6 +3,7 @@
 //! A request goes through stages, one module each: `door` (connections, ids, errors), `router` (which operation),
 //! `auth` (who asks), `access` (may they), `dispatch` (to a handler named by its noun), `reply` (the response's body).
 //! Bodies come in through `ingest` and are copied once, into registered buffers; values go out as the store's own buffers.
+//! Requests with tokens, whose payload goes by remote memory access, are in `direct`.
 //! What is kept with an object is in `kept`, unfinished uploads are in `staging`, store errors are mapped in `status`.
 //!
 //! # What it does not do
@@ -19,7 +20,7 @@
 //!
 //! # Tests
 //! `tests/` drives a door over the in-memory store with raw bytes and a small signing client, and asserts afterwards that
-//! no buffer is left in use. `examples/memory_server.rs` serves the in-memory store to real clients.
+//! no buffer is left in use. `tests/direct` holds the published test cases of requests with tokens, over links of this host. `examples/memory_server.rs` serves the in-memory store to real clients.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -12,7 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::router::Operation;
 
-/// The path that payloads of this door take, as every transfer names it.
+/// The path that bodies take, as every transfer names it.
 const PATH: PathLabel = PathLabel { path: "http" };
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -84,7 +84,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "forebay_s3_sent",
-            "Bodies sent, by the path they took",
+            "Payload sent, by the path it took",
             Unit::Bytes,
             self.sent.clone(),
         );
@@ -101,6 +101,18 @@ impl Metrics {
 
     pub(crate) fn sent(&self, bytes: usize) {
         self.sent_http.inc_by(bytes as u64);
+    }
+
+    /// Payload of a request with a token was placed in the client's memory.
+    pub(crate) fn placed(&self, path: &'static str, bytes: u64) {
+        self.sent.get_or_create(&PathLabel { path }).inc_by(bytes);
+    }
+
+    /// Payload of a request with a token was taken from the client's memory.
+    pub(crate) fn taken(&self, path: &'static str, bytes: u64) {
+        self.received
+            .get_or_create(&PathLabel { path })
+            .inc_by(bytes);
     }
 
     pub(crate) fn begun(&self) {

@@ -117,6 +117,7 @@ async fn attempt<S: Store>(
     }
     let _serving = lender.begin(session.id()).ok_or(ErrorCode::SlowDown)?;
     renew(lender, &session);
+    let fabric = link.fabric();
     let transfer = Transfer::new(
         link,
         windows(token, stag),
@@ -130,6 +131,7 @@ async fn attempt<S: Store>(
     match outcome {
         Ok(mut reply) => {
             let response = reply.headers_mut();
+            count(door, &session, fabric, asked.op, response);
             response.insert(ACK, ack);
             if let Some(agent) = request.get(AGENT) {
                 response.insert(AGENT, agent.clone());
@@ -258,6 +260,30 @@ fn fabric_of(transport: Transport) -> Option<Fabric> {
         Transport::Shm => Some(Fabric::Shm),
         Transport::Iwarp => Some(Fabric::Iwarp),
         Transport::Rc | Transport::Dc => None,
+    }
+}
+
+/// Counts what the answer says was moved.
+fn count<S: Store>(
+    door: &Door<S>,
+    session: &Session,
+    fabric: Fabric,
+    op: Operation,
+    response: &HeaderMap,
+) {
+    let moved = response
+        .get(BYTES_TRANSFERRED)
+        .and_then(|bytes| bytes.to_str().ok()?.parse().ok())
+        .unwrap_or(0);
+    match op {
+        Operation::GetObject => {
+            session.traffic(fabric).sent(moved);
+            door.metrics().placed(fabric.name(), moved);
+        }
+        _ => {
+            session.traffic(fabric).received(moved);
+            door.metrics().taken(fabric.name(), moved);
+        }
     }
 }
 

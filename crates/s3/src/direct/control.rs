@@ -9,8 +9,9 @@ use forebay_proto::token::hipobj::{self, Prepare, Ready};
 use forebay_proto::token::ort1::{Endpoint, Transport, session_key};
 use forebay_proto::token::{TokenError, hex16, names, parse_hex16};
 use forebay_store::Store;
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, TRANSFER_ENCODING};
 use http::request::Parts;
+use http::uri::Authority;
 use http::{Method, StatusCode};
 
 use super::decline::spoken;
@@ -208,12 +209,21 @@ fn connect<S: Store>(
         }
         Transport::Iwarp => {
             if let Some(address) = direct.cm {
-                say(CM, &address.to_string());
+                say(CM, &reachable(address, request));
             }
         }
         Transport::Rc | Transport::Dc => {}
     }
     Ok(reply)
+}
+
+/// Where the client finds a listener: one on all addresses is where the client found this door.
+fn reachable(listener: SocketAddr, request: &HeaderMap) -> String {
+    let authority = headers::text(request, &HOST).and_then(|host| host.parse::<Authority>().ok());
+    match authority.filter(|_| listener.ip().is_unspecified()) {
+        Some(authority) => format!("{}:{}", authority.host(), listener.port()),
+        None => listener.to_string(),
+    }
 }
 
 /// Ends a session. What is not there, or somebody else's, ends as quietly.

@@ -42,6 +42,8 @@ pub(super) async fn put<S: Store, L: Link>(
 pub(super) struct Pull<L> {
     pub(super) transfer: Transfer<L>,
     promise: Option<Promise>,
+    /// What the token promises beside what the headers claim.
+    also: Option<Checksum>,
     /// Set when every byte was read.
     moved: Option<Moved>,
 }
@@ -51,6 +53,7 @@ impl<L> Pull<L> {
         Pull {
             transfer,
             promise,
+            also: None,
             moved: None,
         }
     }
@@ -65,7 +68,7 @@ impl<L: Link> Source for Pull<L> {
         let mut claims = Claims::read(request, unsigned)?;
         claims.length = self.transfer.windows.total();
         if let Some(promise) = self.promise {
-            keep(promise, &mut claims)?;
+            self.also = keep(promise, &mut claims)?;
         }
         Ok(claims)
     }
@@ -82,9 +85,13 @@ impl<L: Link> Source for Pull<L> {
             lease,
         } = &mut self.transfer;
         let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
+        let also = self.also.as_ref().map(Checksum::algorithm);
         let mut made = Made {
             md5: md5.then(Lane::new),
             checksum: claims.algorithm.filter(|_| !own_crc).map(Hasher::new),
+            also: also
+                .filter(|also| *also != Algorithm::Crc64Nvme)
+                .map(Hasher::new),
         };
         let mut left = claims.length;
         let room = buffer(lease, upload, left, 0).await?;
@@ -115,6 +122,13 @@ impl<L: Link> Source for Pull<L> {
         {
             return Err(Refusal::checksum_mismatch(made.algorithm()));
         }
+        match (&self.also, made.also.map(Hasher::finalize)) {
+            (Some(promised), Some(made)) if *promised != made => {
+                return Err(Refusal::checksum_mismatch(made.algorithm()));
+            }
+            (Some(promised), None) => check_crc64nvme(Some(*promised), upload)?,
+            _ => {}
+        }
         self.moved = Some(Moved::taken(moved));
         Ok(Received {
             md5: made.md5.map(Lane::finalize),
@@ -127,6 +141,7 @@ impl<L: Link> Source for Pull<L> {
 struct Made {
     md5: Option<Lane>,
     checksum: Option<Hasher>,
+    also: Option<Hasher>,
 }
 
 impl Made {
@@ -137,8 +152,8 @@ impl Made {
         buf: Buf,
         moved: u64,
     ) -> Outcome<()> {
-        if let Some(checksum) = &mut self.checksum {
-            checksum.update(&buf);
+        for hasher in [&mut self.checksum, &mut self.also].into_iter().flatten() {
+            hasher.update(&buf);
         }
         let taken = lease.finish(async {
             upload.write(buf.clone()).await?;
@@ -201,20 +216,23 @@ async fn fill<L: Link>(
     Ok(buf)
 }
 
-/// Makes the token's promise the request's claim, which it must not contradict.
-fn keep(promise: Promise, claims: &mut Claims) -> Outcome<()> {
+/// Makes the token's promise the request's claim, which it must not contradict; or gives it back when the headers claim a
+/// checksum of another kind, so that both are compared.
+fn keep(promise: Promise, claims: &mut Claims) -> Outcome<Option<Checksum>> {
     let (algorithm, bytes) = match &promise {
         Promise::Crc64Nvme(value) => (Algorithm::Crc64Nvme, &value[..]),
         Promise::Crc32C(value) => (Algorithm::Crc32C, &value[..]),
         Promise::Sha256(value) => (Algorithm::Sha256, &value[..]),
     };
     let promised = Checksum::from_bytes(algorithm, bytes).ok_or(ErrorCode::InternalError)?;
-    claims.require(algorithm)?;
+    if claims.algorithm.is_some_and(|claimed| claimed != algorithm) {
+        return Ok(Some(promised));
+    }
     match &claims.value {
         Some(claimed) if *claimed != promised => Err(Refusal::checksum_mismatch(algorithm)),
         _ => {
-            claims.value = Some(promised);
-            Ok(())
+            (claims.algorithm, claims.value) = (Some(algorithm), Some(promised));
+            Ok(None)
         }
     }
 }

@@ -149,17 +149,14 @@ impl Bench {
         };
         let memory = Region::memfd(LEN).unwrap().slice(0..LEN).unwrap();
         let exposed = client.expose(memory.clone(), Access::ReadWrite).await;
-        let data: Vec<u8> = (0..LEN).map(|at| (at * 7 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..LEN).map(|at| ((at * 7) >> 3) as u8).collect();
         assert!(memory.write(0, &data));
         let store = MemoryStore::new(Pool::new(64 << 20), || 0);
         let config = NamespaceConfig {
             tenant: "tenant".into(),
             ..NamespaceConfig::default()
         };
-        store
-            .create_namespace("bucket", config)
-            .await
-            .unwrap();
+        store.create_namespace("bucket", config).await.unwrap();
         Bench {
             server,
             _client: client,

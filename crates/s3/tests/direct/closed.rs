@@ -196,6 +196,13 @@ async fn connect_is_declined_without_a_transport_and_refused_without_a_signature
     assert_eq!(answer.header("x-amz-rdma-cm"), Some("127.0.0.1:9002"));
     assert_eq!(answer.header("x-amz-rdma-uds"), None);
     far.finish().await;
+    let everywhere = Rig::with(Config::default(), |direct| {
+        direct.cm = Some(([0, 0, 0, 0], 9002).into());
+    })
+    .await;
+    let answer = everywhere.server.ask(ALPHA, Rig::connect_request()).await;
+    assert_eq!(answer.header("x-amz-rdma-cm"), Some("door.test:9002"));
+    everywhere.finish().await;
     let answer = rig.server.anonymous(Rig::connect_request()).await;
     answer.is(403, "AccessDenied");
     assert!(rig.sessions.is_empty());

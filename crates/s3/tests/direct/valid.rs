@@ -175,25 +175,37 @@ async fn v14_checksums_right_and_wrong() {
         refused(&answer, 400, "BadDigest");
         rig.server.get("/bucket/wrong").await.is(404, "NoSuchKey");
     }
-    // The promise inside the token is a claim like a header's.
-    let crc = checksum(Algorithm::Crc32C, &data);
-    let promise = |bytes: &[u8]| Some(Promise::Crc32C(bytes.try_into().unwrap()));
-    for (promise, header, code) in [
-        (promise(crc.as_bytes()), None, ""),
-        (promise(&[0; 4]), None, "BadDigest"),
-        (promise(crc.as_bytes()), Some(crc.to_base64()), ""),
-        (promise(&[0; 4]), Some(crc.to_base64()), "BadDigest"),
-    ] {
-        let mut ask = Ask::new("PUT", "/bucket/promised");
-        if let Some(text) = &header {
-            ask = ask.header("x-amz-checksum-crc32c", text);
-        }
-        let mut token = peer.token(&ask, rig.server.now_ms(), 0, data.len() as u64);
-        token.promise = promise;
-        let answer = rig.server.ask(ALPHA, peer.carry(ask, &token)).await;
-        match code {
-            "" => served(&answer, 200, data.len() as u64),
-            code => refused(&answer, 400, code),
+    // The promise inside the token is a claim like a header's, and beside one of another kind.
+    let crc32c = checksum(Algorithm::Crc32C, &data);
+    let crc64 = checksum(Algorithm::Crc64Nvme, &data);
+    let sha256 = checksum(Algorithm::Sha256, &data);
+    let right = [
+        Promise::Crc32C(crc32c.as_bytes().try_into().unwrap()),
+        Promise::Crc64Nvme(crc64.as_bytes().try_into().unwrap()),
+        Promise::Sha256(sha256.as_bytes().try_into().unwrap()),
+    ];
+    let wrong = [
+        Promise::Crc32C([0; 4]),
+        Promise::Crc64Nvme([0; 8]),
+        Promise::Sha256([0; 32]),
+    ];
+    let header = crc32c.to_base64();
+    for (promises, good) in [(right, true), (wrong, false)] {
+        for (promise, header) in promises
+            .iter()
+            .flat_map(|p| [(p, None), (p, Some(&header))])
+        {
+            let mut ask = Ask::new("PUT", "/bucket/promised");
+            if let Some(text) = header {
+                ask = ask.header("x-amz-checksum-crc32c", text);
+            }
+            let mut token = peer.token(&ask, rig.server.now_ms(), 0, data.len() as u64);
+            token.promise = Some(*promise);
+            let answer = rig.server.ask(ALPHA, peer.carry(ask, &token)).await;
+            match good {
+                true => served(&answer, 200, data.len() as u64),
+                false => refused(&answer, 400, "BadDigest"),
+            }
         }
     }
     drop(peer);
