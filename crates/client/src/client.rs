@@ -359,7 +359,7 @@ impl Client {
         Ok(request)
     }
 
-    fn signing_key(&self, date: &AmzDate) -> SigningKey {
+    pub(crate) fn signing_key(&self, date: &AmzDate) -> SigningKey {
         let config = &self.inner.config;
         let mut signing = self.inner.signing.lock();
         match &*signing {
@@ -399,7 +399,7 @@ pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-fn unix_s() -> i64 {
+pub(crate) fn unix_s() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |now| now.as_secs() as i64)

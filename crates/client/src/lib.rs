@@ -29,6 +29,7 @@ mod download;
 mod endpoint;
 mod error;
 mod multipart;
+mod token_session;
 pub mod transfer;
 
 pub use answers::{Listed, ListingPage, ObjectInfo, Part, UnfinishedUpload};

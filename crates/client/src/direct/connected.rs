@@ -161,7 +161,9 @@ async fn lanes(
     let mut lanes = Vec::with_capacity(count);
     for _ in 0..count {
         let timeout = options.deadline;
-        let link = tokio::time::timeout(timeout, link(path, address, opened, endpoint))
+        let session = SessionId(opened.session);
+        let link = dial(path, address, session, &opened.key, endpoint);
+        let link = tokio::time::timeout(timeout, link)
             .await
             .map_err(|_| format!("{address} does not answer"))??;
         lanes.push(Lane::start(link, options.in_flight_max, GRACE));
@@ -169,13 +171,15 @@ async fn lanes(
     Ok(lanes)
 }
 
-async fn link(
+/// Makes a link of a session; what does not work is told in words.
+pub(super) async fn dial(
     path: Path,
     address: &str,
-    opened: &Opened,
+    session: SessionId,
+    key: &[u8; 32],
     endpoint: &Endpoint,
 ) -> std::result::Result<Connection, String> {
-    let proof = proof(SessionId(opened.session), &opened.key);
+    let proof = proof(session, key);
     match path {
         Path::Shm => {
             let stream =

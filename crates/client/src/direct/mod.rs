@@ -15,6 +15,7 @@ mod rpc;
 #[cfg(test)]
 mod tests;
 mod token;
+mod token_session;
 mod transfer;
 mod values;
 mod window;
@@ -24,6 +25,7 @@ pub use keys::{Entry, Listing, Page, Stat};
 pub use options::{Choice, Options, Path};
 pub use region::Region;
 pub use token::{Request, Token};
+pub use token_session::TokenSession;
 pub use transfer::{Fallback, Transfer};
 pub use values::{Condition, Get, Put};
 pub use window::{Span, Window};

@@ -1,18 +1,18 @@
 //! Tokens for S3 requests (s3-rdma.md section 7): the request is anybody's, the payload goes by this client's link.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_fabric::shm::REGIONS;
-use forebay_fabric::{Connection, Fabric, Link};
-use forebay_proto::token::ort1::{
-    Covered, Direction, Flags, OpenToken, Promise, Segments, Slot, Transport,
-};
+use forebay_fabric::{Connection, Fabric, Link, SessionId};
+use forebay_proto::token::ort1::{Direction, Flags, OpenToken, Promise, Segments, Slot, Transport};
 
-use super::attempt::{Failure, Tries, ended};
+use super::attempt::{Failure, Tries, ended, unregistered};
 use super::client::Client;
-use super::connected::Connected;
+use super::lane::Lane;
 use super::loans::Use;
+use super::options::Path;
 use super::region::Loan;
 use super::values::lend;
 use super::window::{Window, argument};
@@ -74,41 +74,64 @@ impl Client {
         let mut tries = self.tries();
         loop {
             let connected = self.connected();
-            match self.mint(&connected, request, &window, &tries).await {
+            let minter = Minter {
+                session: connected.session,
+                key: &connected.key,
+                sequence: &connected.sequence,
+                checksum: self.options().checksum,
+            };
+            // Tokens name the first link of their fabric unless they say otherwise.
+            let minted = match connected.first_lane() {
+                Some(lane) => minter.mint(lane, request, &window, &tries).await,
+                None => Err(Failure::Unable("payloads go by HTTP".to_owned())),
+            };
+            match minted {
                 Ok(token) => return Ok(token),
                 Err(failure) => self.again(&connected, failure, true, &mut tries).await?,
             }
         }
     }
+}
 
-    async fn mint(
+/// What a session's tokens are made with.
+pub(super) struct Minter<'a> {
+    pub(super) session: SessionId,
+    pub(super) key: &'a [u8; 32],
+    pub(super) sequence: &'a AtomicU64,
+    pub(super) checksum: bool,
+}
+
+impl Minter<'_> {
+    pub(super) async fn mint(
         &self,
-        connected: &Connected,
-        request: &Covered<'_>,
+        lane: &Arc<Lane<Connection>>,
+        request: &Request<'_>,
         window: &Window<'_>,
         tries: &Tries,
     ) -> Result<Token, Failure> {
-        // Tokens name the first link of their fabric unless they say otherwise.
-        let Some(lane) = connected.first_lane() else {
-            return Err(Failure::Unable("payloads go by HTTP".to_owned()));
+        let path = match lane.link().fabric() {
+            Fabric::Shm => Path::Shm,
+            Fabric::Iwarp => Path::Iwarp,
         };
         if let Some(reason) = lane.ended() {
-            return Err(ended(connected.path, reason));
+            return Err(ended(path, reason));
         }
         let (direction, what) = match request.method {
             "PUT" => (Direction::Read, Use::Source),
             _ => (Direction::Write, Use::Target),
         };
-        let place = self.register(lane, connected, window).await?;
+        let remote = window.region.on(lane).await;
+        let place = window.remote(remote.map_err(|error| unregistered(path, error))?);
         let loan = lend(window, what, tries).await?;
         let promise = match direction {
-            Direction::Read => self
-                .sum(window)
-                .map(|crc| Promise::Crc64Nvme(crc.to_be_bytes())),
-            Direction::Write => None,
+            Direction::Read if self.checksum => {
+                let crc = window.region.crc64(window.range.clone());
+                crc.map(|crc| Promise::Crc64Nvme(crc.value().to_be_bytes()))
+            }
+            Direction::Read | Direction::Write => None,
         };
         let (transport, remote_key, slot) = name(lane.link(), place.stag);
-        let sequence = connected.sequence.fetch_add(1, Relaxed) + 1;
+        let sequence = self.sequence.fetch_add(1, Relaxed) + 1;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -116,7 +139,7 @@ impl Client {
             transport,
             direction,
             flags: Flags::default(),
-            session: connected.session.0,
+            session: self.session.0,
             sequence,
             expiry_s: u32::try_from((now + GOOD_FOR).as_secs()).unwrap_or(u32::MAX),
             lease_ms: LEASE.as_millis() as u32,
@@ -130,7 +153,7 @@ impl Client {
             rail: None,
             slot,
         };
-        let value = token.seal(&connected.key, request);
+        let value = token.seal(self.key, request);
         Ok(Token {
             value: value.map_err(|error| Failure::Final(argument(error)))?,
             sequence,

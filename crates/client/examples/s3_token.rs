@@ -1,0 +1,121 @@
+//! Registered memory for a program that speaks S3 by itself: lends its S3 library the header that names the payload.
+//!
+//! Usage: `s3_token S3-ENDPOINT ACCESS-KEY SECRET-KEY BYTES [shm|iwarp]`. Opens a session by `POST /.ort1/connect` (s3-rdma.md
+//! section 7.3), makes its link, registers one region, and then does what the lines on standard input say, one line of answer each:
+//!
+//! | line | answer |
+//! |---|---|
+//! | `token METHOD PATH QUERY RANGE OFFSET LENGTH`, `-` for an empty query or range | the value of `x-amz-rdma-token` |
+//! | `fill OFFSET LENGTH SEED` | the CRC-64/NVME of what is there now, in hexadecimal |
+//! | `sum OFFSET LENGTH` | the same, of what is there |
+//! | `load OFFSET FILE`, `save OFFSET LENGTH FILE` | `ok`: bytes between the region and a file |
+//! | `close` | `ok`: the link is closed, the session stays |
+//!
+//! What does not work is answered by a line that begins with `error`.
+
+use std::error::Error;
+use std::io::{BufRead, Write};
+
+use forebay_client::direct::{Region, Request, TokenSession};
+use forebay_client::{Credentials, Endpoint};
+
+type Answer = Result<String, Box<dyn Error>>;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [endpoint, access_key, secret_key, bytes, rest @ ..] = &arguments[..] else {
+        return Err("usage: s3_token S3-ENDPOINT ACCESS-KEY SECRET-KEY BYTES [shm|iwarp]".into());
+    };
+    let endpoint: Endpoint = endpoint.parse()?;
+    let credentials = Credentials {
+        access_key: access_key.clone(),
+        secret_key: secret_key.clone(),
+    };
+    let transports = rest.first().map_or("shm, iwarp", String::as_str);
+    let session = TokenSession::connect(&endpoint, &credentials, transports).await?;
+    let region = Region::alloc(bytes.parse()?)?;
+    say(&format!("ready {}", session.path()))?;
+    for line in std::io::stdin().lock().lines() {
+        match obey(&session, &region, &line?).await {
+            Ok(answer) => say(&answer)?,
+            Err(error) => say(&format!("error {error}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn say(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+async fn obey(session: &TokenSession, region: &Region, line: &str) -> Answer {
+    let words: Vec<&str> = line.split(' ').collect();
+    let given = |word: &'static str, text: &str| {
+        if text == "-" {
+            word.to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    match words[..] {
+        ["token", method, path, query, range, offset, length] => {
+            let (query, range) = (given("", query), given("", range));
+            let request = Request {
+                method,
+                path,
+                query: &query,
+                range: &range,
+            };
+            let offset: usize = offset.parse()?;
+            let window = region.window(offset..offset + length.parse::<usize>()?);
+            let token = session.token(&request, window).await?;
+            let value = token.value.clone();
+            // The program tells by its next line that its request was answered.
+            token.answered();
+            Ok(value)
+        }
+        ["fill", offset, length, seed] => {
+            let (offset, length): (usize, usize) = (offset.parse()?, length.parse()?);
+            let mut state = seed.parse::<u64>()?.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut bytes = Vec::with_capacity(length + 8);
+            while bytes.len() < length {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                bytes.extend_from_slice(&state.to_le_bytes());
+            }
+            match region.write(offset, &bytes[..length]) {
+                true => sum(region, offset, length),
+                false => Err("out of range".into()),
+            }
+        }
+        ["sum", offset, length] => sum(region, offset.parse()?, length.parse()?),
+        ["load", offset, file] => match region.write(offset.parse()?, &std::fs::read(file)?) {
+            true => Ok("ok".to_owned()),
+            false => Err("out of range".into()),
+        },
+        ["save", offset, length, file] => {
+            let mut bytes = vec![0; length.parse()?];
+            if !region.read(offset.parse()?, &mut bytes) {
+                return Err("out of range".into());
+            }
+            std::fs::write(file, bytes)?;
+            Ok("ok".to_owned())
+        }
+        ["close"] => {
+            session.close_link();
+            Ok("ok".to_owned())
+        }
+        _ => Err(format!("what is {line:?}?").into()),
+    }
+}
+
+fn sum(region: &Region, offset: usize, length: usize) -> Answer {
+    let crc = region
+        .crc64(offset..offset + length)
+        .ok_or("out of range")?;
+    Ok(format!("{:016x}", crc.value()))
+}

@@ -1,0 +1,109 @@
+//! A session opened by an S3 request (s3-rdma.md section 7.3), for programs that know nothing but an S3 door.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use forebay_fabric::{CloseReason, Connection, SessionId};
+
+use super::attempt::{Failure, Tries};
+use super::connected::dial;
+use super::lane::{GRACE, Lane};
+use super::options::Path;
+use super::token::{Minter, Request, Token};
+use super::window::Window;
+use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result};
+
+/// How long to wait for a link, and for memory that is in use.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Nothing but tokens travels over the link; this many messages would.
+const IN_FLIGHT_MAX: usize = 1;
+
+/// A session and its link. It ends when no token of it has been used for as long as the server says, or when this is dropped.
+#[derive(Debug)]
+pub struct TokenSession {
+    lane: Arc<Lane<Connection>>,
+    path: Path,
+    session: SessionId,
+    key: [u8; 32],
+    sequence: AtomicU64,
+}
+
+impl TokenSession {
+    /// Connects by `POST /.ort1/connect`; `transports` are those wanted, the best first, separated by commas.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the server has none of them, [`Error::Transport`] when the link cannot be made.
+    pub async fn connect(
+        endpoint: &Endpoint,
+        credentials: &Credentials,
+        transports: &str,
+    ) -> Result<TokenSession> {
+        let s3 = S3::new(Config::new(endpoint.clone(), credentials.clone()))?;
+        let opened = s3.open_token_session(transports).await?;
+        let path = match opened.transport.as_str() {
+            "shm" => Path::Shm,
+            "iwarp" => Path::Iwarp,
+            other => return Err(Error::Protocol(format!("transport {other:?}"))),
+        };
+        let session = SessionId(opened.session);
+        let link = dial(path, &opened.address, session, &opened.key, endpoint);
+        let link = tokio::time::timeout(PATIENCE, link).await;
+        let link = link.map_err(|_| Error::TimedOut(PATIENCE))?;
+        let link = link.map_err(|what| Error::Transport {
+            endpoint: path.to_string(),
+            what,
+        })?;
+        Ok(TokenSession {
+            lane: Lane::start(link, IN_FLIGHT_MAX, GRACE),
+            path,
+            session,
+            key: opened.key,
+            sequence: AtomicU64::new(0),
+        })
+    }
+
+    /// By what payloads will travel.
+    pub fn path(&self) -> Path {
+        self.path
+    }
+
+    /// As [`super::Client::token`].
+    ///
+    /// # Errors
+    /// [`Error::Transport`] when the link has ended.
+    pub async fn token(
+        &self,
+        request: &Request<'_>,
+        window: impl Into<Window<'_>>,
+    ) -> Result<Token> {
+        let window = window.into();
+        window.check()?;
+        let minter = Minter {
+            session: self.session,
+            key: &self.key,
+            sequence: &self.sequence,
+            checksum: true,
+        };
+        let tries = Tries::new(PATIENCE);
+        let minted = minter.mint(&self.lane, request, &window, &tries).await;
+        minted.map_err(|failure| match failure {
+            Failure::Final(error) | Failure::Again(error) | Failure::Lost(error) => error,
+            Failure::Unable(what) => Error::Transport {
+                endpoint: self.path.to_string(),
+                what,
+            },
+        })
+    }
+
+    /// Ends the link, and so the use of every token.
+    pub fn close_link(&self) {
+        self.lane.close(CloseReason::Done);
+    }
+}
+
+impl Drop for TokenSession {
+    fn drop(&mut self) {
+        self.close_link();
+    }
+}
