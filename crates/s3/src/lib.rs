@@ -20,7 +20,8 @@
 //!
 //! # Tests
 //! `tests/` drives a door over the in-memory store with raw bytes and a small signing client, and asserts afterwards that
-//! no buffer is left in use. `tests/direct` holds the published test cases of requests with tokens, over links of this host. `examples/memory_server.rs` serves the in-memory store to real clients.
+//! no buffer is left in use. `tests/direct` holds the published test cases of requests with tokens, over links of this
+//! host. `examples/memory_server.rs` serves the in-memory store to real clients.
 #![forbid(unsafe_code)]
 
 mod access;

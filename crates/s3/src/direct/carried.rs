@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_fabric::shm::REGIONS;
-use forebay_fabric::{Connection, Fabric, RemoteRange, Session, SessionId, Stag};
+use forebay_fabric::{Connection, Fabric, Link, RemoteRange, Session, SessionId, Stag};
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::sigv4::{EMPTY_SHA256, Payload};
 use forebay_proto::token::hip::HipTransport;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::decline::{self, Halt, marked};
 use super::lender::Lender;
-use super::moved::{ACK, AGENT, TOKEN};
+use super::moved::{ACK, AGENT, BYTES_TRANSFERRED, TOKEN};
 use super::transfer::{Lease, Transfer};
 use super::{get, put};
 use crate::auth::Caller;

@@ -297,7 +297,10 @@ async fn o8_sessions_and_tokens_in_flight_are_bounded() {
             answer = rig.get(&peer, "/bucket/key", 0, 5) => answer,
         }
     };
-    refused(&either.await, 503, "SlowDown");
+    let answer = either.await;
+    refused(&answer, 503, "SlowDown");
+    let said = answer.element("Message");
+    assert_eq!(said.as_deref(), Some("Please reduce your request rate."));
     rig.gate.open();
     drop(peer);
     rig.finish().await;
