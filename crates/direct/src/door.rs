@@ -60,7 +60,7 @@ impl<S: Store> Door<S> {
     /// progress are finished before this returns; then the link is closed. Returns why. The future stays on the thread that polls it.
     pub async fn serve<L: Link>(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         link: &L,
         shutdown: impl Future<Output = ()>,
     ) -> CloseReason {

@@ -1,6 +1,6 @@
 //! Who is connected and what they do now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -29,9 +29,10 @@ pub struct LiveLink {
     pub requests: u64,
     /// Elements that failed.
     pub failures: u64,
-    /// Payload into the client's memory, in bytes.
+    /// Payload into the client's memory, in bytes: of all the session's links of this path and by whichever door, told with the
+    /// first of them alone.
     pub sent_bytes: u64,
-    /// Payload out of the client's memory, in bytes.
+    /// Payload out of the client's memory, in bytes, likewise.
     pub received_bytes: u64,
     /// Requests in progress.
     pub in_flight: u64,
@@ -44,36 +45,37 @@ pub(crate) struct Live {
 
 #[derive(Debug)]
 struct Counts {
-    tenant: String,
-    principal: String,
-    session: String,
+    session: Arc<Session>,
     path: Fabric,
     requests: AtomicU64,
     failures: AtomicU64,
-    sent: AtomicU64,
-    received: AtomicU64,
     in_flight: AtomicU64,
 }
 
 impl Live {
     pub(crate) fn look(&self) -> Vec<LiveLink> {
         let links = self.links.lock();
-        links
-            .1
-            .iter()
-            .map(|(id, counts)| LiveLink {
+        let mut told = HashSet::new();
+        let line = |(id, counts): (&u64, &Arc<Counts>)| {
+            let session = &counts.session;
+            let (sent_bytes, received_bytes) = match told.insert((session.id(), counts.path)) {
+                true => session.traffic(counts.path).totals(),
+                false => (0, 0),
+            };
+            LiveLink {
                 id: *id,
-                tenant: counts.tenant.clone(),
-                principal: counts.principal.clone(),
-                session: counts.session.clone(),
+                tenant: session.tenant().to_owned(),
+                principal: session.principal().to_owned(),
+                session: session.id().to_string(),
                 path: counts.path.name(),
                 requests: counts.requests.load(Relaxed),
                 failures: counts.failures.load(Relaxed),
-                sent_bytes: counts.sent.load(Relaxed),
-                received_bytes: counts.received.load(Relaxed),
+                sent_bytes,
+                received_bytes,
                 in_flight: counts.in_flight.load(Relaxed),
-            })
-            .collect()
+            }
+        };
+        links.1.iter().map(line).collect()
     }
 }
 
@@ -89,18 +91,14 @@ impl Counting {
     pub(crate) fn new(
         live: &Arc<Live>,
         metrics: &Arc<Metrics>,
-        session: &Session,
+        session: &Arc<Session>,
         path: Fabric,
     ) -> Counting {
         let own = Arc::new(Counts {
-            tenant: session.tenant().to_owned(),
-            principal: session.principal().to_owned(),
-            session: session.id().to_string(),
+            session: session.clone(),
             path,
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
         });
         let mut links = live.links.lock();
@@ -144,13 +142,13 @@ impl Counting {
 
     /// Payload went into the client's memory.
     pub(crate) fn sent(&self, bytes: u64) {
-        self.own.sent.fetch_add(bytes, Relaxed);
+        self.own.session.traffic(self.own.path).sent(bytes);
         self.traffic().sent.fetch_add(bytes, Relaxed);
     }
 
     /// Payload came out of the client's memory.
     pub(crate) fn received(&self, bytes: u64) {
-        self.own.received.fetch_add(bytes, Relaxed);
+        self.own.session.traffic(self.own.path).received(bytes);
         self.traffic().received.fetch_add(bytes, Relaxed);
     }
 

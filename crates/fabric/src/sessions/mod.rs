@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 pub use grant::{Grant, Granted};
 pub use proof::{PROOF_BYTES, proof};
-pub use session::{LinkId, Registered, RegisteredId, Session};
+pub use session::{LinkId, Registered, RegisteredId, Session, Traffic};
 pub use window::WINDOW;
 
 /// Names a session; 16 random bytes.

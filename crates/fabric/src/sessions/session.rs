@@ -51,7 +51,33 @@ pub struct Session {
     limits: Arc<Limits>,
     /// On the monotonic clock, in milliseconds; zero when it has ended.
     deadline_ms: AtomicU64,
+    shm: Traffic,
+    iwarp: Traffic,
     state: Mutex<State>,
+}
+
+/// The payload that a session's links of one fabric have moved, whichever door asked for it. It only grows.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl Traffic {
+    /// Bytes were placed in the client's memory.
+    pub fn sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes were taken from the client's memory.
+    pub fn received(&self, bytes: u64) {
+        self.received.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes placed and bytes taken.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.sent.load(Relaxed), self.received.load(Relaxed))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +116,8 @@ impl Session {
             clock,
             limits,
             deadline_ms: AtomicU64::new(0),
+            shm: Traffic::default(),
+            iwarp: Traffic::default(),
             state: Mutex::default(),
         }
     }
@@ -129,6 +157,14 @@ impl Session {
         let deadline = self.deadline_ms.load(Relaxed);
         let left = deadline.checked_sub(self.now_ms())?;
         (left > 0).then(|| Duration::from_millis(left))
+    }
+
+    /// Where those who move payload by its links of `fabric` count it.
+    pub fn traffic(&self, fabric: Fabric) -> &Traffic {
+        match fabric {
+            Fabric::Shm => &self.shm,
+            Fabric::Iwarp => &self.iwarp,
+        }
     }
 
     /// The most it may hold.

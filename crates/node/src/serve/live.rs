@@ -35,9 +35,10 @@ pub struct Link {
     pub requests: u64,
     /// Elements of requests that failed.
     pub failures: u64,
-    /// Payload placed in the client's memory, in bytes.
+    /// Payload placed in the client's memory, in bytes: of all the session's links of this path and by whichever door, told with
+    /// the first of them alone.
     pub sent_bytes: u64,
-    /// Payload taken from the client's memory, in bytes.
+    /// Payload taken from the client's memory, in bytes, likewise.
     pub received_bytes: u64,
     /// Requests in progress.
     pub in_flight: u64,

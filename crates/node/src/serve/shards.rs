@@ -104,7 +104,10 @@ impl Shards {
 
     /// Connections open now.
     pub fn connections(&self) -> usize {
-        self.connections_max - self.connections.available_permits()
+        self.shards
+            .iter()
+            .map(|shard| shard.active.load(Relaxed))
+            .sum()
     }
 
     /// How many threads there are.
@@ -112,8 +115,8 @@ impl Shards {
         self.shards.len()
     }
 
-    /// Accepts from `listener` until `shutdown` says so; then it is closed. At the bound on connections new ones wait in the
-    /// kernel's backlog.
+    /// Accepts from `listener` until `shutdown` says so; then it is closed. At the bound on connections one of each
+    /// door waits here and the others in the kernel's backlog.
     ///
     /// # Errors
     /// When the listener cannot be watched at all.
@@ -127,10 +130,11 @@ impl Shards {
         let listener = TcpListener::from_std(listener)?;
         let accepting = async {
             loop {
+                let (stream, peer) = next(&listener).await;
+                // Only now: several doors share the bound, and one that waits for a client must not take from the others.
                 let Ok(permit) = self.connections.clone().acquire_owned().await else {
                     return Ok(());
                 };
-                let (stream, peer) = next(&listener).await;
                 // A connection that is gone already has no options to set; serving it ends at once.
                 let _ = stream.set_nodelay(true);
                 let serve = serve.clone();

@@ -93,13 +93,16 @@ impl Place {
         command
             .arg("serve")
             .arg(self.data())
-            .args(["--s3", "127.0.0.1:0", "--console", "127.0.0.1:0"])
-            .args(["--rpc", "127.0.0.1:0", "--direct", "127.0.0.1:0"])
             .arg("--ready-file")
             .arg(self.path("ready.json"))
             .args(["--memory", "64MiB", "--s3-etag", "crc64nvme"])
             .args(flags)
             .stdin(Stdio::null());
+        for door in ["--s3", "--rpc", "--direct", "--console"] {
+            if !flags.contains(&door) {
+                command.args([door, "127.0.0.1:0"]);
+            }
+        }
         // A test that is killed takes its servers along.
         command.process_group(0);
         command

@@ -1,0 +1,367 @@
+//! The direct path of the binary, as its clients meet it: every way, ends of clients and servers, strangers at the socket.
+
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path as FilePath;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use forebay_client::Error;
+use forebay_client::direct::{Choice, Options, Path, Region, blocking::Client};
+use harness::{Place, Ran, Server, bytes};
+use rustix::process::Signal;
+
+const NAMESPACE: &str = "demo";
+
+fn options(choice: Choice) -> Options {
+    Options {
+        path: choice,
+        deadline: Duration::from_secs(20),
+        ..Options::default()
+    }
+}
+
+fn connect(server: &Server, choice: Choice) -> Client {
+    let endpoint = format!("http://{}", server.doors["rpc"]).parse().unwrap();
+    Client::connect(&endpoint, &server.credentials(), options(choice)).unwrap()
+}
+
+fn ready() -> (Place, Server) {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    (place, server)
+}
+
+/// Waits for what must come soon: the server counts and cleans up after its answers.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// The links that the server serves, as `forebay top` sees them.
+fn links(server: &Server) -> Vec<serde_json::Value> {
+    let mut stream = UnixStream::connect(&server.doors["admin"]).unwrap();
+    write!(
+        stream,
+        "GET /v1/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let live: serde_json::Value = serde_json::from_str(body).unwrap();
+    live["links"].as_array().unwrap().clone()
+}
+
+fn metric(server: &Server, line: &str) -> Option<f64> {
+    let (status, text) = server.console("/metrics");
+    assert_eq!(status, 200);
+    let found = text.lines().find_map(|found| found.strip_prefix(line))?;
+    found.trim().parse().ok()
+}
+
+fn open_files(server: &Server) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", server.pid()))
+        .unwrap()
+        .count()
+}
+
+#[test]
+fn every_way_moves_the_same_bytes() {
+    let (_place, server) = ready();
+    for (number, path) in Path::ALL.into_iter().enumerate() {
+        let client = connect(&server, Choice::Only(path));
+        assert_eq!(client.path(), path);
+        for len in [1, 4096, (3 << 20) + 17] {
+            let body = bytes(number as u64 + 1, len);
+            let region = Region::alloc(len).unwrap();
+            assert!(region.write(0, &body));
+            let key = format!("{path}-{len}");
+            let put = client.put_from(NAMESPACE, &key, &region).unwrap();
+            assert_eq!((put.bytes, put.path), (len as u64, path));
+            // The same object by every other way.
+            for other in Path::ALL {
+                let into = Region::alloc(len).unwrap();
+                let client = connect(&server, Choice::Only(other));
+                let got = client.get_into(NAMESPACE, &key, .., &into).unwrap();
+                assert_eq!(
+                    (got.bytes, got.path, got.size),
+                    (len as u64, other, len as u64)
+                );
+                let mut read = vec![0; len];
+                assert!(into.read(0, &mut read));
+                assert!(read == body, "{len} bytes by {path}, then by {other}");
+            }
+            let ran = server
+                .run(&["cat", &format!("fb://{NAMESPACE}/{key}")])
+                .expect(0);
+            assert!(ran.bytes == body);
+        }
+    }
+    // By whatever is best without being asked.
+    assert_eq!(connect(&server, Choice::Auto).path(), Path::Shm);
+    for path in ["shm", "iwarp"] {
+        let sent = format!("forebay_direct_sent_bytes_total{{path=\"{path}\"}}");
+        assert!(metric(&server, &sent).unwrap() > 3e6);
+        let received = format!("forebay_direct_received_bytes_total{{path=\"{path}\"}}");
+        assert!(metric(&server, &received).unwrap() > 3e6);
+    }
+    until("links end with their clients", || links(&server).is_empty());
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn a_link_is_told_of_while_it_is_served() {
+    let (_place, server) = ready();
+    let client = connect(&server, Choice::Only(Path::Iwarp));
+    let region = Region::alloc(4096).unwrap();
+    client.put_from(NAMESPACE, "k", &region).unwrap();
+    until("the transfer is counted", || {
+        let links = links(&server);
+        let [link] = links.as_slice() else {
+            return false;
+        };
+        link["tenant"] == "root" && link["path"] == "iwarp" && link["received_bytes"] == 4096
+    });
+    // SIGTERM does not wait for links that idle.
+    let begun = Instant::now();
+    assert_eq!(server.terminate(), Some(0));
+    assert!(
+        begun.elapsed() < Duration::from_secs(9),
+        "it was cut off instead"
+    );
+}
+
+#[test]
+fn what_is_closed_is_not_offered() {
+    let place = Place::new();
+    let server = place.serve(&["--no-direct"]);
+    assert!(!server.doors.contains_key("direct") && !server.doors.contains_key("shm"));
+    assert!(!server.welcome.contains("iWARP") && !server.welcome.contains("shared memory"));
+    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    let client = connect(&server, Choice::Auto);
+    assert_eq!(client.path(), Path::Http);
+    let region = Region::alloc(10_000).unwrap();
+    let put = client.put_from(NAMESPACE, "k", &region).unwrap();
+    assert_eq!(put.path, Path::Http);
+    assert!(put.fallback.is_some(), "it says why");
+    // A hello at the socket meets an HTTP server, which does not know it.
+    let mut stream = UnixStream::connect(&server.doors["admin"]).unwrap();
+    stream
+        .write_all(b"FBSHM\0\0\x01 and a proof\r\n\r\n")
+        .unwrap();
+    let mut answer = Vec::new();
+    // The answer, if any, is HTTP's.
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"));
+    drop(server);
+
+    let server = place.serve(&["--no-rpc"]);
+    assert!(!server.doors.contains_key("rpc") && server.doors.contains_key("direct"));
+    drop(server);
+
+    for (door, remedy) in [("--rpc", "--rpc-tls-cert"), ("--direct", "--no-direct")] {
+        let ran = Ran::new(place.serve_command(&[door, "0.0.0.0:0"]).output().unwrap()).expect(2);
+        assert!(
+            ran.err.contains(door) && ran.err.contains(remedy),
+            "{}",
+            ran.err
+        );
+        assert!(ran.err.contains("--insecure"), "{}", ran.err);
+    }
+    let missing = &[
+        "--rpc-tls-cert",
+        "/nowhere.pem",
+        "--rpc-tls-key",
+        "/nowhere.pem",
+    ];
+    let ran = Ran::new(place.serve_command(missing).output().unwrap()).expect(1);
+    assert!(ran.err.contains("/nowhere.pem"), "{}", ran.err);
+    Ran::new(place.serve_command(&missing[..2]).output().unwrap()).expect(2);
+}
+
+#[test]
+fn strangers_get_no_link_and_no_word() {
+    let (_place, server) = ready();
+    let mut proof = b"ort1".to_vec();
+    proof.extend_from_slice(&[7; 32]);
+    let hello = [b"FBSHM\0\0\x01".as_slice(), &proof].concat();
+    let mut answers = Vec::new();
+    for sent in [&hello[..], &hello[..20], b"FBSHX\0\0\x01", b"F"] {
+        let mut stream = UnixStream::connect(&server.doors["shm"]).unwrap();
+        stream.write_all(sent).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // Being cut off is an answer, too.
+        let _ = stream.read_to_end(&mut answer);
+        answers.push(answer);
+    }
+    assert!(
+        answers.windows(2).all(|pair| pair[0] == pair[1]),
+        "{answers:?}"
+    );
+    // The same where iWARP is spoken: whoever says nothing right is sent away.
+    for sent in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"MPA ID Req Frame", b""] {
+        let mut stream = TcpStream::connect(&server.doors["direct"]).unwrap();
+        // It may be closed before all is sent.
+        let _ = stream.write_all(sent);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP"));
+    }
+    assert!(links(&server).is_empty());
+    let client = connect(&server, Choice::Only(Path::Shm));
+    let region = Region::alloc(64).unwrap();
+    client.put_from(NAMESPACE, "k", &region).unwrap();
+}
+
+/// A process that copies a large file to the server for ever, by one path.
+fn copying(server: &Server, file: &FilePath, path: &str, round: usize) -> Child {
+    let mut command = std::process::Command::new("sh");
+    let copy = format!(
+        "while :; do {} cp --path {path} {} fb://{NAMESPACE}/big-{round} || exit 1; done",
+        env!("CARGO_BIN_EXE_forebay"),
+        file.display()
+    );
+    // A group of its own: the shell and what it runs are killed together.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command
+        .args(["-c", &copy])
+        .env(
+            "FOREBAY_ENDPOINT",
+            format!("http://{}", server.doors["rpc"]),
+        )
+        .env("AWS_SHARED_CREDENTIALS_FILE", credentials(server))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn credentials(server: &Server) -> std::path::PathBuf {
+    let socket = FilePath::new(&server.doors["admin"]);
+    let dir = socket.parent().and_then(FilePath::parent).unwrap();
+    dir.join("credentials")
+}
+
+#[test]
+fn a_client_killed_in_the_middle_of_a_transfer_harms_nobody() {
+    let (place, server) = ready();
+    let file = place.path("big.bin");
+    std::fs::write(&file, bytes(5, 24 << 20)).unwrap();
+    let witness = connect(&server, Choice::Only(Path::Shm));
+    let body = bytes(9, 100_000);
+    let region = Region::alloc(body.len()).unwrap();
+    assert!(region.write(0, &body));
+    witness.put_from(NAMESPACE, "witness", &region).unwrap();
+    let before = open_files(&server);
+    for (round, path) in ["shm", "iwarp", "shm", "iwarp"].into_iter().enumerate() {
+        let mut child = copying(&server, &file, path, round);
+        // In the middle: bytes have come by its link, or work is in progress there.
+        until("the copy moves bytes", || {
+            assert_eq!(child.try_wait().unwrap(), None, "the copy ended by itself");
+            links(&server).iter().any(|link| {
+                link["path"] == path
+                    && (link["in_flight"].as_u64() > Some(0)
+                        || link["received_bytes"].as_u64() > Some(1 << 20))
+            })
+        });
+        let group = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process_group(group, Signal::KILL).unwrap();
+        child.wait().unwrap();
+        until("the dead client's links end", || links(&server).len() == 1);
+        let into = Region::alloc(body.len()).unwrap();
+        witness.get_into(NAMESPACE, "witness", .., &into).unwrap();
+        let mut read = vec![0; body.len()];
+        assert!(into.read(0, &mut read) && read == body);
+        // What was being stored is whole or absent.
+        let key = format!("fb://{NAMESPACE}/big-{round}");
+        let there = server.run(&["cat", &key]);
+        match there.code {
+            Some(0) => assert!(there.bytes == bytes(5, 24 << 20)),
+            Some(3) => {}
+            other => panic!("{other:?}: {}", there.err),
+        }
+    }
+    until("nothing of the dead stays open", || {
+        open_files(&server) <= before + 4
+    });
+    let found = &server.json(&["admin", "scrub"])[0];
+    assert_eq!(found["damaged"], 0);
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn clients_of_a_server_that_starts_again_fail_cleanly_or_come_back() {
+    for path in [Path::Shm, Path::Iwarp] {
+        let (place, server) = ready();
+        let client = connect(&server, Choice::Only(path));
+        let body = bytes(3, 300_000);
+        let region = Region::alloc(body.len()).unwrap();
+        assert!(region.write(0, &body));
+        client.put_from(NAMESPACE, "k", &region).unwrap();
+        let doors = server.doors.clone();
+        server.kill();
+        // Nobody is there: an error, soon.
+        let into = Region::alloc(body.len()).unwrap();
+        let begun = Instant::now();
+        match client.get_into(NAMESPACE, "k", .., &into) {
+            Err(Error::Transport { .. } | Error::TimedOut(_)) => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(25));
+        let again = place.serve(&["--rpc", &doors["rpc"], "--direct", &doors["direct"]]);
+        // The old session means nothing to the new server; the client opens another.
+        let got = client.get_into(NAMESPACE, "k", .., &into).unwrap();
+        assert_eq!((got.bytes, got.path), (body.len() as u64, path));
+        let mut read = vec![0; body.len()];
+        assert!(into.read(0, &mut read) && read == body);
+        drop(again);
+    }
+}
+
+#[test]
+fn a_removed_key_takes_its_links_along() {
+    let (_place, server) = ready();
+    server.ok(&["admin", "tenant", "create", "guests"]);
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "visits",
+        "--tenant",
+        "guests",
+    ]);
+    let key = &server.json(&["admin", "key", "create", "guests"])[0];
+    let text = |name: &str| key[name].as_str().unwrap().to_owned();
+    let credentials = forebay_client::Credentials {
+        access_key: text("access_key"),
+        secret_key: text("secret_key"),
+    };
+    let endpoint = format!("http://{}", server.doors["rpc"]).parse().unwrap();
+    let choice = Choice::Only(Path::Shm);
+    let guest = Client::connect(&endpoint, &credentials, options(choice)).unwrap();
+    let region = Region::alloc(4096).unwrap();
+    guest.put_from("visits", "k", &region).unwrap();
+    // Another tenant's namespace is none.
+    let foreign = guest.get_into(NAMESPACE, "k", .., &region).unwrap_err();
+    let missing = guest.get_into("nowhere", "k", .., &region).unwrap_err();
+    let words = |error: &Error| {
+        error
+            .to_string()
+            .replace(NAMESPACE, "")
+            .replace("nowhere", "")
+    };
+    assert_eq!(words(&foreign), words(&missing));
+    server.ok(&["admin", "key", "rm", &credentials.access_key]);
+    until("the link ends", || links(&server).is_empty());
+    guest.get_into("visits", "k", .., &region).unwrap_err();
+}
