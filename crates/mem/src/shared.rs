@@ -18,8 +18,12 @@ const BOUNDARY: u64 = 2 << 20;
 
 /// File systems (statfs(2) numbers) whose pages come from memory or a local device. Of any other a page might never come: its
 /// server would decide how long we wait.
-const LOCAL: [u64; 5] = [TMPFS, 0x958458f6, 0xef53, 0x5846_5342, 0x9123_683e];
+const LOCAL: [u64; 5] = [TMPFS, HUGETLBFS, EXT4, XFS, BTRFS];
 const TMPFS: u64 = 0x0102_1994;
+const HUGETLBFS: u64 = 0x9584_58f6;
+const EXT4: u64 = 0xef53;
+const XFS: u64 = 0x5846_5342;
+const BTRFS: u64 = 0x9123_683e;
 
 /// The file behind a region, to be passed to another process.
 #[derive(Debug, Clone, Copy)]
@@ -84,9 +88,11 @@ impl Region {
         if len == 0 || end.is_none_or(|end| end > about.size) {
             return Err(refused("the file does not have these bytes"));
         }
-        let begin = offset / BOUNDARY * BOUNDARY;
+        let boundary = BOUNDARY.max(about.page);
+        let begin = offset / boundary * boundary;
         let ahead = (offset - begin) as usize;
-        let mapping = Mapping::of_file(file.as_fd(), begin, ahead + len, writable)?;
+        let mapped = (ahead + len).next_multiple_of(about.page as usize);
+        let mapping = Mapping::of_file(file.as_fd(), begin, mapped, writable)?;
         let mapping = if about.stays {
             mapping
         } else {
@@ -101,6 +107,8 @@ impl Region {
 
 struct About {
     size: u64,
+    /// What is mapped and unmapped at once: one byte will do, but not for huge pages.
+    page: u64,
     /// Its pages cannot be taken away: shared memory sealed against shrinking. (A hole punched into it fills with zeroes again; one
     /// punched into huge pages need not.)
     stays: bool,
@@ -115,9 +123,14 @@ impl About {
         {
             return Err(refused("not memory or a local file"));
         }
+        let page = match system {
+            HUGETLBFS => (stat.st_blksize as u64).max(1),
+            _ => 1,
+        };
         let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
         Ok(About {
             size: stat.st_size as u64,
+            page,
             stays: system == TMPFS && seals.contains(SealFlags::SHRINK),
         })
     }

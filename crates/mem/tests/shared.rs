@@ -137,3 +137,29 @@ fn tempfile() -> OwnedFd {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     open(dir, flags, Mode::from_raw_mode(0o600)).unwrap()
 }
+
+/// Huge pages can be punched out of a sealed file for good, where there are no more of them: they are copied by the kernel.
+#[test]
+fn huge_pages_are_shared_where_there_are_some() {
+    const HUGE: usize = 2 << 20;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let made = memfd_create("test", flags | MemfdFlags::HUGE_2MB);
+    let Some(file) = made
+        .ok()
+        .filter(|file| ftruncate(file, 2 * HUGE as u64).is_ok())
+    else {
+        return;
+    };
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    let ours = Region::from_fd(file.try_clone().unwrap()).unwrap();
+    let ours = ours.slice(0..2 * HUGE).unwrap();
+    let window = Region::received(file, HUGE as u64 + 5000, 9000, true, Box::new(())).unwrap();
+    assert!(!window.region().is_steady());
+    // Without a huge page to be had, it fails, and nothing worse happens.
+    if !window.write(3, b"hello") {
+        return;
+    }
+    let mut there = [0; 5];
+    assert!(ours.read(HUGE + 5003, &mut there));
+    assert_eq!(&there, b"hello");
+}
