@@ -5,6 +5,7 @@
 //! - [`iwarp`]: the fabric between hosts, over TCP.
 //! - [`shm`]: the fabric between processes of one host.
 //! - [`sessions`]: who is connected, what they let us reach, for how long.
+//! - `suite` (a feature): the conformance suite that every fabric passes.
 //!
 //! # Words
 //! A peer's region is named by an [`Stag`] (RFC 5040's steering tag; a slot with its generation on shared memory). An offset is a
@@ -16,7 +17,20 @@
 //! copied by this process. iWARP: a zero-length RDMA Read, posted after the writes, was answered (RFC 5040 section 5.5 orders it).
 //!
 //! # What it does not do
-//! It does not know who may touch what: grants are checked before a link is asked for anything.
+//! No objects, no requests: messages are bytes. A link does not ask who may have what: whoever holds a session decides that, with
+//! [`Session::verify`](sessions::Session::verify) or with the session's own regions, before it asks a link for anything. No fabric
+//! hides payload from whoever can read the wire or the host's memory.
+//!
+//! # Invariants
+//! - A peer reaches exposed memory only, and that only until [`Link::withdraw`] or [`Link::closed`] has returned.
+//! - A session's end closes its links before it forgets regions and grants.
+//! - Everything a peer can make grow has a bound: [`sessions::Limits`], [`shm::REGIONS`], messages of [`MESSAGE_BYTES_MAX`] bytes.
+//! - Whatever a peer sends, or writes to memory shared with it, ends its own link at worst.
+//! - An idle link costs no processor time.
+//!
+//! # How it is tested
+//! `tests/shm` and `tests/iwarp` run the suite over each fabric, and what only that fabric has: clients that scribble, truncate and are
+//! killed, sessions against a model, frames that break the protocol. `examples/shm_rate.rs` measures.
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 const LONGEST: Duration = Duration::from_micros(50);
 
 /// The shortest; below it there is none.
-pub(super) const SHORTEST: Duration = Duration::from_micros(10);
+pub(super) const SHORTEST: Duration = Duration::from_micros(25);
 
 /// Looks in a row before others get their turn; about half a microsecond.
 const LOOKS: usize = 16;
