@@ -35,7 +35,7 @@ impl Default for Config {
             reserve_bytes: 64 << 20,
             cache_bytes: 256 << 20,
             index_cache_bytes: 64 << 20,
-            recent_bytes: 64 << 20,
+            recent_bytes: 128 << 20,
             index_check_bytes: 256 << 20,
             upload_depth: 4,
             read_depth: 3,

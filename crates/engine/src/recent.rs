@@ -1,7 +1,7 @@
 //! Rows looked up lately, in front of the tables: a look-up that hits walks no tree.
 //!
-//! A row is put here only while nothing can have changed it since it was read (see [`Tables::get`](crate::tables::Tables::get)) and
-//! leaves in the same step that publishes a change of its key, so that what is found here is what the tables hold.
+//! A row is put here only while nothing can have changed it since it was read (see [`Tables::get`](crate::tables::Tables::get)), and
+//! follows its key in the same step that publishes a change, so that what is found here is what the tables hold.
 
 use bytes::Bytes;
 use quick_cache::Weighter;
@@ -32,10 +32,10 @@ pub(crate) struct RecentRows {
 impl RecentRows {
     /// At most `bytes` of rows.
     pub fn new(bytes: u64) -> RecentRows {
-        let rows = || Cache::with_weighter((bytes / 512) as usize, bytes / 2, RowBytes);
+        let rows = |bytes| Cache::with_weighter((bytes / 256) as usize, bytes, RowBytes);
         RecentRows {
-            current: rows(),
-            inline: rows(),
+            current: rows(bytes / 4 * 3),
+            inline: rows(bytes / 4),
         }
     }
 
@@ -62,16 +62,20 @@ impl RecentRows {
         self.of(table)?.get(key)
     }
 
+    /// Follows a change of a row: what was written is often read soon.
+    pub fn follow(&self, table: Table, key: &Bytes, row: Option<&Bytes>) {
+        if let Some(rows) = self.of(table) {
+            match row {
+                Some(row) => rows.insert(key.clone(), row.clone()),
+                None => drop(rows.remove(key)),
+            }
+        }
+    }
+
     /// Keeps a copy: the row may be a slice of something much larger.
     pub fn put(&self, table: Table, key: &[u8], row: &[u8]) {
         if let Some(rows) = self.of(table) {
             rows.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(row));
-        }
-    }
-
-    pub fn forget(&self, table: Table, key: &[u8]) {
-        if let Some(rows) = self.of(table) {
-            rows.remove(key);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! began before they were freed has ended (two epochs), and then until they are not pinned.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Mutex;
@@ -22,13 +23,33 @@ struct Pin {
     freed: Vec<Run>,
 }
 
+/// Bodies are numbered in order by the store itself: the number, spread, is hash enough.
+#[derive(Debug, Default)]
+struct BodyHasher(u64);
+
+impl Hasher for BodyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 /// Visits, pins, and bodies waiting to be reused.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaim {
     epoch: AtomicU64,
     visitors: [AtomicUsize; 2],
     waiting: Mutex<VecDeque<(u64, Vec<Freed>)>>,
-    pins: [Mutex<HashMap<u64, Pin>>; SHARDS],
+    pins: [Mutex<HashMap<u64, Pin, BuildHasherDefault<BodyHasher>>>; SHARDS],
 }
 
 /// Entries found during a visit stay readable until its end, or longer when pinned.
@@ -58,7 +79,7 @@ impl Reclaim {
         }
     }
 
-    fn shard(&self, body: u64) -> &Mutex<HashMap<u64, Pin>> {
+    fn shard(&self, body: u64) -> &Mutex<HashMap<u64, Pin, BuildHasherDefault<BodyHasher>>> {
         &self.pins[body as usize % SHARDS]
     }
 

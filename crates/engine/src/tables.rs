@@ -115,9 +115,6 @@ impl Tables {
         let snapshot = {
             let layers = self.layers.read();
             if let Some(row) = layers.fresh(table, key) {
-                if let Some(row) = row {
-                    self.recent.put(table, key, row);
-                }
                 return Ok(row.clone());
             }
             layers.snapshot.clone()
@@ -214,8 +211,8 @@ impl Tables {
         let mut layers = self.layers.write();
         for table in Table::ALL {
             if self.recent.keeps(table) {
-                for key in newer.rows(table).keys() {
-                    self.recent.forget(table, key);
+                for (key, row) in newer.rows(table) {
+                    self.recent.follow(table, key, row.as_ref());
                 }
             }
         }
