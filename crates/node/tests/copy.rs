@@ -43,7 +43,7 @@ fn a_file_there_and_back_in_every_way() {
     );
     let out = server.run(&["cp", "fb://data/dir/named", "-"]).expect(0);
     assert_eq!(out.bytes, body);
-    assert!(out.err.contains("path http ("));
+    assert!(out.err.contains("path shm"));
     let range = server
         .run(&["cat", "--range", "1000-1999", "fb://data/dir/named"])
         .expect(0);

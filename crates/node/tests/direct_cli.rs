@@ -1,0 +1,270 @@
+//! `cp`, `cat`, `doctor` and `top` by the direct path.
+
+mod harness;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use forebay_client::direct::{Options, Region, blocking::Client};
+use harness::{Place, Server, bytes};
+use serde_json::Value;
+
+const NAMESPACE: &str = "files";
+
+fn ready(flags: &[&str]) -> (Place, Server) {
+    let place = Place::new();
+    let server = place.serve(flags);
+    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    (place, server)
+}
+
+fn text(path: &std::path::Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn files_are_copied_by_every_path_and_are_the_same_objects() {
+    let (place, server) = ready(&[]);
+    // Several parts, the last one odd; one part; nothing.
+    for (name, size) in [("big", 40_000_001), ("small", 5000), ("empty", 0)] {
+        let contents = bytes(size as u64, size);
+        let source = place.path(name);
+        fs::write(&source, &contents).unwrap();
+        for path in ["shm", "iwarp", "http"] {
+            let object = format!("fb://{NAMESPACE}/{path}/{name}");
+            let sent = server.json(&["cp", "--path", path, text(&source), &object]);
+            let told = sent.last().unwrap();
+            assert_eq!(told["path"], path, "{told}");
+            assert_eq!(
+                (&told["bytes"], &told["verified"]),
+                (&size.into(), &true.into())
+            );
+            for back in ["shm", "iwarp", "http"] {
+                let target = place.path(&format!("{name}-{path}-{back}"));
+                let got = server.json(&["cp", "--path", back, &object, text(&target)]);
+                let told = got.last().unwrap();
+                let moved = if size == 0 && told["path"].is_null() {
+                    "null"
+                } else {
+                    back
+                };
+                assert!(told["path"] == moved || size == 0, "{told}");
+                assert!(fs::read(&target).unwrap() == contents);
+            }
+        }
+    }
+    // What S3 sees of them: the whole's checksum, made of the parts'.
+    let stat = server.json(&["stat", &format!("fb://{NAMESPACE}/shm/big")]);
+    let crc = forebay_client::Crc64::of(&bytes(40_000_001, 40_000_001)).value();
+    assert_eq!(stat[0]["crc64nvme"], format!("{crc:016x}"));
+}
+
+#[test]
+fn folders_go_there_and_back() {
+    let (place, server) = ready(&[]);
+    let source = place.path("tree");
+    for (index, name) in ["a", "b/c", "b/d/e"].iter().enumerate() {
+        let file = source.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes(index as u64, 3000 * index)).unwrap();
+    }
+    let remote = format!("fb://{NAMESPACE}/tree/");
+    let told = server.ok(&["cp", text(&source), &remote]);
+    assert!(told.trim_end().ends_with(", path shm"), "{told}");
+    let target = place.path("copy");
+    let told = server.ok(&["cp", &remote, text(&target)]);
+    assert!(told.trim_end().ends_with(", path shm"), "{told}");
+    assert_eq!(harness::tree(&source), harness::tree(&target));
+}
+
+#[test]
+fn streams_go_there_and_back() {
+    let (_place, server) = ready(&[]);
+    let contents = bytes(8, 20_000_000);
+    for path in ["shm", "iwarp", "http"] {
+        let object = format!("fb://{NAMESPACE}/{path}");
+        server
+            .run_on(&["cp", "--path", path, "-", &object], &contents)
+            .expect(0);
+        let back = server.run(&["cp", "--path", path, &object, "-"]).expect(0);
+        assert!(back.bytes == contents);
+        assert!(back.err.contains(&format!("path {path}")), "{}", back.err);
+        let some = server.run(&[
+            "cat",
+            "--path",
+            path,
+            "--range",
+            "8388600-17000000",
+            &object,
+        ]);
+        assert!(some.expect(0).bytes == contents[8_388_600..=17_000_000]);
+        let none = server.run(&["cat", "--path", path, &format!("{object}-none")]);
+        assert_eq!(none.expect(3).bytes, b"");
+        server
+            .run(&[
+                "cat",
+                "--path",
+                path,
+                "--range",
+                "20000000-20000001",
+                &object,
+            ])
+            .expect(1);
+    }
+}
+
+#[test]
+fn an_endpoint_may_speak_grpc_or_s3() {
+    let (place, server) = ready(&[]);
+    let source = place.path("source");
+    fs::write(&source, bytes(1, 100_000)).unwrap();
+    let object = format!("fb://{NAMESPACE}/value");
+    let rpc = format!("http://{}", server.doors["rpc"]);
+    let told = server.ok(&["cp", text(&source), &object, "--endpoint", &rpc]);
+    assert!(told.trim_end().ends_with(", path shm"), "{told}");
+    let target = place.path("target");
+    let told = server.ok(&["cp", &object, text(&target), "--endpoint", &server.s3()]);
+    assert!(
+        told.contains("path http (") && told.contains("speaks S3 and no gRPC"),
+        "{told}"
+    );
+    assert_eq!(fs::read(&target).unwrap(), bytes(1, 100_000));
+    // Forced, it fails and says why.
+    let refused = server.run(&[
+        "cat",
+        &object,
+        "--path",
+        "iwarp",
+        "--endpoint",
+        &server.s3(),
+    ]);
+    assert!(refused.expect(1).err.contains("speaks S3"));
+    server.ok(&["ls", &format!("fb://{NAMESPACE}/"), "--endpoint", &rpc]);
+    server
+        .run(&["cp", "--path", "pigeon", text(&source), &object])
+        .expect(2);
+}
+
+#[test]
+fn without_a_direct_door_copies_go_by_http_and_say_why() {
+    let (place, server) = ready(&["--no-direct"]);
+    let source = place.path("source");
+    fs::write(&source, bytes(1, 100_000)).unwrap();
+    let object = format!("fb://{NAMESPACE}/value");
+    let told = server.json(&["cp", text(&source), &object]);
+    assert_eq!(told[0]["path"], "http");
+    assert!(
+        told[0]["why"]
+            .as_str()
+            .unwrap()
+            .contains("shm: the server does not offer it")
+    );
+    server
+        .run(&["cp", "--path", "shm", text(&source), &object])
+        .expect(1);
+}
+
+#[test]
+fn a_copy_that_was_cut_off_goes_on() {
+    let (place, server) = ready(&[]);
+    let contents = bytes(4, 40_000_000);
+    let source = place.path("source");
+    fs::write(&source, &contents).unwrap();
+    let object = format!("fb://{NAMESPACE}/value");
+    // Parts of an upload that somebody left, one of them of other bytes.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = server.client();
+        let put = forebay_client::PutOptions::default();
+        let upload = client
+            .create_upload(NAMESPACE, "value", &put)
+            .await
+            .unwrap();
+        let part = |number: usize| contents[(number - 1) << 24..number << 24].to_vec();
+        for (number, body) in [(1, part(1)), (2, part(1))] {
+            let sent = client.upload_part(NAMESPACE, "value", &upload, number, body.into());
+            sent.await.unwrap();
+        }
+    });
+    let told = server.json(&["cp", text(&source), &object]);
+    assert_eq!(
+        (&told[0]["path"], &told[0]["resumed_bytes"]),
+        (&"shm".into(), &(16 << 20).into())
+    );
+    let target = place.path("target");
+    server.ok(&["cp", &object, text(&target)]);
+    assert!(fs::read(&target).unwrap() == contents);
+}
+
+#[test]
+fn the_doctor_tells_of_every_path() {
+    let (_place, server) = ready(&[]);
+    let rows = paths(&server);
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| row["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["shm", "iwarp", "http"]);
+    for row in &rows {
+        assert_eq!(
+            (&row["available"], &row["why"]),
+            (&true.into(), &Value::Null),
+            "{row}"
+        );
+        assert!(row["get_bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["put_bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert!(!server.ok(&["ls"]).contains("doctor"));
+    let (_place, server) = ready(&["--no-direct"]);
+    let rows = paths(&server);
+    let available: Vec<_> = rows
+        .iter()
+        .map(|row| row["available"].as_bool().unwrap())
+        .collect();
+    assert_eq!(available, [false, false, true]);
+    assert!(
+        rows[0]["why"]
+            .as_str()
+            .unwrap()
+            .contains("does not offer it")
+    );
+}
+
+fn paths(server: &Server) -> Vec<Value> {
+    let checks = server.json(&["doctor"]);
+    checks
+        .into_iter()
+        .filter(|row| row.get("path").is_some())
+        .collect()
+}
+
+#[test]
+fn top_shows_who_moves_what() {
+    let (_place, server) = ready(&[]);
+    let endpoint = format!("http://{}", server.doors["rpc"]).parse().unwrap();
+    let client = Client::connect(&endpoint, &server.credentials(), Options::default()).unwrap();
+    let region = Region::alloc(1 << 20).unwrap();
+    client.put_from(NAMESPACE, "value", &region).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let busy = std::thread::spawn({
+        let done = done.clone();
+        move || {
+            while !done.load(Relaxed) {
+                client.get_into(NAMESPACE, "value", .., &region).unwrap();
+            }
+        }
+    });
+    let rows = server.json(&["top", "--once", "--interval", "0.3"]);
+    let text = server.ok(&["top", "--once", "--interval", "0.1"]);
+    done.store(true, Relaxed);
+    busy.join().unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(
+        (&rows[0]["tenant"], &rows[0]["path"]),
+        (&"root".into(), &"shm".into())
+    );
+    assert!(rows[0]["get_bytes_per_s"].as_f64().unwrap() > 0.0);
+    assert!(text.starts_with("1 sessions, 1 links\n"), "{text}");
+    server.run(&["top", "--interval", "0"]).expect(2);
+}

@@ -1,0 +1,468 @@
+//! The client library against the real server, over every path.
+
+mod harness;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_client::direct::{
+    Choice, Client, Condition, Entry, Get, Listing, Options, Path, Put, Region, Span, Transfer,
+    blocking,
+};
+use forebay_client::{Crc64, Endpoint, Error, Kind};
+use harness::{Place, Server, bytes};
+
+const NAMESPACE: &str = "values";
+
+fn endpoint(server: &Server) -> Endpoint {
+    format!("http://{}", server.doors["rpc"]).parse().unwrap()
+}
+
+async fn connect(server: &Server, path: Path) -> Client {
+    connect_with(server, path, |_| {}).await
+}
+
+async fn connect_with(server: &Server, path: Path, set: impl FnOnce(&mut Options)) -> Client {
+    let mut options = Options {
+        path: Choice::Only(path),
+        ..Options::default()
+    };
+    set(&mut options);
+    let client = Client::connect(&endpoint(server), &server.credentials(), options)
+        .await
+        .unwrap();
+    assert_eq!(client.path(), path);
+    client.create_namespace(NAMESPACE, 0).await.unwrap();
+    client
+}
+
+fn filled(contents: &[u8]) -> Region {
+    let region = Region::alloc(contents.len().max(1)).unwrap();
+    assert!(region.write(0, contents));
+    region
+}
+
+fn seen(region: &Region, range: std::ops::Range<usize>) -> Vec<u8> {
+    let mut seen = vec![0; range.len()];
+    assert!(region.read(range.start, &mut seen));
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_go_there_and_come_back_whatever_the_path() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        for size in [0, 1, 4095, 4096, 8192, 8193, 1 << 20, 3_000_001] {
+            let contents = bytes(size as u64 + 1, size);
+            let key = format!("{path}/{size}");
+            let source = filled(&contents);
+            let put = client
+                .put_from(NAMESPACE, &key, source.window(0..size))
+                .await
+                .unwrap();
+            let crc = Crc64::of(&contents).value();
+            assert_eq!(
+                (put.bytes, put.path, put.checksum),
+                (size as u64, path, Some(crc))
+            );
+            assert_eq!(put.fallback, None);
+            // The same bytes by S3, and by every other path.
+            for other in Path::ALL {
+                let reader = connect(&server, other).await;
+                let target = filled(&bytes(9, size + 20));
+                let got = reader
+                    .get_into(NAMESPACE, &key, .., (&target, 10))
+                    .await
+                    .unwrap();
+                assert_eq!(
+                    (got.bytes, got.size, got.path),
+                    (size as u64, size as u64, other)
+                );
+                assert_eq!((got.checksum, &got.etag), (Some(crc), &put.etag));
+                assert_eq!(seen(&target, 10..10 + size), contents);
+                // Nothing around it was touched.
+                let untouched = bytes(9, size + 20);
+                assert_eq!(seen(&target, 0..10), untouched[..10]);
+                assert_eq!(seen(&target, 10 + size..20 + size), untouched[10 + size..]);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_are_cut_and_checked() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let contents = bytes(7, 300_000);
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        let source = filled(&contents);
+        client.put_from(NAMESPACE, "value", &source).await.unwrap();
+        let target = Region::alloc(400_000).unwrap();
+        for (range, want) in [
+            (0..1, 0..1),
+            (4000..9000, 4000..9000),
+            (299_999..300_000, 299_999..300_000),
+            (299_000..350_000, 299_000..300_000),
+        ] {
+            let got = client
+                .get_into(NAMESPACE, "value", range.clone(), &target)
+                .await
+                .unwrap();
+            let expected = &contents[want.start as usize..want.end as usize];
+            assert_eq!(
+                (got.bytes, got.size),
+                (expected.len() as u64, 300_000),
+                "{path} {range:?}"
+            );
+            assert_eq!(seen(&target, 0..expected.len()), expected);
+            if path != Path::Http {
+                assert_eq!(got.checksum, Some(Crc64::of(expected).value()));
+            }
+        }
+        let got = client
+            .get_into(NAMESPACE, "value", 299_990.., &target)
+            .await
+            .unwrap();
+        assert_eq!(
+            (got.bytes, seen(&target, 0..10)),
+            (10, contents[299_990..].to_vec())
+        );
+        let outside = client
+            .get_into(NAMESPACE, "value", 300_000.., &target)
+            .await;
+        assert!(matches!(outside, Err(Error::Refused(refusal)) if refusal.status == 416));
+        // A window that is too short is told, not cut.
+        let short = client
+            .get_into(NAMESPACE, "value", .., target.window(0..299_999))
+            .await;
+        assert_eq!(short.unwrap_err().kind(), Kind::Failed);
+        let missing = client.get_into(NAMESPACE, "none", .., &target).await;
+        assert_eq!(missing.unwrap_err().kind(), Kind::NotFound);
+        let nowhere = client
+            .get_into("other-namespace", "value", .., &target)
+            .await;
+        assert_eq!(nowhere.unwrap_err().kind(), Kind::NotFound);
+        let window = target.window(399_999..400_001);
+        let wrong = client.get_into(NAMESPACE, "value", 0..2, window).await;
+        assert!(matches!(wrong, Err(Error::Local { .. })));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_values_in_one_call_complete_in_order() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        let size = 5000;
+        let count = 300;
+        let contents = bytes(3, size * count);
+        let source = filled(&contents);
+        let keys: Vec<String> = (0..count)
+            .map(|index| format!("{path}/many/{index:04}"))
+            .collect();
+        let puts: Vec<Put<'_>> = keys
+            .iter()
+            .enumerate()
+            .map(|(index, key)| Put {
+                key: key.as_bytes(),
+                from: source.window(index * size..(index + 1) * size),
+                condition: Condition::None,
+                expires_ms: None,
+            })
+            .collect();
+        let mut stored = Vec::new();
+        let each =
+            |index, result: Result<Transfer, Error>| stored.push((index, result.unwrap().bytes));
+        client.scatter(NAMESPACE, &puts, each).await.unwrap();
+        assert_eq!(
+            stored,
+            (0..count)
+                .map(|index| (index, size as u64))
+                .collect::<Vec<_>>()
+        );
+
+        let target = Region::alloc(size * count).unwrap();
+        let gets: Vec<Get<'_>> = keys
+            .iter()
+            .enumerate()
+            .map(|(index, key)| Get {
+                // One is missing, which stops nobody else.
+                key: if index == 77 { b"none" } else { key.as_bytes() },
+                span: if index == 5 {
+                    Span::of(10..20)
+                } else {
+                    Span::of(..)
+                },
+                into: target.window(index * size..(index + 1) * size),
+            })
+            .collect();
+        let mut got = Vec::new();
+        let each = |index, result: Result<Transfer, Error>| got.push((index, result));
+        client.gather(NAMESPACE, &gets, each).await.unwrap();
+        assert_eq!(got.len(), count);
+        for (expected, (index, result)) in got.into_iter().enumerate() {
+            assert_eq!(index, expected);
+            let at = index * size;
+            match index {
+                77 => assert_eq!(result.unwrap_err().kind(), Kind::NotFound),
+                5 => {
+                    assert_eq!(result.unwrap().bytes, 10);
+                    assert_eq!(seen(&target, at..at + 10), contents[at + 10..at + 20]);
+                }
+                _ => {
+                    assert_eq!(result.unwrap().path, path);
+                    assert_eq!(seen(&target, at..at + size), contents[at..at + size]);
+                }
+            }
+        }
+        let asked: Vec<&str> = keys.iter().map(String::as_str).chain(["none"]).collect();
+        let found = client.exist(NAMESPACE, &asked).await.unwrap();
+        assert_eq!(found.len(), count + 1);
+        assert!(
+            found[..count]
+                .iter()
+                .all(|found| *found == Some(size as u64))
+        );
+        assert_eq!(found[count], None);
+        let prefix = [&asked[..9], &["none"], &asked[9..]].concat();
+        assert_eq!(client.longest_prefix(NAMESPACE, &prefix).await.unwrap(), 9);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_described_listed_and_deleted() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        let source = filled(&bytes(1, 100));
+        for key in ["a/1", "a/2", "b", "c"] {
+            client.put_from(NAMESPACE, key, &source).await.unwrap();
+        }
+        let stat = client.stat(NAMESPACE, "a/2").await.unwrap();
+        let crc = Crc64::of(&bytes(1, 100)).value();
+        assert_eq!((stat.size, stat.crc64nvme), (100, Some(crc)));
+        let mut listing = Listing {
+            delimiter: b"/".to_vec(),
+            limit: 2,
+            ..Listing::default()
+        };
+        let mut keys = Vec::new();
+        loop {
+            let page = client.list(NAMESPACE, &listing).await.unwrap();
+            assert!(page.entries.len() <= 2);
+            keys.extend(page.entries.iter().map(|entry| match entry {
+                Entry::Value { key, .. } => key.clone(),
+                Entry::Prefix(prefix) => prefix.clone(),
+            }));
+            match page.next {
+                Some(next) => listing.page = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(keys, ["a/", "b", "c"]);
+        assert!(client.delete(NAMESPACE, "b").await.unwrap());
+        assert!(!client.delete(NAMESPACE, "b").await.unwrap());
+        assert_eq!(
+            client.stat(NAMESPACE, "b").await.unwrap_err().kind(),
+            Kind::NotFound
+        );
+        let put = Put {
+            key: b"c",
+            from: source.window(0..100),
+            condition: Condition::IfAbsent,
+            expires_ms: None,
+        };
+        let refused = client.put(NAMESPACE, &put).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Precondition, "{path}: {refused}");
+        let put = Put { key: b"b", ..put };
+        client.put(NAMESPACE, &put).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_outlives_its_server() {
+    let place = Place::new();
+    let mut server = place.serve(&[]);
+    let doors = server.doors.clone();
+    let contents = bytes(5, 100_000);
+    let source = filled(&contents);
+    for path in [Path::Shm, Path::Iwarp, Path::Http] {
+        let client = connect(&server, path).await;
+        client.put_from(NAMESPACE, "value", &source).await.unwrap();
+        server.kill();
+        let mut flags = Vec::new();
+        for (door, flag) in [("rpc", "--rpc"), ("direct", "--direct"), ("s3", "--s3")] {
+            flags.extend([flag, doors[door].as_str()]);
+        }
+        server = place.serve(&flags);
+        let target = Region::alloc(contents.len()).unwrap();
+        let got = client
+            .get_into(NAMESPACE, "value", .., &target)
+            .await
+            .unwrap();
+        assert_eq!(got.path, path);
+        assert_eq!(seen(&target, 0..contents.len()), contents);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_given_up_gives_its_memory_back_and_hurts_nobody() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    for path in [Path::Shm, Path::Iwarp] {
+        let client = connect(&server, path).await;
+        let contents = bytes(11, 4 << 20);
+        let source = filled(&contents);
+        client.put_from(NAMESPACE, "value", &source).await.unwrap();
+        let target = Region::alloc(contents.len()).unwrap();
+        for round in 0..40u32 {
+            let call = client.get_into(NAMESPACE, "value", .., &target);
+            let given = tokio::time::timeout(Duration::from_micros(u64::from(round) * 50), call);
+            // It may have been quick enough.
+            let _ = given.await;
+        }
+        // The next call over the same bytes waits for the last one, and what it places stays.
+        let got = client.get_into(NAMESPACE, "value", 0..1000, target.window(500..1500));
+        assert_eq!(got.await.unwrap().bytes, 1000);
+        target.idle().await;
+        assert_eq!(seen(&target, 500..1500), contents[..1000]);
+        target.release().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_ends_a_call_that_waits_for_memory() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let client = connect_with(&server, Path::Shm, |options| {
+        options.deadline = Duration::from_millis(300);
+    });
+    let client = client.await;
+    let region = filled(&bytes(1, 8192));
+    client.put_from(NAMESPACE, "value", &region).await.unwrap();
+    let get = |range| Get {
+        key: b"value",
+        span: Span::of(..),
+        into: region.window(range),
+    };
+    // Two elements of one call that write the same bytes can never both go on.
+    let overlapping = [get(0..8192), get(0..8192)];
+    let late = client.gather(NAMESPACE, &overlapping, |_, _| {}).await;
+    assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+    region.idle().await;
+    client
+        .get_into(NAMESPACE, "value", .., &region)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_link_payloads_go_by_http_and_say_why() {
+    let place = Place::new();
+    let server = place.serve(&["--no-direct"]);
+    let client = Client::connect(
+        &endpoint(&server),
+        &server.credentials(),
+        Options::default(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(client.path(), Path::Http);
+    client.create_namespace(NAMESPACE, 0).await.unwrap();
+    let region = filled(&bytes(2, 5000));
+    let put = client.put_from(NAMESPACE, "value", &region).await.unwrap();
+    let why = put.fallback.unwrap().to_string();
+    assert_eq!(put.path, Path::Http);
+    assert_eq!(
+        why,
+        "shm: the server does not offer it; iwarp: the server does not offer it"
+    );
+    let options = Options {
+        path: Choice::Only(Path::Iwarp),
+        ..Options::default()
+    };
+    let none = Client::connect(&endpoint(&server), &server.credentials(), options).await;
+    assert!(matches!(none, Err(Error::Transport { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_is_denied() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let mut credentials = server.credentials();
+    credentials.secret_key.push('x');
+    let refused = Client::connect(&endpoint(&server), &credentials, Options::default()).await;
+    assert_eq!(refused.unwrap_err().kind(), Kind::Denied);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_tasks_share_a_client() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    for path in [Path::Shm, Path::Iwarp] {
+        let client = connect_with(&server, path, |options| {
+            options.links = 2;
+            options.in_flight_max = 4;
+        });
+        let client = client.await;
+        let tasks: Vec<_> = (0..16u64)
+            .map(|task| {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    let region = Region::alloc(20_000).unwrap();
+                    for turn in 0..20 {
+                        let contents = bytes(task * 100 + turn, 10_000);
+                        assert!(region.write(0, &contents));
+                        let key = format!("{task}");
+                        let put = client.put_from(NAMESPACE, &key, region.window(0..10_000));
+                        put.await.unwrap();
+                        let target = region.window(10_000..20_000);
+                        client.get_into(NAMESPACE, &key, .., target).await.unwrap();
+                        assert_eq!(seen(&region, 10_000..20_000), contents);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn threads_without_a_runtime_have_a_client_too() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let client = blocking::Client::connect(
+        &endpoint(&server),
+        &server.credentials(),
+        Options::default(),
+    );
+    let client = Arc::new(client.unwrap());
+    assert_eq!(client.path(), Path::Shm);
+    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let client = client.clone();
+            scope.spawn(move || {
+                let contents = bytes(thread, 9000);
+                let region = filled(&contents);
+                let key = thread.to_string();
+                client.put_from(NAMESPACE, &key, &region).unwrap();
+                assert!(region.write(0, &[0; 9000]));
+                client.get_into(NAMESPACE, &key, .., &region).unwrap();
+                assert_eq!(seen(&region, 0..9000), contents);
+                client.release(region);
+            });
+        }
+    });
+    assert_eq!(
+        client.exist(NAMESPACE, &["0", "9"]).unwrap(),
+        [Some(9000), None]
+    );
+}
