@@ -12,13 +12,14 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, Bytes};
 use forebay_api::v1::Reason;
 use parking_lot::Mutex;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
+use tonic::{Code, Status};
 
 use super::identity::Caller;
+use super::metrics::{Metrics, Which};
 use super::status::{Outcome, Refusal};
 
 /// How many calls may be in flight.
@@ -53,6 +54,11 @@ impl InFlight {
             calls: Mutex::default(),
             bytes: AtomicUsize::new(0),
         })
+    }
+
+    /// How many calls are in flight.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.lock().values().sum()
     }
 
     fn enter(self: &Arc<Self>, tenant: &str) -> Outcome<Arc<Ticket>> {
@@ -97,12 +103,37 @@ impl Drop for Ticket {
 /// Says who makes a request, or refuses it; none where anybody may.
 pub(crate) type Identify = Arc<dyn Fn(&Request<Body>) -> Outcome<Option<Caller>> + Send + Sync>;
 
-/// A service behind its admission.
+/// What stands before a service.
 #[derive(Clone)]
-pub(crate) struct Guarded<T> {
-    pub(crate) service: T,
+pub(crate) struct Gate {
     pub(crate) identify: Identify,
     pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) which: Which,
+}
+
+/// A service behind its gate.
+#[derive(Clone)]
+pub(crate) struct Guarded<T> {
+    service: T,
+    gate: Gate,
+}
+
+impl Gate {
+    /// Stands before this service.
+    pub(crate) fn guard<T>(self, service: T) -> Guarded<T> {
+        Guarded {
+            service,
+            gate: self,
+        }
+    }
+
+    fn admit(&self, request: &Request<Body>) -> Outcome<(Option<Caller>, Arc<Ticket>)> {
+        let caller = (self.identify)(request)?;
+        let tenant = caller.as_ref().map_or("", Caller::tenant);
+        let ticket = self.in_flight.enter(tenant)?;
+        Ok((caller, ticket))
+    }
 }
 
 impl<T: NamedService> NamedService for Guarded<T> {
@@ -123,15 +154,14 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let admitted = (self.identify)(&request).and_then(|caller| {
-            let tenant = caller.as_ref().map_or("", Caller::tenant);
-            let ticket = self.in_flight.enter(tenant)?;
-            Ok((caller, ticket))
-        });
-        let (caller, ticket) = match admitted {
+        let Gate { metrics, which, .. } = &self.gate;
+        let (metrics, which) = (metrics.clone(), *which);
+        let (caller, ticket) = match self.gate.admit(&request) {
             Ok(admitted) => admitted,
             Err(refusal) => {
-                let refused = Status::from(refusal).into_http();
+                let status = Status::from(refusal);
+                metrics.answered(which, status.code());
+                let refused = status.into_http();
                 return Box::pin(std::future::ready(Ok(refused)));
             }
         };
@@ -154,6 +184,9 @@ where
         let answered = self.service.call(counted);
         Box::pin(async move {
             let response = answered.await?;
+            // An answer that begins well has its code behind its messages.
+            let refused = Status::from_header_map(response.headers());
+            metrics.answered(which, refused.map_or(Code::Ok, |status| status.code()));
             Ok(response.map(|body| {
                 Body::new(Counted {
                     body,

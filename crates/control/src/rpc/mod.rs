@@ -12,6 +12,7 @@ mod admission;
 mod convert;
 mod identity;
 mod incoming;
+mod metrics;
 mod objects;
 mod reflection;
 mod sessions;
@@ -31,14 +32,16 @@ use forebay_api::v1::watch_server::WatchServer;
 use forebay_fabric::Sessions;
 use forebay_store::limits::{KEY_BYTES_MAX, LIST_ITEMS_MAX};
 use forebay_store::{NamespaceInfo, Store};
+use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::transport::Server;
 
-use self::admission::{Bound, Guarded, Identify, InFlight};
+use self::admission::{Bound, Gate, Identify, InFlight};
 use self::identity::{Caller, Peer};
+use self::metrics::{Metrics, Which};
 use self::status::{Outcome, Refusal};
 use crate::changes::Changes;
 use crate::{Admin, Identities};
@@ -113,6 +116,7 @@ pub struct Service<S> {
     config: Config,
     calls: Arc<InFlight>,
     watches: Arc<InFlight>,
+    metrics: Arc<Metrics>,
     /// Whether the door closes: what would never end by itself ends then.
     closing: tokio::sync::watch::Sender<bool>,
 }
@@ -142,8 +146,45 @@ impl<S: Store> Service<S> {
             admin,
             sessions,
             config,
+            metrics: Arc::default(),
             closing: tokio::sync::watch::Sender::new(false),
         })
+    }
+
+    /// Adds what the door counts to what a node tells.
+    pub fn register(&self, registry: &mut Registry) {
+        let in_flight = [
+            ("call", self.calls.clone()),
+            ("watch", self.watches.clone()),
+        ];
+        metrics::register(self.metrics.clone(), in_flight, registry);
+    }
+
+    /// What stands before a service.
+    fn gate(self: &Arc<Self>, which: Which) -> Gate {
+        let service = self.clone();
+        let prove = move |request: &Request<Body>| {
+            let peer = request.extensions().get::<Peer>();
+            let identified = identity::identify(&service.identities, request.headers(), peer);
+            if identified.is_err()
+                && let Some(peer) = peer
+            {
+                tracing::debug!(peer = %peer.address, path = request.uri().path(), "who calls is not proved");
+            }
+            identified.map(Some)
+        };
+        let (identify, in_flight): (Identify, _) = match which {
+            Which::Admin | Which::Sessions | Which::Objects => (Arc::new(prove), &self.calls),
+            Which::Watch => (Arc::new(prove), &self.watches),
+            // The interface is no secret.
+            Which::Reflection => (Arc::new(|_| Ok(None)), &self.watches),
+        };
+        Gate {
+            identify,
+            in_flight: in_flight.clone(),
+            metrics: self.metrics.clone(),
+            which,
+        }
     }
 
     /// The namespace of that name, if it is the caller's own.
@@ -209,54 +250,27 @@ pub async fn serve<S: Store>(
     service: Arc<Service<S>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let identify: Identify = {
-        let service = service.clone();
-        Arc::new(move |request: &Request<Body>| {
-            let peer = request.extensions().get::<Peer>();
-            let identified = identity::identify(&service.identities, request.headers(), peer);
-            if identified.is_err()
-                && let Some(peer) = peer
-            {
-                tracing::debug!(peer = %peer.address, path = request.uri().path(), "who calls is not proved");
-            }
-            identified.map(Some)
-        })
-    };
-    // The interface is no secret.
-    let anybody: Identify = Arc::new(|_| Ok(None));
     let connections = incoming::connections(listener, tls, service.config.connections);
-    let calls = |admitted: &Arc<InFlight>| (identify.clone(), admitted.clone());
-    let admin =
-        AdminServer::new(Door(service.clone())).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
-    let sessions = SessionsServer::new(Door(service.clone()))
-        .max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
-    let objects = ObjectsServer::new(Door(service.clone()))
-        .max_decoding_message_size(OBJECT_MESSAGE_BYTES_MAX);
-    let watch =
-        WatchServer::new(Door(service.clone())).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
-    let open = (anybody, service.watches.clone());
+    let door = || Door(service.clone());
+    let admin = AdminServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
+    let sessions = SessionsServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
+    let objects = ObjectsServer::new(door()).max_decoding_message_size(OBJECT_MESSAGE_BYTES_MAX);
+    let watch = WatchServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
+    let reflection = service.gate(Which::Reflection);
     let closing = service.clone();
     let served = Server::builder()
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_max_header_list_size(HEADER_BYTES_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
-        .add_service(guarded(admin, calls(&service.calls)))
-        .add_service(guarded(sessions, calls(&service.calls)))
-        .add_service(guarded(objects, calls(&service.calls)))
-        .add_service(guarded(watch, calls(&service.watches)))
-        .add_service(guarded(reflection::v1()?, open.clone()))
-        .add_service(guarded(reflection::v1alpha()?, open))
+        .add_service(service.gate(Which::Admin).guard(admin))
+        .add_service(service.gate(Which::Sessions).guard(sessions))
+        .add_service(service.gate(Which::Objects).guard(objects))
+        .add_service(service.gate(Which::Watch).guard(watch))
+        .add_service(reflection.clone().guard(reflection::v1()?))
+        .add_service(reflection.guard(reflection::v1alpha()?))
         .serve_with_incoming_shutdown(connections, async move {
             shutdown.await;
             closing.closing.send_replace(true);
         });
     Ok(served.await?)
-}
-
-fn guarded<T>(service: T, (identify, in_flight): (Identify, Arc<InFlight>)) -> Guarded<T> {
-    Guarded {
-        service,
-        identify,
-        in_flight,
-    }
 }

@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 
 use super::convert;
 use super::identity::Caller;
+use super::metrics::Way;
 use super::status::{Outcome, Refusal};
 use super::transfer::{Arriving, Source, Wanted, retrieve_inline, retrieve_into, store_from};
 use super::{Door, ELEMENTS_MAX, EXIST_KEYS_MAX, Service};
@@ -91,13 +92,15 @@ impl<S: Store> Batch<S> {
             checksum,
         };
         let (retrieved, _placed) = retrieve_into(&*self.service.store, wanted, &target).await?;
+        let length = retrieved.length();
+        self.service.metrics.sent(target.way(), length);
         Ok(v1::GatherResponse {
             index: 0,
             failure: None,
             object: Some(convert::object(&retrieved.meta)),
-            length: retrieved.range.end - retrieved.range.start,
+            length,
             crc64nvme: retrieved.crc64nvme,
-            path: target.path().to_owned(),
+            path: target.way().name().to_owned(),
         })
     }
 
@@ -113,13 +116,14 @@ impl<S: Store> Batch<S> {
             crc64nvme: element.crc64nvme,
         };
         let source = Source::Memory(target);
-        let (stored, path) = store_from(&*self.service.store, arriving, source).await?;
+        let (stored, way) = store_from(&*self.service.store, arriving, source).await?;
+        self.service.metrics.received(way, stored.meta.size);
         Ok(v1::ScatterResponse {
             index: 0,
             failure: None,
             object: Some(convert::object(&stored.meta)),
             replaced: stored.replaced,
-            path: path.to_owned(),
+            path: way.name().to_owned(),
         })
     }
 }
@@ -158,11 +162,12 @@ impl<S: Store> objects_server::Objects for Door<S> {
             expires: asked.expires_ms,
             crc64nvme: asked.crc64nvme,
         };
-        let (stored, path) = store_from(&*self.store, arriving, source).await?;
+        let (stored, way) = store_from(&*self.store, arriving, source).await?;
+        self.metrics.received(way, stored.meta.size);
         Ok(Response::new(v1::StoreResponse {
             object: Some(convert::object(&stored.meta)),
             replaced: stored.replaced,
-            path: path.to_owned(),
+            path: way.name().to_owned(),
         }))
     }
 
@@ -178,24 +183,26 @@ impl<S: Store> objects_server::Objects for Door<S> {
             range: convert::range(asked.range),
             checksum: asked.checksum,
         };
-        let (retrieved, data, path) = match &asked.place {
+        let (retrieved, data, way) = match &asked.place {
             None => {
                 let (retrieved, data) = retrieve_inline(&*self.store, wanted).await?;
-                (retrieved, data, "grpc")
+                (retrieved, data, Way::Message)
             }
             place => {
                 let target = self.target(&caller, &asked.session, place.as_ref(), Access::Write)?;
                 let (retrieved, _placed) = retrieve_into(&*self.store, wanted, &target).await?;
-                (retrieved, Bytes::new(), target.path())
+                (retrieved, Bytes::new(), target.way())
             }
         };
+        let length = retrieved.length();
+        self.metrics.sent(way, length);
         Ok(Response::new(v1::RetrieveResponse {
             object: Some(convert::object(&retrieved.meta)),
             data,
-            length: retrieved.range.end - retrieved.range.start,
+            length,
             offset: retrieved.range.start,
             crc64nvme: retrieved.crc64nvme,
-            path: path.to_owned(),
+            path: way.name().to_owned(),
         }))
     }
 

@@ -17,6 +17,7 @@ use forebay_store::{
 };
 
 use super::identity::Caller;
+use super::metrics::Way;
 use super::status::{Outcome, Refusal};
 use super::{INLINE_BYTES_MAX, Service, sessions};
 use forebay_api::v1::Reason;
@@ -32,6 +33,13 @@ pub(crate) struct Retrieved {
     pub(crate) meta: Meta,
     pub(crate) range: Range<u64>,
     pub(crate) crc64nvme: Option<u64>,
+}
+
+impl Retrieved {
+    /// How many bytes were read.
+    pub(crate) fn length(&self) -> u64 {
+        self.range.end - self.range.start
+    }
 }
 
 /// Which bytes of which value, and whether their checksum is wanted.
@@ -104,8 +112,8 @@ impl<S: Store> Service<S> {
 
 impl Target {
     /// How the bytes travel.
-    pub(crate) fn path(&self) -> &'static str {
-        self.link.fabric().name()
+    pub(crate) fn way(&self) -> Way {
+        Way::Link(self.link.fabric())
     }
 
     fn part(&self, offset: u64, len: u64) -> RemoteRange {
@@ -204,16 +212,16 @@ pub(crate) async fn store_from<S: Store>(
     store: &S,
     arriving: Arriving<'_>,
     source: Source,
-) -> Outcome<(Stored, &'static str)> {
-    let (size, path) = match &source {
+) -> Outcome<(Stored, Way)> {
+    let (size, way) = match &source {
         Source::Message(bytes) if bytes.len() > INLINE_BYTES_MAX => {
             return Err(Refusal::new(
                 Reason::TooLarge,
                 format!("a message carries at most {INLINE_BYTES_MAX} bytes"),
             ));
         }
-        Source::Message(bytes) => (bytes.len() as u64, "grpc"),
-        Source::Memory(target) => (target.range.len, target.path()),
+        Source::Message(bytes) => (bytes.len() as u64, Way::Message),
+        Source::Memory(target) => (target.range.len, target.way()),
     };
     let options = StoreOptions {
         size: Some(size),
@@ -231,7 +239,10 @@ pub(crate) async fn store_from<S: Store>(
     {
         return Err(Refusal::new(
             Reason::Checksum,
-            format!("the bytes changed between the client's memory and the server, over {path}"),
+            format!(
+                "the bytes changed between the client's memory and the server, over {}",
+                way.name()
+            ),
         ));
     }
     let seal = Seal {
@@ -239,7 +250,7 @@ pub(crate) async fn store_from<S: Store>(
         attributes: Attributes::EMPTY,
         expires: arriving.expires,
     };
-    Ok((upload.commit(seal).await?, path))
+    Ok((upload.commit(seal).await?, way))
 }
 
 async fn read_from<U: Upload>(upload: &mut U, source: &Target) -> Outcome<()> {

@@ -109,15 +109,9 @@ async fn calls_in_flight_have_a_most() {
         ..Choice::default()
     })
     .await;
-    let mut clients = Vec::new();
-    for tenant in ["red", "blue"] {
-        let key = door.tenant(tenant).await.access_key;
-        let key = door.identities.find(&key).unwrap();
-        // An answer longer than the window that nobody reads keeps its call in flight.
-        let narrow = door.endpoint().initial_stream_window_size(16 << 10);
-        clients.push(door.client_over(narrow.connect().await.unwrap(), &key));
-    }
-    let [mut red, mut blue] = <[Client; 2]>::try_from(clients).unwrap();
+    // An answer longer than the window that nobody reads keeps its call in flight.
+    let mut red = door.slow_tenant("red").await;
+    let mut blue = door.slow_tenant("blue").await;
     red.namespace("red-data").await;
     blue.namespace("blue-data").await;
     let endless = |namespace: &str| v1::GatherRequest {
@@ -132,6 +126,14 @@ async fn calls_in_flight_have_a_most() {
     refused(red.admin.get_limits(limits).await, busy.0, busy.1);
     let third = blue.objects.gather(endless("blue-data")).await.unwrap();
     refused(blue.admin.get_limits(limits).await, busy.0, busy.1);
+    let metrics = door.metrics();
+    for line in [
+        "forebay_rpc_in_flight{kind=\"call\"} 3\n",
+        "forebay_rpc_calls_total{service=\"admin\",code=\"ResourceExhausted\"} 2\n",
+        "forebay_rpc_calls_total{service=\"objects\",code=\"Ok\"} 3\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
     drop((first, second, third));
     // The door learns of it when the reset arrives, before any later call of the same connection.
     works(&mut red).await;

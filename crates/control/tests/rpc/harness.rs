@@ -22,6 +22,8 @@ use forebay_fabric::{Clock, Sessions};
 use forebay_mem::Pool;
 use forebay_proto::bearer;
 use forebay_store::MemoryStore;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -121,6 +123,7 @@ pub struct Door {
     pub identities: Arc<Identities<MemoryStore>>,
     pub sessions: Arc<Sessions>,
     pub hands: Arc<Hands>,
+    registry: Registry,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<()>,
 }
@@ -152,6 +155,8 @@ impl Door {
             sessions.clone(),
             choice.config,
         );
+        let mut registry = Registry::default();
+        service.register(&mut registry);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -169,6 +174,7 @@ impl Door {
             identities,
             sessions,
             hands,
+            registry,
             stop: Some(stop),
             serving,
         }
@@ -180,11 +186,18 @@ impl Door {
         self.serving.await.unwrap();
     }
 
+    /// What a node would tell on `/metrics`.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
     pub async fn channel(&self) -> Channel {
         self.endpoint().connect().await.unwrap()
     }
 
-    pub fn endpoint(&self) -> Endpoint {
+    fn endpoint(&self) -> Endpoint {
         Channel::from_shared(format!("http://{}", self.address)).unwrap()
     }
 
@@ -203,11 +216,19 @@ impl Door {
         self.client(&key).await
     }
 
+    /// A client of a tenant that takes a few answers at a time: what is streamed to it waits for it.
+    pub async fn slow_tenant(&self, name: &str) -> Client {
+        let key = self.tenant(name).await.access_key;
+        let key = self.identities.find(&key).unwrap();
+        let narrow = self.endpoint().initial_stream_window_size(16 << 10);
+        self.client_over(narrow.connect().await.unwrap(), &key)
+    }
+
     pub async fn client(&self, key: &AccessKey) -> Client {
         self.client_over(self.channel().await, key)
     }
 
-    pub fn client_over(&self, channel: Channel, key: &AccessKey) -> Client {
+    fn client_over(&self, channel: Channel, key: &AccessKey) -> Client {
         let expires_s = self.hands.now() / 1000 + 3600;
         let token = bearer::make(&key.id, &key.secret, expires_s);
         Client::new(channel, key.id.clone(), Some(&token))

@@ -193,6 +193,15 @@ async fn values_go_straight_into_and_out_of_memory_over(fabric: Fabric) {
     assert_eq!(shared.bytes(0, 7), [0xee; 7]);
     assert_eq!(shared.bytes(3_000_007, 9), [0xee; 9]);
 
+    let metrics = door.metrics();
+    for line in [
+        "forebay_rpc_sent_bytes_total",
+        "forebay_rpc_received_bytes_total",
+    ] {
+        let line = format!("{line}{{path=\"{}\"}} 3000000\n", fabric.name());
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+
     // A part, with its own checksum.
     let mut request = retrieve(&shared.session, "big", shared.place(0, 4096));
     request.range = Some(v1::Range {
@@ -536,4 +545,60 @@ async fn ranges_outside_a_region_reach_nothing_over(fabric: Fabric) {
         .await
         .is_err()
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_killed_in_the_middle_of_its_transfers() {
+    for fabric in FABRICS {
+        a_session_killed_over(fabric).await;
+    }
+}
+
+async fn a_session_killed_over(fabric: Fabric) {
+    const COUNT: usize = 3000;
+    const LEN: usize = 20_000;
+    let door = Door::open().await;
+    let mut red = door.slow_tenant("red").await;
+    red.namespace("data").await;
+    let value = noise(LEN);
+    stored(&door.store, "data", b"value", &value).await;
+    let shared = Shared::open(&door, &mut red, fabric, 8 * LEN).await;
+    let elements = (0..COUNT).map(|i| v1::GatherElement {
+        key: "value".into(),
+        range: None,
+        place: shared.place((i % 8 * LEN) as u64, LEN as u64),
+    });
+    let request = v1::GatherRequest {
+        namespace: "data".into(),
+        session: shared.session.clone().into(),
+        elements: elements.collect(),
+        checksum: false,
+    };
+    let mut answers = red.objects.gather(request).await.unwrap().into_inner();
+    let (mut answered, mut failed) = (0, 0);
+    while let Some(answer) = answers.message().await.unwrap() {
+        assert_eq!(answer.index, answered);
+        answered += 1;
+        if answered == 100 {
+            let request = v1::CloseSessionRequest {
+                session: shared.session.clone().into(),
+            };
+            red.sessions.close(request).await.unwrap();
+            shared.link.closed().await;
+            // From here on the memory is the client's alone.
+            shared.set(0, &[0xaa; 8 * LEN]);
+        }
+        if let Some(failure) = answer.failure {
+            failed += 1;
+            let expected = [
+                v1::Reason::LinkLost,
+                v1::Reason::NoSuchSession,
+                v1::Reason::NoSuchRegion,
+            ];
+            assert!(expected.contains(&failure.reason()), "{failure:?}");
+        }
+    }
+    assert_eq!(answered as usize, COUNT);
+    assert!(failed > 0);
+    assert_eq!(shared.bytes(0, 8 * LEN), vec![0xaa; 8 * LEN]);
 }

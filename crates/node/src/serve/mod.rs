@@ -172,6 +172,7 @@ async fn serve<L: Leaf>(
     // Made even when its door stays closed: it ends the sessions of keys that are removed.
     let rpc_config = rpc::config(args, &listeners, &args.dir);
     let service = Service::new(store, identities, admin.clone(), sessions, rpc_config);
+    service.register(&mut registry);
     let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));
     let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
 
