@@ -238,7 +238,7 @@ impl Shared {
                 receiving.spin.learn(since.elapsed());
                 receiving.in_a_row = 0;
             }
-            receiving.in_a_row += 1;
+            receiving.in_a_row = receiving.in_a_row.wrapping_add(1);
             turn = receiving.in_a_row.is_multiple_of(MESSAGES_A_TURN);
         }
         drop(receiving);
@@ -263,6 +263,20 @@ impl Shared {
         Ok(!empty.map_err(|violation| self.violated(violation))? || self.ending.get().is_some())
     }
 
+    /// Says that this end sleeps; false when there is something to do after all.
+    fn sleeps(&self) -> Result<bool> {
+        let empty = self.receiving.lock().consumer.announce_sleep();
+        let empty = empty.map_err(|violation| self.violated(violation))?;
+        Ok(empty && self.ending.get().is_none())
+    }
+
+    /// Says that this end waits for room; false when there is some, or no more will come.
+    fn waits_for_room(&self, len: usize) -> Result<bool> {
+        let full = self.sending.lock().producer.announce_wait(len);
+        let full = full.map_err(|violation| self.violated(violation))?;
+        Ok(full && self.ending.get().is_none())
+    }
+
     /// Puts a message into the ring, if it has room.
     fn push(&self, message: &[u8]) -> Result<bool> {
         let mut sending = self.sending.lock();
@@ -280,22 +294,6 @@ impl Shared {
             }
             Pushed::Full => Ok(false),
         }
-    }
-}
-
-impl Shared {
-    /// Says that this end sleeps; false when there is something to do after all.
-    fn sleeps(&self) -> Result<bool> {
-        let empty = self.receiving.lock().consumer.announce_sleep();
-        let empty = empty.map_err(|violation| self.violated(violation))?;
-        Ok(empty && self.ending.get().is_none())
-    }
-
-    /// Says that this end waits for room; false when there is some, or no more will come.
-    fn waits_for_room(&self, len: usize) -> Result<bool> {
-        let full = self.sending.lock().producer.announce_wait(len);
-        let full = full.map_err(|violation| self.violated(violation))?;
-        Ok(full && self.ending.get().is_none())
     }
 }
 
