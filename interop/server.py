@@ -67,8 +67,14 @@ class Server:
     def open_files(self):
         """Descriptors that are no sockets: clients may keep their connections, nothing else stays."""
         folder = f"/proc/{self.process.pid}/fd"
-        targets = [os.readlink(f"{folder}/{number}") for number in os.listdir(folder)]
-        return sum(not target.startswith("socket:") for target in targets)
+        held = 0
+        for number in os.listdir(folder):
+            try:
+                held += not os.readlink(f"{folder}/{number}").startswith("socket:")
+            except FileNotFoundError:
+                # Closed since it was listed.
+                pass
+        return held
 
     def tail(self, lines=40):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
