@@ -29,6 +29,8 @@ fn main() -> Result<()> {
     let options = Options {
         crc: Some(args.last() == Some(&"crc")),
         segment_bytes: SEGMENT_BYTES,
+        // The client always begins.
+        peer_to_peer: false,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

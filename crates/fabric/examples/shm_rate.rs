@@ -110,6 +110,7 @@ fn round_trips(time: Duration) {
 }
 
 fn one_way(time: Duration, len: usize) {
+    let began = cpu();
     let (count, took) = between(
         async |link| {
             let mut message = Vec::new();
@@ -138,9 +139,23 @@ fn one_way(time: Duration, len: usize) {
         },
     );
     println!(
-        "one way, {len} B: {:.2} M messages/s",
-        count as f64 / took.as_secs_f64() / 1e6
+        "one way, {len} B: {:.2} M messages/s, {} ns of processor time each",
+        count as f64 / took.as_secs_f64() / 1e6,
+        each(began, count)
     );
+}
+
+/// Processor time that this process has used, in clock ticks of 10 ms.
+fn cpu() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/stat").expect("procfs");
+    let mut fields = text.split(' ').skip(13);
+    let mut ticks = || fields.next().and_then(|ticks| ticks.parse::<u64>().ok());
+    ticks().expect("a number") + ticks().expect("a number")
+}
+
+/// Processor time of both threads since `began`, in nanoseconds for each of `count`.
+fn each(began: u64, count: u64) -> u64 {
+    (cpu() - began) * 10_000_000 / count
 }
 
 /// What an idle link costs: memory of the process, and processor time.
@@ -152,11 +167,6 @@ fn idle_links(count: usize) {
             .nth(1)
             .and_then(|pages| pages.parse::<u64>().ok());
         pages.expect("a number") * 4
-    };
-    let cpu = || {
-        let text = std::fs::read_to_string("/proc/self/stat").expect("procfs");
-        let fields: Vec<&str> = text.split(' ').collect();
-        fields[13].parse::<u64>().expect("a number") + fields[14].parse::<u64>().expect("a number")
     };
     runtime().block_on(async {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
@@ -188,6 +198,7 @@ fn idle_links(count: usize) {
 }
 
 fn payload(time: Duration, len: usize) {
+    let began = cpu();
     let (count, took) = between(
         async move |link| {
             let pool = Pool::new(64 << 20);
@@ -233,8 +244,9 @@ fn payload(time: Duration, len: usize) {
     );
     let rate = count as f64 / took.as_secs_f64();
     println!(
-        "asked for and written, {len} B, 32 in flight: {:.0} k/s, {:.2} GB/s",
+        "asked for and written, {len} B, 32 in flight: {:.0} k/s, {:.2} GB/s, {} ns of processor time each",
         rate / 1e3,
-        rate * len as f64 / 1e9
+        rate * len as f64 / 1e9,
+        each(began, count)
     );
 }

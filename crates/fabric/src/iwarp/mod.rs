@@ -36,6 +36,8 @@ pub struct Options {
     pub crc: Option<bool>,
     /// The most payload of a tagged segment, in bytes; at most [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: usize,
+    /// An initiator's wish that the responder may send first, too (RFC 6581). Without, it waits until it has heard something.
+    pub peer_to_peer: bool,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
         Options {
             crc: None,
             segment_bytes: SEGMENT_BYTES_MAX,
+            peer_to_peer: true,
         }
     }
 }

@@ -140,6 +140,7 @@ fn terms(options: &Options, stream: &TcpStream) -> io::Result<Terms> {
         crc,
         ird: READS_MAX,
         ord: READS_MAX,
+        peer_to_peer: options.peer_to_peer,
     })
 }
 

@@ -33,6 +33,7 @@ async fn victim(crc: bool) -> Victim {
         crc,
         ird: 4,
         ord: 64,
+        peer_to_peer: true,
     };
     let request = mpa::request(&terms, b"").encode().unwrap();
     peer.write_all(&request).await.unwrap();

@@ -11,6 +11,7 @@ const TERMS: Terms = Terms {
     crc: false,
     ird: 4,
     ord: 4,
+    peer_to_peer: true,
 };
 
 #[tokio::test]

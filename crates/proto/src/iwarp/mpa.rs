@@ -220,6 +220,8 @@ pub struct Terms {
     pub ird: u16,
     /// Read Requests that this side would have outstanding.
     pub ord: u16,
+    /// An initiator's wish that the responder may send first, too; else it waits until it has heard something.
+    pub peer_to_peer: bool,
 }
 
 /// What both sides agreed on, seen from one of them.
@@ -246,11 +248,11 @@ pub fn request<'a>(terms: &Terms, private_data: &'a [u8]) -> Frame<'a> {
         enhanced: Some(Enhanced {
             ird: terms.ird,
             ord: terms.ord,
-            peer_to_peer: true,
+            peer_to_peer: terms.peer_to_peer,
             rtr: RtrKinds {
                 send: false,
-                write: true,
-                read: true,
+                write: terms.peer_to_peer,
+                read: terms.peer_to_peer,
             },
         }),
         private_data,
@@ -343,7 +345,7 @@ pub fn conclude(terms: &Terms, reply: &Frame<'_>) -> Result<Agreed, Fault> {
         }
         agreed.ird = depth(terms.ird, peer.ord);
         agreed.ord = depth(terms.ord, peer.ird);
-        if peer.peer_to_peer {
+        if terms.peer_to_peer && peer.peer_to_peer {
             let ours = RtrKinds {
                 send: false,
                 ..peer.rtr

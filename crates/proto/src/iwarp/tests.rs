@@ -530,6 +530,7 @@ const TERMS: Terms = Terms {
     crc: false,
     ird: 16,
     ord: 8,
+    peer_to_peer: true,
 };
 
 #[test]
@@ -543,6 +544,7 @@ fn two_ends_agree() {
             crc: responder_crc,
             ird: 4,
             ord: 64,
+            peer_to_peer: false,
         };
         let request = mpa::request(&ours, b"hello").encode().unwrap();
         let request = Frame::parse(Kind::Request, &request).unwrap();
