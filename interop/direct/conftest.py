@@ -7,11 +7,10 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from types import SimpleNamespace
 
 import pytest
 
-from conftest import binary, connect
+from conftest import binary
 from server import Server
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -82,18 +81,6 @@ class CommandLine:
 @pytest.fixture
 def forebay():
     return CommandLine
-
-
-@pytest.fixture
-def s3_client():
-    """A botocore client of one server."""
-
-    def client(server):
-        access_key, secret_key = server.keys
-        where = SimpleNamespace(endpoint=server.endpoint, access_key=access_key, secret_key=secret_key, region="us-east-1")
-        return connect(where)
-
-    return client
 
 
 class Link:
