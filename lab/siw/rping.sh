@@ -22,7 +22,7 @@ PREPARE='insmod /siw/siw.ko; rdma link add siw0 type siw netdev eth0
 capture() { tcpdump -Z root -i eth0 -s 0 -U -w /siw/out/$1.pcap tcp port '$PORT' 2>/run/tcpdump & td=$!
     for i in $(seq 100); do grep -q listening /run/tcpdump && break; sleep 0.1; done; }
 captured() { sleep 1; kill $td; wait $td; }'
-guest() { "$HERE/../guest-run.sh" --share "$LAB_DIR/siw:/siw" --timeout 240 "$@"; }
+guest() { "$HERE/../guest-run.sh" --share "$LAB_DIR/siw:/siw" --timeout 120 "$@"; }
 failed=0
 verdict() { # NAME PINGS-SEEN
     if [ "$2" = $PINGS ]; then say "$1: $2 pings"; else say "$1: FAILED, $2 of $PINGS pings"; failed=1; fi
@@ -42,10 +42,10 @@ trap '"$HERE/../guest-run.sh" --netns-down $NS' EXIT
 for crc in "" crc; do
     log=$OUT/server${crc:+-$crc}.log
     guest --netns $NS --ip 11 "$PREPARE
-        capture server${crc:+-$crc}; rping -s -a 0.0.0.0 -p $PORT -S 20000 -C $PINGS -v -V; captured" >"$log" 2>&1 &
+        capture server${crc:+-$crc}; timeout 90 rping -s -a 0.0.0.0 -p $PORT -S 20000 -C $PINGS -v -V; captured" >"$log" 2>&1 &
     run=$!
     for _ in $(seq 600); do
-        ip netns exec $NS "$PROGRAM" client 10.77.0.11:$PORT $PINGS 20000 $crc 2>/dev/null && break
+        timeout 60 ip netns exec $NS "$PROGRAM" client 10.77.0.11:$PORT $PINGS 20000 $crc 2>/dev/null && break
         kill -0 $run 2>/dev/null || break
         sleep 0.2
     done

@@ -10,11 +10,13 @@
 
 use std::env::args;
 use std::error::Error;
+use std::time::Duration;
 
 use forebay_fabric::iwarp::{IwarpLink, Options, accept, connect};
 use forebay_fabric::{Access, CloseReason, Exposure, Link, RemoteRange, Stag};
 use forebay_mem::{Pool, Region};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -29,8 +31,7 @@ fn main() -> Result<()> {
     let options = Options {
         crc: Some(args.last() == Some(&"crc")),
         segment_bytes: SEGMENT_BYTES,
-        // The client always begins.
-        peer_to_peer: false,
+        peer_to_peer: true,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -46,6 +47,8 @@ fn main() -> Result<()> {
             ["client", address, count, bytes, ..] => {
                 let stream = TcpStream::connect(address).await?;
                 let link = connect(stream, b"", options).await?;
+                // While siw accepts a connection, it may lose what its user asks of it in answer to a first message.
+                sleep(Duration::from_secs(1)).await;
                 ping(&link, count.parse()?, bytes.parse()?).await?;
                 println!("{count} pings of {bytes} bytes came back whole");
                 link.close(CloseReason::Done);
