@@ -30,7 +30,7 @@ fn the_first_start_leads_to_a_first_object() {
         .expect(0);
     let last = ran.out.lines().last().unwrap();
     assert!(
-        last.contains("1 object") && last.contains("path http ("),
+        last.contains("1 object") && last.contains("path shm"),
         "{last}"
     );
     let there = server.run(&["cat", "fb://demo/hello"]).expect(0);
@@ -225,9 +225,12 @@ fn the_console_tells_health_and_valid_metrics() {
     let place = Place::new();
     let server = place.serve(&[]);
     server.ok(&["admin", "namespace", "create", "metered"]);
-    server
-        .run_on(&["cp", "-", "fb://metered/k"], b"hello")
-        .expect(0);
+    // Once as a body, once by the best path.
+    for path in ["http", "auto"] {
+        server
+            .run_on(&["cp", "--path", path, "-", "fb://metered/k"], b"hello")
+            .expect(0);
+    }
     assert_eq!(server.console("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(server.console("/readyz"), (200, "ready\n".to_owned()));
     assert_eq!(server.console("/nothing").0, 404);
@@ -236,6 +239,8 @@ fn the_console_tells_health_and_valid_metrics() {
     let samples = check_metrics(&text);
     for name in [
         "forebay_s3_requests_total",
+        "forebay_direct_request_seconds_count",
+        "forebay_direct_sent_bytes_total",
         "forebay_copied_bytes_total",
         "forebay_disk_written_bytes_total",
         "forebay_engine_syncs_total",
@@ -432,7 +437,8 @@ fn tls_at_the_s3_door() {
         .expect(0);
     assert_eq!(read.bytes, body);
     // Nobody else is trusted.
-    assert_ne!(server.run(&["cat", "fb://secret/file"]).code, Some(0));
+    let untrusted = ["cat", "--path", "http", "fb://secret/file"];
+    assert_ne!(server.run(&untrusted).code, Some(0));
 }
 
 #[test]
