@@ -6,7 +6,7 @@
 //!   where io_uring is forbidden.
 //! - `sim`: a disk that loses unsynced writes, tears sectors, reorders, fails and rots, driven by a seed.
 //! - [`Clock`]: the time of day and a monotonic clock, real or simulated.
-//! - `passing`: open files passed over a Unix socket; [`random`].
+//! - `passing`: open files passed over a Unix socket; [`random`], [`processor`].
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
 //! - `socket`: sends and receives on a stream from and into several places at once.
 //! - [`counters`]: what rings and workers did, for metrics.
@@ -33,6 +33,7 @@ mod counters;
 mod disk;
 pub mod files;
 pub mod passing;
+mod processor;
 mod random;
 pub mod ring;
 pub mod shard;
@@ -42,5 +43,6 @@ pub mod socket;
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};
 pub use disk::{Disk, File, Hold, OpenOptions};
+pub use processor::processor;
 pub use random::random;
 pub use ring::backend;

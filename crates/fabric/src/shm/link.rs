@@ -14,7 +14,7 @@ use super::control::{self, Outgoing, Reader, Uses};
 use super::frame::{Frame, WAKE};
 use super::regions::{Exposures, PeerRegions};
 use super::ring::{Consumer, DIRECTION_BYTES, Producer, Pushed, Violation};
-use super::spin::{SHORTEST, Spin, look_for};
+use super::spin::{SHORTEST, Seen, Spin, look_for};
 use crate::sessions::LinkId;
 use crate::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
@@ -257,10 +257,18 @@ impl Shared {
         }
     }
 
-    /// Whether a message is there or the link has ended.
-    fn has_arrived(&self) -> Result<bool> {
-        let empty = self.receiving.lock().consumer.is_empty();
-        Ok(!empty.map_err(|violation| self.violated(violation))? || self.ending.get().is_some())
+    /// Looks whether a message is there or the link has ended.
+    fn look(&self) -> Result<Seen> {
+        let mut receiving = self.receiving.lock();
+        let empty = receiving.consumer.is_empty();
+        let in_the_way = receiving.consumer.is_in_the_way();
+        drop(receiving);
+        let empty = empty.map_err(|violation| self.violated(violation))?;
+        Ok(match () {
+            () if !empty || self.ending.get().is_some() => Seen::Found,
+            () if in_the_way => Seen::InTheWay,
+            () => Seen::Nothing,
+        })
     }
 
     /// Says that this end sleeps; false when there is something to do after all.
@@ -415,7 +423,10 @@ impl Link for ShmLink {
                 let mut sending = shared.sending.lock();
                 let room = sending.producer.has_room_for(message.len());
                 drop(sending);
-                room.map_err(|violation| shared.violated(violation))
+                match room.map_err(|violation| shared.violated(violation))? {
+                    true => Ok(Seen::Found),
+                    false => Ok(Seen::Nothing),
+                }
             };
             // The peer empties the ring at this moment, or it does not receive at all.
             if look_for(SHORTEST, since, has_room).await? {
@@ -447,7 +458,7 @@ impl Link for ShmLink {
             }
             let since = *waited.get_or_insert_with(Instant::now);
             let patience = shared.receiving.lock().spin.patience();
-            if look_for(patience, since, || shared.has_arrived()).await? {
+            if look_for(patience, since, || shared.look()).await? {
                 continue;
             }
             if shared.sleeps()? {

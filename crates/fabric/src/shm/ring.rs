@@ -1,7 +1,7 @@
 //! One direction of messages: a ring in shared memory with one producer and one consumer.
 //!
-//! The first page holds four words, each on a line of its own: how many bytes were ever produced, how many consumed, whether the
-//! consumer sleeps, whether the producer waits. Then come [`RING_BYTES`] of records: a word with the message's length, the message,
+//! The first page holds words on lines of their own: how many bytes were ever produced (and beside it the processor that the producer
+//! ran on, plus one), how many consumed, whether the consumer sleeps, whether the producer waits. Then come [`RING_BYTES`] of records: a word with the message's length, the message,
 //! up to seven bytes to the next word. A record may wrap around the end.
 //!
 //! The peer may write anything anywhere at any moment. So each side keeps its own count to itself and only publishes it, takes what
@@ -28,6 +28,7 @@ const WORD: usize = size_of::<u64>();
 
 // Two lines apart: processors fetch lines in pairs.
 const PRODUCED: usize = 0;
+const PRODUCER_RUNS: usize = 8;
 const CONSUMED: usize = 128;
 const CONSUMER_SLEEPS: usize = 256;
 const PRODUCER_WAITS: usize = 384;
@@ -69,6 +70,11 @@ impl Shared {
 fn split(count: u64, len: usize) -> (usize, usize) {
     let at = (count % RING_BYTES as u64) as usize;
     (PAGE_BYTES + at, len.min(RING_BYTES - at))
+}
+
+/// The processor that this thread runs on, plus one: zero is none.
+fn here() -> u64 {
+    forebay_io::processor() as u64 + 1
 }
 
 fn record_bytes(len: usize) -> u64 {
@@ -118,6 +124,8 @@ impl Producer {
             return Err(BAD_MEMORY);
         }
         self.produced += bytes;
+        let runs = self.shared.word(PRODUCER_RUNS)?;
+        runs.store(here(), Relaxed);
         self.shared.word(PRODUCED)?.store(self.produced, Release);
         // The consumer says that it sleeps and then looks at the count; we publish the count and then look whether it sleeps.
         fence(SeqCst);
@@ -207,6 +215,12 @@ impl Consumer {
         }
         self.produced = produced;
         Ok(ahead == 0)
+    }
+
+    /// Whether the producer last ran on the processor that this thread runs on: it cannot run while we look.
+    pub(super) fn is_in_the_way(&self) -> bool {
+        let runs = self.shared.word(PRODUCER_RUNS);
+        runs.is_ok_and(|runs| runs.load(Relaxed) == here())
     }
 
     /// Says that this end sleeps; false when there is a message after all.

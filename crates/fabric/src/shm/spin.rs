@@ -1,6 +1,7 @@
 //! How long to look for the peer's next step before going to sleep.
 
 use std::hint::spin_loop;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
@@ -54,19 +55,32 @@ impl Spin {
     }
 }
 
+/// What a look found.
+pub(super) enum Seen {
+    /// What was looked for.
+    Found,
+    Nothing,
+    /// Nothing, and the peer cannot do anything about it while this thread runs.
+    InTheWay,
+}
+
 /// Looks by `look` until it finds something or `patience` after `since` is over; whether it found something. In between, other tasks of
-/// the thread run. (Not other threads of the processor: on a busy machine that gives away milliseconds.)
+/// the thread run. (Other threads of the processor only where one of them is the peer: on a busy machine that gives away milliseconds.)
 pub(super) async fn look_for<E>(
     patience: Duration,
     since: Instant,
-    mut look: impl FnMut() -> Result<bool, E>,
+    mut look: impl FnMut() -> Result<Seen, E>,
 ) -> Result<bool, E> {
     while since.elapsed() < patience {
         for _ in 0..LOOKS {
-            if look()? {
-                return Ok(true);
+            match look()? {
+                Seen::Found => return Ok(true),
+                Seen::Nothing => spin_loop(),
+                Seen::InTheWay => {
+                    thread::yield_now();
+                    break;
+                }
             }
-            spin_loop();
         }
         yield_now().await;
     }
