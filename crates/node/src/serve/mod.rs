@@ -173,7 +173,6 @@ async fn serve<L: Leaf>(
     let rpc_config = rpc::config(args, &listeners, &args.dir);
     let service = Service::new(store, identities, admin.clone(), sessions, rpc_config);
     service.register(&mut registry);
-    service.register(&mut registry);
     let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));
     let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
 
