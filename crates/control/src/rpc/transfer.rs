@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_api::v1::{Place, place::Memory};
 use forebay_fabric::sessions::RegisteredId;
 use forebay_fabric::{Access, Connection, Link, Placed, RemoteRange};
-use forebay_mem::Buf;
+use forebay_mem::{Buf, RegionSlice};
 use forebay_proto::s3::checksum::{Algorithm, Hasher};
 use forebay_store::{
     Address, Attributes, Body, ByteRange, Condition, Meta, Seal, Store, StoreOptions, Stored,
@@ -138,20 +138,27 @@ pub(crate) async fn retrieve_into<S: Store>(
         false => target.link.mapped(target.range, Access::Write),
     };
     let retrieved = match mapped {
-        Some(memory) => {
-            let placed = store.retrieve_into(wanted.address, wanted.version, wanted.range, memory);
-            let (meta, range) = placed.await?;
-            let crc64nvme = wanted.checksum.then_some(meta.crc64nvme);
-            Retrieved {
-                meta,
-                range,
-                crc64nvme,
-            }
-        }
-        None => write_to(store, wanted, target).await?,
+        Some(memory) => read_to(store, wanted, memory).await,
+        None => write_to(store, wanted, target).await,
     };
-    let placed = target.link.fence().await?;
-    Ok((retrieved, placed))
+    // A refusal, too, is an answer after which nothing of the transfer may land.
+    let placed = target.link.fence().await;
+    Ok((retrieved?, placed?))
+}
+
+async fn read_to<S: Store>(
+    store: &S,
+    wanted: Wanted<'_>,
+    memory: RegionSlice,
+) -> Outcome<Retrieved> {
+    let placed = store.retrieve_into(wanted.address, wanted.version, wanted.range, memory);
+    let (meta, range) = placed.await?;
+    let crc64nvme = wanted.checksum.then_some(meta.crc64nvme);
+    Ok(Retrieved {
+        meta,
+        range,
+        crc64nvme,
+    })
 }
 
 async fn write_to<S: Store>(store: &S, wanted: Wanted<'_>, target: &Target) -> Outcome<Retrieved> {
