@@ -8,7 +8,7 @@ use forebay_mem::{Buf, RegionSlice};
 use forebay_proto::s3::error::ErrorCode;
 use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, StoreError};
 use http::StatusCode;
-use http::header::CONTENT_RANGE;
+use http::header::{CONTENT_RANGE, HeaderMap};
 
 use super::moved::Moved;
 use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late};
@@ -32,6 +32,12 @@ pub(super) async fn get<S: Store, L: Link>(
         let length = (range.end - range.start).min(transfer.windows.total());
         let range = range.start..range.start + length;
         let partial = partial || length < meta.size;
+        // Whatever can be refused is refused before a byte moves.
+        let mut response = HeaderMap::new();
+        object_get::describe(call, &meta, !partial, &mut response)?;
+        if partial {
+            response.insert(CONTENT_RANGE, object_get::content_range(&range, meta.size));
+        }
         let mapped = match transfer.windows.together(length) {
             Some(window) if length > 0 => transfer.link.mapped(window, Access::Write),
             _ => None,
@@ -39,37 +45,23 @@ pub(super) async fn get<S: Store, L: Link>(
         let moved = match mapped {
             Some(target) => {
                 drop(body);
-                match place(call, &transfer, &meta, range.clone(), target).await? {
+                match place(call, &transfer, &meta, range, target).await? {
                     Some(moved) => moved,
                     None => continue,
                 }
             }
             None => stream(&mut transfer, body, length).await?,
         };
-        return told(call, &meta, partial.then_some(range), moved);
+        let status = match partial {
+            true => StatusCode::PARTIAL_CONTENT,
+            false => StatusCode::OK,
+        };
+        moved.tell(status, &mut response);
+        let mut reply = reply::ok(response);
+        *reply.status_mut() = status;
+        return Ok(reply);
     }
     Err(ErrorCode::SlowDown.into())
-}
-
-/// The answer, which needs the proof.
-fn told<S: Store>(
-    call: &Call<'_, S>,
-    meta: &Meta,
-    part: Option<Range<u64>>,
-    moved: Moved,
-) -> Outcome<Reply<S::Body>> {
-    let status = match part {
-        Some(_) => StatusCode::PARTIAL_CONTENT,
-        None => StatusCode::OK,
-    };
-    let mut reply = reply::empty(status);
-    let response = reply.headers_mut();
-    object_get::describe(call, meta, part.is_none(), response)?;
-    if let Some(part) = part {
-        response.insert(CONTENT_RANGE, object_get::content_range(&part, meta.size));
-    }
-    moved.tell(status, response);
-    Ok(reply)
 }
 
 /// Has the store read its device into the client's memory. `None` when the object was replaced meanwhile: what was placed

@@ -124,18 +124,23 @@ impl Rig {
 
     /// A session of `who` with a link and memory behind it.
     pub async fn peer(&self, who: Who, way: Way) -> Peer {
+        self.peer_with(who, way, MEMORY).await
+    }
+
+    /// The same with so much memory.
+    pub async fn peer_with(&self, who: Who, way: Way, len: usize) -> Peer {
         let (session, key) = self.session(who).await;
         let (link, accepted) = match way {
             Way::Mapped | Way::File => self.link(session, &key).await,
             Way::Iwarp => self.far_link(session, &key).await,
         };
         let region = match way {
-            Way::Mapped => Region::memfd(MEMORY).unwrap(),
-            Way::File => file(),
-            Way::Iwarp => Region::anonymous(MEMORY).unwrap(),
+            Way::Mapped => Region::memfd(len).unwrap(),
+            Way::File => file(len),
+            Way::Iwarp => Region::anonymous(len).unwrap(),
         };
-        let memory = region.slice(0..MEMORY).unwrap();
-        assert!(memory.write(0, &vec![UNTOUCHED; MEMORY]));
+        let memory = region.slice(0..len).unwrap();
+        assert!(memory.write(0, &vec![UNTOUCHED; len]));
         let exposure = link
             .expose(memory.clone(), Access::ReadWrite)
             .await
@@ -212,7 +217,7 @@ impl Rig {
 }
 
 /// Unsealed memory.
-fn file() -> Arc<Region> {
+fn file(len: usize) -> Arc<Region> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!(
@@ -226,7 +231,7 @@ fn file() -> Arc<Region> {
         .create_new(true)
         .open(&name)
         .unwrap();
-    file.set_len(MEMORY as u64).unwrap();
+    file.set_len(len as u64).unwrap();
     std::fs::remove_file(&name).unwrap();
     Region::from_fd(file.into()).unwrap()
 }

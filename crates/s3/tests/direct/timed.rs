@@ -183,6 +183,23 @@ async fn e7_a_server_that_forgot_its_sessions() {
 }
 
 #[tokio::test]
+async fn e8_a_key_that_was_deleted() {
+    let rig = Rig::open().await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.server.put("/bucket/key", b"value").await;
+    served(&rig.get(&peer, "/bucket/key", 0, 5).await, 200, 5);
+    rig.server.delete_key(ALPHA);
+    refused(
+        &rig.get(&peer, "/bucket/key", 10, 5).await,
+        403,
+        "InvalidAccessKeyId",
+    );
+    peer.untouched_but(0, 5);
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
 async fn t5_a_link_that_ends_in_the_midst() {
     for way in WAYS {
         let rig = Rig::open().await;

@@ -3,6 +3,7 @@
 use forebay_proto::s3::checksum::{Algorithm, checksum};
 use forebay_proto::token::ort1::{Flags, Promise, Segment, Segments, Slot};
 
+use crate::gated::At;
 use crate::rig::*;
 use crate::support::{ALPHA, Ask, Sign};
 
@@ -365,6 +366,75 @@ async fn conditions_decide_before_any_byte_moves() {
         let put = Ask::new("PUT", "/bucket/key").header("if-none-match", "*");
         refused(&rig.send(&peer, put, 0, 5).await, 412, "PreconditionFailed");
         assert_eq!(rig.server.get("/bucket/key").await.body, b"value");
+        drop(peer);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn an_object_replaced_meanwhile_is_the_old_or_the_new_one() {
+    for (way, at) in [
+        (Way::Mapped, At::Into),
+        (Way::File, At::Body(1)),
+        (Way::Iwarp, At::Body(1)),
+    ] {
+        let rig = Rig::open().await;
+        let peer = rig.peer(ALPHA, way).await;
+        let old = vec![1; 3_000_000];
+        let before = rig.server.put("/bucket/key", &old).await.etag();
+        rig.gate.close(at);
+        let get = rig.get(&peer, "/bucket/key", 0, MEMORY as u64);
+        // Of the same length, so that only what is known of it tells the two apart.
+        let new = pattern(3_000_000);
+        let replace = async {
+            rig.gate.arrival().await;
+            let put = rig.server.put("/bucket/key", &new).await;
+            rig.gate.open();
+            put.etag()
+        };
+        let (answer, after) = tokio::join!(get, replace);
+        served(&answer, 200, 3_000_000);
+        let (etag, data) = match way {
+            Way::Mapped => (after, new),
+            Way::File | Way::Iwarp => (before, old),
+        };
+        assert_eq!(answer.etag(), etag, "{way:?}");
+        assert!(peer.bytes(0, data.len()) == data, "{way:?}");
+        drop(peer);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn v12_longer_than_every_buffer() {
+    const LEN: usize = (16 << 20) + 1;
+    for way in WAYS {
+        let rig = Rig::open().await;
+        let peer = rig.peer_with(ALPHA, way, 2 * LEN).await;
+        let data = pattern(LEN);
+        peer.fill(0, &data);
+        served(
+            &rig.put(&peer, "/bucket/key", 0, LEN as u64).await,
+            200,
+            LEN as u64,
+        );
+        let got = rig.get(&peer, "/bucket/key", LEN as u64, LEN as u64).await;
+        served(&got, 200, LEN as u64);
+        assert!(peer.bytes(LEN, LEN) == data, "{way:?}");
+        drop(peer);
+        rig.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn what_can_be_refused_is_refused_before_a_byte_moves() {
+    for way in WAYS {
+        let rig = Rig::open().await;
+        let peer = rig.peer(ALPHA, way).await;
+        rig.server.put("/bucket/key", b"value").await;
+        let target = "/bucket/key?response-content-type=%01";
+        refused(&rig.get(&peer, target, 0, 5).await, 400, "InvalidArgument");
+        peer.untouched_but(0, 0);
         drop(peer);
         rig.finish().await;
     }

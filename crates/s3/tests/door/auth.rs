@@ -236,3 +236,13 @@ async fn virtual_host_style_and_unsigned_headers() {
     answer.is(403, "AccessDenied");
     server.finish().await;
 }
+
+#[tokio::test]
+async fn a_deleted_key_signs_nothing_any_more() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    server.delete_key(ALPHA);
+    let answer = server.ask(ALPHA, Ask::new("GET", "/bucket")).await;
+    answer.is(403, "InvalidAccessKeyId");
+    server.finish().await;
+}

@@ -1,8 +1,8 @@
 //! A door over the in-memory store on loopback, and a small client that signs what it is told to and sends what it is
 //! given, right or wrong.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use forebay_mem::Pool;
 use forebay_proto::hex;
@@ -41,13 +41,16 @@ pub const BETA: Who = Who {
     tenant: "beta",
 };
 
-struct Keys;
+/// Who has been deleted.
+#[derive(Clone, Default)]
+struct Keys(Arc<Mutex<Vec<&'static str>>>);
 
 impl AccessKeys for Keys {
     fn find(&self, access_key_id: &str) -> Option<Arc<AccessKey>> {
+        let deleted = self.0.lock().unwrap();
         [ALPHA, BETA]
             .into_iter()
-            .find(|who| who.id == access_key_id)
+            .find(|who| who.id == access_key_id && !deleted.contains(&who.id))
             .map(|who| {
                 Arc::new(AccessKey {
                     id: who.id.to_owned(),
@@ -64,6 +67,7 @@ pub struct Server<S: Store = MemoryStore> {
     pub store: MemoryStore,
     pub pool: Pool,
     clock: Arc<AtomicU64>,
+    keys: Keys,
     stop: watch::Sender<bool>,
 }
 
@@ -88,13 +92,14 @@ impl<S: Store<Body: Unpin>> Server<S> {
         wrap: impl FnOnce(MemoryStore) -> S,
         direct: Option<Direct>,
     ) -> Server<S> {
+        let keys = Keys::default();
         let pool = Pool::new(64 << 20);
         let read = Arc::clone(&clock);
         let now = move || read.load(Ordering::Relaxed);
         let store = MemoryStore::with_capacity(pool.clone(), now.clone(), capacity);
         let door = Door::with_direct(
             Arc::new(wrap(store.clone())),
-            Arc::new(Keys),
+            Arc::new(keys.clone()),
             Arc::new(now),
             config,
             direct,
@@ -125,8 +130,14 @@ impl<S: Store<Body: Unpin>> Server<S> {
             store,
             pool,
             clock,
+            keys,
             stop,
         }
+    }
+
+    /// Deletes an access key.
+    pub fn delete_key(&self, who: Who) {
+        self.keys.0.lock().unwrap().push(who.id);
     }
 
     pub fn now_ms(&self) -> u64 {
