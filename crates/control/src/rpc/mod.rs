@@ -55,14 +55,12 @@ pub const EXIST_KEYS_MAX: usize = 10_000;
 /// The most elements of one Gather or Scatter.
 pub const ELEMENTS_MAX: usize = 10_000;
 
-/// A key and what goes with it in a batch: a place with a grant, a range, tags and lengths.
-const ELEMENT_BYTES_MAX: usize = KEY_BYTES_MAX + 192;
+/// A key and what goes with it in a batch: a place with a grant, a range, a condition, tags and lengths.
+const ELEMENT_BYTES_MAX: usize = KEY_BYTES_MAX + 256;
 /// The longest message of object calls: a full batch of the longest keys.
 const OBJECT_MESSAGE_BYTES_MAX: usize = ELEMENTS_MAX * ELEMENT_BYTES_MAX;
 /// The longest message of the others: names and numbers.
 const OTHER_MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Messages in flight, together: several of the longest.
-const MESSAGES_BYTES_MAX: usize = 8 * OBJECT_MESSAGE_BYTES_MAX;
 const STREAMS_PER_CONNECTION: u32 = 256;
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// A connection that does not answer for so long is given up.
@@ -81,6 +79,8 @@ pub struct Config {
     pub calls_of_tenant: usize,
     /// The most watches; a tenant may have a quarter of them.
     pub watches: usize,
+    /// The most bytes of all messages in flight together.
+    pub message_bytes: usize,
 }
 
 impl Default for Config {
@@ -91,6 +91,7 @@ impl Default for Config {
             calls: 1024,
             calls_of_tenant: 512,
             watches: 1024,
+            message_bytes: 8 * OBJECT_MESSAGE_BYTES_MAX,
         }
     }
 }
@@ -135,7 +136,7 @@ impl<S: Store> Service<S> {
         let bound = |calls, of_tenant| Bound {
             calls,
             of_tenant,
-            bytes: MESSAGES_BYTES_MAX,
+            bytes: config.message_bytes,
         };
         Arc::new(Service {
             changes: Changes::new(store.clone()),

@@ -149,6 +149,35 @@ async fn calls_in_flight_have_a_most() {
 }
 
 #[tokio::test]
+async fn bytes_in_flight_have_a_most() {
+    let door = Door::choose(Choice {
+        config: Config {
+            message_bytes: 300_000,
+            ..Config::default()
+        },
+        ..Choice::default()
+    })
+    .await;
+    let mut red = door.tenant("red").await;
+    red.namespace("data").await;
+    let store = |len| v1::StoreRequest {
+        namespace: "data".into(),
+        key: "key".into(),
+        source: Some(v1::store_request::Source::Data(vec![0; len].into())),
+        ..Default::default()
+    };
+    // What ended no longer counts.
+    for _ in 0..3 {
+        red.objects.store(store(200_000)).await.unwrap();
+        refused(
+            red.objects.store(store(400_000)).await,
+            Code::ResourceExhausted,
+            "BUSY",
+        );
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_http_ends_its_own_connection() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
