@@ -19,8 +19,9 @@ OUT=$LAB_DIR/siw/out PORT=7184
 mkdir -p "$OUT"
 for crc in "" crc; do
     file=$OUT/ours${crc:+-$crc}.pcapng
-    dumpcap -q -i lo -f "tcp port $PORT" -w "$file" 2>"$OUT/dumpcap.log" & capture=$!
-    for _ in $(seq 50); do [ -s "$file" ] && break; sleep 0.1; done
+    rm -f "$file"
+    dumpcap -i lo -f "tcp port $PORT" -w "$file" 2>"$OUT/dumpcap.log" & capture=$!
+    for _ in $(seq 50); do grep -q '^File' "$OUT/dumpcap.log" && break; sleep 0.1; done
     "$PROGRAM" server 127.0.0.1:$PORT $crc >/dev/null & server=$!
     for _ in $(seq 50); do "$PROGRAM" client 127.0.0.1:$PORT 3 150000 $crc 2>/dev/null && break; sleep 0.1; done
     wait $server
