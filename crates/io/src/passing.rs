@@ -5,9 +5,11 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, recvmsg, sendmsg, shutdown,
+    SendAncillaryMessage, SendFlags, Shutdown, recv, recvmsg, sendmsg, shutdown,
 };
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -93,4 +95,17 @@ pub fn try_recv(
 pub fn finish(stream: &UnixStream) {
     // It fails only when the connection has ended already.
     let _ = shutdown(stream.as_fd(), Shutdown::Write);
+}
+
+/// Blocks until the peer has finished, whatever else it still sends; needs no runtime.
+pub fn wait_for_end(stream: &UnixStream) {
+    let mut bytes = [0; 1024];
+    loop {
+        let mut wait = [PollFd::new(stream, PollFlags::IN)];
+        match poll(&mut wait, None).and_then(|_| recv(stream, &mut bytes, RecvFlags::DONTWAIT)) {
+            Ok((_, 0)) => return,
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return,
+        }
+    }
 }

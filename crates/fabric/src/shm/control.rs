@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread;
 
 use forebay_io::passing;
 use forebay_mem::Region;
@@ -117,8 +118,11 @@ pub(super) async fn run(
     mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
     uses: Arc<Uses>,
 ) {
-    let last = Last(shared);
-    let shared = &*last.0;
+    let mut last = Last {
+        shared,
+        released: false,
+    };
+    let shared = &*last.shared;
     let mut phase = shared.phase.subscribe();
     let open = async {
         loop {
@@ -158,6 +162,7 @@ pub(super) async fn run(
             break;
         }
     }
+    last.released = true;
 }
 
 /// Takes what is there; false at the end of the stream.
@@ -235,14 +240,34 @@ fn handle(
 }
 
 /// Whatever ends the task, also its runtime: the link has ended then.
-struct Last(Arc<Shared>);
+struct Last {
+    shared: Arc<Shared>,
+    /// The peer has let go of our memory.
+    released: bool,
+}
 
 impl Drop for Last {
     fn drop(&mut self) {
-        let shared = &*self.0;
-        shared.end(CloseReason::Lost, true);
-        drop(shared.peer_regions.write().close_all());
-        drop(shared.exposures.lock().release());
-        shared.phase.send_replace(Phase::Released);
+        self.shared.end(CloseReason::Lost, true);
+        drop(self.shared.peer_regions.write().close_all());
+        self.shared.exposures.lock().close();
+        let shared = self.shared.clone();
+        if self.released || shared.exposures.lock().is_empty() {
+            return release(&shared);
+        }
+        // The runtime is gone, and somebody may wait for memory that the peer still uses.
+        let waiting = thread::Builder::new().name("forebay-shm-end".into());
+        let waiting = waiting.spawn(move || {
+            passing::wait_for_end(&shared.stream);
+            release(&shared);
+        });
+        if let Err(error) = waiting {
+            tracing::warn!(%error, "memory lent over a link stays lent");
+        }
     }
+}
+
+fn release(shared: &Shared) {
+    drop(shared.exposures.lock().release());
+    shared.phase.send_replace(Phase::Released);
 }

@@ -1,13 +1,16 @@
 //! Memory comes back only when nothing uses it.
 
 use std::pin::pin;
+use std::sync::mpsc;
 
+use forebay_fabric::shm;
 use forebay_fabric::{Access, CloseReason, ErrorKind, Link, RemoteRange};
 use forebay_mem::{Region, RegionSlice};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use tokio::net::UnixStream;
 use tokio::task::yield_now;
 
-use crate::ends::{Ends, ends};
+use crate::ends::{self, Ends, LEASE, ends};
 use crate::run;
 
 const LEN: usize = 100_000;
@@ -169,5 +172,63 @@ fn memory_that_may_vanish_is_copied_not_mapped() {
         link.send(b"hello").await.unwrap();
         ends.client.recv(&mut Vec::new()).await.unwrap().unwrap();
         ends.client.withdraw(exposure).await;
+    });
+}
+
+/// Also when the runtime that served the client's end is gone.
+#[test]
+fn the_end_of_a_runtime_waits_for_a_device() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let (server, client) = (
+        builder.enable_all().build().unwrap(),
+        builder.build().unwrap(),
+    );
+    let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+    here.set_nonblocking(true).unwrap();
+    there.set_nonblocking(true).unwrap();
+    let sessions = ends::sessions();
+    let session = sessions
+        .open_with_random_key("tenant", "key", LEASE)
+        .unwrap();
+    let proof = session.proof();
+    let (tell, told) = mpsc::channel();
+    let (go, wait) = mpsc::channel();
+    let connecting = std::thread::spawn(move || {
+        let link = client.block_on(async {
+            let stream = UnixStream::from_std(there).unwrap();
+            let link = shm::connect(stream, &proof).await.unwrap();
+            let exposure = link.expose(memory(), Access::Write).await.unwrap();
+            (link, exposure)
+        });
+        tell.send(link.1.stag).unwrap();
+        wait.recv().unwrap();
+        drop(client);
+        link
+    });
+    server.block_on(async {
+        let stream = UnixStream::from_std(here).unwrap();
+        let accepted = shm::accept(stream, &sessions).await.unwrap();
+        let stag = loop {
+            match told.try_recv() {
+                Ok(stag) => break stag,
+                Err(_) => yield_now().await,
+            }
+        };
+        let range = RemoteRange {
+            stag,
+            offset: 0,
+            len: 10,
+        };
+        let device = accepted.link.mapped(range, Access::Write).unwrap();
+        go.send(()).unwrap();
+        while !connecting.is_finished() {
+            yield_now().await;
+        }
+        let (link, exposure) = connecting.join().unwrap();
+        let mut closed = pin!(link.closed());
+        assert_waits(closed.as_mut()).await;
+        drop(device);
+        assert_eq!(closed.await, CloseReason::Lost);
+        link.withdraw(exposure).await;
     });
 }
