@@ -129,7 +129,8 @@ impl Client {
         };
         // The link is mended for the calls to come, too.
         if lost {
-            let mended = tokio::time::timeout_at(tries.until.into(), self.mend(connected)).await;
+            let mend = Box::pin(self.mend(connected));
+            let mended = tokio::time::timeout_at(tries.until.into(), mend).await;
             match mended {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return Err(error),

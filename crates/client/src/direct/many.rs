@@ -249,9 +249,9 @@ impl Client {
         };
         let mut pending = lane.begin(tries.until).await.map_err(stop)?;
         let mut crcs = VecDeque::new();
-        let mut inline = [0; INLINE_BYTES_MAX];
         let mut count = 0;
         let written = pending.write(|id, message| {
+            let mut inline = [0; INLINE_BYTES_MAX];
             let mut writer = RequestWriter::begin(message, operation, id, namespace)?;
             for (index, place) in (first..end).zip(places) {
                 let appended = match (elements, place) {

@@ -138,11 +138,12 @@ impl Client {
         tries: &Tries,
     ) -> Result<Transfer, Failure> {
         let Some(lane) = connected.lane() else {
-            return http::get(connected, namespace, get, None, tries).await;
+            // Boxed: the rare way must not make the usual one's future large.
+            return Box::pin(http::get(connected, namespace, get, None, tries)).await;
         };
         match self.get_on(lane, connected, namespace, get, tries).await {
             Err(Failure::Unable(why)) if self.may_use_http(connected) => {
-                http::get(connected, namespace, get, Some(why), tries).await
+                Box::pin(http::get(connected, namespace, get, Some(why), tries)).await
             }
             done => done,
         }
@@ -156,11 +157,11 @@ impl Client {
         tries: &Tries,
     ) -> Result<Transfer, Failure> {
         let Some(lane) = connected.lane() else {
-            return http::put(connected, namespace, put, None, tries).await;
+            return Box::pin(http::put(connected, namespace, put, None, tries)).await;
         };
         match self.put_on(lane, connected, namespace, put, tries).await {
             Err(Failure::Unable(why)) if self.may_use_http(connected) => {
-                http::put(connected, namespace, put, Some(why), tries).await
+                Box::pin(http::put(connected, namespace, put, Some(why), tries)).await
             }
             done => done,
         }
