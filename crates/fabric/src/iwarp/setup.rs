@@ -134,7 +134,10 @@ async fn frame<'a>(
 fn terms(options: &Options, stream: &TcpStream) -> io::Result<Terms> {
     let crc = match options.crc {
         Some(crc) => crc,
-        None => stream.peer_addr()?.ip() != stream.local_addr()?.ip(),
+        None => {
+            let peer = stream.peer_addr()?.ip();
+            !peer.is_loopback() && peer != stream.local_addr()?.ip()
+        }
     };
     Ok(Terms {
         crc,
