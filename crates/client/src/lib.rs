@@ -1,21 +1,29 @@
-//! An S3 client that moves whole files and verifies what it moves.
+//! The client: payloads straight between a server and registered memory, and an S3 client for everybody's protocol.
 //!
-//! - [`Client`]: one endpoint and one identity; keep-alive connections, retries, time-outs. Its calls are S3's: put, get, head,
+//! - [`direct`]: [`direct::Client`] opens a session, makes the best link there is (shared memory, iWARP), and moves values into and out
+//!   of [`direct::Region`]s; without a link the same calls go by HTTP. `docs/client.md` begins with an example.
+//! - [`Client`]: one S3 endpoint and one identity; keep-alive connections, retries, time-outs. Its calls are S3's: put, get, head,
 //!   list, delete, copy, multipart.
-//! - [`transfer`]: files and streams in parallel parts, resumed where an earlier attempt ended.
+//! - [`transfer`]: files and streams in parallel parts, by the direct path or as bodies, resumed where an earlier attempt ended.
 //! - [`Endpoint`], [`Credentials`], [`Tls`]: where, as whom, trusting whom.
 //!
 //! # Integrity and retries
-//! Every body sent carries its CRC-64/NVME; over TLS and on loopback it is not hashed a second time for the signature
-//! (`UNSIGNED-PAYLOAD`), elsewhere it is. A whole value received is checked against the CRC-64/NVME that the server states; a
-//! transfer says whether there was one. Calls that may be made twice are made again after a lost connection, a time-out, `500`,
-//! `502`, `503` and `504`, with growing pauses.
+//! A value's CRC-64/NVME is made over this process' memory before it leaves and compared there when it has arrived, whatever the path.
+//! As a body it is not hashed a second time for the signature (`UNSIGNED-PAYLOAD`) over TLS and on loopback, elsewhere it is. Calls that
+//! may be made twice are made again after a lost connection or link, a time-out, `500`, `502`, `503` and `504`, with growing pauses;
+//! those of the direct path from a budget, so that a server in trouble is not asked more and more.
+//!
+//! # When memory may be used again
+//! A call has its bytes of a region lent to it until the server can no longer touch them, also when its future is dropped or its time
+//! runs out: the link's own task waits for the reply, or closes the link. Another call over these bytes waits by itself.
 //!
 //! # What it does not do
-//! No virtual-host style, no session tokens, no direct path: bytes travel as HTTP bodies.
+//! No virtual-host style, no session tokens of AWS. It trusts no byte before the server has said that all of them are placed, and
+//! never mixes paths within one value.
 //!
 //! # How it is tested
-//! Against a scripted server (lost connections, refusals, wrong bytes) here, and against the real door by the node's tests.
+//! Against a scripted link (replies late, never, to nobody; links that end) and a scripted server (lost connections, refusals, wrong
+//! bytes) here, and against the real doors by the node's tests, over every path.
 #![forbid(unsafe_code)]
 
 mod answers;
