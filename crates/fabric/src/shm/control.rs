@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use super::frame::{FRAME_BYTES, Frame, WAKE};
-use super::link::{Phase, Shared};
+use super::shared::{Phase, Shared};
 use crate::{CloseReason, Stag};
 
 /// Files that may lie here before the frame that they belong to.
@@ -113,15 +113,11 @@ struct NoFrame;
 
 /// Runs until the link has ended and the peer has let go of what was exposed to it.
 pub(super) async fn run(
-    shared: Arc<Shared>,
+    mut last: Last,
     mut reader: Reader,
     mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
     uses: Arc<Uses>,
 ) {
-    let mut last = Last {
-        shared,
-        released: false,
-    };
     let shared = &*last.shared;
     let mut phase = shared.phase.subscribe();
     let open = async {
@@ -240,10 +236,19 @@ fn handle(
 }
 
 /// Whatever ends the task, also its runtime: the link has ended then.
-struct Last {
+pub(super) struct Last {
     shared: Arc<Shared>,
     /// The peer has let go of our memory.
     released: bool,
+}
+
+impl Last {
+    pub(super) fn of(shared: Arc<Shared>) -> Last {
+        Last {
+            shared,
+            released: false,
+        }
+    }
 }
 
 impl Drop for Last {

@@ -1,82 +1,27 @@
 //! One end of a link.
 
+use std::convert::identity;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use forebay_io::passing;
-use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
-use parking_lot::{Mutex, RwLock};
+use forebay_mem::{Buf, BufMut, RegionSlice};
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-use super::control::{self, Outgoing, Reader, Uses};
-use super::frame::{Frame, WAKE};
-use super::regions::{Exposures, PeerRegions};
-use super::ring::{Consumer, DIRECTION_BYTES, Producer, Pushed, Violation};
-use super::spin::{SHORTEST, Seen, Spin, look_for};
+use super::control::{self, Last, Outgoing, Reader, Uses};
+use super::frame::Frame;
+use super::ring::DIRECTION_BYTES;
+use super::shared::{Phase, Shared, Taken};
+use super::spin::{SHORTEST, Seen, look_for};
 use crate::sessions::LinkId;
 use crate::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
     RemoteRange, Result,
 };
 
-/// What is copied between two looks at whether the link has ended: some ten microseconds of copying.
-const STEP_BYTES: usize = 256 << 10;
-
 /// Steps between two turns of other tasks of the thread.
 const STEPS_A_TURN: usize = 4;
-
-/// Messages taken in a row before other tasks of the thread get their turn.
-const MESSAGES_A_TURN: u32 = 64;
-
-/// Exposures that wait for the peer's answer at once; the frames of both ends then fit their sockets, so neither blocks the other.
-const OFFERS_MAX: usize = 32;
-
-/// How far a link is on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    Open,
-    /// Nothing moves any more from here.
-    Ended,
-    /// Nor from there: the peer has let go of our memory.
-    Released,
-}
-
-struct Ending {
-    reason: CloseReason,
-    by_peer: bool,
-}
-
-struct Sending {
-    producer: Producer,
-    open: bool,
-}
-
-struct Receiving {
-    consumer: Consumer,
-    spin: Spin,
-    /// Messages taken since other tasks had their turn.
-    in_a_row: u32,
-}
-
-pub(super) struct Shared {
-    pub(super) stream: Arc<UnixStream>,
-    sending: Mutex<Sending>,
-    receiving: Mutex<Receiving>,
-    /// Whether bytes may move; held for reading while some do.
-    moving: RwLock<bool>,
-    pub(super) peer_regions: RwLock<PeerRegions>,
-    pub(super) exposures: Mutex<Exposures>,
-    offers: Semaphore,
-    pub(super) tell: mpsc::UnboundedSender<Outgoing>,
-    /// A message may have come.
-    arrival: Notify,
-    /// There may be room to send.
-    room: Notify,
-    ending: OnceLock<Ending>,
-    pub(super) phase: watch::Sender<Phase>,
-}
 
 /// One end of a link over shared memory. It ends when it is dropped.
 pub struct ShmLink {
@@ -97,29 +42,11 @@ impl ShmLink {
     pub(super) fn start(parts: Parts) -> ShmLink {
         debug_assert!(parts.sends.len() >= DIRECTION_BYTES);
         let (tell, outgoing) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
-            stream: parts.stream.clone(),
-            sending: Mutex::new(Sending {
-                producer: Producer::new(parts.sends),
-                open: true,
-            }),
-            receiving: Mutex::new(Receiving {
-                consumer: Consumer::new(parts.receives),
-                spin: Spin::default(),
-                in_a_row: 0,
-            }),
-            moving: RwLock::new(true),
-            peer_regions: RwLock::default(),
-            exposures: Mutex::default(),
-            offers: Semaphore::new(OFFERS_MAX),
-            tell,
-            arrival: Notify::new(),
-            room: Notify::new(),
-            ending: OnceLock::new(),
-            phase: watch::Sender::new(Phase::Open),
-        });
+        let shared = Shared::new(parts.stream.clone(), tell, parts.sends, parts.receives);
+        let shared = Arc::new(shared);
         let uses = Arc::new(Uses(parts.stream));
-        tokio::spawn(control::run(shared.clone(), parts.reader, outgoing, uses));
+        let last = Last::of(shared.clone());
+        tokio::spawn(control::run(last, parts.reader, outgoing, uses));
         ShmLink {
             shared,
             id: OnceLock::new(),
@@ -130,188 +57,27 @@ impl ShmLink {
         let _ = self.id.set(id);
     }
 
+    /// Copies on a thread that may wait: memory of a file may first have to be read from a disk.
+    async fn apart<T: Send + 'static>(
+        &self,
+        copy: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = self.shared.clone();
+        let turn = shared.apart.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| shared.closed())?;
+        let copied = tokio::task::spawn_blocking(move || {
+            let copied = copy(&shared);
+            drop(turn);
+            copied
+        });
+        let copied = copied.await;
+        copied.map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?
+    }
+
     /// Its name in the session at the server, for registering regions.
     pub fn id(&self) -> Option<LinkId> {
         self.id.get().copied()
     }
-}
-
-impl Shared {
-    /// Ends the link, unless it has ended. When it returns, no byte moves from here and none will.
-    pub(super) fn end(&self, reason: CloseReason, by_peer: bool) {
-        // The first reason stays; whoever comes second still returns only when nothing moves.
-        let ending = Ending { reason, by_peer };
-        let first = self.ending.set(ending).is_ok();
-        *self.moving.write() = false;
-        self.sending.lock().open = false;
-        if !first {
-            return;
-        }
-        if let Some(Ending { reason, .. }) = self.ending.get().filter(|_| !by_peer) {
-            let reason = reason.clone();
-            // Without this word the peer finds the end of the stream: a lost link. So it goes before the phase, which ends the stream.
-            let _ = passing::try_send(&self.stream, &Frame::Close { reason }.encoded(), None);
-        }
-        self.phase.send_if_modified(|phase| {
-            let was_open = *phase == Phase::Open;
-            if was_open {
-                *phase = Phase::Ended;
-            }
-            was_open
-        });
-        self.wake();
-    }
-
-    pub(super) fn say(&self, what: Outgoing) {
-        // It fails only when the link has ended.
-        let _ = self.tell.send(what);
-    }
-
-    /// Has local waiters look again.
-    pub(super) fn wake(&self) {
-        self.arrival.notify_one();
-        self.room.notify_waiters();
-    }
-
-    fn wake_peer(&self) {
-        // When its socket is full it has been woken; when the link has ended nobody sleeps.
-        let _ = passing::try_send(&self.stream, &[WAKE], None);
-    }
-
-    fn closed(&self) -> Error {
-        let reason = self.ending.get().map(|ending| &ending.reason);
-        Error::new(
-            ErrorKind::Closed,
-            reason.unwrap_or(&CloseReason::Lost).to_string(),
-        )
-    }
-
-    fn violated(&self, Violation(what): Violation) -> Error {
-        self.end(CloseReason::Violation(what.into()), false);
-        self.closed()
-    }
-
-    /// The error of a range that was not found.
-    fn unreachable(&self) -> Error {
-        if self.ending.get().is_some() {
-            return self.closed();
-        }
-        Error::new(
-            ErrorKind::NotReachable,
-            "the peer exposed no such memory for this",
-        )
-    }
-
-    fn find(&self, range: RemoteRange, access: Access) -> Result<RegionSlice> {
-        let found = self.peer_regions.read().find(range, access);
-        found.ok_or_else(|| self.unreachable())
-    }
-
-    /// Moves one step's bytes by `copy`, unless the link has ended.
-    fn step(&self, copy: impl FnOnce() -> bool) -> Result<()> {
-        let moving = self.moving.read();
-        if !*moving {
-            return Err(self.closed());
-        }
-        if !copy() {
-            return Err(Error::new(
-                ErrorKind::NotReachable,
-                "the peer took the memory away",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Takes a message if there is one. After the peer has finished, what it sent before still comes.
-    fn take(&self, into: &mut Vec<u8>, waited: Option<Instant>) -> Result<Taken> {
-        // Looked at before the ring: what the peer sent before it ended is then in the ring.
-        let ending = self.ending.get();
-        if ending.is_some_and(|ending| !ending.by_peer) {
-            return Err(self.closed());
-        }
-        let mut receiving = self.receiving.lock();
-        let popped = receiving.consumer.pop(into);
-        let taken = popped.as_ref().is_ok_and(|popped| popped.taken);
-        let mut turn = false;
-        if taken {
-            if let Some(since) = waited {
-                receiving.spin.learn(since.elapsed());
-                receiving.in_a_row = 0;
-            }
-            receiving.in_a_row = receiving.in_a_row.wrapping_add(1);
-            turn = receiving.in_a_row.is_multiple_of(MESSAGES_A_TURN);
-        }
-        drop(receiving);
-        let popped = popped.map_err(|violation| self.violated(violation))?;
-        if popped.wake {
-            self.wake_peer();
-        }
-        match ending {
-            _ if taken => Ok(Taken::Message { turn }),
-            None => Ok(Taken::Nothing),
-            Some(Ending {
-                reason: CloseReason::Done,
-                ..
-            }) => Ok(Taken::Finished),
-            Some(_) => Err(self.closed()),
-        }
-    }
-
-    /// Looks whether a message is there or the link has ended.
-    fn look(&self) -> Result<Seen> {
-        let mut receiving = self.receiving.lock();
-        let empty = receiving.consumer.is_empty();
-        let in_the_way = receiving.consumer.is_in_the_way();
-        drop(receiving);
-        let empty = empty.map_err(|violation| self.violated(violation))?;
-        Ok(match () {
-            () if !empty || self.ending.get().is_some() => Seen::Found,
-            () if in_the_way => Seen::InTheWay,
-            () => Seen::Nothing,
-        })
-    }
-
-    /// Says that this end sleeps; false when there is something to do after all.
-    fn sleeps(&self) -> Result<bool> {
-        let empty = self.receiving.lock().consumer.announce_sleep();
-        let empty = empty.map_err(|violation| self.violated(violation))?;
-        Ok(empty && self.ending.get().is_none())
-    }
-
-    /// Says that this end waits for room; false when there is some, or no more will come.
-    fn waits_for_room(&self, len: usize) -> Result<bool> {
-        let full = self.sending.lock().producer.announce_wait(len);
-        let full = full.map_err(|violation| self.violated(violation))?;
-        Ok(full && self.ending.get().is_none())
-    }
-
-    /// Puts a message into the ring, if it has room.
-    fn push(&self, message: &[u8]) -> Result<bool> {
-        let mut sending = self.sending.lock();
-        if !sending.open {
-            return Err(self.closed());
-        }
-        let pushed = sending.producer.push(message);
-        drop(sending);
-        match pushed.map_err(|violation| self.violated(violation))? {
-            Pushed::Done { wake } => {
-                if wake {
-                    self.wake_peer();
-                }
-                Ok(true)
-            }
-            Pushed::Full => Ok(false),
-        }
-    }
-}
-
-enum Taken {
-    Message {
-        /// It is other tasks' turn.
-        turn: bool,
-    },
-    Nothing,
-    Finished,
 }
 
 impl std::fmt::Debug for ShmLink {
@@ -371,13 +137,14 @@ impl Link for ShmLink {
             return Err(Error::new(ErrorKind::Invalid, "longer than its target"));
         }
         let target = self.shared.find(to, Access::Write)?;
-        let (mut offset, mut steps) = (0, 0);
-        for step in from.iter().flat_map(|buf| buf.chunks(STEP_BYTES)) {
-            self.shared.step(|| target.write(offset, step))?;
-            count_copy(CopySite::RetrieveInto, step.len());
-            offset += step.len();
-            steps += 1;
-            if steps % STEPS_A_TURN == 0 {
+        if !target.region().is_steady() {
+            let copy =
+                move |shared: &Shared| shared.steps_to(&target, &from).try_for_each(identity);
+            return self.apart(copy).await;
+        }
+        for (steps, step) in self.shared.steps_to(&target, &from).enumerate() {
+            step?;
+            if (steps + 1) % STEPS_A_TURN == 0 {
                 yield_now().await;
             }
         }
@@ -390,17 +157,20 @@ impl Link for ShmLink {
             return Err(Error::new(ErrorKind::Invalid, "longer than its target"));
         }
         let source = self.shared.find(from, Access::Read)?;
-        for (steps, offset) in (0..len).step_by(STEP_BYTES).enumerate() {
-            if steps > 0 && steps % STEPS_A_TURN == 0 {
+        if !source.region().is_steady() {
+            let copy = move |shared: &Shared| {
+                let done = shared.steps_from(&source, &mut into).try_for_each(identity);
+                done.map(|()| into)
+            };
+            return self.apart(copy).await.map(|into| filled(into, len));
+        }
+        for (steps, step) in self.shared.steps_from(&source, &mut into).enumerate() {
+            step?;
+            if (steps + 1) % STEPS_A_TURN == 0 {
                 yield_now().await;
             }
-            let step = STEP_BYTES.min(len - offset);
-            let target = &mut into.spare()[offset..offset + step];
-            self.shared.step(|| source.read(offset, target))?;
-            count_copy(CopySite::ReadFrom, step);
         }
-        into.set_len(into.len() + len);
-        Ok(into)
+        Ok(filled(into, len))
     }
 
     async fn fence(&self) -> Result<Placed> {
@@ -485,4 +255,9 @@ impl Link for ShmLink {
         let ending = self.shared.ending.get();
         ending.map_or(CloseReason::Lost, |ending| ending.reason.clone())
     }
+}
+
+fn filled(mut into: BufMut, len: usize) -> BufMut {
+    into.set_len(into.len() + len);
+    into
 }

@@ -23,6 +23,7 @@ mod frame;
 mod link;
 mod regions;
 mod ring;
+mod shared;
 mod spin;
 
 use std::io;

@@ -1,0 +1,322 @@
+//! What a link's calls and its task both hold: the rings, the regions, and whether it has ended.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use forebay_io::passing;
+use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
+use parking_lot::{Mutex, RwLock};
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+
+use super::control::Outgoing;
+use super::frame::{Frame, WAKE};
+use super::regions::{Exposures, PeerRegions};
+use super::ring::{Consumer, Producer, Pushed, Violation};
+use super::spin::{Seen, Spin};
+use crate::{Access, CloseReason, Error, ErrorKind, RemoteRange, Result};
+
+/// What is copied between two looks at whether the link has ended: some ten microseconds of copying.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Messages taken in a row before other tasks of the thread get their turn.
+const MESSAGES_A_TURN: u32 = 64;
+
+/// Exposures that wait for the peer's answer at once; the frames of both ends then fit their sockets, so neither blocks the other.
+const OFFERS_MAX: usize = 32;
+
+/// Copies at once, of one link, that may wait for a disk; each has a thread.
+const APART_MAX: usize = 4;
+
+/// How far a link is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    /// Nothing moves any more from here.
+    Ended,
+    /// Nor from there: the peer has let go of our memory.
+    Released,
+}
+
+pub(super) struct Ending {
+    pub(super) reason: CloseReason,
+    by_peer: bool,
+}
+
+pub(super) struct Sending {
+    pub(super) producer: Producer,
+    open: bool,
+}
+
+pub(super) struct Receiving {
+    consumer: Consumer,
+    pub(super) spin: Spin,
+    /// Messages taken since other tasks had their turn.
+    in_a_row: u32,
+}
+
+pub(super) struct Shared {
+    pub(super) stream: Arc<UnixStream>,
+    pub(super) sending: Mutex<Sending>,
+    pub(super) receiving: Mutex<Receiving>,
+    /// Whether bytes may move; held for reading while some do.
+    moving: RwLock<bool>,
+    pub(super) peer_regions: RwLock<PeerRegions>,
+    pub(super) exposures: Mutex<Exposures>,
+    pub(super) offers: Semaphore,
+    pub(super) apart: Arc<Semaphore>,
+    pub(super) tell: mpsc::UnboundedSender<Outgoing>,
+    /// A message may have come.
+    pub(super) arrival: Notify,
+    /// There may be room to send.
+    pub(super) room: Notify,
+    pub(super) ending: OnceLock<Ending>,
+    pub(super) phase: watch::Sender<Phase>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        stream: Arc<UnixStream>,
+        tell: mpsc::UnboundedSender<Outgoing>,
+        sends: RegionSlice,
+        receives: RegionSlice,
+    ) -> Shared {
+        Shared {
+            stream,
+            sending: Mutex::new(Sending {
+                producer: Producer::new(sends),
+                open: true,
+            }),
+            receiving: Mutex::new(Receiving {
+                consumer: Consumer::new(receives),
+                spin: Spin::default(),
+                in_a_row: 0,
+            }),
+            moving: RwLock::new(true),
+            peer_regions: RwLock::default(),
+            exposures: Mutex::default(),
+            offers: Semaphore::new(OFFERS_MAX),
+            apart: Arc::new(Semaphore::new(APART_MAX)),
+            tell,
+            arrival: Notify::new(),
+            room: Notify::new(),
+            ending: OnceLock::new(),
+            phase: watch::Sender::new(Phase::Open),
+        }
+    }
+
+    /// Ends the link, unless it has ended. When it returns, no byte moves from here and none will.
+    pub(super) fn end(&self, reason: CloseReason, by_peer: bool) {
+        // The first reason stays; whoever comes second still returns only when nothing moves.
+        let ending = Ending { reason, by_peer };
+        let first = self.ending.set(ending).is_ok();
+        *self.moving.write() = false;
+        self.sending.lock().open = false;
+        if !first {
+            return;
+        }
+        if let Some(Ending { reason, .. }) = self.ending.get().filter(|_| !by_peer) {
+            let reason = reason.clone();
+            // Without this word the peer finds the end of the stream: a lost link. So it goes before the phase, which ends the stream.
+            let _ = passing::try_send(&self.stream, &Frame::Close { reason }.encoded(), None);
+        }
+        self.phase.send_if_modified(|phase| {
+            let was_open = *phase == Phase::Open;
+            if was_open {
+                *phase = Phase::Ended;
+            }
+            was_open
+        });
+        self.wake();
+    }
+
+    pub(super) fn say(&self, what: Outgoing) {
+        // It fails only when the link has ended.
+        let _ = self.tell.send(what);
+    }
+
+    /// Has local waiters look again.
+    pub(super) fn wake(&self) {
+        self.arrival.notify_one();
+        self.room.notify_waiters();
+    }
+
+    pub(super) fn wake_peer(&self) {
+        // When its socket is full it has been woken; when the link has ended nobody sleeps.
+        let _ = passing::try_send(&self.stream, &[WAKE], None);
+    }
+
+    pub(super) fn closed(&self) -> Error {
+        let reason = self.ending.get().map(|ending| &ending.reason);
+        Error::new(
+            ErrorKind::Closed,
+            reason.unwrap_or(&CloseReason::Lost).to_string(),
+        )
+    }
+
+    pub(super) fn violated(&self, Violation(what): Violation) -> Error {
+        self.end(CloseReason::Violation(what.into()), false);
+        self.closed()
+    }
+
+    /// The error of a range that was not found.
+    pub(super) fn unreachable(&self) -> Error {
+        if self.ending.get().is_some() {
+            return self.closed();
+        }
+        Error::new(
+            ErrorKind::NotReachable,
+            "the peer exposed no such memory for this",
+        )
+    }
+
+    pub(super) fn find(&self, range: RemoteRange, access: Access) -> Result<RegionSlice> {
+        let found = self.peer_regions.read().find(range, access);
+        found.ok_or_else(|| self.unreachable())
+    }
+
+    /// Moves one step's bytes by `copy`, unless the link has ended.
+    pub(super) fn step(
+        &self,
+        site: CopySite,
+        bytes: usize,
+        copy: impl FnOnce() -> bool,
+    ) -> Result<()> {
+        let moving = self.moving.read();
+        if !*moving {
+            return Err(self.closed());
+        }
+        if !copy() {
+            return Err(Error::new(
+                ErrorKind::NotReachable,
+                "the peer took the memory away",
+            ));
+        }
+        count_copy(site, bytes);
+        Ok(())
+    }
+
+    /// Copies `from` to the start of `target`, a step each time.
+    pub(super) fn steps_to<'a>(
+        &'a self,
+        target: &'a RegionSlice,
+        from: &'a [Buf],
+    ) -> impl Iterator<Item = Result<()>> + Send + 'a {
+        let mut offset = 0;
+        let steps = from.iter().flat_map(|buf| buf.chunks(STEP_BYTES));
+        steps.map(move |step| {
+            let at = offset;
+            offset += step.len();
+            self.step(CopySite::RetrieveInto, step.len(), || {
+                target.write(at, step)
+            })
+        })
+    }
+
+    /// Copies `source` to the start of the spare room of `into`, a step each time.
+    pub(super) fn steps_from<'a>(
+        &'a self,
+        source: &'a RegionSlice,
+        into: &'a mut BufMut,
+    ) -> impl Iterator<Item = Result<()>> + Send + 'a {
+        let steps = into.spare()[..source.len()].chunks_mut(STEP_BYTES);
+        steps.enumerate().map(|(number, step)| {
+            let len = step.len();
+            self.step(CopySite::ReadFrom, len, || {
+                source.read(number * STEP_BYTES, step)
+            })
+        })
+    }
+
+    /// Takes a message if there is one. After the peer has finished, what it sent before still comes.
+    pub(super) fn take(&self, into: &mut Vec<u8>, waited: Option<Instant>) -> Result<Taken> {
+        // Looked at before the ring: what the peer sent before it ended is then in the ring.
+        let ending = self.ending.get();
+        if ending.is_some_and(|ending| !ending.by_peer) {
+            return Err(self.closed());
+        }
+        let mut receiving = self.receiving.lock();
+        let popped = receiving.consumer.pop(into);
+        let taken = popped.as_ref().is_ok_and(|popped| popped.taken);
+        let mut turn = false;
+        if taken {
+            if let Some(since) = waited {
+                receiving.spin.learn(since.elapsed());
+                receiving.in_a_row = 0;
+            }
+            receiving.in_a_row = receiving.in_a_row.wrapping_add(1);
+            turn = receiving.in_a_row.is_multiple_of(MESSAGES_A_TURN);
+        }
+        drop(receiving);
+        let popped = popped.map_err(|violation| self.violated(violation))?;
+        if popped.wake {
+            self.wake_peer();
+        }
+        match ending {
+            _ if taken => Ok(Taken::Message { turn }),
+            None => Ok(Taken::Nothing),
+            Some(Ending {
+                reason: CloseReason::Done,
+                ..
+            }) => Ok(Taken::Finished),
+            Some(_) => Err(self.closed()),
+        }
+    }
+
+    /// Looks whether a message is there or the link has ended.
+    pub(super) fn look(&self) -> Result<Seen> {
+        let mut receiving = self.receiving.lock();
+        let empty = receiving.consumer.is_empty();
+        let in_the_way = receiving.consumer.is_in_the_way();
+        drop(receiving);
+        let empty = empty.map_err(|violation| self.violated(violation))?;
+        Ok(match () {
+            () if !empty || self.ending.get().is_some() => Seen::Found,
+            () if in_the_way => Seen::InTheWay,
+            () => Seen::Nothing,
+        })
+    }
+
+    /// Says that this end sleeps; false when there is something to do after all.
+    pub(super) fn sleeps(&self) -> Result<bool> {
+        let empty = self.receiving.lock().consumer.announce_sleep();
+        let empty = empty.map_err(|violation| self.violated(violation))?;
+        Ok(empty && self.ending.get().is_none())
+    }
+
+    /// Says that this end waits for room; false when there is some, or no more will come.
+    pub(super) fn waits_for_room(&self, len: usize) -> Result<bool> {
+        let full = self.sending.lock().producer.announce_wait(len);
+        let full = full.map_err(|violation| self.violated(violation))?;
+        Ok(full && self.ending.get().is_none())
+    }
+
+    /// Puts a message into the ring, if it has room.
+    pub(super) fn push(&self, message: &[u8]) -> Result<bool> {
+        let mut sending = self.sending.lock();
+        if !sending.open {
+            return Err(self.closed());
+        }
+        let pushed = sending.producer.push(message);
+        drop(sending);
+        match pushed.map_err(|violation| self.violated(violation))? {
+            Pushed::Done { wake } => {
+                if wake {
+                    self.wake_peer();
+                }
+                Ok(true)
+            }
+            Pushed::Full => Ok(false),
+        }
+    }
+}
+
+/// What came of looking for a message.
+pub(super) enum Taken {
+    Message {
+        /// It is other tasks' turn.
+        turn: bool,
+    },
+    Nothing,
+    Finished,
+}
