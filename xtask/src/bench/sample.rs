@@ -21,7 +21,7 @@ pub struct Sample {
     pub server_cpu_s_per_gb: Option<f64>,
     /// Operations that failed.
     pub errors: u64,
-    /// Payload that the server copied in memory meanwhile, warm-up included, as it says itself.
+    /// Payload on its way out that the server copied in memory meanwhile, warm-up included, as it says itself.
     #[serde(default)]
     pub copied_bytes: Option<f64>,
 }
