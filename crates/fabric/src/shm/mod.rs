@@ -1,6 +1,6 @@
 //! The fabric between processes of one host: messages through rings in shared memory, payload by plain copies or by the device.
 //!
-//! The client connects to the server's Unix socket, shows the proof of its session, and is given a memfd that holds two [rings](ring),
+//! The client connects to the server's Unix socket, shows the proof of its session, and is given a memfd that holds two rings,
 //! one for each direction. Messages go through them with no system call while both sides are busy. A side that finds nothing for some
 //! microseconds says in the ring that it sleeps; the other side's next message wakes it by one byte over the socket. (An eventfd would
 //! do the same, but its open file is shared: a peer could make it blocking under us.)
@@ -10,9 +10,12 @@
 //! kernel, which answers an error where a plain copy would be killed by SIGBUS.
 //!
 //! # How memory comes back
-//! A region is unmapped, and its withdrawal answered, when its last [`RegionSlice`](forebay_mem::RegionSlice) goes: a device may still
+//! A region is unmapped, and its withdrawal answered, when its last [`RegionSlice`] goes: a device may still
 //! be filling one. The same holds for the end of a link: each end finishes its stream when it uses no memory of the peer's any more, and
 //! [`Link::closed`](crate::Link::closed) waits for that if anything was exposed. A process that dies finishes its stream, too.
+//!
+//! # Who may connect
+//! Whom the socket's directory and mode let in, and of those, who shows the proof of an open session.
 //!
 //! # What a hostile peer can do
 //! Scribble in the rings, send any frame with any file, truncate, punch holes, vanish: each ends at most its own link. It can have this
