@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::decline::{self, Halt, marked};
 use super::lender::Lender;
-use super::moved::{ACK, AGENT, BYTES_TRANSFERRED, TOKEN};
+use super::moved::{ACK, AGENT, TOKEN};
 use super::transfer::{Lease, Transfer};
 use super::{get, put};
 use crate::auth::Caller;
@@ -129,9 +129,9 @@ async fn attempt<S: Store>(
     };
     let ack = headers::value(format!("{:016x}", token.sequence).as_bytes());
     match outcome {
-        Ok(mut reply) => {
+        Ok((mut reply, bytes)) => {
+            count(door, &session, fabric, asked.op, bytes);
             let response = reply.headers_mut();
-            count(door, &session, fabric, asked.op, response);
             response.insert(ACK, ack);
             if let Some(agent) = request.get(AGENT) {
                 response.insert(AGENT, agent.clone());
@@ -263,26 +263,16 @@ fn fabric_of(transport: Transport) -> Option<Fabric> {
     }
 }
 
-/// Counts what the answer says was moved.
-fn count<S: Store>(
-    door: &Door<S>,
-    session: &Session,
-    fabric: Fabric,
-    op: Operation,
-    response: &HeaderMap,
-) {
-    let moved = response
-        .get(BYTES_TRANSFERRED)
-        .and_then(|bytes| bytes.to_str().ok()?.parse().ok())
-        .unwrap_or(0);
+/// Counts what was moved.
+fn count<S: Store>(door: &Door<S>, session: &Session, fabric: Fabric, op: Operation, bytes: u64) {
     match op {
         Operation::GetObject => {
-            session.traffic(fabric).sent(moved);
-            door.metrics().placed(fabric.name(), moved);
+            session.traffic(fabric).sent(bytes);
+            door.metrics().placed(fabric.name(), bytes);
         }
         _ => {
-            session.traffic(fabric).received(moved);
-            door.metrics().taken(fabric.name(), moved);
+            session.traffic(fabric).received(bytes);
+            door.metrics().taken(fabric.name(), bytes);
         }
     }
 }

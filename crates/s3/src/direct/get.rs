@@ -20,11 +20,11 @@ use crate::status::{Manner, Outcome, Refusal};
 /// How often an object that is being replaced is placed again.
 const ATTEMPTS: usize = 8;
 
-/// `GetObject`: as much as asked for and as the window holds.
+/// `GetObject`: as much as asked for and as the window holds. Returns how many bytes that were, too.
 pub(super) async fn get<S: Store, L: Link>(
     call: &Call<'_, S>,
     mut transfer: Transfer<L>,
-) -> Outcome<Reply<S::Body>> {
+) -> Outcome<(Reply<S::Body>, u64)> {
     for _ in 0..ATTEMPTS {
         let found = transfer.lease.before(object_get::find(call)).await??;
         let Found { object, partial } = found;
@@ -56,10 +56,10 @@ pub(super) async fn get<S: Store, L: Link>(
             true => StatusCode::PARTIAL_CONTENT,
             false => StatusCode::OK,
         };
-        moved.tell(status, &mut response);
+        let bytes = moved.tell(status, &mut response);
         let mut reply = reply::ok(response);
         *reply.status_mut() = status;
-        return Ok(reply);
+        return Ok((reply, bytes));
     }
     Err(ErrorCode::SlowDown.into())
 }

@@ -22,10 +22,11 @@ impl Moved {
         Moved { bytes }
     }
 
-    /// Says so in the answer (section 6.3).
-    pub(super) fn tell(self, status: http::StatusCode, response: &mut HeaderMap) {
+    /// Says so in the answer (section 6.3); returns how many bytes there were.
+    pub(super) fn tell(self, status: http::StatusCode, response: &mut HeaderMap) -> u64 {
         response.insert(REPLY, HeaderValue::from(status.as_u16()));
         response.insert(BYTES_TRANSFERRED, HeaderValue::from(self.bytes));
+        self.bytes
     }
 }
 

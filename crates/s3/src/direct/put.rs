@@ -22,20 +22,21 @@ use crate::status::{Outcome, Refusal};
 use crate::{multipart, object_put};
 
 /// `PutObject` or `UploadPart`: read once into our own buffers, compared with every claim, made current, and then told.
+/// Returns how many bytes that were, too.
 pub(super) async fn put<S: Store, L: Link>(
     op: Operation,
     call: &Call<'_, S>,
     transfer: Transfer<L>,
     promise: Option<Promise>,
-) -> Outcome<Reply<S::Body>> {
+) -> Outcome<(Reply<S::Body>, u64)> {
     let mut pull = Pull::new(transfer, promise);
     let mut reply = match op {
         Operation::UploadPart => multipart::upload_part(call, &mut pull).await?,
         _ => object_put::put(call, &mut pull).await?,
     };
     let moved = pull.moved.ok_or(ErrorCode::InternalError)?;
-    moved.tell(StatusCode::OK, reply.headers_mut());
-    Ok(reply)
+    let bytes = moved.tell(StatusCode::OK, reply.headers_mut());
+    Ok((reply, bytes))
 }
 
 /// The client's memory as the source of a write.

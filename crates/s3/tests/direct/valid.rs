@@ -1,11 +1,12 @@
 //! What is served: V of section 8.
 
 use forebay_proto::s3::checksum::{Algorithm, checksum};
+use forebay_proto::s3::sigv4::{self, AmzDate, CredentialScope, SigningKey};
 use forebay_proto::token::ort1::{Flags, Promise, Segment, Segments, Slot};
 
 use crate::gated::At;
 use crate::rig::*;
-use crate::support::{ALPHA, Ask, Sign};
+use crate::support::{ALPHA, Ask, HOST, REGION, Sign};
 
 const SIZES: [usize; 7] = [1, 4095, 4096, 4097, 65_519, 1 << 20, (4 << 20) + 1];
 
@@ -438,4 +439,49 @@ async fn what_can_be_refused_is_refused_before_a_byte_moves() {
         drop(peer);
         rig.finish().await;
     }
+}
+
+#[tokio::test]
+async fn presigned_addresses_carry_tokens_too() {
+    let rig = Rig::open().await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.server.put("/bucket/key", b"value").await;
+    let now_ms = rig.server.now_ms();
+    let date = AmzDate::from_unix_s((now_ms / 1000) as i64);
+    let scope = CredentialScope::new(ALPHA.id, &date, REGION);
+    let signing = SigningKey::for_scope(ALPHA.secret, &scope);
+    let presigned = |token: &str| {
+        let headers = [("host", HOST), ("x-amz-rdma-token", token)];
+        let request = sigv4::Request {
+            method: "GET",
+            path: "/bucket/key",
+            query: "",
+            headers: &headers[..],
+        };
+        sigv4::presign(
+            &request,
+            "host;x-amz-rdma-token",
+            &date,
+            60,
+            &scope,
+            &signing,
+        )
+    };
+    // The token covers the query, and the signature, which is the last of it, covers the token.
+    let query = presigned("");
+    let (covered, _) = query.rsplit_once("&X-Amz-Signature=").unwrap();
+    let ask = Ask::new("GET", &format!("/bucket/key?{covered}"));
+    let text = peer.seal(&ask, &peer.token(&ask, now_ms, 0, 5));
+    let send = |token: &str, query: &str| {
+        Ask::new("GET", &format!("/bucket/key?{query}")).header("x-amz-rdma-token", token)
+    };
+    let answer = rig.server.anonymous(send(&text, &presigned(&text))).await;
+    served(&answer, 200, 5);
+    assert_eq!(peer.bytes(0, 5), b"value");
+    let other = peer.seal(&ask, &peer.token(&ask, now_ms, 8, 5));
+    let answer = rig.server.anonymous(send(&other, &presigned(&text))).await;
+    refused(&answer, 403, "SignatureDoesNotMatch");
+    peer.untouched_but(0, 5);
+    drop(peer);
+    rig.finish().await;
 }
