@@ -13,6 +13,9 @@ mod key;
 mod seal;
 mod tlv;
 
+#[cfg(test)]
+mod tests;
+
 pub use connect::{Endpoint, Limits};
 pub use key::{Covered, session_key};
 pub use seal::{PAYLOAD_BYTES_MAX, Payload, Sealed, TAG_BYTES};
