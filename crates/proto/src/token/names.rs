@@ -6,8 +6,6 @@ pub const TOKEN: &str = "x-amz-rdma-token";
 pub const REPLY: &str = "x-amz-rdma-reply";
 /// How many bytes were moved, in decimal.
 pub const BYTES_TRANSFERRED: &str = "x-amz-rdma-bytes-transferred";
-/// The same under the name that answers to hipObject's tokens have as well.
-pub const BYTES: &str = "x-amz-rdma-bytes";
 /// The library that minted the token: `cuobj` when it is there at all.
 pub const AGENT: &str = "x-amz-rdma-agent";
 /// The protocol of a control request.
