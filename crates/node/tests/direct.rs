@@ -9,8 +9,8 @@ use std::path::Path as FilePath;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_client::Error;
 use forebay_client::direct::{Choice, Options, Path, Region, blocking::Client};
+use forebay_client::{Error, Tls};
 use harness::{Place, Ran, Server, bytes};
 use rustix::process::Signal;
 
@@ -364,4 +364,34 @@ fn a_removed_key_takes_its_links_along() {
     server.ok(&["admin", "key", "rm", &credentials.access_key]);
     until("the link ends", || links(&server).is_empty());
     guest.get_into("visits", "k", .., &region).unwrap_err();
+}
+
+#[test]
+fn the_grpc_door_speaks_tls() {
+    let place = Place::new();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (place.path("cert.pem"), place.path("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let server = place.serve(&[
+        "--rpc-tls-cert",
+        certificate.to_str().unwrap(),
+        "--rpc-tls-key",
+        key.to_str().unwrap(),
+    ]);
+    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    assert!(server.welcome.contains("https://127.0.0.1:"));
+    let endpoint = format!("https://{}", server.doors["rpc"]).parse().unwrap();
+    let connect = |tls| {
+        let options = Options {
+            tls,
+            deadline: Duration::from_secs(5),
+            ..options(Choice::Only(Path::Iwarp))
+        };
+        Client::connect(&endpoint, &server.credentials(), options)
+    };
+    let trusted = connect(Some(Tls::new(Some(&certificate)).unwrap())).unwrap();
+    let region = Region::alloc(4096).unwrap();
+    trusted.put_from(NAMESPACE, "k", &region).unwrap();
+    assert!(connect(None).is_err(), "nobody else is trusted");
 }
