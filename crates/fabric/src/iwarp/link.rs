@@ -26,6 +26,8 @@ use crate::{
 
 /// How long a peer may take to receive an answer, or send the rest of a segment, that holds memory somebody withdraws.
 const WITHDRAW: Duration = Duration::from_secs(5);
+/// Messages that calls have ordered and the system has not taken; more wait.
+const TALK_BYTES_MAX: usize = 1 << 20;
 /// Room that every order takes besides its payload.
 const ORDER_BYTES: usize = 64;
 
@@ -44,8 +46,11 @@ pub(super) struct Shared {
     pub(super) io: Mutex<Io>,
     pub(super) orders: Mutex<Orders>,
     pub(super) inbox: Mutex<Inbox>,
-    /// Bytes that may still be ordered.
+    /// Bytes of writes that may still be ordered.
     room: Semaphore,
+    /// Bytes of messages that may still be ordered. Not of the same room: a task that works on several writes and waits for a message
+    /// to be taken does not attend to those of its writes that were given room meanwhile, which then is never free again.
+    talk: Semaphore,
     /// Pinned memory was let go.
     pub(super) released: Notify,
     over: Notify,
@@ -76,6 +81,9 @@ impl Io {
         if outcome.room > 0 {
             shared.room.add_permits(std::mem::take(&mut outcome.room));
         }
+        if outcome.talk > 0 {
+            shared.talk.add_permits(std::mem::take(&mut outcome.talk));
+        }
         if !outcome.spent.is_empty() {
             let mut orders = shared.orders.lock();
             orders.spent.append(&mut outcome.spent);
@@ -98,6 +106,7 @@ impl Shared {
         // A connection that is gone cannot be shut.
         let _ = socket::finish(&self.stream);
         self.room.close();
+        self.talk.close();
         let mut orders = self.orders.lock();
         orders.waiting.clear();
         let sleeper = orders.sleeper.take();
@@ -117,12 +126,21 @@ impl Shared {
         }
     }
 
-    /// Takes room for an order with this much payload, waiting for it.
+    /// Takes room for a write with this much payload, waiting for it.
     async fn room(&self, bytes: usize) -> Result<u32> {
-        let room = (bytes + ORDER_BYTES).min(OUTSTANDING_BYTES_MAX) as u32;
-        let permit = self.room.acquire_many(room).await;
+        self.of(&self.room, bytes, OUTSTANDING_BYTES_MAX).await
+    }
+
+    /// The same for a message.
+    async fn talk(&self, bytes: usize) -> Result<u32> {
+        self.of(&self.talk, bytes, TALK_BYTES_MAX).await
+    }
+
+    async fn of(&self, room: &Semaphore, bytes: usize, most: usize) -> Result<u32> {
+        let taken = (bytes + ORDER_BYTES).min(most) as u32;
+        let permit = room.acquire_many(taken).await;
         permit.map_err(|_| self.closed())?.forget();
-        Ok(room)
+        Ok(taken)
     }
 
     fn order(&self, order: Order) -> Result<()> {
@@ -163,6 +181,7 @@ impl IwarpLink {
             orders: Mutex::default(),
             inbox: Mutex::default(),
             room: Semaphore::new(OUTSTANDING_BYTES_MAX),
+            talk: Semaphore::new(TALK_BYTES_MAX),
             released: Notify::new(),
             over: Notify::new(),
             end: OnceLock::new(),
@@ -257,7 +276,7 @@ impl Link for IwarpLink {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(invalid("a message too long"));
         }
-        let room = self.shared.room(message.len()).await?;
+        let room = self.shared.talk(message.len()).await?;
         let mut orders = self.shared.orders.lock();
         if self.shared.end.get().is_some() {
             return Err(self.shared.closed());

@@ -13,8 +13,9 @@
 //! the link when the peer lets it wait too long.
 //!
 //! # Bounds
-//! At most [`OUTSTANDING_BYTES_MAX`] ordered and not yet sent; at most [`READS_MAX`] reads in either direction at once; at most 4096
-//! regions a link. A peer whose messages nobody takes is no longer read from, unless an answer is awaited from it.
+//! At most [`OUTSTANDING_BYTES_MAX`] of payload and 1 MiB of messages ordered and not yet sent; at most [`READS_MAX`] reads in either
+//! direction at once; at most 4096 regions a link. A peer whose messages nobody takes is no longer read from, unless an answer is
+//! awaited from it.
 //!
 //! # Integrity
 //! With CRCs ([`Options::crc`], or the peer's wish) every segment is staged and checked before a byte of it is placed.

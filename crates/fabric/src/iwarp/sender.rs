@@ -67,8 +67,10 @@ enum Current {
 /// What sending led to, for the driver to pass on.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// Room that is free again.
+    /// Room for writes that is free again.
     pub(super) room: usize,
+    /// Room for messages that is free again.
+    pub(super) talk: usize,
     /// Pinned memory was let go that somebody waits to withdraw.
     pub(super) released: bool,
     /// Memory of messages that are sent.
@@ -435,7 +437,11 @@ impl Sender {
             let Some(fpdu) = self.queue.pop_front() else {
                 break;
             };
-            self.outcome.room += fpdu.room as usize;
+            let room = fpdu.room as usize;
+            match fpdu.payload {
+                Payload::Message(_) => self.outcome.talk += room,
+                _ => self.outcome.room += room,
+            }
             match fpdu.payload {
                 Payload::Message(memory) => self.outcome.spent.push(memory),
                 Payload::Exposed(piece) if piece.last => {

@@ -1,3 +1,6 @@
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
 use forebay_mem::BLOCK_MAX_BYTES;
 use tokio::task::yield_now;
 
@@ -6,6 +9,7 @@ use crate::{Access, ErrorKind, Link};
 
 pub(super) async fn run<L: Link>(subject: Subject<L>) {
     many_at_once(&subject).await;
+    messages_wait_for_no_write(&subject).await;
     regions_come_and_go(&subject).await;
 }
 
@@ -48,6 +52,35 @@ async fn many_at_once<L: Link>(subject: &Subject<L>) {
     }
     subject.client.withdraw(lent.exposure).await;
     lent.memory.check_guards();
+}
+
+/// A task that works on several writes and waits for a message to be taken does not attend to the writes meanwhile.
+async fn messages_wait_for_no_write<L: Link>(subject: &Subject<L>) {
+    const EACH: usize = 1 << 20;
+    let lent = subject.expose(EACH, Access::Write).await;
+    let bytes = pattern(7, EACH);
+    let mut waiting = Vec::new();
+    for _ in 0..12 {
+        let mut write = Box::pin(
+            subject
+                .server
+                .write(lent.range(0, EACH as u64), bufs(&bytes)),
+        );
+        match poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await {
+            Poll::Ready(written) => written.expect("it is written"),
+            Poll::Pending => waiting.push(write),
+        }
+    }
+    subject.server.send(b"meanwhile").await.expect("it is sent");
+    let mut got = Vec::new();
+    let came = subject.client.recv(&mut got).await.expect("it comes");
+    assert!(came.is_some() && got == b"meanwhile");
+    for write in waiting {
+        write.await.expect("it is written");
+    }
+    let _placed = subject.server.fence().await.expect("it is placed");
+    assert!(lent.memory.bytes() == bytes);
+    subject.client.withdraw(lent.exposure).await;
 }
 
 /// What was withdrawn stays as its owner leaves it, while the server goes on writing where it can.
