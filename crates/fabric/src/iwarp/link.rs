@@ -340,9 +340,15 @@ impl Link for IwarpLink {
                 }
             }
         }
-        if io.open && reason == CloseReason::SessionEnded {
-            let stream = &self.shared.stream;
-            io.sender.terminate(SESSION_ENDED, &[], 0, stream);
+        let fault = match reason {
+            CloseReason::SessionEnded => Some(SESSION_ENDED),
+            CloseReason::Violation(_) => Some(Fault::Stream),
+            CloseReason::Done | CloseReason::Lost | CloseReason::Terminated(_) => None,
+        };
+        if io.open
+            && let Some(fault) = fault
+        {
+            io.sender.terminate(fault, &[], 0, &self.shared.stream);
         }
         self.shared.end(&mut io, ErrorKind::Closed, reason);
     }

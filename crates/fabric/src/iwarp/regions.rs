@@ -152,3 +152,82 @@ impl iwarp::Regions for Regions {
 fn index(stag: u32) -> usize {
     stag as usize & (SLOTS_MAX - 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_mem::Region;
+    use forebay_proto::iwarp::Regions as _;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn memory(bytes: usize) -> RegionSlice {
+        let region = Region::anonymous(4096).unwrap();
+        region.slice(0..bytes).unwrap()
+    }
+
+    #[test]
+    fn names_are_never_zero_and_come_back_late() {
+        let mut regions = Regions::default();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..100_000 {
+            let stag = regions.expose(memory(1), Access::Write).unwrap().0;
+            assert!(stag >> INDEX_BITS != 0 && seen.insert(stag));
+            assert!(regions.withdraw(stag));
+        }
+        regions.slots[0].stag = u32::MAX << INDEX_BITS;
+        let wrapped = regions.expose(memory(1), Access::Write).unwrap();
+        assert_eq!(wrapped.0, 1 << INDEX_BITS);
+    }
+
+    proptest! {
+        /// Against a list: what may be reached is what is exposed, and what is withdrawn stays as long as it is pinned.
+        #[test]
+        fn only_what_is_exposed_is_reached(steps in proptest::collection::vec((0..5_u8, 0..8_usize), 0..200)) {
+            let mut regions = Regions::default();
+            let mut exposed: Vec<(u32, usize, u32)> = Vec::new();
+            let mut leaving: Vec<(u32, u32)> = Vec::new();
+            for (step, which) in steps {
+                match step {
+                    0 => {
+                        let stag = regions.expose(memory(which + 1), Access::Write).unwrap();
+                        exposed.push((stag.0, which + 1, 0));
+                    }
+                    1 if which < exposed.len() => {
+                        let (stag, _, pins) = exposed.remove(which);
+                        prop_assert_eq!(regions.withdraw(stag), pins == 0);
+                        leaving.push((stag, pins));
+                    }
+                    2 if which < exposed.len() => {
+                        regions.pin(exposed[which].0);
+                        exposed[which].2 += 1;
+                    }
+                    3 if which < exposed.len() && exposed[which].2 > 0 => {
+                        exposed[which].2 -= 1;
+                        prop_assert!(!regions.unpin(exposed[which].0));
+                    }
+                    4 if which < leaving.len() && leaving[which].1 > 0 => {
+                        leaving[which].1 -= 1;
+                        let (stag, pins) = leaving[which];
+                        prop_assert_eq!(regions.unpin(stag), pins == 0);
+                        prop_assert_eq!(regions.withdraw(stag), pins == 0);
+                    }
+                    _ => {}
+                }
+                let reach = |stag, offset, bytes| regions.check(stag, offset, bytes, iwarp::Access::Write);
+                for (stag, len, _) in &exposed {
+                    prop_assert_eq!(reach(*stag, 0, *len as u64), Ok(()));
+                    let beyond = Err(iwarp::Protection::Bounds);
+                    prop_assert_eq!(reach(*stag, 1, *len as u64), beyond);
+                    prop_assert_eq!(reach(*stag, u64::MAX, *len as u64), beyond);
+                    let read = regions.check(*stag, 0, 1, iwarp::Access::Read);
+                    prop_assert_eq!(read, Err(iwarp::Protection::Access));
+                }
+                for (stag, pins) in &leaving {
+                    prop_assert_eq!(reach(*stag, 0, 1), Err(iwarp::Protection::Stag));
+                    prop_assert_eq!(regions.memory(*stag).is_some(), *pins > 0);
+                }
+            }
+        }
+    }
+}

@@ -379,6 +379,22 @@ async fn a_terminate_ends_a_link_whatever_it_says() {
 }
 
 #[tokio::test]
+async fn a_peer_is_told_why_its_link_ends() {
+    let violation = CloseReason::Violation("what it asked for makes no sense".into());
+    let stream =
+        CloseReason::Terminated(format!("{} ({})", "layer 0 type 2 code 7", Fault::Stream));
+    for (reason, told) in [
+        (CloseReason::SessionEnded, CloseReason::SessionEnded),
+        (violation, stream),
+        (CloseReason::Done, CloseReason::Done),
+    ] {
+        let (server, client) = links(Options::default(), Options::default()).await;
+        server.close(reason);
+        assert_eq!(client.closed().await, told);
+    }
+}
+
+#[tokio::test]
 async fn a_garbled_segment_is_never_placed() {
     let mut victim = victim(true).await;
     let header = Tagged {
