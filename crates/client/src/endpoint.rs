@@ -37,6 +37,15 @@ impl Endpoint {
                 .is_ok_and(|address| address.is_loopback())
     }
 
+    /// The same, or when a server that listens on all of its addresses calls itself so: where `found` found that server.
+    pub(crate) fn beside(mut self, found: &Endpoint) -> Endpoint {
+        let everywhere = |address: IpAddr| address.is_unspecified();
+        if self.host.parse().is_ok_and(everywhere) {
+            self.host.clone_from(&found.host);
+        }
+        self
+    }
+
     /// The value of the `Host` header.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') {
@@ -82,5 +91,24 @@ impl FromStr for Endpoint {
             host: host.to_owned(),
             port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_all_addresses_is_where_it_was_found() {
+        let found: Endpoint = "http://10.1.2.3:9001".parse().unwrap();
+        for (told, expected) in [
+            ("https://0.0.0.0:9000", "https://10.1.2.3:9000"),
+            ("http://[::]:9000", "http://10.1.2.3:9000"),
+            ("http://10.9.9.9:9000", "http://10.9.9.9:9000"),
+            ("http://store.example:80", "http://store.example"),
+        ] {
+            let told: Endpoint = told.parse().unwrap();
+            assert_eq!(told.beside(&found).to_string(), expected);
+        }
     }
 }

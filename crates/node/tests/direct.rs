@@ -395,3 +395,31 @@ fn the_grpc_door_speaks_tls() {
     trusted.put_from(NAMESPACE, "k", &region).unwrap();
     assert!(connect(None).is_err(), "nobody else is trusted");
 }
+
+/// A server that listens on all addresses tells every client the one by which that client came.
+#[test]
+fn any_address_is_where_the_client_found_the_server() {
+    let place = Place::new();
+    let every = "0.0.0.0:0";
+    let flags = [
+        "--insecure",
+        "--s3",
+        every,
+        "--rpc",
+        every,
+        "--direct",
+        every,
+    ];
+    let server = place.serve(&flags);
+    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    let port = server.doors["rpc"].rsplit_once(':').unwrap().1;
+    // Another address of this host than the one that "any address" is here.
+    let endpoint = format!("http://127.0.0.2:{port}").parse().unwrap();
+    for path in [Path::Iwarp, Path::Http] {
+        let options = options(Choice::Only(path));
+        let client = Client::connect(&endpoint, &server.credentials(), options).unwrap();
+        let region = Region::alloc(4096).unwrap();
+        let put = client.put_from(NAMESPACE, "k", &region).unwrap();
+        assert_eq!(put.path, path);
+    }
+}

@@ -61,7 +61,7 @@ impl Connected {
             }
         }
         let s3 = match address(&opened, Path::Http) {
-            Ok(url) => Some(s3(url, credentials, options)?),
+            Ok(url) => Some(s3(url, endpoint, credentials, options)?),
             Err(_) => None,
         };
         let (path, lanes) = match found {
@@ -218,9 +218,9 @@ fn reachable(address: &str, endpoint: &Endpoint) -> std::result::Result<(String,
     Ok((host.to_owned(), port))
 }
 
-fn s3(url: &str, credentials: &Credentials, options: &Options) -> Result<S3> {
+fn s3(url: &str, found: &Endpoint, credentials: &Credentials, options: &Options) -> Result<S3> {
     let endpoint = url.parse::<Endpoint>().map_err(Error::Protocol)?;
-    let mut config = Config::new(endpoint, credentials.clone());
+    let mut config = Config::new(endpoint.beside(found), credentials.clone());
     config.region = options.region.clone();
     config.tls = options.tls.clone();
     config.attempts = options.attempts;

@@ -132,6 +132,13 @@ impl Listeners {
         Some(format!("{scheme}://{}", reachable(*address)))
     }
 
+    /// The S3 door as it listens: who is told of it elsewhere knows what "any address" is there.
+    pub fn s3_listens(&self) -> Option<String> {
+        let (_, address, tls) = self.s3.as_ref()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        Some(format!("{scheme}://{address}"))
+    }
+
     /// The gRPC door, as clients name it.
     pub fn rpc_url(&self) -> Option<String> {
         let rpc = self.rpc.as_ref()?;
@@ -148,10 +155,9 @@ impl Listeners {
         Ok(Some((listener, rpc.tls.clone())))
     }
 
-    /// Where iWARP connects to.
-    pub fn direct_address(&self) -> Option<SocketAddr> {
-        let (_, address) = self.direct.as_ref()?;
-        Some(reachable(*address))
+    /// Where the direct door listens.
+    pub fn direct_listens(&self) -> Option<SocketAddr> {
+        self.direct.as_ref().map(|(_, address)| *address)
     }
 
     /// The console, as a browser names it.
@@ -196,7 +202,7 @@ impl Listeners {
         if let Some(url) = self.rpc_url() {
             doors.insert("rpc".to_owned(), url);
         }
-        if let Some(address) = self.direct_address() {
+        if let Some(address) = self.direct_listens().map(reachable) {
             doors.insert("direct".to_owned(), address.to_string());
         }
         if let Some(url) = self.console_url() {
@@ -339,7 +345,7 @@ pub fn lenders(
 ) -> Option<forebay_s3::Direct> {
     (!args.no_direct).then(|| forebay_s3::Direct {
         uds: Some(absolute(&socket::path(&args.dir))),
-        cm: listeners.direct_address(),
+        cm: listeners.direct_listens(),
         ..forebay_s3::Direct::new(sessions.clone())
     })
 }

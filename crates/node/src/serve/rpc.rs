@@ -39,9 +39,13 @@ fn read(path: &PathBuf) -> Outcome<Vec<u8>> {
 pub fn config(args: &ServeArgs, listeners: &Listeners, dir: &Path) -> Config {
     let shm = (!args.no_direct).then(|| absolute(&socket::path(dir)).display().to_string());
     let iwarp = listeners
-        .direct_address()
+        .direct_listens()
         .map(|address| address.to_string());
-    let paths = [("shm", shm), ("iwarp", iwarp), ("http", listeners.s3_url())];
+    let paths = [
+        ("shm", shm),
+        ("iwarp", iwarp),
+        ("http", listeners.s3_listens()),
+    ];
     Config {
         paths: paths
             .into_iter()

@@ -37,7 +37,7 @@ fn text(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) -> String {
     if let Some(url) = listeners.rpc_url() {
         line("rpc", &format!("{url}  (gRPC)"));
     }
-    if let Some(address) = listeners.direct_address() {
+    if let Some(address) = listeners.direct_listens() {
         line("direct", &format!("{address}  (iWARP)"));
     }
     if let Some(url) = listeners.console_url() {
