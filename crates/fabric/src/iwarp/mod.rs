@@ -1,7 +1,7 @@
 //! The fabric between hosts: iWARP (RFC 5040, 5041, 5044, 6581) over a TCP connection.
 //!
 //! - [`accept`], [`connect`]: agree with the peer (MPA) and make an [`IwarpLink`];
-//! - `sender`: writes, answers, requests and messages, gathered by reference into as few calls as possible;
+//! - `sender` and `fpdu`: writes, answers, requests and messages, gathered by reference into as few calls as possible;
 //! - `receiver`: heads are checked before their payload is received, and payload goes from the socket straight to its place;
 //! - `regions`: what this peer may reach;
 //! - `driver`: the one task of a link, that moves both ways.
@@ -20,6 +20,7 @@
 //! # Integrity
 //! With CRCs ([`Options::crc`], or the peer's wish) every segment is staged and checked before a byte of it is placed.
 mod driver;
+mod fpdu;
 mod link;
 mod orders;
 mod receiver;

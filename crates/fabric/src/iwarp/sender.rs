@@ -6,47 +6,17 @@ use std::{io, vec};
 use forebay_io::socket::{Gather, PLACES_MAX};
 use forebay_mem::{Buf, CopySite, count_copy};
 use forebay_proto::iwarp::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES};
-use forebay_proto::iwarp::fpdu::{Crc, Trailer};
 use forebay_proto::iwarp::rdmap::{Opcode, READ_REQUEST_BYTES, ReadRequest};
 use forebay_proto::iwarp::{Fault, Outbound};
 use tokio::net::TcpStream;
 
+use super::fpdu::{Fpdu, PLACES_PER_FPDU, Payload, Piece, gone};
 use super::orders::{Order, ReadOrder};
 use super::regions::Regions;
 use crate::{RemoteRange, Stag};
 
 /// What is cut into segments ahead of the socket, and sent by one call.
 const AHEAD_BYTES: usize = 1 << 20;
-/// Places that one segment may take.
-const PLACES_PER_FPDU: usize = 3;
-const HEAD_BYTES_MAX: usize = 48;
-
-/// One segment, ready to go.
-struct Fpdu {
-    head: [u8; HEAD_BYTES_MAX],
-    head_bytes: usize,
-    payload: Payload,
-    trailer: Trailer,
-    /// Room that is free again when it is sent.
-    room: u32,
-}
-
-enum Payload {
-    None,
-    Bytes(Buf),
-    Message(Vec<u8>),
-    /// The peer reads memory that was exposed to it.
-    Exposed(Piece),
-}
-
-/// Some of an answer's memory.
-struct Piece {
-    stag: u32,
-    offset: usize,
-    bytes: usize,
-    /// The answer ends, and its memory is pinned no longer.
-    last: bool,
-}
 
 /// A tagged message whose segments are being cut; no other may come between them.
 enum Current {
@@ -377,25 +347,7 @@ impl Sender {
     }
 
     fn push(&mut self, head: &[u8], payload: Payload, ulpdu_bytes: usize, room: u32) {
-        let crc = self.crc.then(|| {
-            let mut crc = Crc::new();
-            crc.update(head);
-            match &payload {
-                Payload::Bytes(bytes) => crc.update(bytes),
-                Payload::Message(bytes) => crc.update(bytes),
-                // Exposed memory is staged when CRCs are in use.
-                Payload::None | Payload::Exposed(_) => {}
-            }
-            crc
-        });
-        let mut fpdu = Fpdu {
-            head: [0; HEAD_BYTES_MAX],
-            head_bytes: head.len(),
-            payload,
-            trailer: Trailer::new(ulpdu_bytes, crc),
-            room,
-        };
-        fpdu.head[..head.len()].copy_from_slice(head);
+        let fpdu = Fpdu::new(head, payload, ulpdu_bytes, room, self.crc);
         self.queue_bytes += fpdu.bytes();
         self.queue.push_back(fpdu);
     }
@@ -470,59 +422,4 @@ impl Sender {
         // Best effort: the connection ends either way.
         let _ = gather.send(socket);
     }
-}
-
-impl Payload {
-    fn bytes(&self) -> usize {
-        match self {
-            Payload::None => 0,
-            Payload::Bytes(bytes) => bytes.len(),
-            Payload::Message(bytes) => bytes.len(),
-            Payload::Exposed(piece) => piece.bytes,
-        }
-    }
-}
-
-impl Fpdu {
-    fn bytes(&self) -> usize {
-        self.head_bytes + self.payload.bytes() + self.trailer.as_bytes().len()
-    }
-
-    /// Adds all but the first `skip` bytes.
-    fn gather<'a>(
-        &'a self,
-        gather: &mut Gather<'a>,
-        mut skip: usize,
-        regions: &'a Regions,
-    ) -> io::Result<()> {
-        let head = &self.head[..self.head_bytes];
-        gather.bytes(rest(head, &mut skip));
-        match &self.payload {
-            Payload::None => {}
-            Payload::Bytes(bytes) => {
-                gather.bytes(rest(bytes, &mut skip));
-            }
-            Payload::Message(bytes) => {
-                gather.bytes(rest(bytes, &mut skip));
-            }
-            Payload::Exposed(piece) => {
-                let memory = regions.memory(piece.stag).ok_or_else(gone)?;
-                let over = skip.min(piece.bytes);
-                skip -= over;
-                gather.region(memory, piece.offset + over, piece.bytes - over);
-            }
-        }
-        gather.bytes(rest(self.trailer.as_bytes(), &mut skip));
-        Ok(())
-    }
-}
-
-fn rest<'a>(bytes: &'a [u8], skip: &mut usize) -> &'a [u8] {
-    let over = (*skip).min(bytes.len());
-    *skip -= over;
-    &bytes[over..]
-}
-
-fn gone() -> io::Error {
-    io::Error::other("memory that the peer reads is gone")
 }

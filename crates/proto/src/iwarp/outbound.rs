@@ -14,6 +14,8 @@ pub const TAGGED_HEAD_BYTES: usize = LENGTH_BYTES + TAGGED_BYTES;
 pub const UNTAGGED_HEAD_BYTES: usize = LENGTH_BYTES + UNTAGGED_BYTES;
 /// Bytes of length field, untagged header and a Read Request's body.
 pub const READ_REQUEST_HEAD_BYTES: usize = UNTAGGED_HEAD_BYTES + READ_REQUEST_BYTES;
+/// The longest head.
+pub const HEAD_BYTES_MAX: usize = READ_REQUEST_HEAD_BYTES;
 
 /// A message that was begun on the Send queue.
 #[derive(Debug, Clone, Copy)]
