@@ -55,7 +55,7 @@ fn a_file_there_and_back_in_every_way() {
     let told = &server.json(&["cp", file, "fb://data/again"])[0];
     assert_eq!(
         (&told["bytes"], &told["path"], &told["verified"]),
-        (&body.len().into(), &"http".into(), &true.into())
+        (&body.len().into(), &"shm".into(), &true.into())
     );
     // It is there: compared, not moved.
     let told = &server.json(&["cp", file, "fb://data/again"])[0];
