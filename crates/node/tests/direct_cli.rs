@@ -268,3 +268,77 @@ fn top_shows_who_moves_what() {
     assert!(text.starts_with("1 sessions, 1 links\n"), "{text}");
     server.run(&["top", "--interval", "0"]).expect(2);
 }
+
+#[test]
+fn the_bench_measures_every_operation() {
+    let (_place, server) = ready(&[]);
+    let credentials = server.credentials();
+    let endpoint = format!("http://{}", server.doors["rpc"]);
+    let about = [
+        "--op",
+        "get,put,gather,scatter,exist",
+        "--size",
+        "3000",
+        "--concurrency",
+        "3",
+        "--batch",
+        "7",
+        "--objects",
+        "50",
+        "--seconds",
+        "0.2",
+        "--warm-up",
+        "0.05",
+        "--json",
+    ];
+    for (kind, path) in [("direct", "shm"), ("kv", "iwarp"), ("kv", "http")] {
+        let ran = harness::Ran::new(
+            harness::forebay()
+                .args(["bench", kind, "--path", path, "--endpoint", &endpoint])
+                .args(about)
+                .args(["--access-key", &credentials.access_key])
+                .args(["--secret-key", &credentials.secret_key])
+                .output()
+                .unwrap(),
+        );
+        let out = ran.expect(0).out;
+        let points: Vec<Value> = out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(points.len(), 5);
+        for (point, op) in points
+            .iter()
+            .zip(["get", "put", "gather", "scatter", "exist"])
+        {
+            assert_eq!((&point["bench"], &point["op"]), (&kind.into(), &op.into()));
+            assert_eq!(
+                (&point["path"], &point["errors"]),
+                (&path.into(), &0.into()),
+                "{point}"
+            );
+            assert!(point["ops_per_s"].as_f64().unwrap() > 0.0, "{point}");
+        }
+    }
+    // Without an endpoint it has a server of its own.
+    let own = harness::forebay()
+        .args([
+            "bench",
+            "direct",
+            "--seconds",
+            "0.1",
+            "--warm-up",
+            "0",
+            "--objects",
+            "10",
+            "--json",
+        ])
+        .output()
+        .unwrap();
+    let point: Value = serde_json::from_str(&harness::Ran::new(own).expect(0).out).unwrap();
+    assert_eq!(
+        (&point["path"], &point["errors"]),
+        (&"shm".into(), &0.into())
+    );
+    assert!(point["server_cpu_s_per_gb"].is_number());
+}

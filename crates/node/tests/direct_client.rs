@@ -2,7 +2,9 @@
 
 mod harness;
 
+use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_client::direct::{
@@ -465,4 +467,125 @@ fn threads_without_a_runtime_have_a_client_too() {
         client.exist(NAMESPACE, &["0", "9"]).unwrap(),
         [Some(9000), None]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_change_on_the_way_are_told_with_the_hop() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    for path in [Path::Shm, Path::Iwarp] {
+        let client = connect(&server, path).await;
+        let size = 1 << 20;
+        let region = filled(&bytes(1, size));
+        client.put_from(NAMESPACE, "value", &region).await.unwrap();
+        // From now on it comes from the server's memory, which nobody else can change.
+        let elsewhere = Region::alloc(size).unwrap();
+        for _ in 0..3 {
+            let get = client.get_into(NAMESPACE, "value", .., &elsewhere);
+            get.await.unwrap();
+        }
+        let done = Arc::new(AtomicBool::new(false));
+        // Somebody who writes where the payload is, at any time.
+        let scribbler = std::thread::spawn({
+            let (done, region) = (done.clone(), region.clone());
+            move || {
+                for turn in 0u64.. {
+                    if done.load(Relaxed) {
+                        return;
+                    }
+                    assert!(region.write(size / 2, &turn.to_le_bytes()));
+                }
+            }
+        });
+        // The scribbler may sleep just then.
+        let mut got = client.get_into(NAMESPACE, "value", .., &region).await;
+        while got.is_ok() {
+            got = client.get_into(NAMESPACE, "value", .., &region).await;
+        }
+        let told = |result: Result<Transfer, Error>| match result {
+            Err(Error::Corrupt(text)) => text,
+            other => panic!("{path}: {other:?}"),
+        };
+        let got = told(got);
+        assert!(
+            got.contains("between the server and the client's memory"),
+            "{got}"
+        );
+        let mut put = client.put_from(NAMESPACE, "changing", &region).await;
+        while put.is_ok() {
+            put = client.put_from(NAMESPACE, "changing", &region).await;
+        }
+        let put = told(put);
+        assert!(
+            put.contains("between the client's memory and the server"),
+            "{put}"
+        );
+        done.store(true, Relaxed);
+        scribbler.join().unwrap();
+        let target = Region::alloc(size).unwrap();
+        client
+            .get_into(NAMESPACE, "value", .., &target)
+            .await
+            .unwrap();
+        assert_eq!(seen(&target, 0..size), bytes(1, size));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_of_any_kind_can_be_used() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let contents = bytes(6, 200_000);
+    let file = place.path("memory");
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        let source = filled(&contents);
+        client.put_from(NAMESPACE, "value", &source).await.unwrap();
+        // An ordinary file, which its owner could cut at any time.
+        std::fs::write(&file, vec![0; contents.len()]).unwrap();
+        let open = File::options().read(true).write(true).open(&file).unwrap();
+        let mapped = Region::from_memfd(open.into()).unwrap();
+        let got = client
+            .get_into(NAMESPACE, "value", .., &mapped)
+            .await
+            .unwrap();
+        assert_eq!(got.path, path);
+        assert!(std::fs::read(&file).unwrap() == contents);
+        client.put_from(NAMESPACE, "again", &mapped).await.unwrap();
+        client
+            .get_into(NAMESPACE, "again", .., &source)
+            .await
+            .unwrap();
+        assert!(seen(&source, 0..contents.len()) == contents);
+    }
+    // Memory that only this process has: shared memory cannot reach it, and the call goes by HTTP.
+    let private = || Region::of(forebay_mem::Region::anonymous(200_000).unwrap());
+    let client = Client::connect(
+        &endpoint(&server),
+        &server.credentials(),
+        Options::default(),
+    )
+    .await
+    .unwrap();
+    let region = private();
+    let got = client
+        .get_into(NAMESPACE, "value", .., &region)
+        .await
+        .unwrap();
+    assert_eq!((client.path(), got.path), (Path::Shm, Path::Http));
+    assert!(
+        got.fallback
+            .unwrap()
+            .to_string()
+            .contains("cannot be registered")
+    );
+    assert!(seen(&region, 0..contents.len()) == contents);
+    let client = connect(&server, Path::Iwarp).await;
+    let region = private();
+    let got = client
+        .get_into(NAMESPACE, "value", .., &region)
+        .await
+        .unwrap();
+    assert_eq!(got.path, Path::Iwarp);
+    assert!(seen(&region, 0..contents.len()) == contents);
 }
