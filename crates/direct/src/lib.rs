@@ -1,7 +1,7 @@
 //! The direct door: object calls as messages of a link, payload placed in the caller's registered memory.
 //!
 //! - [`Door`]: one a server; serves links, counts what they do, tells which are alive.
-//! - `serve`: the loop of one link. Requests run side by side in [`slots`] that are used again and again: a request costs no task
+//! - `serve`: the loop of one link. Requests run side by side in `slots` that are used again and again: a request costs no task
 //!   and, when its value is at hand, no allocation.
 //! - `retrieve`, `store`, `keys`, `list`: what the operations do. `status`: what every failure is called on the wire.
 //!
