@@ -124,7 +124,7 @@ pub fn object_attributes(attributes: &ObjectAttributes<'_>) -> String {
     }
     if let Some(parts) = &attributes.parts {
         writer.open("ObjectParts");
-        writer.number("TotalPartsCount", u64::from(parts.total));
+        writer.number("PartsCount", u64::from(parts.total));
         writer.number("PartNumberMarker", u64::from(parts.part_number_marker));
         if let Some(next) = parts.next_part_number_marker {
             writer.number("NextPartNumberMarker", u64::from(next));
