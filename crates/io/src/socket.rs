@@ -154,6 +154,17 @@ impl<'a> Scatter<'a> {
     }
 }
 
+/// Bounds what the system keeps of what was sent, instead of letting that grow with the way to the peer.
+///
+/// # Errors
+/// The system's.
+pub fn set_send_buffer(socket: impl AsFd, bytes: usize) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_send_buffer_size(
+        socket.as_fd(),
+        bytes,
+    )?)
+}
+
 /// Says that nothing more will be sent; what was is still delivered.
 ///
 /// # Errors
@@ -163,6 +174,14 @@ pub fn finish(socket: impl AsFd) -> io::Result<()> {
         socket.as_fd(),
         rustix::net::Shutdown::Write,
     )?)
+}
+
+/// Ends a connection at once: what is not delivered yet is not delivered any more, and the peer's next call fails.
+///
+/// # Errors
+/// The system's, when the connection is gone.
+pub fn abort(socket: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::connect_unspec(socket.as_fd())?)
 }
 
 fn inside(memory: &RegionSlice, offset: usize, len: usize) -> bool {

@@ -79,11 +79,12 @@ impl Driver {
             taken,
             ..
         } = self;
-        std::mem::swap(taken, &mut shared.orders.lock().waiting);
         let mut io = shared.io.lock();
         if !io.open {
             return Round::Over;
         }
+        // With `io` locked: a close sends what was ordered before it, wherever it is.
+        std::mem::swap(taken, &mut shared.orders.lock().waiting);
         io.sender.take(taken);
         match step(shared, receiver, &mut io, cx) {
             Ok(true) => Round::Again,
@@ -133,7 +134,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let mut io = self.shared.io.lock();
         self.shared
-            .end(&mut io, ErrorKind::Closed, CloseReason::Lost);
+            .end(&mut io, ErrorKind::Closed, CloseReason::Lost, false);
     }
 }
 
@@ -267,30 +268,31 @@ fn pass_on(shared: &Shared, receiver: &mut Receiver, io: &mut Io) {
 
 /// Ends the link for what was received.
 fn finish(shared: &Shared, receiver: &Receiver, io: &mut Io, end: End) {
-    let (kind, reason) = match end {
+    let (kind, reason, whole) = match end {
         End::Fault(fault) => {
             let (segment, ulpdu_bytes) = receiver.offending();
-            io.sender
+            let told = io
+                .sender
                 .terminate(fault, segment, ulpdu_bytes, &shared.stream);
             let kind = if fault == Fault::Crc {
                 ErrorKind::Corrupt
             } else {
                 ErrorKind::Closed
             };
-            (kind, CloseReason::Violation(fault.to_string()))
+            (kind, CloseReason::Violation(fault.to_string()), told)
         }
-        End::Finished => (ErrorKind::Closed, CloseReason::Done),
+        End::Finished => (ErrorKind::Closed, CloseReason::Done, true),
         End::Terminated(Some(said)) if said.code == SESSION_ENDED.code() => {
-            (ErrorKind::Closed, CloseReason::SessionEnded)
+            (ErrorKind::Closed, CloseReason::SessionEnded, true)
         }
         End::Terminated(said) => {
             let said = said.map_or_else(String::new, |said| said.to_string());
-            (ErrorKind::Closed, CloseReason::Terminated(said))
+            (ErrorKind::Closed, CloseReason::Terminated(said), true)
         }
         End::Lost(error) => {
             tracing::debug!(%error, "an iWARP connection broke");
-            (ErrorKind::Closed, CloseReason::Lost)
+            (ErrorKind::Closed, CloseReason::Lost, false)
         }
     };
-    shared.end(io, kind, reason);
+    shared.end(io, kind, reason, whole);
 }

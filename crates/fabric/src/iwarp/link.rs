@@ -72,6 +72,20 @@ pub(super) struct Io {
 }
 
 impl Io {
+    /// Sends what the socket takes now; whether that is all.
+    fn flush(&mut self, stream: &TcpStream) -> bool {
+        loop {
+            match self.sender.prepare(&mut self.regions) {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(_) => return false,
+            }
+            if !matches!(self.sender.flush(stream, &mut self.regions), Ok(Some(()))) {
+                return false;
+            }
+        }
+    }
+
     /// Passes on what sending led to.
     pub(super) fn sent(&mut self, shared: &Shared) {
         let outcome = &mut self.sender.outcome;
@@ -93,8 +107,9 @@ impl Io {
 }
 
 impl Shared {
-    /// Ends the link, if it has not ended: nothing moves any more.
-    pub(super) fn end(&self, io: &mut Io, kind: ErrorKind, reason: CloseReason) {
+    /// Ends the link, if it has not ended: nothing moves any more. `whole`: all that the peer is to know was sent; else its
+    /// connection breaks.
+    pub(super) fn end(&self, io: &mut Io, kind: ErrorKind, reason: CloseReason, whole: bool) {
         if !io.open {
             return;
         }
@@ -103,8 +118,12 @@ impl Shared {
         let _ = self.end.set(Ended { kind, reason });
         io.regions.clear();
         io.sender.clear();
-        // A connection that is gone cannot be shut.
-        let _ = socket::finish(&self.stream);
+        // A connection that is gone cannot be ended.
+        let _ = if whole {
+            socket::finish(&self.stream)
+        } else {
+            socket::abort(&self.stream)
+        };
         self.room.close();
         self.talk.close();
         let mut orders = self.orders.lock();
@@ -327,30 +346,23 @@ impl Link for IwarpLink {
 
     fn close(&self, reason: CloseReason) {
         let mut io = self.shared.io.lock();
-        if io.open && reason == CloseReason::Done {
-            // Messages and writes that were handed over are sent as far as the socket takes them now.
-            let mut orders = std::mem::take(&mut self.shared.orders.lock().waiting);
-            io.sender.take(&mut orders);
-            let Io {
-                sender, regions, ..
-            } = &mut *io;
-            while let Ok(true) = sender.prepare(regions) {
-                if !matches!(sender.flush(&self.shared.stream, regions), Ok(Some(()))) {
-                    break;
-                }
+        if !io.open {
+            return;
+        }
+        let stream = &self.shared.stream;
+        let whole = match reason {
+            CloseReason::Done => {
+                // What was handed over is sent as far as the socket takes it now.
+                let mut orders = std::mem::take(&mut self.shared.orders.lock().waiting);
+                io.sender.take(&mut orders);
+                io.flush(stream)
             }
-        }
-        let fault = match reason {
-            CloseReason::SessionEnded => Some(SESSION_ENDED),
-            CloseReason::Violation(_) => Some(Fault::Stream),
-            CloseReason::Done | CloseReason::Lost | CloseReason::Terminated(_) => None,
+            CloseReason::SessionEnded => io.sender.terminate(SESSION_ENDED, &[], 0, stream),
+            CloseReason::Violation(_) => io.sender.terminate(Fault::Stream, &[], 0, stream),
+            CloseReason::Terminated(_) => true,
+            CloseReason::Lost => false,
         };
-        if io.open
-            && let Some(fault) = fault
-        {
-            io.sender.terminate(fault, &[], 0, &self.shared.stream);
-        }
-        self.shared.end(&mut io, ErrorKind::Closed, reason);
+        self.shared.end(&mut io, ErrorKind::Closed, reason, whole);
     }
 
     async fn closed(&self) -> CloseReason {

@@ -404,22 +404,22 @@ impl Sender {
         }
     }
 
-    /// Says in one last call why the stream ends, if it is at the end of a segment.
+    /// Says in one last call why the stream ends; false when it is amid a segment, or the socket full.
     pub(super) fn terminate(
         &mut self,
         fault: Fault,
         segment: &[u8],
         ulpdu_bytes: usize,
         socket: &TcpStream,
-    ) {
+    ) -> bool {
         if self.is_amid() {
-            return;
+            return false;
         }
         let mut last = Vec::new();
         Outbound::terminate(fault, segment, ulpdu_bytes, self.crc, &mut last);
         let mut gather = Gather::new();
         gather.bytes(&last);
-        // Best effort: the connection ends either way.
-        let _ = gather.send(socket);
+        let bytes = gather.len();
+        gather.send(socket).is_ok_and(|sent| sent == bytes)
     }
 }
