@@ -2,18 +2,19 @@
 //!
 //! Usage: `transfers ENDPOINT CREDENTIALS-FILE NAMESPACE PATH COUNT LARGEST [SEED]`, where PATH is auto, shm, iwarp or http and LARGEST
 //! bounds the values, in bytes. Several workers
-//! put and get values of their own, so each knows which contents are possible: after a put that failed the old and the new. Bytes
+//! put, get and gather values of their own, so each knows which contents are possible: after a put that failed the old and the new. Bytes
 //! around and after what was asked for must stay as they are. Prints one line; exits with 1 when anything was wrong.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as StdError;
+use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_client::direct::{Client, Options, Region};
+use forebay_client::direct::{Client, Get, Options, Region, Span, Transfer};
 use forebay_client::{Credentials, Endpoint, Error, Kind};
 use parking_lot::Mutex;
 
@@ -28,6 +29,8 @@ const GUARD: usize = 4096;
 const SOURCE: usize = GUARD;
 const TARGET: usize = SOURCE + SIZE_MAX + GUARD;
 const REGION: usize = TARGET + SIZE_MAX + GUARD;
+/// Bytes of each value that is one of many.
+const GATHERED: usize = 300_000;
 const UNTOUCHED: u8 = 0xee;
 const DEADLINE: Duration = Duration::from_secs(20);
 /// A call is given up by its deadline, and memory comes back soon after: what takes longer hangs.
@@ -87,8 +90,9 @@ impl Worker {
             let step = async {
                 // A call that failed may have left its bytes with the server for a while.
                 self.region.idle().await;
-                match self.random.below(5) {
+                match self.random.below(6) {
                     0 | 1 => self.put(key).await,
+                    2 => self.gather().await,
                     _ => drop(self.get(key).await),
                 }
             };
@@ -137,31 +141,78 @@ impl Worker {
     /// Whether there was an answer.
     async fn get(&mut self, key: u64) -> bool {
         let name = self.name(key);
-        self.untouch(TARGET..TARGET + SIZE_MAX);
-        let possible = self.possible.get(&key).map_or(&[None][..], Vec::as_slice);
+        let place = TARGET..TARGET + SIZE_MAX;
+        self.untouch(place.clone());
         let first = match self.random.below(2) {
             0 => 0,
             _ => self.random.below(70_000),
         };
-        let into = self.region.window(TARGET..TARGET + SIZE_MAX);
+        let into = self.region.window(place.clone());
         let done = self
             .client
             .get_into(&self.namespace, &name, first.., into)
             .await;
-        let mut found = vec![0; SIZE_MAX];
+        self.judge(key, first, place, done)
+    }
+
+    /// The beginnings of all values with one call.
+    async fn gather(&mut self) {
+        self.untouch(TARGET..TARGET + SIZE_MAX);
+        let names: Vec<String> = (0..KEYS_EACH).map(|key| self.name(key)).collect();
+        let place = |at: usize| TARGET + at * GATHERED..TARGET + (at + 1) * GATHERED;
+        let gets: Vec<Get<'_>> = names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| Get {
+                key: name.as_bytes(),
+                span: Span::of(0..GATHERED as u64),
+                into: self.region.window(place(at)),
+            })
+            .collect();
+        let mut done = Vec::new();
+        let whole = self
+            .client
+            .gather(&self.namespace, &gets, |at, result| done.push((at, result)))
+            .await;
+        match whole {
+            Ok(()) if done.len() < gets.len() => {
+                self.tally
+                    .wrong(format!("{} of {} gathered", done.len(), gets.len()));
+            }
+            Ok(()) => {}
+            Err(error) => self.tally.error(&error),
+        }
+        for (at, result) in done {
+            self.judge(at as u64, 0, place(at), result);
+        }
+    }
+
+    /// Compares what a get of the bytes from `first` on left in `place` with what may be there. Whether there was an answer.
+    fn judge(
+        &self,
+        key: u64,
+        first: u64,
+        place: Range<usize>,
+        done: Result<Transfer, Error>,
+    ) -> bool {
+        let name = self.name(key);
+        let possible = self.possible.get(&key).map_or(&[None][..], Vec::as_slice);
         let answered = match done {
             Ok(transfer) => {
                 self.tally.right(transfer.path);
-                let fits = self.region.read(TARGET, &mut found);
-                let moved = transfer.bytes as usize;
+                let mut found = vec![0; place.len()];
+                let fits = self.region.read(place.start, &mut found);
+                let (got, rest) = found.split_at(place.len().min(transfer.bytes as usize));
                 let seen = possible.iter().flatten().any(|seed| {
                     let whole = self.values.made_from(*seed);
-                    whole.get(first as usize..) == found.get(..moved)
+                    let wanted = whole.get(first as usize..).unwrap_or_default();
+                    wanted[..wanted.len().min(place.len())] == *got
                 });
                 if !fits || !seen {
+                    let moved = transfer.bytes;
                     self.tally
                         .wrong(format!("{name}: {moved} bytes that nobody put"));
-                } else if found[moved..].iter().any(|byte| *byte != UNTOUCHED) {
+                } else if rest.iter().any(|byte| *byte != UNTOUCHED) {
                     self.tally
                         .wrong(format!("{name}: bytes after the value were written"));
                 }
@@ -190,7 +241,7 @@ impl Worker {
         answered
     }
 
-    fn untouch(&self, range: std::ops::Range<usize>) {
+    fn untouch(&self, range: Range<usize>) {
         if !self
             .region
             .write(range.start, &vec![UNTOUCHED; range.len()])

@@ -57,7 +57,10 @@ impl Client {
             options.tls.as_ref(),
             options.deadline,
         )?;
-        let connected = establish(&rpc, endpoint, credentials, &options).await?;
+        let connected = establish(&rpc, endpoint, credentials, &options);
+        let connected = tokio::time::timeout(options.deadline, connected)
+            .await
+            .map_err(|_| Error::TimedOut(options.deadline))??;
         let inner = Inner {
             rpc,
             endpoint: endpoint.clone(),

@@ -15,6 +15,9 @@ use super::rpc::{Opened, Rpc};
 use super::transfer::Fallback;
 use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result};
 
+/// How long a path may take to make a link before the next one is tried.
+const DIAL: Duration = Duration::from_secs(5);
+
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// An open session: the links of the best path, or none when payloads go by HTTP.
@@ -160,7 +163,7 @@ async fn lanes(
     let count = options.links.max(1);
     let mut lanes = Vec::with_capacity(count);
     for _ in 0..count {
-        let timeout = options.deadline;
+        let timeout = options.deadline.min(DIAL);
         let session = SessionId(opened.session);
         let link = dial(path, address, session, &opened.key, endpoint);
         let link = tokio::time::timeout(timeout, link)

@@ -226,7 +226,8 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn create_namespace(&self, name: &str, relaxed_ms: u32) -> Result<bool> {
-        self.rpc().create_namespace(name, relaxed_ms).await
+        let call = self.rpc().create_namespace(name, relaxed_ms);
+        self.in_time(call).await
     }
 
     /// Removes an empty namespace.
@@ -234,7 +235,13 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn remove_namespace(&self, name: &str) -> Result<()> {
-        self.rpc().remove_namespace(name).await
+        self.in_time(self.rpc().remove_namespace(name)).await
+    }
+
+    async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let deadline = self.options().deadline;
+        let answered = tokio::time::timeout(deadline, call).await;
+        answered.map_err(|_| Error::TimedOut(deadline))?
     }
 
     async fn exist_by_rpc<K: AsRef<[u8]>>(

@@ -77,7 +77,7 @@ pub async fn download_file(
             target_ref.arrived(index, crc)?;
             Ok::<_, Error>((crc, 0, Some(way)))
         })
-        .buffered(options.parallel.max(1))
+        .buffered(options.parallel_gets(part_bytes))
         .try_collect()
         .await?;
     let whole = parts
@@ -230,7 +230,7 @@ pub async fn download_stream(
             ))),
         }
     });
-    let mut parts = std::pin::pin!(parts.buffered(options.parallel(part_bytes)));
+    let mut parts = std::pin::pin!(parts.buffered(options.parallel_gets(part_bytes)));
     let (mut way, mut verified) = (None, true);
     while let Some(part) = parts.next().await {
         let (staged, got) = part?;

@@ -27,6 +27,8 @@ pub const PART_BYTES: u64 = 16 << 20;
 const PARTS_MAX: u64 = 10_000;
 /// S3's bound on the size of a part but the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
+/// Parts in flight on the way here by the direct path.
+const DIRECT_GETS: usize = 4;
 /// Parts held in memory at once are kept below this, but for one.
 const MEMORY_BYTES: u64 = 256 << 20;
 
@@ -93,6 +95,14 @@ impl Options {
     fn part_bytes(&self, size: u64) -> u64 {
         let wanted = self.part_bytes.unwrap_or(PART_BYTES).max(PART_BYTES_MIN);
         wanted.max(size.div_ceil(PARTS_MAX).next_multiple_of(1 << 20))
+    }
+
+    /// Parts in flight on the way here. By the direct path few keep a link busy, and fresh memory costs more than waiting for used one.
+    fn parallel_gets(&self, part_bytes: u64) -> usize {
+        match self.direct {
+            Some(_) => self.parallel(part_bytes).min(DIRECT_GETS),
+            None => self.parallel.max(1),
+        }
     }
 
     /// The registered memory for parts of this size.

@@ -19,7 +19,7 @@ const REDRAW: &str = "\x1b[H\x1b[J";
 /// Show who moves how much by which path, now
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Speaks to the server on this host by its socket. Ends with Ctrl-C.
+Speaks to the server on this host by its socket. Ends with Ctrl-C. Payloads that go as HTTP bodies are counted by /metrics.
 Examples:
   forebay top                          redraws every second
   forebay top --interval 5 --dir /srv/forebay
