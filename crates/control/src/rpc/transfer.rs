@@ -4,11 +4,12 @@
 //! writes the store's own buffers and reads into them. An answer about bytes that went to a client is made from [`Placed`] alone.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_api::v1::{Place, place::Memory};
-use forebay_fabric::sessions::RegisteredId;
-use forebay_fabric::{Access, Connection, Link, Placed, RemoteRange};
+use forebay_fabric::sessions::{RegisteredId, Traffic};
+use forebay_fabric::{Access, Connection, Link, Placed, RemoteRange, Session};
 use forebay_mem::{Buf, RegionSlice};
 use forebay_proto::s3::checksum::{Algorithm, Hasher};
 use forebay_store::{
@@ -22,8 +23,9 @@ use super::status::{Outcome, Refusal};
 use super::{INLINE_BYTES_MAX, Service, sessions};
 use forebay_api::v1::Reason;
 
-/// Memory of a client, and the link that reaches it.
+/// Memory of a client, the session that it belongs to, and the link that reaches it.
 pub(crate) struct Target {
+    session: Arc<Session>,
     link: Connection,
     range: RemoteRange,
 }
@@ -86,6 +88,7 @@ impl<S: Store> Service<S> {
                     Some(Target {
                         link: session.link(region.link)?,
                         range: region.range(place.offset, place.length, access)?,
+                        session,
                     })
                 });
                 found.ok_or_else(Refusal::no_region)
@@ -96,6 +99,7 @@ impl<S: Store> Service<S> {
                     let end = place.offset.checked_add(place.length)?;
                     (end <= granted.range.len).then_some(())?;
                     Some(Target {
+                        session: self.sessions.find(grant.session)?,
                         link: granted.link,
                         range: RemoteRange {
                             offset: granted.range.offset.checked_add(place.offset)?,
@@ -114,6 +118,10 @@ impl Target {
     /// How the bytes travel.
     pub(crate) fn way(&self) -> Way {
         Way::Link(self.link.fabric())
+    }
+
+    fn traffic(&self) -> &Traffic {
+        self.session.traffic(self.link.fabric())
     }
 
     fn part(&self, offset: u64, len: u64) -> RemoteRange {
@@ -143,7 +151,9 @@ pub(crate) async fn retrieve_into<S: Store>(
     };
     // A refusal, too, is an answer after which nothing of the transfer may land.
     let placed = target.link.fence().await;
-    Ok((retrieved?, placed?))
+    let (retrieved, placed) = (retrieved?, placed?);
+    target.traffic().sent(retrieved.length());
+    Ok((retrieved, placed))
 }
 
 async fn read_to<S: Store>(
@@ -238,7 +248,10 @@ pub(crate) async fn store_from<S: Store>(
     match source {
         Source::Message(bytes) if bytes.is_empty() => {}
         Source::Message(bytes) => upload.write(Buf::from(bytes)).await?,
-        Source::Memory(target) => read_from(&mut upload, &target).await?,
+        Source::Memory(target) => {
+            read_from(&mut upload, &target).await?;
+            target.traffic().received(size);
+        }
     }
     if arriving
         .crc64nvme
