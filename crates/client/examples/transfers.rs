@@ -1,9 +1,9 @@
 //! Many transfers over a path that may lose, reorder and cut: each one is right or an error, and none lasts for ever.
 //!
 //! Usage: `transfers ENDPOINT CREDENTIALS-FILE NAMESPACE PATH COUNT LARGEST [SEED]`, where PATH is auto, shm, iwarp or http and LARGEST
-//! bounds the values, in bytes. Several workers
-//! put, get and gather values of their own, so each knows which contents are possible: after a put that failed the old and the new. Bytes
-//! around and after what was asked for must stay as they are. Prints one line; exits with 1 when anything was wrong.
+//! bounds the values, in bytes. Several workers put, get and gather values of their own, so each knows which contents are possible:
+//! after a put that failed the old and the new. Bytes around and after what was asked for must stay as they are. Prints one line;
+//! exits with 1 when anything was wrong.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as StdError;
@@ -205,8 +205,8 @@ impl Worker {
                 let (got, rest) = found.split_at(place.len().min(transfer.bytes as usize));
                 let seen = possible.iter().flatten().any(|seed| {
                     let whole = self.values.made_from(*seed);
-                    let wanted = whole.get(first as usize..).unwrap_or_default();
-                    wanted[..wanted.len().min(place.len())] == *got
+                    let wanted = whole.get(first as usize..);
+                    wanted.is_some_and(|wanted| wanted[..wanted.len().min(place.len())] == *got)
                 });
                 if !fits || !seen {
                     let moved = transfer.bytes;
