@@ -289,7 +289,8 @@ impl Decoder {
             .split_once(':')
             .ok_or(ChunkError::MalformedTrailer("no colon"))?;
         let name = name.to_ascii_lowercase();
-        let value = value.trim_ascii();
+        // Not other white space: a line's end of which a bit is flipped must not pass for it.
+        let value = value.trim_matches(' ');
         let token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if name.is_empty()
             || !name.bytes().all(token)

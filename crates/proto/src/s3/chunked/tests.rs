@@ -245,6 +245,26 @@ fn broken_framing_is_refused() {
     );
 }
 
+/// A carriage return that became a form feed or a tab ended the line all the same.
+#[test]
+fn the_end_of_the_last_trailer_is_as_it_was_sent() {
+    let trailers = &[("x-amz-checksum-crc32", "AAAAAA==")];
+    let body = encode(
+        Encoder::signed(chain([7; 32]), true),
+        b"payload",
+        32,
+        trailers,
+    );
+    let end = body.len() - 4;
+    assert_eq!(&body[end..], b"\r\n\r\n");
+    for bit in 0..8 {
+        let mut body = body.clone();
+        body[end] ^= 1 << bit;
+        let decoder = Decoder::signed(chain([7; 32]), true, 7);
+        assert!(decode(decoder, &body, 50).is_err(), "bit {bit}");
+    }
+}
+
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded_under_any_split(
