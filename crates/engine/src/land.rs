@@ -1,8 +1,8 @@
 //! A value read into memory that a peer may also touch: from the cache by one copy, from the device without any.
 //!
 //! Whole granules of blocks that are wanted whole go from the device to the target; what is left at either end, and small pieces, goes
-//! by way of a buffer of ours. Checksums are made from what landed, so a peer that writes there meanwhile sees its own value
-//! refused, and nothing else.
+//! by way of a buffer of ours. Checksums are made from what landed; where they do not match, the store is not blamed before its bytes
+//! were looked at in a buffer that nobody else can touch.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -153,8 +153,12 @@ async fn land_stored<D: Disk>(
         let at = inside(&head);
         by_buffer(&core, &label, piece, extent, head, &part, at).await?;
     }
-    let middle = part.slice(inside(&blocks)).ok_or_else(too_short)?;
-    land_blocks(&core, &label, &extent, blocks, pins, middle).await?;
+    let at = inside(&blocks);
+    let middle = part.slice(at.clone()).ok_or_else(too_short)?;
+    if !land_blocks(&core, &extent, blocks.clone(), pins, middle).await? {
+        // Damaged, or changed by whoever owns the memory: what the store holds is judged in a buffer of ours.
+        by_buffer(&core, &label, piece, extent, blocks, &part, at).await?;
+    }
     if !tail.is_empty() {
         let at = inside(&tail);
         by_buffer(&core, &label, piece, extent, tail, &part, at).await?;
@@ -208,15 +212,14 @@ fn place_checked<D: Disk>(
     Ok(())
 }
 
-/// Whole blocks straight from the device, then compared with their checksums where they landed.
+/// Whole blocks straight from the device; tells whether they match their checksums where they landed.
 async fn land_blocks<D: Disk>(
     core: &Arc<Core<D>>,
-    label: &Label,
     extent: &Extent,
     blocks: Range<usize>,
     pins: Hold,
     part: RegionSlice,
-) -> Result<()> {
+) -> Result<bool> {
     let first = blocks.start / BLOCK_BYTES;
     let offset = core.space.offset(extent.start) + blocks.start as u64;
     let failed =
@@ -227,7 +230,7 @@ async fn land_blocks<D: Disk>(
     // A body may not be overwritten while the device reads it for somebody's memory, even when nobody waits any more.
     let landed = core.data.read_into(offset, pages, pins).await;
     if landed.map_err(failed)? < whole {
-        return Err(mismatch(core, label, extent, first));
+        return Ok(false);
     }
     let rest = part.len() - whole;
     if rest > 0 {
@@ -236,7 +239,7 @@ async fn land_blocks<D: Disk>(
         let (done, mut buf) = core.data.read_at(at, into, GRANULE_BYTES).await;
         done.map_err(failed)?;
         if buf.len() < rest {
-            return Err(mismatch(core, label, extent, first + whole / BLOCK_BYTES));
+            return Ok(false);
         }
         buf.set_len(rest);
         place(&part, whole, &buf)?;
@@ -249,10 +252,10 @@ async fn land_blocks<D: Disk>(
         let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
         let there = landed.for_each_chunk(|chunk| digest.update(chunk));
         if !there || !extent.is_block(block, digest.finalize() as u32) {
-            return Err(mismatch(core, label, extent, block));
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn place(part: &RegionSlice, at: usize, bytes: &[u8]) -> Result<()> {

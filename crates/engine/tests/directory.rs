@@ -3,11 +3,12 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use forebay_engine::{Audit, Engine, OpenError};
 use forebay_io::SystemClock;
 use forebay_io::files::Directory;
-use forebay_mem::Pool;
+use forebay_mem::{Pool, Region};
 use forebay_store::{
     Address, ByteRange, DeleteOptions, ErrorKind, ListOptions, Scope, Seal, Space, Store,
     StoreOptions, Usage,
@@ -201,6 +202,45 @@ async fn parts_are_joined_without_moving() {
         open(&disk, clock(), config()).audit().unwrap(),
         Audit::default()
     );
+}
+
+#[tokio::test]
+async fn a_client_that_scribbles_is_not_taken_for_damage() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let mut config = config();
+    config.cache_bytes = 0;
+    let engine = open(&disk, clock(), config);
+    engine
+        .create_namespace("photos", tenant("ann"))
+        .await
+        .unwrap();
+    let address = Address::object("photos", b"k");
+    let size = 300_000;
+    put(&engine, address, &bytes(1, size)).await.unwrap();
+    let target = Region::anonymous(size).unwrap();
+    let target = target.slice(0..size).unwrap();
+    let (scribbled, ended) = (target.clone(), Arc::new(AtomicBool::new(false)));
+    let until = ended.clone();
+    let scribbler = std::thread::spawn(move || {
+        let mut turn = 0_u8;
+        while !until.load(Relaxed) {
+            turn = turn.wrapping_add(1);
+            for at in (0..size).step_by(1000) {
+                scribbled.write(at, &[turn]);
+            }
+        }
+    });
+    for _ in 0..50 {
+        engine
+            .retrieve_into(address, None, ByteRange::Full, target.clone())
+            .await
+            .unwrap();
+    }
+    ended.store(true, Relaxed);
+    scribbler.join().unwrap();
+    assert!(engine.findings().is_empty());
+    assert_eq!(engine.metrics().corrupt_blocks, 0);
 }
 
 #[tokio::test]
