@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay_io::{Disk, File};
@@ -11,6 +12,7 @@ use forebay_mem::{BLOCK_MAX_BYTES, Pool};
 use forebay_store::{ErrorKind, Result, StoreError};
 
 use crate::batch::{Batch, Decider, Settled};
+use crate::checkpoint::{Writing, block_on};
 use crate::codec::crc32c;
 use crate::command::Command;
 use crate::core::{Core, read_only};
@@ -22,6 +24,8 @@ use crate::reclaim::Freed;
 const HANDFUL: usize = 32;
 /// Buffers of the journal's own: packs and groups being written.
 const POOL_BYTES: usize = 16 << 20;
+/// From so many bytes of small values on, a group is written beside them: handing it to another thread costs as much as a short write.
+const ASIDE_BYTES_MIN: usize = 32 << 10;
 /// How often freed space is looked at while readers keep it.
 const COLLECT_EVERY: Duration = Duration::from_millis(20);
 
@@ -247,12 +251,27 @@ impl<D: Disk> Journal<D> {
         Outcome::Published
     }
 
-    /// Writes small values and the group.
+    /// Writes small values and the group: many values beside the group, since neither counts before the sync that covers both.
     fn write(&mut self, batch: &Batch) -> Result<()> {
-        for (start, pack) in &batch.packs {
-            let offset = self.core.space.offset(*start);
-            self.core.data.write_all_at(offset, pack).map_err(failed)?;
+        let packed_bytes: usize = batch.packs.iter().map(|(_, pack)| pack.len()).sum();
+        let mut writing = Vec::new();
+        let sent = self.send_group(batch, packed_bytes >= ASIDE_BYTES_MIN, &mut writing);
+        let packed = sent.and_then(|()| {
+            batch.packs.iter().try_for_each(|(start, pack)| {
+                let offset = self.core.space.offset(*start);
+                self.core.data.write_all_at(offset, pack).map_err(failed)
+            })
+        });
+        // All are waited for, also after a failure: nothing may land later.
+        let mut written = Ok(());
+        for write in writing {
+            written = written.and(block_on(write));
         }
+        packed.and(written.map_err(failed))
+    }
+
+    /// Writes a group, or, `aside`, puts it on its way.
+    fn send_group(&mut self, batch: &Batch, aside: bool, writing: &mut Vec<Writing>) -> Result<()> {
         let total = group_bytes(batch.payload.len() as u64);
         if self.offset + total > self.core.geometry.segment_bytes {
             self.next_segment()?;
@@ -293,7 +312,18 @@ impl<D: Disk> Journal<D> {
             payload = rest;
             block[from_head.len()..taken].copy_from_slice(from_payload);
             block[taken..].fill(0);
-            self.core.data.write_all_at(at, &block).map_err(failed)?;
+            if aside {
+                let (file, offset) = (self.core.data.clone(), at);
+                let mut write: Writing =
+                    Box::pin(async move { file.write_at(offset, block.freeze()).await });
+                // A first look sends it off.
+                match write.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(done) => done.map_err(failed)?,
+                    Poll::Pending => writing.push(write),
+                }
+            } else {
+                self.core.data.write_all_at(at, &block).map_err(failed)?;
+            }
             at += padded as u64;
         }
         self.offset += total;
