@@ -125,9 +125,7 @@ async fn land_stored<D: Disk>(
     part: RegionSlice,
 ) -> Result<()> {
     let bytes = extent.bytes as usize;
-    if core.cache.is_on()
-        && let Some(whole) = core.cache.get(&piece).filter(|whole| whole.len() == bytes)
-    {
+    if let Some(whole) = core.cache.get(&piece).filter(|whole| whole.len() == bytes) {
         core.counters.cache_hits.fetch_add(1, Relaxed);
         return place_checked(&core, &label, &extent, &whole, want, &part);
     }
@@ -143,25 +141,21 @@ async fn land_stored<D: Disk>(
             && !(core.cache.is_on() && core.seen_once.again(&piece))
     });
     let Some(blocks) = straight else {
-        let at = 0..want.len();
-        return by_buffer(&core, &label, piece, extent, want, &part, at).await;
+        return by_buffer(&core, &label, piece, extent, want, &part, 0).await;
     };
     let head = want.start..blocks.start;
     let tail = blocks.end..want.end;
-    let inside = |range: &Range<usize>| range.start - want.start..range.end - want.start;
+    let (at, tail_at) = (head.len(), blocks.end - want.start);
     if !head.is_empty() {
-        let at = inside(&head);
-        by_buffer(&core, &label, piece, extent, head, &part, at).await?;
+        by_buffer(&core, &label, piece, extent, head, &part, 0).await?;
     }
-    let at = inside(&blocks);
-    let middle = part.slice(at.clone()).ok_or_else(too_short)?;
+    let middle = part.slice(at..tail_at).ok_or_else(too_short)?;
     if !land_blocks(&core, &extent, blocks.clone(), pins, middle).await? {
         // Damaged, or changed by whoever owns the memory: what the store holds is judged in a buffer of ours.
         by_buffer(&core, &label, piece, extent, blocks, &part, at).await?;
     }
     if !tail.is_empty() {
-        let at = inside(&tail);
-        by_buffer(&core, &label, piece, extent, tail, &part, at).await?;
+        by_buffer(&core, &label, piece, extent, tail, &part, tail_at).await?;
     }
     Ok(())
 }
@@ -176,7 +170,7 @@ fn blocks_within(want: &Range<usize>, bytes: usize) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// From the cache or the device by way of a buffer.
+/// From the cache or the device by way of a buffer, to offset `at` of the part.
 async fn by_buffer<D: Disk>(
     core: &Arc<Core<D>>,
     label: &Label,
@@ -184,10 +178,10 @@ async fn by_buffer<D: Disk>(
     extent: Extent,
     want: Range<usize>,
     part: &RegionSlice,
-    at: Range<usize>,
+    at: usize,
 ) -> Result<()> {
     let buf = read(core.clone(), label.clone(), piece, extent, want, true).await?;
-    place(part, at.start, &buf)
+    place(part, at, &buf)
 }
 
 /// Checks block by block and copies each while it is close to the processor.
