@@ -4,6 +4,7 @@
 //!   of [`direct::Region`]s; without a link the same calls go by HTTP. `docs/client.md` begins with an example.
 //! - [`Client`]: one S3 endpoint and one identity; keep-alive connections, retries, time-outs. Its calls are S3's: put, get, head,
 //!   list, delete, copy, multipart.
+//! - [`Admin`]: tenants, keys, namespaces and quotas of a server elsewhere, over gRPC.
 //! - [`transfer`]: files and streams in parallel parts, by the direct path or as bodies, resumed where an earlier attempt ended.
 //! - [`Endpoint`], [`Credentials`], [`Tls`]: where, as whom, trusting whom.
 //!
@@ -26,6 +27,7 @@
 //! bytes) here, and against the real doors by the node's tests, over every path.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod answers;
 mod calls;
 mod checksum;
@@ -40,6 +42,7 @@ mod multipart;
 mod token_session;
 pub mod transfer;
 
+pub use admin::Admin;
 pub use answers::{Listed, ListingPage, ObjectInfo, Part, UnfinishedUpload};
 pub use calls::PutOptions;
 pub use checksum::Crc64;

@@ -24,6 +24,7 @@ pub use client::Client;
 pub use keys::{Entry, Listing, Page, Stat};
 pub use options::{Choice, Options, Path};
 pub use region::Region;
+pub(crate) use rpc::Rpc;
 pub use token::{Request, Token};
 pub use token_session::TokenSession;
 pub use transfer::{Fallback, Transfer};

@@ -206,7 +206,7 @@ impl Rpc {
                 ..v1::NamespaceChange::default()
             }),
         })?;
-        let mut admin = AdminClient::new(self.channel.clone());
+        let mut admin = self.admin();
         match admin.create_namespace(request).await {
             Ok(_) => Ok(true),
             Err(status) if status.code() == Code::AlreadyExists => Ok(false),
@@ -218,9 +218,13 @@ impl Rpc {
         let request = self.signed(v1::RemoveNamespaceRequest {
             name: name.to_owned(),
         })?;
-        let mut admin = AdminClient::new(self.channel.clone());
+        let mut admin = self.admin();
         let removed = admin.remove_namespace(request).await;
         removed.map(drop).map_err(|status| self.refused(&status))
+    }
+
+    pub(crate) fn admin(&self) -> AdminClient<Channel> {
+        AdminClient::new(self.channel.clone())
     }
 
     fn sessions(&self) -> SessionsClient<Channel> {
@@ -232,7 +236,7 @@ impl Rpc {
     }
 
     /// The request with the proof of who asks.
-    fn signed<T>(&self, message: T) -> Result<Request<T>> {
+    pub(crate) fn signed<T>(&self, message: T) -> Result<Request<T>> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |now| now.as_secs());
@@ -248,7 +252,7 @@ impl Rpc {
         Ok(request)
     }
 
-    fn refused(&self, status: &Status) -> Error {
+    pub(crate) fn refused(&self, status: &Status) -> Error {
         let lost = || Error::Transport {
             endpoint: self.endpoint.to_string(),
             what: match std::error::Error::source(status) {
