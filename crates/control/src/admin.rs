@@ -7,8 +7,8 @@ use std::sync::Arc;
 use forebay_store::{ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage};
 
 use crate::api::{
-    DurabilityText, Key, LifecycleReport, Limits, Namespace, NamespaceChange, NewKey, NewNamespace,
-    NewTenant, ScrubReport, Server, Tenant,
+    DurabilityText, Host, Key, LifecycleReport, Limits, Namespace, NamespaceChange, NewHost,
+    NewKey, NewNamespace, NewTenant, ScrubReport, Server, Tenant,
 };
 use crate::{AccessKey, Error, Identities, Kind, Result, SYSTEM_NAMESPACE, names};
 
@@ -106,7 +106,7 @@ impl<S: Store> Admin<S> {
         Ok(self.shown(&tenant))
     }
 
-    /// The keys of all tenants, or of one, without their secrets.
+    /// The keys of all tenants, or of one, oldest first, without their secrets.
     ///
     /// # Errors
     /// [`Kind::NotFound`] for the tenant.
@@ -118,7 +118,9 @@ impl<S: Store> Admin<S> {
         let keys = tenants
             .iter()
             .flat_map(|tenant| self.identities.keys_of(&tenant.name));
-        Ok(keys.map(|key| public(&key)).collect())
+        let mut keys: Vec<Key> = keys.map(|key| public(&key)).collect();
+        keys.sort_by(|a, b| (a.created, &a.access_key).cmp(&(b.created, &b.access_key)));
+        Ok(keys)
     }
 
     /// Makes a key; the answer alone holds its secret.
@@ -154,6 +156,34 @@ impl<S: Store> Admin<S> {
         Ok(())
     }
 
+    /// The hosts that may connect to the NVMe doors, by name, without their secrets.
+    pub fn hosts(&self) -> Vec<Host> {
+        let hosts = self.identities.hosts();
+        hosts.iter().map(|host| known(host)).collect()
+    }
+
+    /// Makes a host known to the NVMe doors.
+    ///
+    /// # Errors
+    /// As [`Identities::create_host`].
+    pub async fn create_host(&self, new: NewHost) -> Result<Host> {
+        let secret = new.chap_secret.as_deref();
+        let made = self.identities.create_host(&new.nqn, &new.tenant, secret);
+        let host = made.await?;
+        tracing::info!(nqn = host.nqn, tenant = host.tenant, "host added");
+        Ok(known(&host))
+    }
+
+    /// Forgets a host.
+    ///
+    /// # Errors
+    /// As [`Identities::remove_host`].
+    pub async fn remove_host(&self, nqn: &str) -> Result<()> {
+        self.identities.remove_host(nqn).await?;
+        tracing::info!(nqn, "host removed");
+        Ok(())
+    }
+
     /// All namespaces by name, but the system's own.
     pub fn namespaces(&self) -> Vec<Namespace> {
         let namespaces = self.store.namespaces();
@@ -174,10 +204,12 @@ impl<S: Store> Admin<S> {
     /// Makes a namespace.
     ///
     /// # Errors
-    /// [`Kind::Invalid`] for its name, [`Kind::NotFound`] for its tenant, [`Kind::Exists`], or of the store.
+    /// [`Kind::Invalid`] for its name, [`Kind::NotFound`] for its tenant, [`Kind::Exists`], or of the store. When its namespace
+    /// identifier cannot be had it is not made.
     pub async fn create_namespace(&self, new: NewNamespace) -> Result<Namespace> {
         names::check_namespace(&new.name)?;
         self.identities.tenant(&new.tenant)?;
+        let nsid = new.config.nsid;
         let config = change(
             NamespaceConfig {
                 tenant: new.tenant,
@@ -186,6 +218,10 @@ impl<S: Store> Admin<S> {
             new.config,
         );
         let namespace = self.store.create_namespace(&new.name, config).await?;
+        if let Err(error) = self.number(&namespace, nsid).await {
+            self.store.delete_namespace(&new.name).await?;
+            return Err(error);
+        }
         tracing::info!(namespace = namespace.name, "namespace created");
         Ok(self.described(&namespace))
     }
@@ -195,8 +231,9 @@ impl<S: Store> Admin<S> {
     /// # Errors
     /// [`Kind::NotFound`], [`Kind::NotEmpty`], or of the store.
     pub async fn remove_namespace(&self, name: &str) -> Result<()> {
-        self.found(name)?;
+        let namespace = self.found(name)?;
         self.store.delete_namespace(name).await?;
+        self.identities.unpublish(&namespace).await?;
         tracing::info!(namespace = name, "namespace removed");
         Ok(())
     }
@@ -215,9 +252,26 @@ impl<S: Store> Admin<S> {
                 .update_namespace(name, Some(namespace.revision), config);
             match updated.await {
                 Err(error) if error.kind() == ErrorKind::PreconditionFailed => {}
-                other => return Ok(self.described(&*other?)),
+                other => {
+                    let namespace = other?;
+                    self.number(&namespace, wanted.nsid).await?;
+                    return Ok(self.described(&namespace));
+                }
             }
         }
+    }
+
+    /// Gives a namespace the identifier that is wanted, or takes it away.
+    async fn number(&self, namespace: &NamespaceInfo, wanted: Option<Option<u32>>) -> Result<()> {
+        match wanted {
+            None => {}
+            Some(None) => self.identities.unpublish(namespace).await?,
+            Some(Some(nsid)) => {
+                let nsid = Some(nsid).filter(|nsid| *nsid != 0);
+                self.identities.publish(namespace, nsid).await?;
+            }
+        }
+        Ok(())
     }
 
     fn found(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
@@ -242,6 +296,7 @@ impl<S: Store> Admin<S> {
             quota: namespace.config.quota,
             // A namespace that was removed a moment ago holds nothing.
             usage: self.usage(Scope::Namespace(&namespace.name)),
+            nsid: self.identities.nsid_of(namespace),
         }
     }
 
@@ -278,6 +333,15 @@ fn change(mut config: NamespaceConfig, wanted: NamespaceChange) -> NamespaceConf
     }
     config.quota = wanted.quota.apply(config.quota);
     config
+}
+
+fn known(host: &crate::Host) -> Host {
+    Host {
+        nqn: host.nqn.clone(),
+        tenant: host.tenant.clone(),
+        chap: host.chap_secret.is_some(),
+        created: host.created,
+    }
 }
 
 fn public(key: &AccessKey) -> Key {

@@ -14,6 +14,9 @@
 //! | `POST /v1/namespaces` | [`NewNamespace`] | [`Namespace`] |
 //! | `GET, DELETE /v1/namespaces/N` | | [`Namespace`]; nothing |
 //! | `PATCH /v1/namespaces/N` | [`NamespaceChange`] | [`Namespace`] |
+//! | `GET /v1/hosts` | | list of [`Host`], secrets left out |
+//! | `POST /v1/hosts` | [`NewHost`] | [`Host`] |
+//! | `DELETE /v1/hosts/NQN` | | nothing |
 //! | `POST /v1/scrub` | | [`ScrubReport`] |
 //! | `POST /v1/lifecycle-run` | | [`LifecycleReport`] |
 //!
@@ -150,6 +153,9 @@ pub struct Namespace {
     pub quota: Quota,
     /// What it holds.
     pub usage: Usage,
+    /// The namespace identifier by which NVMe hosts see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nsid: Option<u32>,
 }
 
 /// A namespace to be made.
@@ -185,6 +191,45 @@ pub struct NamespaceChange {
     /// The bound.
     #[serde(default)]
     pub quota: Limits,
+    /// The namespace identifier by which NVMe hosts see it: 0 for any that is free, `null` for none.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
+    pub nsid: Option<Option<u32>>,
+}
+
+/// A host that may connect to the NVMe doors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its NVMe Qualified Name.
+    pub nqn: String,
+    /// Whose namespaces it sees.
+    pub tenant: String,
+    /// Whether it must prove a secret (DH-HMAC-CHAP).
+    pub chap: bool,
+    /// When it was made known, in milliseconds since 1970.
+    pub created: u64,
+}
+
+/// A host to be made known.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewHost {
+    /// Its NVMe Qualified Name.
+    pub nqn: String,
+    /// Whose namespaces it sees.
+    pub tenant: String,
+    /// What it must prove to hold: `DHHC-1:...`, as `nvme gen-dhchap-key` prints it.
+    #[serde(default)]
+    pub chap_secret: Option<String>,
+}
+
+impl fmt::Debug for NewHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NewHost({} of {})", self.nqn, self.tenant)
+    }
 }
 
 /// A durability as people write it: `sync`, or `relaxed:50ms`.
@@ -280,6 +325,8 @@ pub struct LifecycleReport {
 }
 
 /// Tells a field that is `null` (`Some(None)`) from one that is missing (`None`, by `default`).
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
-    Option::<u64>::deserialize(deserializer).map(Some)
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Some)
 }

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use forebay_mem::Buf;
-use forebay_store::{
-    Address, Body, ByteRange, DeleteOptions, ErrorKind, Item, ListOptions, NamespaceConfig, Seal,
-    Store, StoreOptions, Upload,
-};
+use forebay_store::Store;
 use parking_lot::RwLock;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
+use crate::nvme::Nvme;
+use crate::records::Records;
 use crate::{Error, Kind, Result, names, secrets};
 
 /// Holds tenants and keys. Not a legal bucket name, so no door can reach it; owned by a tenant that cannot exist.
@@ -19,8 +17,6 @@ pub const SYSTEM_NAMESPACE: &str = ".forebay";
 pub const ROOT_TENANT: &str = "root";
 const TENANTS: &str = "tenant/";
 const KEYS: &str = "key/";
-/// A record is a line of JSON; anything longer was not written by us.
-const RECORD_BYTES_MAX: u64 = 64 << 10;
 
 /// An owner of namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,13 +50,15 @@ impl std::fmt::Debug for AccessKey {
 
 type Hook = Box<dyn Fn(&[Arc<AccessKey>]) + Send + Sync>;
 
-/// All tenants and keys of a store.
+/// All tenants and keys of a store, and what its NVMe doors serve and to whom.
 pub struct Identities<S> {
-    store: Arc<S>,
+    pub(crate) store: Arc<S>,
+    pub(crate) records: Records<S>,
+    pub(crate) nvme: Nvme,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     known: RwLock<Known>,
     /// One change at a time, so that store and memory agree.
-    changing: tokio::sync::Mutex<()>,
+    pub(crate) changing: tokio::sync::Mutex<()>,
     hooks: RwLock<Vec<Hook>>,
 }
 
@@ -79,22 +77,18 @@ impl<S: Store> Identities<S> {
         store: Arc<S>,
         clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Result<Identities<S>> {
-        if store.namespace(SYSTEM_NAMESPACE).is_err() {
-            let config = NamespaceConfig {
-                tenant: SYSTEM_NAMESPACE.to_owned(),
-                ..NamespaceConfig::default()
-            };
-            store.create_namespace(SYSTEM_NAMESPACE, config).await?;
-        }
+        let records = Records::open(store.clone()).await?;
         let mut known = Known::default();
-        for tenant in load::<S, Tenant>(&store, TENANTS).await? {
+        for tenant in records.load::<Tenant>(TENANTS).await? {
             known.tenants.insert(tenant.name.clone(), Arc::new(tenant));
         }
-        for key in load::<S, AccessKey>(&store, KEYS).await? {
+        for key in records.load::<AccessKey>(KEYS).await? {
             known.keys.insert(key.id.clone(), Arc::new(key));
         }
         Ok(Identities {
             store,
+            nvme: Nvme::open(&records).await?,
+            records,
             clock,
             known: RwLock::new(known),
             changing: tokio::sync::Mutex::new(()),
@@ -170,7 +164,7 @@ impl<S: Store> Identities<S> {
             },
             created: (self.clock)(),
         });
-        self.save(TENANTS, name, &*tenant).await?;
+        self.records.save(TENANTS, name, &*tenant).await?;
         self.known
             .write()
             .tenants
@@ -178,7 +172,7 @@ impl<S: Store> Identities<S> {
         Ok(tenant)
     }
 
-    /// Removes a tenant that owns no namespace, and its keys.
+    /// Removes a tenant that owns no namespace, its keys and its NVMe hosts.
     ///
     /// # Errors
     /// [`Kind::NotFound`], [`Kind::NotEmpty`], [`Kind::Denied`] for the root tenant, or of the store.
@@ -216,9 +210,10 @@ impl<S: Store> Identities<S> {
             ));
         }
         for key in &keys {
-            self.forget(KEYS, &key.id).await?;
+            self.records.forget(KEYS, &key.id).await?;
         }
-        self.forget(TENANTS, name).await?;
+        self.remove_hosts_of(name).await?;
+        self.records.forget(TENANTS, name).await?;
         self.known.write().tenants.remove(name);
         Ok(())
     }
@@ -261,7 +256,7 @@ impl<S: Store> Identities<S> {
                 format!("there is no access key {id:?}"),
             ));
         }
-        self.forget(KEYS, id).await?;
+        self.records.forget(KEYS, id).await?;
         self.change_keys(|keys| {
             keys.remove(id);
         });
@@ -313,7 +308,7 @@ impl<S: Store> Identities<S> {
             tenant: tenant.to_owned(),
             created: (self.clock)(),
         });
-        self.save(KEYS, &key.id, &*key).await?;
+        self.records.save(KEYS, &key.id, &*key).await?;
         self.change_keys(|keys| {
             keys.insert(key.id.clone(), key.clone());
         });
@@ -327,80 +322,4 @@ impl<S: Store> Identities<S> {
             hook(&keys);
         }
     }
-
-    async fn save(&self, folder: &str, name: &str, record: &impl Serialize) -> Result<()> {
-        let record = serde_json::to_vec(record)
-            .map_err(|error| Error::new(Kind::Failed, error.to_string()))?;
-        let key = format!("{folder}{name}");
-        let options = StoreOptions {
-            size: Some(record.len() as u64),
-            ..StoreOptions::default()
-        };
-        let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
-        let mut upload = self.store.store(address, options).await?;
-        upload.write(Buf::from(record)).await?;
-        upload.commit(Seal::default()).await?;
-        Ok(())
-    }
-
-    async fn forget(&self, folder: &str, name: &str) -> Result<()> {
-        let key = format!("{folder}{name}");
-        let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
-        self.store.delete(address, DeleteOptions::default()).await?;
-        Ok(())
-    }
-}
-
-async fn load<S: Store, R: DeserializeOwned>(store: &S, folder: &str) -> Result<Vec<R>> {
-    let mut records = Vec::new();
-    let mut last = None::<bytes::Bytes>;
-    loop {
-        let options = ListOptions {
-            namespace: SYSTEM_NAMESPACE,
-            space: forebay_store::Space::Objects,
-            prefix: folder.as_bytes(),
-            delimiter: None,
-            after: match &last {
-                Some(key) => forebay_store::After::Key(key),
-                None => forebay_store::After::Start,
-            },
-            limit: usize::MAX,
-        };
-        let page = store.list(options).await?;
-        for item in &page.items {
-            if let Item::Value(key, _) = item {
-                if let Some(bytes) = read(store, key).await? {
-                    records.push(serde_json::from_slice(&bytes).map_err(|error| {
-                        Error::new(
-                            Kind::Failed,
-                            format!("{} is not a record: {error}", String::from_utf8_lossy(key)),
-                        )
-                    })?);
-                }
-                last = Some(key.clone());
-            }
-        }
-        if !page.more || page.items.is_empty() {
-            return Ok(records);
-        }
-    }
-}
-
-async fn read<S: Store>(store: &S, key: &[u8]) -> Result<Option<Vec<u8>>> {
-    let address = Address::object(SYSTEM_NAMESPACE, key);
-    let mut object = match store.retrieve(address, None, ByteRange::Full).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    if object.meta.size > RECORD_BYTES_MAX {
-        return Err(Error::new(
-            Kind::Failed,
-            format!("{} is not a record: too long", String::from_utf8_lossy(key)),
-        ));
-    }
-    let mut bytes = Vec::new();
-    while let Some(buf) = object.body.next().await? {
-        bytes.extend_from_slice(&buf);
-    }
-    Ok(Some(bytes))
 }

@@ -62,6 +62,10 @@ impl<S: Store> Admin<S> {
             ("PATCH", ["v1", "namespaces", name]) => {
                 json(&self.change_namespace(name, parse(body)?).await?)
             }
+
+            ("GET", ["v1", "hosts"]) => json(&self.hosts()),
+            ("POST", ["v1", "hosts"]) => json(&self.create_host(parse(body)?).await?),
+            ("DELETE", ["v1", "hosts", nqn]) => nothing(self.remove_host(nqn).await),
             _ => Err(Error::new(
                 Kind::NotFound,
                 format!("there is no {method} {path} in this API"),

@@ -2,6 +2,7 @@
 //!
 //! - [`Identities`]: tenants and their access keys, kept as small values in a namespace of the store that no door can name,
 //!   and in memory for the doors, which ask at every request.
+//!   [`Host`]s of the NVMe doors and the namespace identifiers ([`Published`]) stand beside them.
 //! - [`Admin`]: the operations of an administrator, once. They are reached as JSON over whatever carries it ([`Admin::handle`]: the
 //!   node does so by HTTP over a Unix socket whose peer the kernel names) and by gRPC.
 //! - [`rpc`]: the gRPC door, package `forebay.v1`: administration, sessions, object calls, watches.
@@ -31,6 +32,8 @@ mod error;
 mod identities;
 mod json;
 mod names;
+mod nvme;
+mod records;
 pub mod rpc;
 mod secrets;
 
@@ -38,3 +41,4 @@ pub use admin::{Admin, Node};
 pub use error::{Error, Kind, Result};
 pub use identities::{AccessKey, Identities, ROOT_TENANT, SYSTEM_NAMESPACE, Tenant};
 pub use json::Reply;
+pub use nvme::{Host, NSID_MAX, Published, What};

@@ -71,3 +71,45 @@ pub(crate) fn check_access_key(id: &str, secret: &str) -> Result<()> {
     }
     Ok(())
 }
+
+/// An NVMe Qualified Name (NVM Express Base, 4.7): at most 223 bytes. Of the many characters that it may hold, those that a path or
+/// a log would misread are refused.
+pub(crate) fn check_nqn(nqn: &str) -> Result<()> {
+    let legal = (12..=223).contains(&nqn.len())
+        && nqn.starts_with("nqn.")
+        && nqn.bytes().all(|byte| {
+            byte.is_ascii_graphic() && !matches!(byte, b'/' | b'?' | b'#' | b'%' | b'\\' | b'"')
+        });
+    if legal {
+        Ok(())
+    } else {
+        Err(Error::new(
+            Kind::Invalid,
+            format!(
+                "{nqn:?} is not a host's NVMe Qualified Name: it begins with nqn. and has 12 to 223 visible ASCII characters but / ? # % \\ \""
+            ),
+        ))
+    }
+}
+
+/// A DH-HMAC-CHAP secret in its representation (NVM Express Base, 8.3.5.5.7): `DHHC-1:HH:BASE64:`.
+pub(crate) fn check_chap_secret(secret: &str) -> Result<()> {
+    let parts: Vec<&str> = secret.split(':').collect();
+    let legal = match parts.as_slice() {
+        ["DHHC-1", "00" | "01" | "02" | "03", key, ""] => {
+            (40..=92).contains(&key.len())
+                && key
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'='))
+        }
+        _ => false,
+    };
+    if legal {
+        Ok(())
+    } else {
+        Err(Error::new(
+            Kind::Invalid,
+            "a CHAP secret is DHHC-1:HH:BASE64: as `nvme gen-dhchap-key` prints it",
+        ))
+    }
+}

@@ -1,4 +1,4 @@
-//! Fresh access keys.
+//! Fresh access keys and names.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,4 +18,13 @@ pub(crate) fn generate() -> io::Result<(String, String)> {
     let id = id.iter().map(|byte| pick(ID_ALPHABET, byte));
     let secret = secret.iter().map(|byte| pick(SECRET_ALPHABET, byte));
     Ok(("FB".chars().chain(id).collect(), secret.collect()))
+}
+
+/// A random UUID (RFC 9562, version 4), in 32 hexadecimal digits.
+pub(crate) fn uuid() -> io::Result<String> {
+    let mut random = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    random[6] = random[6] & 0x0f | 0x40;
+    random[8] = random[8] & 0x3f | 0x80;
+    Ok(format!("{:032x}", u128::from_be_bytes(random)))
 }

@@ -110,8 +110,7 @@ impl<S: Store> admin_server::Admin for Door<S> {
             "" => Some(caller.tenant()),
             name => Some(seen_tenant(&caller, name)?),
         };
-        let mut keys = self.admin.keys(tenant).map_err(Refusal::from)?;
-        keys.sort_by(|a, b| (a.created, &a.access_key).cmp(&(b.created, &b.access_key)));
+        let keys = self.admin.keys(tenant).map_err(Refusal::from)?;
         answer(v1::ListKeysResponse {
             keys: keys.into_iter().map(convert::key).collect(),
         })

@@ -132,6 +132,7 @@ pub(crate) fn namespace_change(
         versioning,
         ttl_ms: change.ttl_ms.map(|bound| bound.value),
         quota: limits(change.quota),
+        nsid: None,
     })
 }
 

@@ -1,0 +1,350 @@
+//! What NVMe doors serve and to whom: hosts, and numbers of namespaces. In the store for good, in memory for the doors.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use forebay_store::{NamespaceInfo, Store};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use crate::records::Records;
+use crate::{Error, Identities, Kind, Result, names, secrets};
+
+/// The greatest namespace identifier that is given out: hosts read lists and make devices of that many.
+pub const NSID_MAX: u32 = 1024;
+const HOSTS: &str = "host/";
+const NUMBERS: &str = "nsid/";
+
+/// A host that may connect to the NVMe doors.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its NVMe Qualified Name, unique.
+    pub nqn: String,
+    /// Whose namespaces it sees.
+    pub tenant: String,
+    /// What it proves to hold before it sees any (DH-HMAC-CHAP), as nvme-cli writes it: `DHHC-1:...`.
+    pub chap_secret: Option<String>,
+    /// When it was made known, in milliseconds since 1970.
+    pub created: u64,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host({} of {})", self.nqn, self.tenant)
+    }
+}
+
+/// A namespace identifier that is taken, and by what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// The namespace identifier, from 1 to [`NSID_MAX`].
+    pub nsid: u32,
+    /// Tells the namespace from every other that a host sees anywhere: 32 hexadecimal digits.
+    pub uuid: String,
+    /// What it is.
+    pub what: What,
+}
+
+/// What a host sees under a namespace identifier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// A namespace of the store, as keys and values.
+    KeyValue {
+        /// Its name.
+        namespace: String,
+        /// Its number in the store: one that is removed and made again is another.
+        id: u32,
+    },
+    /// A file or device, as blocks. Kept also while it is not exported, so that its number and its UUID stay.
+    Block {
+        /// The name that it is exported by.
+        name: String,
+    },
+}
+
+type Hook = Box<dyn Fn(&[Arc<Host>], &[Arc<Published>]) + Send + Sync>;
+
+/// The records in memory.
+#[derive(Default)]
+pub(crate) struct Nvme {
+    known: RwLock<Known>,
+    hooks: RwLock<Vec<Hook>>,
+}
+
+#[derive(Default)]
+struct Known {
+    hosts: BTreeMap<String, Arc<Host>>,
+    published: BTreeMap<u32, Arc<Published>>,
+}
+
+impl Nvme {
+    pub(crate) async fn open<S: Store>(records: &Records<S>) -> Result<Nvme> {
+        let mut known = Known::default();
+        for host in records.load::<Host>(HOSTS).await? {
+            known.hosts.insert(host.nqn.clone(), Arc::new(host));
+        }
+        for published in records.load::<Published>(NUMBERS).await? {
+            known.published.insert(published.nsid, Arc::new(published));
+        }
+        Ok(Nvme {
+            known: RwLock::new(known),
+            hooks: RwLock::default(),
+        })
+    }
+
+    fn hosts(&self) -> Vec<Arc<Host>> {
+        self.known.read().hosts.values().cloned().collect()
+    }
+
+    fn published(&self) -> Vec<Arc<Published>> {
+        self.known.read().published.values().cloned().collect()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Known)) {
+        change(&mut self.known.write());
+        let (hosts, published) = (self.hosts(), self.published());
+        for hook in self.hooks.read().iter() {
+            hook(&hosts, &published);
+        }
+    }
+}
+
+fn record_of(nsid: u32) -> String {
+    format!("{nsid:08x}")
+}
+
+/// Hosts.
+impl<S: Store> Identities<S> {
+    /// Calls `hook` with all hosts and namespace identifiers now and after every change of either.
+    pub fn on_nvme_changed(
+        &self,
+        hook: impl Fn(&[Arc<Host>], &[Arc<Published>]) + Send + Sync + 'static,
+    ) {
+        hook(&self.nvme.hosts(), &self.nvme.published());
+        self.nvme.hooks.write().push(Box::new(hook));
+    }
+
+    /// All hosts by name.
+    pub fn hosts(&self) -> Vec<Arc<Host>> {
+        self.nvme.hosts()
+    }
+
+    /// Makes a host known.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for the tenant, [`Kind::Exists`], [`Kind::Invalid`] for the name or the secret, or of the store.
+    pub async fn create_host(
+        &self,
+        nqn: &str,
+        tenant: &str,
+        chap_secret: Option<&str>,
+    ) -> Result<Arc<Host>> {
+        names::check_nqn(nqn)?;
+        if let Some(secret) = chap_secret {
+            names::check_chap_secret(secret)?;
+        }
+        let _changing = self.changing.lock().await;
+        self.tenant(tenant)?;
+        if self.nvme.known.read().hosts.contains_key(nqn) {
+            return Err(Error::new(
+                Kind::Exists,
+                format!("host {nqn:?} is known already"),
+            ));
+        }
+        let host = Arc::new(Host {
+            nqn: nqn.to_owned(),
+            tenant: tenant.to_owned(),
+            chap_secret: chap_secret.map(str::to_owned),
+            created: self.now_ms(),
+        });
+        self.records.save(HOSTS, nqn, &*host).await?;
+        self.nvme.change(|known| {
+            known.hosts.insert(nqn.to_owned(), host.clone());
+        });
+        Ok(host)
+    }
+
+    /// Forgets a host: its associations end, and it cannot connect again.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`], or of the store.
+    pub async fn remove_host(&self, nqn: &str) -> Result<()> {
+        let _changing = self.changing.lock().await;
+        if !self.nvme.known.read().hosts.contains_key(nqn) {
+            return Err(Error::new(
+                Kind::NotFound,
+                format!("there is no host {nqn:?}"),
+            ));
+        }
+        self.forget_hosts(&[nqn.to_owned()]).await
+    }
+
+    /// Forgets the hosts of a tenant that is being removed.
+    pub(crate) async fn remove_hosts_of(&self, tenant: &str) -> Result<()> {
+        let hosts = self.nvme.hosts();
+        let theirs = hosts.iter().filter(|host| host.tenant == tenant);
+        let theirs: Vec<String> = theirs.map(|host| host.nqn.clone()).collect();
+        match theirs.is_empty() {
+            true => Ok(()),
+            false => self.forget_hosts(&theirs).await,
+        }
+    }
+
+    async fn forget_hosts(&self, nqns: &[String]) -> Result<()> {
+        for nqn in nqns {
+            self.records.forget(HOSTS, nqn).await?;
+        }
+        self.nvme.change(|known| {
+            known.hosts.retain(|nqn, _| !nqns.contains(nqn));
+        });
+        Ok(())
+    }
+}
+
+/// Namespace identifiers.
+impl<S: Store> Identities<S> {
+    /// All namespace identifiers that are taken, in order.
+    pub fn published(&self) -> Vec<Arc<Published>> {
+        self.nvme.published()
+    }
+
+    /// The namespace identifier of a namespace of the store.
+    pub fn nsid_of(&self, namespace: &NamespaceInfo) -> Option<u32> {
+        let known = self.nvme.known.read();
+        let found = known.published.values().find(
+            |published| matches!(&published.what, What::KeyValue { id, .. } if *id == namespace.id),
+        );
+        found.map(|published| published.nsid)
+    }
+
+    /// Publishes a namespace under `nsid`, or under the first that is free; one that was published moves.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`] when something else has that number, [`Kind::Invalid`] for a number that is none, [`Kind::Limit`]
+    /// when none is free, or of the store.
+    pub async fn publish(
+        &self,
+        namespace: &NamespaceInfo,
+        nsid: Option<u32>,
+    ) -> Result<Arc<Published>> {
+        let what = What::KeyValue {
+            namespace: namespace.name.clone(),
+            id: namespace.id,
+        };
+        self.number(what, nsid).await
+    }
+
+    /// The number and UUID of a file or device that is exported by this name: those that it had, unless `nsid` is another.
+    ///
+    /// # Errors
+    /// As [`Identities::publish`].
+    pub async fn publish_block(&self, name: &str, nsid: Option<u32>) -> Result<Arc<Published>> {
+        let what = What::Block {
+            name: name.to_owned(),
+        };
+        self.number(what, nsid).await
+    }
+
+    /// Takes a namespace's number away; nothing when it has none.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn unpublish(&self, namespace: &NamespaceInfo) -> Result<()> {
+        let _changing = self.changing.lock().await;
+        match self.nsid_of(namespace) {
+            Some(nsid) => self.forget_numbers(&[nsid]).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the numbers away from namespaces that are gone, by whichever door they went.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn unpublish_removed(&self) -> Result<()> {
+        let gone = |published: &Published| match &published.what {
+            What::KeyValue { namespace, id } => self
+                .store
+                .namespace(namespace)
+                .map_or(true, |there| there.id != *id),
+            What::Block { .. } => false,
+        };
+        if !self.nvme.published().iter().any(|one| gone(one)) {
+            return Ok(());
+        }
+        let _changing = self.changing.lock().await;
+        let published = self.nvme.published();
+        let gone = published.iter().filter(|one| gone(one));
+        let gone: Vec<u32> = gone.map(|one| one.nsid).collect();
+        self.forget_numbers(&gone).await
+    }
+
+    async fn number(&self, what: What, wanted: Option<u32>) -> Result<Arc<Published>> {
+        if let Some(nsid) = wanted
+            && !(1..=NSID_MAX).contains(&nsid)
+        {
+            return Err(Error::new(
+                Kind::Invalid,
+                format!("{nsid} is not a namespace identifier: 1 to {NSID_MAX}"),
+            ));
+        }
+        let _changing = self.changing.lock().await;
+        let (had, taken) = {
+            let known = self.nvme.known.read();
+            let mut published = known.published.values();
+            let had = published.find(|published| published.what == what).cloned();
+            let taken = wanted.and_then(|nsid| known.published.get(&nsid).cloned());
+            (had, taken)
+        };
+        if let Some(had) = &had
+            && wanted.is_none_or(|nsid| nsid == had.nsid)
+        {
+            return Ok(had.clone());
+        }
+        if let Some(taken) = taken {
+            return Err(Error::new(
+                Kind::Exists,
+                format!("namespace identifier {} is taken", taken.nsid),
+            ));
+        }
+        let nsid = wanted.or_else(|| {
+            let known = self.nvme.known.read();
+            (1..=NSID_MAX).find(|nsid| !known.published.contains_key(nsid))
+        });
+        let nsid = nsid.ok_or_else(|| {
+            Error::new(
+                Kind::Limit,
+                format!("all {NSID_MAX} namespace identifiers are taken"),
+            )
+        })?;
+        // A number that another had is another namespace to hosts that remember it.
+        let uuid = secrets::uuid()
+            .map_err(|error| Error::new(Kind::Failed, format!("no random bytes: {error}")))?;
+        let published = Arc::new(Published { nsid, uuid, what });
+        self.records
+            .save(NUMBERS, &record_of(nsid), &*published)
+            .await?;
+        if let Some(had) = &had {
+            self.records.forget(NUMBERS, &record_of(had.nsid)).await?;
+        }
+        self.nvme.change(|known| {
+            if let Some(had) = &had {
+                known.published.remove(&had.nsid);
+            }
+            known.published.insert(nsid, published.clone());
+        });
+        Ok(published)
+    }
+
+    async fn forget_numbers(&self, nsids: &[u32]) -> Result<()> {
+        for nsid in nsids {
+            self.records.forget(NUMBERS, &record_of(*nsid)).await?;
+        }
+        self.nvme.change(|known| {
+            known.published.retain(|nsid, _| !nsids.contains(nsid));
+        });
+        Ok(())
+    }
+}

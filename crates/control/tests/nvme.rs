@@ -1,0 +1,149 @@
+//! Hosts and namespace identifiers over the memory leaf: what is changed is kept, what is refused changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use forebay_control::{Identities, Kind, NSID_MAX, What};
+use forebay_mem::Pool;
+use forebay_store::{MemoryStore, NamespaceConfig, NamespaceInfo, Store};
+
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+const SECRET: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
+
+fn store() -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::new(Pool::new(4 << 20), || 1))
+}
+
+async fn open(store: &Arc<MemoryStore>) -> Identities<MemoryStore> {
+    let identities = Identities::open(store.clone(), Arc::new(|| 7)).await;
+    let identities = identities.unwrap();
+    identities.ensure_root(None).await.unwrap();
+    identities
+}
+
+async fn namespace(store: &Arc<MemoryStore>, name: &str) -> Arc<NamespaceInfo> {
+    let config = NamespaceConfig {
+        tenant: "root".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace(name, config).await.unwrap()
+}
+
+#[tokio::test]
+async fn hosts_are_kept_and_go_with_their_tenant() {
+    let store = store();
+    let identities = open(&store).await;
+    identities.create_tenant("vision", "").await.unwrap();
+    let host = identities.create_host(HOST, "vision", Some(SECRET)).await;
+    let host = host.unwrap();
+    assert!(!format!("{host:?}").contains("DHHC"), "{host:?}");
+    let again = identities.create_host(HOST, "vision", None).await;
+    assert_eq!(again.unwrap_err().kind, Kind::Exists);
+    let nobody = identities.create_host("nqn.2026-01.com.example:a", "nobody", None);
+    assert_eq!(nobody.await.unwrap_err().kind, Kind::NotFound);
+    let long = format!("nqn.2026-01.com.example:{}", "x".repeat(200));
+    for nqn in [
+        "",
+        "nqn.short",
+        "not.2026-01.com.example:a",
+        "nqn.2026-01.com.example:a/b",
+        &long,
+    ] {
+        let refused = identities.create_host(nqn, "vision", None).await;
+        assert_eq!(refused.unwrap_err().kind, Kind::Invalid, "{nqn}");
+    }
+    for secret in ["", "DHHC-1:04:abcd:", "DHHC-1:00:short:", &SECRET[..20]] {
+        let refused = identities.create_host("nqn.2026-01.com.example:b", "vision", Some(secret));
+        assert_eq!(refused.await.unwrap_err().kind, Kind::Invalid, "{secret}");
+    }
+
+    assert_eq!(open(&store).await.hosts(), [host]);
+    let root = identities.create_host("nqn.2026-01.com.example:r", "root", None);
+    root.await.unwrap();
+    identities.remove_tenant("vision").await.unwrap();
+    let names: Vec<String> = identities.hosts().iter().map(|h| h.nqn.clone()).collect();
+    assert_eq!(names, ["nqn.2026-01.com.example:r"]);
+    identities.remove_host(&names[0]).await.unwrap();
+    let gone = identities.remove_host(&names[0]).await;
+    assert_eq!(gone.unwrap_err().kind, Kind::NotFound);
+    assert!(open(&store).await.hosts().is_empty());
+}
+
+#[tokio::test]
+async fn a_number_stays_with_what_has_it() {
+    let store = store();
+    let identities = open(&store).await;
+    let (one, two) = (
+        namespace(&store, "one").await,
+        namespace(&store, "two").await,
+    );
+    let first = identities.publish(&one, None).await.unwrap();
+    assert_eq!((first.nsid, first.uuid.len()), (1, 32));
+    assert_eq!(identities.publish(&one, None).await.unwrap(), first);
+    let block = identities.publish_block("disk", Some(7)).await.unwrap();
+    assert_eq!(identities.publish_block("disk", None).await.unwrap(), block);
+    let taken = identities.publish(&two, Some(7)).await;
+    assert_eq!(taken.unwrap_err().kind, Kind::Exists);
+    for nsid in [0, NSID_MAX + 1, u32::MAX] {
+        let refused = identities.publish(&two, Some(nsid)).await;
+        assert_eq!(refused.unwrap_err().kind, Kind::Invalid);
+    }
+    let second = identities.publish(&two, Some(5)).await.unwrap();
+    assert_ne!(second.uuid, first.uuid);
+
+    // Under another number it is another namespace to hosts.
+    let moved = identities.publish(&two, Some(6)).await.unwrap();
+    assert_ne!(moved.uuid, second.uuid);
+    let again = open(&store).await;
+    assert_eq!(again.published(), [first, moved, block]);
+    assert_eq!(
+        (again.nsid_of(&one), again.nsid_of(&two)),
+        (Some(1), Some(6))
+    );
+
+    again.unpublish(&two).await.unwrap();
+    again.unpublish(&two).await.unwrap();
+    assert_eq!(open(&store).await.nsid_of(&two), None);
+}
+
+#[tokio::test]
+async fn a_namespace_made_again_is_not_published() {
+    let store = store();
+    let identities = open(&store).await;
+    let first = namespace(&store, "data").await;
+    identities.publish(&first, Some(3)).await.unwrap();
+    identities.unpublish_removed().await.unwrap();
+    assert_eq!(identities.nsid_of(&first), Some(3));
+    store.delete_namespace("data").await.unwrap();
+    let second = namespace(&store, "data").await;
+    assert_eq!(identities.nsid_of(&second), None);
+    identities.unpublish_removed().await.unwrap();
+    assert!(identities.published().is_empty() && open(&store).await.published().is_empty());
+}
+
+#[tokio::test]
+async fn doors_follow_every_change() {
+    let store = store();
+    let identities = open(&store).await;
+    let namespace = namespace(&store, "data").await;
+    identities.publish(&namespace, None).await.unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::new(parking_lot::Mutex::new((0, 0)));
+    let (count, last) = (calls.clone(), seen.clone());
+    identities.on_nvme_changed(move |hosts, published| {
+        count.fetch_add(1, Relaxed);
+        assert!(
+            published
+                .iter()
+                .all(|one| matches!(one.what, What::KeyValue { .. }))
+        );
+        *last.lock() = (hosts.len(), published.len());
+    });
+    assert_eq!(*seen.lock(), (0, 1));
+    identities.create_host(HOST, "root", None).await.unwrap();
+    assert_eq!(*seen.lock(), (1, 1));
+    identities.unpublish(&namespace).await.unwrap();
+    assert_eq!(*seen.lock(), (1, 0));
+    identities.remove_host(HOST).await.unwrap();
+    assert_eq!((*seen.lock(), calls.load(Relaxed)), ((0, 0), 4));
+}
