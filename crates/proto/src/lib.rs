@@ -7,6 +7,7 @@
 //! - [`hex`]: lower-case hexadecimal, which several protocols print;
 //! - [`iwarp`]: remote memory access over TCP (MPA, DDP, RDMAP);
 //! - [`md5`]: the digest behind S3's ETag, two messages at a time;
+//! - [`nvme_tcp`]: PDUs of NVMe over TCP;
 //! - [`token`]: the tokens of S3 requests whose payload goes by remote memory access.
 //!
 //! It does not open sockets, read files, look at a clock or draw random numbers, and it starts no
@@ -26,5 +27,6 @@ pub mod direct;
 pub mod hex;
 pub mod iwarp;
 pub mod md5;
+pub mod nvme_tcp;
 pub mod s3;
 pub mod token;

@@ -1,0 +1,1 @@
+//! PDUs as they stand on the wire, and what is refused.
