@@ -22,6 +22,8 @@ pub enum CopySite {
     RpcMessage,
     /// Short segments of a TCP link, received many at once, and all of one that checks CRCs.
     LinkStaging,
+    /// Payload of a link that is encrypted: into the buffer that is encrypted from, out of the one that was decrypted into.
+    LinkTls,
     /// The in-memory leaf.
     MemoryStore,
     /// A client's own payload handling (command line, benchmarks).
@@ -30,7 +32,7 @@ pub enum CopySite {
 
 impl CopySite {
     /// Every site, in label order.
-    pub const ALL: [CopySite; 10] = [
+    pub const ALL: [CopySite; 11] = [
         CopySite::HttpBody,
         CopySite::EngineInline,
         CopySite::EngineRepack,
@@ -39,6 +41,7 @@ impl CopySite {
         CopySite::ReadFrom,
         CopySite::RpcMessage,
         CopySite::LinkStaging,
+        CopySite::LinkTls,
         CopySite::MemoryStore,
         CopySite::Client,
     ];
@@ -54,6 +57,7 @@ impl CopySite {
             CopySite::ReadFrom => "read_from",
             CopySite::RpcMessage => "rpc_message",
             CopySite::LinkStaging => "link_staging",
+            CopySite::LinkTls => "link_tls",
             CopySite::MemoryStore => "memory_store",
             CopySite::Client => "client",
         }

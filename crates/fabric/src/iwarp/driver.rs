@@ -61,8 +61,8 @@ impl Driver {
         // Late data is of no use, so neither is what goes wrong here.
         let _ = timeout(DRAIN, async {
             let mut ignored = [0; 4096];
-            while shared.stream.readable().await.is_ok() {
-                match shared.stream.try_read(&mut ignored) {
+            while shared.wire.tcp().readable().await.is_ok() {
+                match shared.wire.tcp().try_read(&mut ignored) {
                     Ok(0) => return,
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
                     _ => {}
@@ -168,15 +168,15 @@ fn send(
     for _ in 0..std::mem::take(&mut io.sender.outcome.answered) {
         receiver.answered();
     }
-    if !ready {
+    if !ready && !shared.wire.is_behind() {
         return Ok(false);
     }
-    let Poll::Ready(writable) = shared.stream.poll_write_ready(cx) else {
+    let Poll::Ready(writable) = shared.wire.tcp().poll_write_ready(cx) else {
         return Ok(false);
     };
     writable?;
-    let sent = shared.stream.try_io(Interest::WRITABLE, || {
-        let whole = io.sender.flush(&shared.stream, &mut io.regions)?;
+    let sent = shared.wire.tcp().try_io(Interest::WRITABLE, || {
+        let whole = io.sender.flush(&shared.wire, &mut io.regions)?;
         // Less than asked for: the socket is full, and says when it is not.
         whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     });
@@ -197,14 +197,14 @@ fn receive(
     if is_full(shared, io)? {
         return Ok(false);
     }
-    match shared.stream.poll_read_ready(cx) {
+    match shared.wire.tcp().poll_read_ready(cx) {
         Poll::Pending => return Ok(false),
         Poll::Ready(readable) => readable.map_err(End::Lost)?,
     }
     // Readiness is cleared by an error, and only the next look at it asks to be woken.
     let mut outcome = Ok(true);
-    let _ = shared.stream.try_io(Interest::READABLE, || {
-        match receiver.receive(&shared.stream, &mut io.regions) {
+    let _ = shared.wire.tcp().try_io(Interest::READABLE, || {
+        match receiver.receive(&shared.wire, &mut io.regions) {
             Ok(Ok(whole)) => whole.ok_or_else(|| io::ErrorKind::WouldBlock.into()),
             Ok(Err(error)) => Err(error),
             Err(end) => {
@@ -273,7 +273,7 @@ fn finish(shared: &Shared, receiver: &Receiver, io: &mut Io, end: End) {
             let (segment, ulpdu_bytes) = receiver.offending();
             let told = io
                 .sender
-                .terminate(fault, segment, ulpdu_bytes, &shared.stream);
+                .terminate(fault, segment, ulpdu_bytes, &shared.wire);
             let kind = if fault == Fault::Crc {
                 ErrorKind::Corrupt
             } else {

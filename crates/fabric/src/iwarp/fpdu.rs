@@ -2,12 +2,12 @@
 
 use std::io;
 
-use forebay_io::socket::Gather;
 use forebay_mem::Buf;
 use forebay_proto::iwarp::HEAD_BYTES_MAX;
 use forebay_proto::iwarp::fpdu::{Crc, Trailer};
 
 use super::regions::Regions;
+use super::wire::Parts;
 
 /// Places that one segment may take: head, payload, trailer.
 pub(super) const PLACES_PER_FPDU: usize = 3;
@@ -91,7 +91,7 @@ impl Fpdu {
     /// Adds all but the first `skip` bytes.
     pub(super) fn gather<'a>(
         &'a self,
-        gather: &mut Gather<'a>,
+        gather: &mut impl Parts<'a>,
         mut skip: usize,
         regions: &'a Regions,
     ) -> io::Result<()> {
@@ -109,7 +109,9 @@ impl Fpdu {
                 let memory = regions.memory(piece.stag).ok_or_else(gone)?;
                 let over = skip.min(piece.bytes);
                 skip -= over;
-                gather.region(memory, piece.offset + over, piece.bytes - over);
+                if !gather.region(memory, piece.offset + over, piece.bytes - over) {
+                    return Err(gone());
+                }
             }
         }
         gather.bytes(rest(self.trailer.as_bytes(), &mut skip));

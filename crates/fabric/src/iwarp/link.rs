@@ -5,11 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay_io::socket;
 use forebay_mem::{Buf, BufMut, RegionSlice};
 use forebay_proto::iwarp::Fault;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -19,6 +17,7 @@ use super::orders::{Inbox, Order, Orders, ReadOrder, SPENT_MAX};
 use super::receiver::Receiver;
 use super::regions::Regions;
 use super::sender::Sender;
+use super::wire::Wire;
 use crate::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
     RemoteRange, Result, Stag,
@@ -55,7 +54,7 @@ pub(super) struct Shared {
     pub(super) released: Notify,
     over: Notify,
     end: OnceLock<Ended>,
-    pub(super) stream: TcpStream,
+    pub(super) wire: Wire,
 }
 
 #[derive(Debug)]
@@ -73,14 +72,14 @@ pub(super) struct Io {
 
 impl Io {
     /// Sends what the socket takes now; whether that is all.
-    fn flush(&mut self, stream: &TcpStream) -> bool {
+    fn flush(&mut self, wire: &Wire) -> bool {
         loop {
             match self.sender.prepare(&mut self.regions) {
                 Ok(true) => {}
-                Ok(false) => return true,
+                Ok(false) => return !wire.is_behind(),
                 Err(_) => return false,
             }
-            if !matches!(self.sender.flush(stream, &mut self.regions), Ok(Some(()))) {
+            if !matches!(self.sender.flush(wire, &mut self.regions), Ok(Some(()))) {
                 return false;
             }
         }
@@ -120,9 +119,9 @@ impl Shared {
         io.sender.clear();
         // A connection that is gone cannot be ended.
         let _ = if whole {
-            socket::finish(&self.stream)
+            self.wire.finish()
         } else {
-            socket::abort(&self.stream)
+            self.wire.abort()
         };
         self.room.close();
         self.talk.close();
@@ -190,7 +189,7 @@ fn wake(mut orders: parking_lot::MutexGuard<'_, Orders>) {
 }
 
 impl IwarpLink {
-    pub(super) fn start(stream: TcpStream, sender: Sender, receiver: Receiver) -> IwarpLink {
+    pub(super) fn start(wire: Wire, sender: Sender, receiver: Receiver) -> IwarpLink {
         let shared = Arc::new(Shared {
             io: Mutex::new(Io {
                 open: true,
@@ -204,7 +203,7 @@ impl IwarpLink {
             released: Notify::new(),
             over: Notify::new(),
             end: OnceLock::new(),
-            stream,
+            wire,
         });
         tokio::spawn(Driver::new(shared.clone(), receiver).run());
         IwarpLink { shared }
@@ -349,16 +348,16 @@ impl Link for IwarpLink {
         if !io.open {
             return;
         }
-        let stream = &self.shared.stream;
+        let wire = &self.shared.wire;
         let whole = match reason {
             CloseReason::Done => {
                 // What was handed over is sent as far as the socket takes it now.
                 let mut orders = std::mem::take(&mut self.shared.orders.lock().waiting);
                 io.sender.take(&mut orders);
-                io.flush(stream)
+                io.flush(wire)
             }
-            CloseReason::SessionEnded => io.sender.terminate(SESSION_ENDED, &[], 0, stream),
-            CloseReason::Violation(_) => io.sender.terminate(Fault::Stream, &[], 0, stream),
+            CloseReason::SessionEnded => io.sender.terminate(SESSION_ENDED, &[], 0, wire),
+            CloseReason::Violation(_) => io.sender.terminate(Fault::Stream, &[], 0, wire),
             CloseReason::Terminated(_) => true,
             CloseReason::Lost => false,
         };

@@ -4,6 +4,7 @@
 //! - `sender` and `fpdu`: writes, answers, requests and messages, gathered by reference into as few calls as possible;
 //! - `receiver`: heads are checked before their payload is received, and payload goes from the socket straight to its place;
 //! - `regions`: what this peer may reach;
+//! - `wire`: the byte stream below, in the clear or by TLS;
 //! - `driver`: the one task of a link, that moves both ways.
 //!
 //! # How
@@ -27,9 +28,11 @@ mod receiver;
 mod regions;
 mod sender;
 mod setup;
+mod wire;
 
 pub use link::IwarpLink;
 pub use setup::{accept, connect};
+pub use wire::Stream;
 
 /// What one side wants of a link.
 #[derive(Debug, Clone, Copy)]

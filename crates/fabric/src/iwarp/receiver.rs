@@ -14,10 +14,10 @@ use forebay_proto::iwarp::fpdu::{self, FPDU_BYTES_MAX, LENGTH_BYTES};
 use forebay_proto::iwarp::rdmap::ReadRequest;
 use forebay_proto::iwarp::terminate::Terminate;
 use forebay_proto::iwarp::{Event, Fault, Inbound, Limits, Progress, Segment};
-use tokio::net::TcpStream;
 
 use super::orders::ReadOrder;
 use super::regions::Regions;
+use super::wire::Wire;
 
 /// Room for heads, and for short segments.
 const STAGING_BYTES: usize = 64 << 10;
@@ -144,10 +144,10 @@ impl Receiver {
     /// Receives in one call what the socket has, and places it. `None`: less than there was room for, so there is no more now.
     pub(super) fn receive(
         &mut self,
-        socket: &TcpStream,
+        wire: &Wire,
         regions: &mut Regions,
     ) -> Result<io::Result<Option<()>>, End> {
-        let (direct, received, asked) = match self.call(socket, regions) {
+        let (direct, received, asked) = match self.call(wire, regions) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Err(error)),
             Err(error) => return Err(End::Lost(error)),
@@ -167,7 +167,7 @@ impl Receiver {
     }
 
     /// One call; says how much was asked for straight into place, what came, and how much was asked for in all.
-    fn call(&mut self, socket: &TcpStream, regions: &Regions) -> io::Result<(usize, usize, usize)> {
+    fn call(&mut self, wire: &Wire, regions: &Regions) -> io::Result<(usize, usize, usize)> {
         let long = !self.crc && self.average >= LONG_BYTES;
         let mut scatter = Scatter::new();
         let mut behind = BETWEEN_BYTES;
@@ -176,6 +176,11 @@ impl Receiver {
         } else if self.start > 0 {
             self.staging.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
+        }
+        if let Some(mut tls) = wire.tls() {
+            let room = &mut self.staging[self.end..];
+            let asked = room.len();
+            return Ok((0, tls.receive(wire.tcp(), room)?, asked));
         }
         if let Some(current) = &self.current
             && current.placed < current.payload_bytes
@@ -214,7 +219,7 @@ impl Receiver {
         };
         scatter.bytes(&mut room[..behind]);
         let asked = scatter.len();
-        Ok((direct, scatter.receive(socket)?, asked))
+        Ok((direct, scatter.receive(wire.tcp())?, asked))
     }
 
     /// Looks at all of staging.

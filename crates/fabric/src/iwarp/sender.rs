@@ -8,11 +8,11 @@ use forebay_mem::{Buf, CopySite, count_copy};
 use forebay_proto::iwarp::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES};
 use forebay_proto::iwarp::rdmap::{Opcode, READ_REQUEST_BYTES, ReadRequest};
 use forebay_proto::iwarp::{Fault, Outbound};
-use tokio::net::TcpStream;
 
 use super::fpdu::{Fpdu, PLACES_PER_FPDU, Payload, Piece, gone};
 use super::orders::{Order, ReadOrder};
 use super::regions::Regions;
+use super::wire::{Parts, Wire};
 use crate::{RemoteRange, Stag};
 
 /// What is cut into segments ahead of the socket, and sent by one call.
@@ -356,24 +356,33 @@ impl Sender {
     ///
     /// # Errors
     /// The system's, or that exposed memory is gone.
-    pub(super) fn flush(
-        &mut self,
-        socket: &TcpStream,
-        regions: &mut Regions,
-    ) -> io::Result<Option<()>> {
-        let mut gather = Gather::new();
-        let mut skip = self.sent;
-        for fpdu in self.queue.iter().take(PLACES_MAX / PLACES_PER_FPDU) {
-            fpdu.gather(&mut gather, skip, regions)?;
-            skip = 0;
+    pub(super) fn flush(&mut self, wire: &Wire, regions: &mut Regions) -> io::Result<Option<()>> {
+        if let Some(mut tls) = wire.tls() {
+            tls.push(wire.tcp())?;
+            self.gather(&mut tls.plain(), regions)?;
+            let bytes = tls.plain_bytes();
+            let whole = tls.send(wire.tcp())?;
+            self.advance(bytes, regions);
+            return Ok(whole.then_some(()));
         }
+        let mut gather = Gather::new();
+        self.gather(&mut gather, regions)?;
         let asked = gather.len();
         if asked == 0 {
             return Ok(Some(()));
         }
-        let bytes = gather.send(socket)?;
+        let bytes = gather.send(wire.tcp())?;
         self.advance(bytes, regions);
         Ok((bytes == asked).then_some(()))
+    }
+
+    fn gather<'a>(&'a self, parts: &mut impl Parts<'a>, regions: &'a Regions) -> io::Result<()> {
+        let mut skip = self.sent;
+        for fpdu in self.queue.iter().take(PLACES_MAX / PLACES_PER_FPDU) {
+            fpdu.gather(parts, skip, regions)?;
+            skip = 0;
+        }
+        Ok(())
     }
 
     /// Lets go of what was sent.
@@ -410,16 +419,13 @@ impl Sender {
         fault: Fault,
         segment: &[u8],
         ulpdu_bytes: usize,
-        socket: &TcpStream,
+        wire: &Wire,
     ) -> bool {
         if self.is_amid() {
             return false;
         }
         let mut last = Vec::new();
         Outbound::terminate(fault, segment, ulpdu_bytes, self.crc, &mut last);
-        let mut gather = Gather::new();
-        gather.bytes(&last);
-        let bytes = gather.len();
-        gather.send(socket).is_ok_and(|sent| sent == bytes)
+        wire.say(&last)
     }
 }

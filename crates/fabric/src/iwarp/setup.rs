@@ -7,12 +7,12 @@ use forebay_io::socket;
 use forebay_proto::iwarp::mpa::{self, FRAME_BYTES_MAX, Frame, HEADER_BYTES, Kind, Rtr, Terms};
 use forebay_proto::iwarp::{Fault, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::link::IwarpLink;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use super::wire::{Stream, Wire};
 use super::{Options, READS_MAX, SEGMENT_BYTES_MAX};
 use crate::{Error, ErrorKind, MESSAGE_BYTES_MAX, Result};
 
@@ -20,6 +20,8 @@ use crate::{Error, ErrorKind, MESSAGE_BYTES_MAX, Result};
 const REQUEST: Duration = Duration::from_secs(5);
 /// How long a responder may take to reply.
 const REPLY: Duration = Duration::from_secs(10);
+/// How whoever expects TLS answers what is none (RFC 8446 section 5.1).
+const TLS_ALERT: [u8; 2] = [21, 3];
 /// What is under way to a peer of this host, in bytes: so little that it is still in the processor's cache when the peer copies it.
 /// Twice the throughput of what the system would let it grow to.
 const SAME_HOST_SEND_BYTES: usize = 128 << 10;
@@ -29,21 +31,21 @@ const SAME_HOST_SEND_BYTES: usize = 128 << 10;
 /// # Errors
 /// [`ErrorKind::Closed`] when it was refused, broke the protocol, or took more than 5 s.
 pub async fn accept<T>(
-    stream: TcpStream,
+    stream: impl Into<Stream>,
     options: Options,
     admit: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<(IwarpLink, T)> {
-    timeout(REQUEST, accept_in_time(stream, options, admit))
+    timeout(REQUEST, accept_in_time(stream.into(), options, admit))
         .await
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "no MPA request came in time")))
 }
 
 async fn accept_in_time<T>(
-    mut stream: TcpStream,
+    mut stream: Stream,
     options: Options,
     admit: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<(IwarpLink, T)> {
-    let terms = prepare(&options, &stream).map_err(failed)?;
+    let terms = prepare(&options, stream.tcp()).map_err(failed)?;
     let mut bytes = [0; FRAME_BYTES_MAX];
     let bytes = frame(&mut stream, Kind::Request, &mut bytes).await?;
     let request = Frame::parse(Kind::Request, bytes).map_err(fault)?;
@@ -56,13 +58,15 @@ async fn accept_in_time<T>(
     let (Ok((agreed, reply)), Some(admitted)) = (agreed, admitted) else {
         let reply = mpa::reject(&request, b"").encode().unwrap_or_default();
         stream.write_all(&reply).await.map_err(failed)?;
+        stream.shutdown().await.map_err(failed)?;
         return Err(Error::new(ErrorKind::Closed, "the peer was refused"));
     };
     let reply = reply.encode().unwrap_or_default();
     stream.write_all(&reply).await.map_err(failed)?;
+    stream.flush().await.map_err(failed)?;
     let sender = Sender::new(agreed.crc, segment_bytes(&options), agreed.ord, true);
     let receiver = Receiver::new(limits(agreed.ird, agreed.rtr), agreed.crc);
-    Ok((IwarpLink::start(stream, sender, receiver), admitted))
+    Ok((IwarpLink::start(stream.into(), sender, receiver), admitted))
 }
 
 /// Asks the peer at the other end for a link, saying `private_data` about this side.
@@ -71,25 +75,26 @@ async fn accept_in_time<T>(
 /// [`ErrorKind::Closed`] when it refuses, breaks the protocol, or takes more than 10 s; [`ErrorKind::Invalid`] for more private
 /// data than 508 bytes.
 pub async fn connect(
-    stream: TcpStream,
+    stream: impl Into<Stream>,
     private_data: &[u8],
     options: Options,
 ) -> Result<IwarpLink> {
-    timeout(REPLY, connect_in_time(stream, private_data, options))
+    timeout(REPLY, connect_in_time(stream.into(), private_data, options))
         .await
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "no MPA reply came in time")))
 }
 
 async fn connect_in_time(
-    mut stream: TcpStream,
+    mut stream: Stream,
     private_data: &[u8],
     options: Options,
 ) -> Result<IwarpLink> {
-    let terms = prepare(&options, &stream).map_err(failed)?;
+    let terms = prepare(&options, stream.tcp()).map_err(failed)?;
     let request = mpa::request(&terms, private_data)
         .encode()
         .ok_or_else(|| Error::new(ErrorKind::Invalid, "too much private data"))?;
     stream.write_all(&request).await.map_err(failed)?;
+    stream.flush().await.map_err(failed)?;
     let mut bytes = [0; FRAME_BYTES_MAX];
     let bytes = frame(&mut stream, Kind::Reply, &mut bytes).await?;
     let reply = Frame::parse(Kind::Reply, bytes).map_err(fault)?;
@@ -101,7 +106,7 @@ async fn connect_in_time(
         Err(why) => {
             let crc = terms.crc || reply.crc;
             let mut sender = Sender::new(crc, segment_bytes(&options), 0, false);
-            sender.terminate(why, &[], 0, &stream);
+            sender.terminate(why, &[], 0, &Wire::from(stream));
             return Err(fault(why));
         }
     };
@@ -112,17 +117,26 @@ async fn connect_in_time(
         Some(Rtr::Send) | None => {}
     }
     let receiver = Receiver::new(limits(agreed.ird, None), agreed.crc);
-    Ok(IwarpLink::start(stream, sender, receiver))
+    Ok(IwarpLink::start(stream.into(), sender, receiver))
 }
 
 /// Receives one frame, and not a byte after it.
 async fn frame<'a>(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     kind: Kind,
     bytes: &'a mut [u8; FRAME_BYTES_MAX],
 ) -> Result<&'a [u8]> {
     let mut header = [0; HEADER_BYTES];
-    stream.read_exact(&mut header).await.map_err(failed)?;
+    let mut filled = 0;
+    while filled < HEADER_BYTES {
+        match stream.read(&mut header[filled..]).await.map_err(failed)? {
+            0 if header.starts_with(&TLS_ALERT) => {
+                return Err(Error::new(ErrorKind::Closed, "the peer speaks TLS"));
+            }
+            0 => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
+            received => filled += received,
+        }
+    }
     let length = mpa::frame_bytes(kind, &header).map_err(fault)?;
     let frame = &mut bytes[..length];
     frame[..HEADER_BYTES].copy_from_slice(&header);
@@ -134,7 +148,7 @@ async fn frame<'a>(
 }
 
 /// Prepares a connection, and says what this side wants of it.
-fn prepare(options: &Options, stream: &TcpStream) -> io::Result<Terms> {
+fn prepare(options: &Options, stream: &tokio::net::TcpStream) -> io::Result<Terms> {
     stream.set_nodelay(true)?;
     let peer = stream.peer_addr()?.ip();
     let same_host = peer.is_loopback() || peer == stream.local_addr()?.ip();

@@ -5,6 +5,7 @@
 
 mod hostile;
 mod setup;
+mod tls;
 
 use forebay_fabric::iwarp::{IwarpLink, Options, accept, connect};
 use forebay_fabric::suite::Suite;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::streams;
 
-const TERMS: Terms = Terms {
+pub const TERMS: Terms = Terms {
     crc: false,
     ird: 4,
     ord: 4,
