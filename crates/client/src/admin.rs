@@ -78,6 +78,12 @@ impl Admin {
         change_namespace(ChangeNamespaceRequest) -> Namespace;
         /// Removes a namespace that holds nothing.
         remove_namespace(RemoveNamespaceRequest) -> RemoveNamespaceResponse;
+        /// Hosts that may connect to the NVMe doors, by name, without their secrets.
+        list_hosts(ListHostsRequest) -> ListHostsResponse;
+        /// Makes a host known to the NVMe doors.
+        create_host(CreateHostRequest) -> Host;
+        /// Forgets a host.
+        remove_host(RemoveHostRequest) -> RemoveHostResponse;
     }
 
     /// Reads every value and checks it, however long that takes.

@@ -26,6 +26,9 @@ pub struct Namespace {
     /// What it holds.
     #[prost(message, optional, tag = "8")]
     pub usage: ::core::option::Option<Usage>,
+    /// The namespace identifier by which NVMe hosts see it; absent when they do not.
+    #[prost(uint32, optional, tag = "9")]
+    pub nsid: ::core::option::Option<u32>,
 }
 /// When a store is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -87,6 +90,10 @@ pub struct NamespaceChange {
     /// The bound on what it holds. Root only.
     #[prost(message, optional, tag = "4")]
     pub quota: ::core::option::Option<QuotaChange>,
+    /// The namespace identifier by which NVMe hosts see it: a number, 0 for any that is free, or none. Root
+    /// only.
+    #[prost(message, optional, tag = "5")]
+    pub nsid: ::core::option::Option<Bound>,
 }
 /// Whether replaced and deleted values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -366,6 +373,55 @@ pub struct RemoveNamespaceRequest {
 /// The namespace is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveNamespaceResponse {}
+/// Asks for hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListHostsRequest {}
+/// Hosts.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListHostsResponse {
+    /// By name.
+    #[prost(message, repeated, tag = "1")]
+    pub hosts: ::prost::alloc::vec::Vec<Host>,
+}
+/// A host that may connect to the NVMe doors.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Host {
+    /// Its NVMe Qualified Name.
+    #[prost(string, tag = "1")]
+    pub nqn: ::prost::alloc::string::String,
+    /// Whose namespaces it sees.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Whether it must prove a secret (DH-HMAC-CHAP).
+    #[prost(bool, tag = "3")]
+    pub chap: bool,
+    /// When it was made known, in milliseconds since 1970.
+    #[prost(uint64, tag = "4")]
+    pub created_ms: u64,
+}
+/// A host to be made known.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateHostRequest {
+    /// Its NVMe Qualified Name.
+    #[prost(string, tag = "1")]
+    pub nqn: ::prost::alloc::string::String,
+    /// Whose namespaces it will see.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// What it must prove to hold, `DHHC-1:...` as `nvme gen-dhchap-key` prints it; nothing when empty.
+    #[prost(string, tag = "3")]
+    pub chap_secret: ::prost::alloc::string::String,
+}
+/// A host to be forgotten.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveHostRequest {
+    /// Its NVMe Qualified Name.
+    #[prost(string, tag = "1")]
+    pub nqn: ::prost::alloc::string::String,
+}
+/// The host is forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveHostResponse {}
 /// Asks for a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ScrubRequest {}
@@ -871,6 +927,78 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveNamespace"));
             self.inner.unary(req, path, codec).await
         }
+        /// Hosts that may connect to the NVMe doors, by name, without their secrets. A tenant sees its own.
+        pub async fn list_hosts(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListHostsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListHostsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/ListHosts",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "ListHosts"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes a host known to the NVMe doors. ALREADY_EXISTS when it is. Root only.
+        pub async fn create_host(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateHostRequest>,
+        ) -> std::result::Result<tonic::Response<super::Host>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/CreateHost",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "CreateHost"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forgets a host. Root only.
+        pub async fn remove_host(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveHostRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveHostResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/RemoveHost",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveHost"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Reads every value and checks it; answers when all were read. Root only.
         pub async fn scrub(
             &mut self,
@@ -1021,6 +1149,27 @@ pub mod admin_server {
             request: tonic::Request<super::RemoveNamespaceRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RemoveNamespaceResponse>,
+            tonic::Status,
+        >;
+        /// Hosts that may connect to the NVMe doors, by name, without their secrets. A tenant sees its own.
+        async fn list_hosts(
+            &self,
+            request: tonic::Request<super::ListHostsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListHostsResponse>,
+            tonic::Status,
+        >;
+        /// Makes a host known to the NVMe doors. ALREADY_EXISTS when it is. Root only.
+        async fn create_host(
+            &self,
+            request: tonic::Request<super::CreateHostRequest>,
+        ) -> std::result::Result<tonic::Response<super::Host>, tonic::Status>;
+        /// Forgets a host. Root only.
+        async fn remove_host(
+            &self,
+            request: tonic::Request<super::RemoveHostRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveHostResponse>,
             tonic::Status,
         >;
         /// Reads every value and checks it; answers when all were read. Root only.
@@ -1763,6 +1912,135 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveNamespaceSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/ListHosts" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListHostsSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ListHostsRequest>
+                    for ListHostsSvc<T> {
+                        type Response = super::ListHostsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListHostsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_hosts(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListHostsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/CreateHost" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateHostSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::CreateHostRequest>
+                    for CreateHostSvc<T> {
+                        type Response = super::Host;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CreateHostRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::create_host(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateHostSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/RemoveHost" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveHostSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::RemoveHostRequest>
+                    for RemoveHostSvc<T> {
+                        type Response = super::RemoveHostResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveHostRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_host(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveHostSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -3400,6 +3678,9 @@ pub struct Path {
     /// Where: the path of a Unix socket, HOST:PORT, or the URL of the S3 door.
     #[prost(string, tag = "2")]
     pub address: ::prost::alloc::string::String,
+    /// `iwarp` alone: links are made over TLS. The certificate is good for the host by which this endpoint was found.
+    #[prost(bool, tag = "3")]
+    pub tls: bool,
 }
 /// A sign of life.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -8,7 +8,7 @@ use super::convert;
 use super::identity::Caller;
 use super::status::{Outcome, Refusal};
 use super::{Door, Service};
-use crate::api::{Limits, Namespace, NewKey, NewNamespace, NewTenant};
+use crate::api::{Limits, Namespace, NamespaceChange, NewHost, NewKey, NewNamespace, NewTenant};
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -170,7 +170,7 @@ impl<S: Store> admin_server::Admin for Door<S> {
             name => seen_tenant(&caller, name)?,
         };
         let config = convert::namespace_change(asked.config)?;
-        may_bound(&caller, config.quota)?;
+        may_change(&caller, &config)?;
         let new = NewNamespace {
             name: asked.name,
             tenant: tenant.to_owned(),
@@ -188,7 +188,7 @@ impl<S: Store> admin_server::Admin for Door<S> {
         let (caller, asked) = Caller::of(request)?;
         self.seen_namespace(&caller, &asked.name)?;
         let change = convert::namespace_change(asked.change)?;
-        may_bound(&caller, change.quota)?;
+        may_change(&caller, &change)?;
         let changed = self.admin.change_namespace(&asked.name, change).await;
         self.tell();
         answer(convert::namespace(changed.map_err(Refusal::from)?))
@@ -204,6 +204,41 @@ impl<S: Store> admin_server::Admin for Door<S> {
         self.tell();
         removed.map_err(Refusal::from)?;
         answer(v1::RemoveNamespaceResponse {})
+    }
+
+    async fn list_hosts(
+        &self,
+        request: Request<v1::ListHostsRequest>,
+    ) -> Answer<v1::ListHostsResponse> {
+        let (caller, _) = Caller::of(request)?;
+        let mut hosts = self.admin.hosts();
+        hosts.retain(|host| caller.sees(&host.tenant));
+        answer(v1::ListHostsResponse {
+            hosts: hosts.into_iter().map(convert::host).collect(),
+        })
+    }
+
+    async fn create_host(&self, request: Request<v1::CreateHostRequest>) -> Answer<v1::Host> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let new = NewHost {
+            nqn: asked.nqn,
+            tenant: asked.tenant,
+            chap_secret: Some(asked.chap_secret).filter(|secret| !secret.is_empty()),
+        };
+        let made = self.admin.create_host(new).await;
+        answer(convert::host(made.map_err(Refusal::from)?))
+    }
+
+    async fn remove_host(
+        &self,
+        request: Request<v1::RemoveHostRequest>,
+    ) -> Answer<v1::RemoveHostResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let removed = self.admin.remove_host(&asked.nqn).await;
+        removed.map_err(Refusal::from)?;
+        answer(v1::RemoveHostResponse {})
     }
 
     async fn scrub(&self, request: Request<v1::ScrubRequest>) -> Answer<v1::ScrubReport> {
@@ -224,9 +259,9 @@ impl<S: Store> admin_server::Admin for Door<S> {
     }
 }
 
-/// A tenant's own bounds are not the tenant's to choose.
-fn may_bound(caller: &Caller, limits: Limits) -> Outcome<()> {
-    match limits == Limits::default() {
+/// A tenant's own bounds, and what NVMe hosts see, are not the tenant's to choose.
+fn may_change(caller: &Caller, change: &NamespaceChange) -> Outcome<()> {
+    match change.quota == Limits::default() && change.nsid.is_none() {
         true => Ok(()),
         false => caller.must_be_root(),
     }

@@ -58,6 +58,16 @@ pub(crate) fn namespace(namespace: api::Namespace) -> v1::Namespace {
         ttl_ms: namespace.ttl_ms,
         quota: Some(quota(namespace.quota)),
         usage: Some(usage(namespace.usage)),
+        nsid: namespace.nsid,
+    }
+}
+
+pub(crate) fn host(host: api::Host) -> v1::Host {
+    v1::Host {
+        nqn: host.nqn,
+        tenant: host.tenant,
+        chap: host.chap,
+        created_ms: host.created,
     }
 }
 
@@ -127,12 +137,16 @@ pub(crate) fn namespace_change(
             // The text has the bound.
             within_ms => format!("relaxed:{within_ms}ms").parse::<DurabilityText>(),
         });
+    let nsid = change.nsid.map(|bound| {
+        let number = bound.value.map(u32::try_from).transpose();
+        number.map_err(|_| Refusal::invalid("a namespace identifier has 32 bits"))
+    });
     Ok(api::NamespaceChange {
         durability: durability.transpose().map_err(Refusal::invalid)?,
         versioning,
         ttl_ms: change.ttl_ms.map(|bound| bound.value),
         quota: limits(change.quota),
-        nsid: None,
+        nsid: nsid.transpose()?,
     })
 }
 

@@ -14,17 +14,19 @@ use super::server::ServerArgs;
 use super::show;
 use crate::exit::{Exit, Failure, Outcome};
 
-/// Administer a server on this host
+/// Administer a server
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Speaks to the server over DIR/run/forebay.sock, as the owner of the directory or root.
+Speaks to the server that uses DIR over its socket, as the owner of the directory or root; with --endpoint (or FOREBAY_ENDPOINT) to
+a server elsewhere over gRPC, as the tenant whose access key is given.
 
 Examples:
   forebay admin tenant create vision --display-name 'Vision team'
   forebay admin key create vision
   forebay admin namespace create frames --tenant vision --durability relaxed:50ms --quota-bytes 500GiB
   forebay admin quota tenant vision --bytes 1024GiB --objects none
-  forebay admin scrub")]
+  forebay admin scrub
+  forebay admin tenant list --endpoint https://store.example:9001 --profile root")]
 pub struct AdminArgs {
     #[command(subcommand)]
     what: What,
@@ -255,6 +257,7 @@ impl From<ConfigArgs> for NamespaceChange {
                 bytes: args.quota_bytes.map(|bound| bound.0),
                 objects: args.quota_objects.map(|bound| bound.0),
             },
+            ..NamespaceChange::default()
         }
     }
 }

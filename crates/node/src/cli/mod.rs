@@ -9,6 +9,7 @@ mod list;
 mod objects;
 mod paths;
 mod probe;
+mod remote;
 mod server;
 mod show;
 mod top;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use forebay_client::direct::{self, Choice, Options};
-use forebay_client::{Client, Config, Credentials, Endpoint, Tls};
+use forebay_client::{Admin, Client, Config, Credentials, Endpoint, Tls};
 use forebay_control::api;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::probe;
+use super::{probe, remote};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::{credentials_path, socket};
 
@@ -192,10 +192,8 @@ impl ServerArgs {
                 s3: Some(named.parse().map_err(wrong)?),
             });
         }
-        let asked = self
-            .ask::<api::Server>(Method::GET, "/v1/server", &())
-            .await;
-        let Ok(server) = asked else {
+        let asked = self.ask_here::<api::Server>(Method::GET, "/v1/server", &());
+        let Ok(server) = asked.await else {
             return Ok(Doors {
                 rpc: Some(DEFAULT_ENDPOINT.parse().map_err(wrong)?),
                 s3: None,
@@ -258,8 +256,53 @@ impl ServerArgs {
         file(path, "default")
     }
 
-    /// Calls the admin API over the server's Unix socket.
+    /// Calls the admin API: of the server that `--endpoint` names, by gRPC, else of the one that uses the directory, by its socket.
     pub async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Outcome<T> {
+        let Some(admin) = self.elsewhere().await? else {
+            return self.ask_here(method, path, body).await;
+        };
+        let odd = |error| Failure::new(Exit::Failed, error);
+        let body = serde_json::to_value(body).map_err(odd)?;
+        let answer = remote::ask(&admin, &method, path, body).await?;
+        serde_json::from_value(answer).map_err(odd)
+    }
+
+    /// The server that is meant, when it is to be administered by gRPC. The default endpoint is tried for those who have
+    /// credentials and no directory.
+    async fn elsewhere(&self) -> Outcome<Option<Admin>> {
+        let endpoint = match (&self.endpoint, &self.dir) {
+            (Some(endpoint), _) if probe::speaks_http2(endpoint).await => endpoint.clone(),
+            (None, None) if !credentials_path(&self.dir()).exists() => {
+                let here = socket::connect(&self.dir()).await;
+                if here.is_ok() || self.credentials().is_err() {
+                    return Ok(None);
+                }
+                DEFAULT_ENDPOINT
+                    .parse()
+                    .map_err(|error| Failure::new(Exit::Usage, error))?
+            }
+            (_, Some(_)) | (None, None) => return Ok(None),
+            (Some(endpoint), None) => {
+                return Err(Failure::new(
+                    Exit::Failed,
+                    format_args!(
+                        "{endpoint} speaks S3 and no gRPC, by which a server elsewhere is administered"
+                    ),
+                ));
+            }
+        };
+        let (credentials, _) = self.credentials()?;
+        let options = self.options(Choice::Auto)?;
+        Ok(Some(Admin::new(&endpoint, &credentials, &options)?))
+    }
+
+    /// Calls the admin API over the server's Unix socket.
+    pub async fn ask_here<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,

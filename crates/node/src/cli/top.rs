@@ -78,7 +78,7 @@ pub async fn run(args: TopArgs) -> Outcome {
 }
 
 async fn look(server: &ServerArgs) -> Outcome<Live> {
-    server.ask(Method::GET, live::PATH, &()).await
+    server.ask_here(Method::GET, live::PATH, &()).await
 }
 
 fn draw(args: &TopArgs, live: &Live, rows: &[Row], redraw: bool) -> Outcome {

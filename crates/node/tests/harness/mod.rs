@@ -131,6 +131,10 @@ impl Server {
         format!("http://{}", self.doors["s3"])
     }
 
+    pub fn rpc(&self) -> String {
+        format!("http://{}", self.doors["rpc"])
+    }
+
     pub fn credentials(&self) -> Credentials {
         Credentials::from_file(&self.dir.join("credentials"), "default")
             .unwrap()

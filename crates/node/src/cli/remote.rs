@@ -1,0 +1,309 @@
+//! The admin API asked of a server elsewhere: what its socket answers as JSON, by calls of `forebay.v1.Admin`. The routes are those
+//! of [`forebay_control::api`].
+
+use forebay_api::v1;
+use forebay_client::{Admin, Error};
+use forebay_control::api::{
+    DurabilityText, Finding, Host, Key, LifecycleReport, Limits, Namespace, NamespaceChange,
+    NewHost, NewKey, NewNamespace, NewTenant, ScrubReport, Server, Tenant,
+};
+use forebay_control::{Error as Refused, Kind};
+use forebay_store::{Durability, Quota, Usage, Versioning};
+use http::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Asks, and answers as the socket does; `null` where that says nothing.
+pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Outcome<Value> {
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let name = |name: &&str| (*name).to_owned();
+    match (method.as_str(), segments.as_slice()) {
+        ("GET", ["v1", "server"]) => {
+            let asked = admin.get_server(v1::GetServerRequest {}).await;
+            json(server(asked.map_err(refused)?))
+        }
+        ("POST", ["v1", "scrub"]) => json(scrub(admin.scrub().await.map_err(refused)?)),
+        ("POST", ["v1", "lifecycle-run"]) => {
+            json(lifecycle(admin.run_lifecycle().await.map_err(refused)?))
+        }
+
+        ("GET", ["v1", "tenants"]) => {
+            let asked = admin.list_tenants(v1::ListTenantsRequest {}).await;
+            let tenants = asked.map_err(refused)?.tenants.into_iter();
+            json(tenants.map(tenant).collect::<Vec<_>>())
+        }
+        ("POST", ["v1", "tenants"]) => {
+            let NewTenant { name, display_name } = parse(body)?;
+            let new = v1::CreateTenantRequest { name, display_name };
+            json(tenant(admin.create_tenant(new).await.map_err(refused)?))
+        }
+        ("GET", ["v1", "tenants", which]) => {
+            let asked = v1::GetTenantRequest { name: name(which) };
+            json(tenant(admin.get_tenant(asked).await.map_err(refused)?))
+        }
+        ("DELETE", ["v1", "tenants", which]) => {
+            let asked = v1::RemoveTenantRequest { name: name(which) };
+            done(admin.remove_tenant(asked).await)
+        }
+        ("PUT", ["v1", "tenants", which, "quota"]) => {
+            let asked = v1::SetTenantQuotaRequest {
+                name: name(which),
+                quota: Some(limits(parse(body)?)),
+            };
+            let changed = admin.set_tenant_quota(asked).await;
+            json(tenant(changed.map_err(refused)?))
+        }
+
+        ("GET", ["v1", "keys", whose @ ..]) if whose.len() <= 1 => {
+            let tenant = whose.first().map(name).unwrap_or_default();
+            let asked = admin.list_keys(v1::ListKeysRequest { tenant }).await;
+            let keys = asked.map_err(refused)?.keys.into_iter();
+            json(keys.map(key).collect::<Vec<_>>())
+        }
+        ("POST", ["v1", "keys", whose]) => {
+            let new: NewKey = parse(body)?;
+            let asked = v1::CreateKeyRequest {
+                tenant: name(whose),
+                access_key: new.access_key.unwrap_or_default(),
+                secret_key: new.secret_key.unwrap_or_default(),
+            };
+            json(key(admin.create_key(asked).await.map_err(refused)?))
+        }
+        ("DELETE", ["v1", "keys", which]) => {
+            let access_key = name(which);
+            let asked = v1::RemoveKeyRequest { access_key };
+            done(admin.remove_key(asked).await)
+        }
+
+        ("GET", ["v1", "namespaces"]) => {
+            let asked = admin.list_namespaces(v1::ListNamespacesRequest {}).await;
+            let namespaces = asked.map_err(refused)?.namespaces;
+            let namespaces: Outcome<Vec<_>> = namespaces.into_iter().map(namespace).collect();
+            json(namespaces?)
+        }
+        ("POST", ["v1", "namespaces"]) => {
+            let new: NewNamespace = parse(body)?;
+            let asked = v1::CreateNamespaceRequest {
+                name: new.name,
+                tenant: new.tenant,
+                config: Some(change(new.config)),
+            };
+            let made = admin.create_namespace(asked).await;
+            json(namespace(made.map_err(refused)?)?)
+        }
+        ("GET", ["v1", "namespaces", which]) => {
+            let asked = v1::GetNamespaceRequest { name: name(which) };
+            let found = admin.get_namespace(asked).await;
+            json(namespace(found.map_err(refused)?)?)
+        }
+        ("DELETE", ["v1", "namespaces", which]) => {
+            let asked = v1::RemoveNamespaceRequest { name: name(which) };
+            done(admin.remove_namespace(asked).await)
+        }
+        ("PATCH", ["v1", "namespaces", which]) => {
+            let asked = v1::ChangeNamespaceRequest {
+                name: name(which),
+                change: Some(change(parse(body)?)),
+            };
+            let changed = admin.change_namespace(asked).await;
+            json(namespace(changed.map_err(refused)?)?)
+        }
+
+        ("GET", ["v1", "hosts"]) => {
+            let asked = admin.list_hosts(v1::ListHostsRequest {}).await;
+            let hosts = asked.map_err(refused)?.hosts.into_iter();
+            json(hosts.map(host).collect::<Vec<_>>())
+        }
+        ("POST", ["v1", "hosts"]) => {
+            let new: NewHost = parse(body)?;
+            let asked = v1::CreateHostRequest {
+                nqn: new.nqn,
+                tenant: new.tenant,
+                chap_secret: new.chap_secret.unwrap_or_default(),
+            };
+            json(host(admin.create_host(asked).await.map_err(refused)?))
+        }
+        ("DELETE", ["v1", "hosts", which]) => {
+            let asked = v1::RemoveHostRequest { nqn: name(which) };
+            done(admin.remove_host(asked).await)
+        }
+        _ => Err(Failure::new(
+            Exit::NotFound,
+            format_args!("there is no {method} {path} in this API"),
+        )),
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: Value) -> Outcome<T> {
+    serde_json::from_value(body).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+fn json(answer: impl Serialize) -> Outcome<Value> {
+    serde_json::to_value(answer).map_err(|error| Failure::new(Exit::Failed, error))
+}
+
+fn done<T>(answer: Result<T, Error>) -> Outcome<Value> {
+    answer.map(|_| Value::Null).map_err(refused)
+}
+
+/// The same words and the same exit code as the socket's refusal.
+fn refused(error: Error) -> Failure {
+    let Error::Refused(refusal) = &error else {
+        return error.into();
+    };
+    let kind =
+        match v1::Reason::from_str_name(&format!("REASON_{}", refusal.code.to_ascii_uppercase())) {
+            Some(v1::Reason::Invalid) => Kind::Invalid,
+            Some(v1::Reason::Exists) => Kind::Exists,
+            Some(v1::Reason::NotEmpty) => Kind::NotEmpty,
+            _ => match error.kind() {
+                forebay_client::Kind::NotFound => Kind::NotFound,
+                forebay_client::Kind::Denied => Kind::Denied,
+                forebay_client::Kind::Limit => Kind::Limit,
+                forebay_client::Kind::Precondition | forebay_client::Kind::Failed => Kind::Failed,
+            },
+        };
+    Refused::new(kind, &refusal.message).into()
+}
+
+fn server(server: v1::Server) -> Server {
+    Server {
+        version: server.version,
+        pid: server.pid,
+        uptime_s: server.uptime_s,
+        doors: server.doors.into_iter().collect(),
+        backend: server.backend,
+        disk_io: server.disk_io,
+        shards: server.shards as usize,
+    }
+}
+
+fn tenant(tenant: v1::Tenant) -> Tenant {
+    Tenant {
+        name: tenant.name,
+        display_name: tenant.display_name,
+        created: tenant.created_ms,
+        keys: tenant.keys as usize,
+        namespaces: tenant.namespaces as usize,
+        usage: usage(tenant.usage),
+        quota: quota(tenant.quota),
+    }
+}
+
+fn key(key: v1::Key) -> Key {
+    Key {
+        access_key: key.access_key,
+        secret_key: (!key.secret_key.is_empty()).then_some(key.secret_key),
+        tenant: key.tenant,
+        created: key.created_ms,
+    }
+}
+
+fn namespace(namespace: v1::Namespace) -> Outcome<Namespace> {
+    let versioning = match namespace.versioning() {
+        v1::Versioning::Off => Versioning::Off,
+        v1::Versioning::Enabled => Versioning::Enabled,
+        v1::Versioning::Suspended => Versioning::Suspended,
+        v1::Versioning::Unspecified => {
+            let text = "the server has a versioning that this program does not know";
+            return Err(Failure::new(Exit::Failed, text));
+        }
+    };
+    let durability = match namespace.durability.unwrap_or_default().relaxed_ms {
+        0 => Durability::Sync,
+        within_ms => Durability::Relaxed { within_ms },
+    };
+    Ok(Namespace {
+        name: namespace.name,
+        tenant: namespace.tenant,
+        created: namespace.created_ms,
+        durability: DurabilityText(durability),
+        versioning,
+        ttl_ms: namespace.ttl_ms,
+        quota: quota(namespace.quota),
+        usage: usage(namespace.usage),
+        nsid: namespace.nsid,
+    })
+}
+
+fn host(host: v1::Host) -> Host {
+    Host {
+        nqn: host.nqn,
+        tenant: host.tenant,
+        chap: host.chap,
+        created: host.created_ms,
+    }
+}
+
+fn usage(usage: Option<v1::Usage>) -> Usage {
+    let v1::Usage { objects, bytes } = usage.unwrap_or_default();
+    Usage { objects, bytes }
+}
+
+fn quota(quota: Option<v1::Quota>) -> Quota {
+    let v1::Quota { bytes, objects } = quota.unwrap_or_default();
+    Quota { bytes, objects }
+}
+
+fn scrub(report: v1::ScrubReport) -> ScrubReport {
+    let findings = report.findings.into_iter().map(|finding| Finding {
+        namespace: finding.namespace,
+        key: finding.key,
+        version: finding.version,
+        what: finding.what,
+    });
+    ScrubReport {
+        objects: report.objects,
+        bytes: report.bytes,
+        elapsed_ms: report.elapsed_ms,
+        damaged: report.damaged,
+        findings: findings.collect(),
+    }
+}
+
+fn lifecycle(report: v1::LifecycleReport) -> LifecycleReport {
+    LifecycleReport {
+        expired: report.expired,
+        versions: report.versions,
+        markers: report.markers,
+        uploads: report.uploads,
+        failed: report.failed,
+    }
+}
+
+fn bound(value: Option<u64>) -> v1::Bound {
+    v1::Bound { value }
+}
+
+fn limits(limits: Limits) -> v1::QuotaChange {
+    v1::QuotaChange {
+        bytes: limits.bytes.map(bound),
+        objects: limits.objects.map(bound),
+    }
+}
+
+fn change(change: NamespaceChange) -> v1::NamespaceChange {
+    let versioning = match change.versioning {
+        None => v1::Versioning::Unspecified,
+        Some(Versioning::Off) => v1::Versioning::Off,
+        Some(Versioning::Enabled) => v1::Versioning::Enabled,
+        Some(Versioning::Suspended) => v1::Versioning::Suspended,
+    };
+    v1::NamespaceChange {
+        durability: change
+            .durability
+            .map(|DurabilityText(durability)| v1::Durability {
+                relaxed_ms: match durability {
+                    Durability::Sync => 0,
+                    Durability::Relaxed { within_ms } => within_ms,
+                },
+            }),
+        versioning: versioning.into(),
+        ttl_ms: change.ttl_ms.map(bound),
+        quota: Some(limits(change.quota)),
+        nsid: change.nsid.map(|nsid| bound(nsid.map(u64::from))),
+    }
+}
