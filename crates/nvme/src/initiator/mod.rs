@@ -1,0 +1,1 @@
+//! A host: namespaces of blocks and of keys and values elsewhere.

@@ -1,0 +1,1 @@
+//! The target as a PCI device over a Unix socket.

@@ -1,0 +1,264 @@
+//! One controller: the association of one host with one subsystem.
+
+mod properties;
+
+use std::sync::Arc;
+
+use super::{IoCommand, Status, SubmissionQueueEntry, Subsystem};
+pub use properties::AdminQueues;
+use properties::Properties;
+
+/// How its queues reach the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Fabrics over TCP.
+    Tcp {
+        /// Data that may follow a command in its capsule on an I/O queue, in bytes; a multiple of 16.
+        in_capsule_bytes: u32,
+    },
+    /// Queues in the host's memory.
+    Pcie {
+        /// Interrupt vectors, 0 to this less one.
+        vectors: u16,
+    },
+}
+
+/// What a controller is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControllerKind {
+    /// Namespaces.
+    Io,
+    /// Telling where subsystems are.
+    Discovery,
+}
+
+/// Who the host is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostIdentity {
+    /// HOSTNQN; empty where the transport knows none.
+    pub nqn: String,
+    /// HOSTID.
+    pub id: [u8; 16],
+}
+
+/// What is known of a controller when it is made.
+#[derive(Debug, Clone)]
+pub struct ControllerConfig {
+    /// CNTLID: 0 to FFEFh.
+    pub cntlid: u16,
+    /// What it is for.
+    pub kind: ControllerKind,
+    /// How its queues reach the host.
+    pub transport: Transport,
+    /// Who the host is.
+    pub host: HostIdentity,
+    /// The most entries of a queue: 2 to 65536.
+    pub queue_entries_max: u32,
+    /// The most I/O queues, of each direction.
+    pub io_queues_max: u16,
+    /// The most bytes a command moves; MDTS is made from it, rounded up to a power of two.
+    pub transfer_bytes_max: u64,
+    /// The host's Keep Alive Timeout, in milliseconds; 0 none.
+    pub kato_ms: u32,
+    /// Fills bytes with random ones, fit for keys.
+    pub random: fn(&mut [u8]),
+}
+
+/// What a transport has to do after a property was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// CC.EN became 1. On PCIe: set the admin queues up ([`Controller::admin_queues`]), then say
+    /// [`enabled`](Controller::enabled) or [`failed`](Controller::failed). Over Fabrics it is ready already.
+    Enable,
+    /// CC.EN became 0: drop the I/O queues and what is in progress (on PCIe the admin queues, too, then say
+    /// [`reset_done`](Controller::reset_done)).
+    Reset,
+    /// CC.SHN was written: finish and drop the I/O queues. CSTS says complete already.
+    Shutdown,
+}
+
+/// The answer to an admin or fabrics command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminReply {
+    /// Send `data` (empty unless the command succeeded and has some), then this completion.
+    Complete {
+        /// DW0 and DW1.
+        result: u64,
+        /// How it ended.
+        status: Status,
+        /// Controller-to-host data: what the host asked for and no more.
+        data: Vec<u8>,
+        /// What else the transport has to do, after the completion.
+        effect: Effect,
+    },
+    /// No completion now: [`Controller::next_event`] gives it.
+    Held,
+    /// Try to cancel this command; then complete with status success and DW0 bit 0 clear if it was cancelled (it is completed with
+    /// [`Status::ABORT_REQUESTED`]), set if not.
+    Abort {
+        /// The submission queue of the command.
+        sqid: u16,
+        /// Its identifier.
+        cid: u16,
+    },
+    /// PCIe: make this queue, then complete. Where that fails, say [`Controller::undo_create`].
+    CreateQueue(QueueRequest),
+    /// PCIe: end this queue (commands in progress of a submission queue are aborted), then complete with success.
+    DeleteQueue(QueueName),
+    /// PCIe: use these pages as doorbells of all I/O queues from now on.
+    ShadowDoorbells {
+        /// Where the host writes doorbells.
+        doorbells: u64,
+        /// Where the controller says when it wants to be told.
+        event_indices: u64,
+    },
+    /// Fabrics: complete with success, then close this I/O queue's connection.
+    Disconnect,
+}
+
+/// Names a queue of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueName {
+    /// A submission queue.
+    Submission(u16),
+    /// A completion queue.
+    Completion(u16),
+}
+
+/// A queue that the host wants made. Its fields were checked, but not its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueRequest {
+    /// A submission queue.
+    Submission {
+        /// Its number: 1 or more.
+        qid: u16,
+        /// The completion queue it uses, which exists.
+        cqid: u16,
+        /// How many entries.
+        entries: u32,
+        /// Where, in the host's memory.
+        base: u64,
+    },
+    /// A completion queue.
+    Completion {
+        /// Its number: 1 or more.
+        qid: u16,
+        /// How many entries.
+        entries: u32,
+        /// Where, in the host's memory.
+        base: u64,
+        /// Its interrupt vector, if it raises any.
+        vector: Option<u16>,
+    },
+}
+
+/// A held command that is completed now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// The Asynchronous Event Request's identifier.
+    pub cid: u16,
+    /// DW0 of its completion; the status is success.
+    pub result: u64,
+}
+
+/// One controller. Its admin queue and its I/O queues share it.
+#[derive(Debug)]
+pub struct Controller {
+    config: ControllerConfig,
+    subsystem: Arc<Subsystem>,
+    properties: Properties,
+    heard_ms: u64,
+}
+
+impl Controller {
+    /// A disabled controller that shows `subsystem`, at `now_ms` of any clock that never goes back.
+    pub fn new(now_ms: u64, config: ControllerConfig, subsystem: Arc<Subsystem>) -> Controller {
+        let properties = Properties::new(&config);
+        Controller {
+            config,
+            subsystem,
+            properties,
+            heard_ms: now_ms,
+        }
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &ControllerConfig {
+        &self.config
+    }
+
+    /// What it shows.
+    pub fn subsystem(&self) -> &Arc<Subsystem> {
+        &self.subsystem
+    }
+
+    /// Whether it takes commands: CSTS.RDY is set and the controller is not shut down.
+    pub fn is_ready(&self) -> bool {
+        self.properties.is_ready()
+    }
+
+    /// Reads a property of 4 or 8 bytes. On PCIe halves of 8-byte properties can be read, and what does not exist reads as zero.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`] when there is no such property of that size.
+    pub fn read_property(&self, offset: u32, size: u8) -> Result<u64, Status> {
+        self.properties.read(offset, size)
+    }
+
+    /// Writes a property of 4 or 8 bytes. On PCIe what cannot be written is left as it is.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`] when there is no such property of that size that can be written, or the value is not possible.
+    pub fn write_property(&mut self, offset: u32, size: u8, value: u64) -> Result<Effect, Status> {
+        self.properties.write(offset, size, value)
+    }
+
+    /// PCIe: where the host wants the admin queues.
+    pub fn admin_queues(&self) -> AdminQueues {
+        self.properties.admin_queues()
+    }
+
+    /// PCIe: the admin queues work; CSTS.RDY is set.
+    pub fn enabled(&mut self) {
+        self.properties.set_ready();
+    }
+
+    /// PCIe: the controller cannot go on; CSTS.CFS is set until it is reset.
+    pub fn failed(&mut self) {
+        self.properties.set_failed();
+    }
+
+    /// Reset: nothing is in progress any more; CSTS.RDY is cleared.
+    pub fn reset_done(&mut self) {
+        self.properties.clear_ready();
+    }
+
+    /// Checks an I/O command of queue `qid` and finds its namespace. Counts as a sign of life.
+    ///
+    /// # Errors
+    /// The status to answer.
+    pub fn io(
+        &mut self,
+        now_ms: u64,
+        qid: u16,
+        entry: &SubmissionQueueEntry,
+    ) -> Result<IoCommand, Status> {
+        self.heard_ms = self.heard_ms.max(now_ms);
+        if !self.is_ready() || qid == 0 {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.answered());
+        }
+        self.subsystem
+            .namespace(entry.nsid())
+            .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
+            .and_then(|namespace| IoCommand::parse(entry, namespace))
+            .map_err(Status::answered)
+    }
+
+    /// When the association ends for want of a sign of life, unless there was one since; `None`: never.
+    pub fn keep_alive_deadline_ms(&self) -> Option<u64> {
+        let kato_ms = u64::from(self.config.kato_ms);
+        (kato_ms > 0).then(|| self.heard_ms.saturating_add(kato_ms))
+    }
+}
