@@ -6,8 +6,9 @@
 //! - [`bearer`]: tokens made from an access key, for the gRPC door;
 //! - [`hex`]: lower-case hexadecimal, which several protocols print;
 //! - [`iwarp`]: remote memory access over TCP (MPA, DDP, RDMAP);
-//! - [`md5`]: the digest behind S3's ETag, two messages at a time;
 //! - [`nvme_tcp`]: PDUs of NVMe over TCP;
+//! - [`md5`]: the digest behind S3's ETag, two messages at a time;
+//! - [`nvme`]: entries, commands and the controller of NVMe, Fabrics included;
 //! - [`token`]: the tokens of S3 requests whose payload goes by remote memory access.
 //!
 //! It does not open sockets, read files, look at a clock or draw random numbers, and it starts no
@@ -27,6 +28,7 @@ pub mod direct;
 pub mod hex;
 pub mod iwarp;
 pub mod md5;
+pub mod nvme;
 pub mod nvme_tcp;
 pub mod s3;
 pub mod token;
