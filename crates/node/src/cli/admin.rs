@@ -10,6 +10,7 @@ use forebay_store::Versioning;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::hosts::{self, HostCommand};
 use super::server::ServerArgs;
 use super::show;
 use crate::exit::{Exit, Failure, Outcome};
@@ -24,6 +25,8 @@ Examples:
   forebay admin tenant create vision --display-name 'Vision team'
   forebay admin key create vision
   forebay admin namespace create frames --tenant vision --durability relaxed:50ms --quota-bytes 500GiB
+  forebay admin namespace create cache --tenant vision --nvme nsid=2
+  forebay admin host add nqn.2026-01.com.example:gpu7 --tenant vision
   forebay admin quota tenant vision --bytes 1024GiB --objects none
   forebay admin scrub
   forebay admin tenant list --endpoint https://store.example:9001 --profile root")]
@@ -43,6 +46,9 @@ enum What {
     /// Namespaces (S3 buckets)
     #[command(subcommand)]
     Namespace(NamespaceCommand),
+    /// Hosts that may connect to the NVMe doors
+    #[command(subcommand)]
+    Host(HostCommand),
     /// Bounds on what a tenant or namespace holds
     #[command(subcommand)]
     Quota(QuotaCommand),
@@ -189,6 +195,26 @@ struct ConfigArgs {
     /// The most objects; `none` for no bound
     #[arg(long, value_parser = count_bound)]
     quota_objects: Option<Bound>,
+    /// Publish it to NVMe hosts as keys and values: `nsid=N`, or `auto` for any number that is free; `none` for not
+    #[arg(long, value_name = "nsid=N", value_parser = nsid)]
+    nvme: Option<Nsid>,
+}
+
+/// A namespace identifier: 0 for any, none for not published.
+#[derive(Debug, Clone, Copy)]
+struct Nsid(Option<u32>);
+
+fn nsid(text: &str) -> Result<Nsid, String> {
+    match text {
+        "none" => return Ok(Nsid(None)),
+        "auto" => return Ok(Nsid(Some(0))),
+        _ => {}
+    }
+    text.strip_prefix("nsid=")
+        .and_then(|number| number.parse().ok())
+        .filter(|number| *number > 0)
+        .map(|number| Nsid(Some(number)))
+        .ok_or_else(|| format!("{text:?} is not nsid=N, `auto` or `none`"))
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -257,7 +283,7 @@ impl From<ConfigArgs> for NamespaceChange {
                 bytes: args.quota_bytes.map(|bound| bound.0),
                 objects: args.quota_objects.map(|bound| bound.0),
             },
-            ..NamespaceChange::default()
+            nsid: args.nvme.map(|nsid| nsid.0),
         }
     }
 }
@@ -268,6 +294,7 @@ pub async fn run(args: AdminArgs) -> Outcome {
         What::Tenant(command) => tenant(command).await,
         What::Key(command) => key(command).await,
         What::Namespace(command) => namespace(command).await,
+        What::Host(command) => hosts::run(command).await,
         What::Quota(command) => quota(command).await,
         What::Scrub(server) => scrub(&server).await,
         What::LifecycleRun(server) => {
@@ -445,7 +472,8 @@ async fn scrub(server: &ServerArgs) -> Outcome {
     }
 }
 
-async fn remove(server: &ServerArgs, path: &str) -> Outcome {
+/// Removes what `path` names.
+pub async fn remove(server: &ServerArgs, path: &str) -> Outcome {
     server.ask::<Value>(Method::DELETE, path, &()).await?;
     match server.json {
         true => show::json(&json!({"removed": true})),
@@ -503,6 +531,7 @@ pub fn show_namespaces(server: &ServerArgs, namespaces: &[Namespace]) -> Outcome
             show::size(namespace.usage.bytes),
             show::bound(namespace.quota.objects, |count| count.to_string()),
             show::bound(namespace.quota.bytes, show::size),
+            show::bound(namespace.nsid.map(u64::from), |nsid| nsid.to_string()),
         ]
     });
     let heading = [
@@ -515,6 +544,7 @@ pub fn show_namespaces(server: &ServerArgs, namespaces: &[Namespace]) -> Outcome
         "bytes",
         "max objects",
         "max bytes",
+        "nsid",
     ];
     show::table(&heading, rows.collect())
 }

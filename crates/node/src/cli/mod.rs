@@ -5,6 +5,7 @@ mod admin;
 mod copy;
 mod doctor;
 mod glob;
+mod hosts;
 mod list;
 mod objects;
 mod paths;
