@@ -15,6 +15,7 @@ use crate::{Error, Identities, Kind, Result, names, secrets};
 pub const NSID_MAX: u32 = 1024;
 const HOSTS: &str = "host/";
 const NUMBERS: &str = "nsid/";
+const SUBSYSTEM: &str = "subsystem/";
 
 /// A host that may connect to the NVMe doors.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,12 @@ pub enum What {
 
 type Hook = Box<dyn Fn(&[Arc<Host>], &[Arc<Published>]) + Send + Sync>;
 
+/// What tells this store's NVM subsystem from every other.
+#[derive(Serialize, Deserialize)]
+struct Subsystem {
+    uuid: String,
+}
+
 /// The records in memory.
 #[derive(Default)]
 pub(crate) struct Nvme {
@@ -109,6 +116,10 @@ impl Nvme {
             hook(&hosts, &published);
         }
     }
+}
+
+fn fresh_uuid() -> Result<String> {
+    secrets::uuid().map_err(|error| Error::new(Kind::Failed, format!("no random bytes: {error}")))
 }
 
 fn record_of(nsid: u32) -> String {
@@ -205,6 +216,22 @@ impl<S: Store> Identities<S> {
 
 /// Namespace identifiers.
 impl<S: Store> Identities<S> {
+    /// What tells this store's NVM subsystem from every other: 32 hexadecimal digits, the same at every start.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn subsystem_uuid(&self) -> Result<String> {
+        let _changing = self.changing.lock().await;
+        let kept = self.records.load::<Subsystem>(SUBSYSTEM).await?;
+        if let Some(subsystem) = kept.into_iter().next() {
+            return Ok(subsystem.uuid);
+        }
+        let uuid = fresh_uuid()?;
+        let subsystem = Subsystem { uuid: uuid.clone() };
+        self.records.save(SUBSYSTEM, "uuid", &subsystem).await?;
+        Ok(uuid)
+    }
+
     /// All namespace identifiers that are taken, in order.
     pub fn published(&self) -> Vec<Arc<Published>> {
         self.nvme.published()
@@ -320,8 +347,7 @@ impl<S: Store> Identities<S> {
             )
         })?;
         // A number that another had is another namespace to hosts that remember it.
-        let uuid = secrets::uuid()
-            .map_err(|error| Error::new(Kind::Failed, format!("no random bytes: {error}")))?;
+        let uuid = fresh_uuid()?;
         let published = Arc::new(Published { nsid, uuid, what });
         self.records
             .save(NUMBERS, &record_of(nsid), &*published)

@@ -94,7 +94,9 @@ async fn a_number_stays_with_what_has_it() {
     // Under another number it is another namespace to hosts.
     let moved = identities.publish(&two, Some(6)).await.unwrap();
     assert_ne!(moved.uuid, second.uuid);
+    let subsystem = identities.subsystem_uuid().await.unwrap();
     let again = open(&store).await;
+    assert_eq!(again.subsystem_uuid().await.unwrap(), subsystem);
     assert_eq!(again.published(), [first, moved, block]);
     assert_eq!(
         (again.nsid_of(&one), again.nsid_of(&two)),
