@@ -1,1 +1,81 @@
-//! A host: namespaces of blocks and of keys and values elsewhere.
+//! A host: it connects to controllers over NVMe/TCP and uses their namespaces of blocks and of keys and values.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use forebay_nvme::initiator::{Controller, Options, Sink, StoreOptions};
+//!
+//! let controller = Controller::connect("127.0.0.1:4420".parse()?, "nqn.2026-01.org.example:pool", Options::default()).await?;
+//! let values = controller.key_value(1).await?;
+//! values.store(b"key", bytes::Bytes::from_static(b"value"), StoreOptions::default()).await?;
+//! let found = values.retrieve(b"key", Sink::Bytes(vec![0; 4096])).await?;
+//! println!("{} bytes", found.value_bytes);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The public interface
+//! - [`Controller`]: one host and one controller of a subsystem; [`Options`] says as whom and how.
+//! - [`BlockNamespace`]: read, write, flush, write zeroes, deallocate, compare. [`KeyValueNamespace`]: store, retrieve, delete,
+//!   exist, list; keys of up to 16 bytes with any controller, of up to 255 with those that know our extended verbs.
+//! - [`discover`]: what subsystems there are.
+//! - [`Source`], [`Sink`]: where payload is; buffers and registered memory are sent from and received into as they lie.
+//! - [`NamespaceDisk`]: a [`forebay_io::Disk`] whose data file is a namespace of blocks.
+//! - [`NamespaceUrl`], [`Address`]: how all of that is written on a command line.
+//!
+//! # How it moves
+//! Each queue is a connection and a task. A call leaves its command in a place of the queue (`slots`), from which the task takes all
+//! there are, lays them out, and sends them with one call (`sender`); what arrives is received straight into place and ends as many
+//! commands as it tells of (`receiver`, `driver`). No task and no allocation is made for a command. A thread's commands go to one
+//! queue, so that threads need not share one.
+//!
+//! # When a connection is lost
+//! All connections end, and are made again with growing pauses (`keeper`). Meanwhile commands wait, each as long as
+//! [`Options::patience`]. A command that was with the controller is sent again where making it twice is the same as making it once:
+//! reads, compares, flushes, lists, exist, and those that write the same bytes to the same place (write, write zeroes, deallocate,
+//! unconditional store). Others (delete, conditional store, parts of a value) end with [`Error::Lost`]: they may have taken place. A
+//! namespace that is another one than before is not used: commands end as if there were no connection.
+//!
+//! A controller that stops amid a write and starts again has perhaps forgotten what it had not flushed.
+//! [`BlockNamespace::association`] tells whether there was another connection since; [`NamespaceDisk`] writes such data again.
+//!
+//! # What it does not do
+//! No multipath, no reservations, no metadata, no TLS; of fused operations none.
+//!
+//! # Invariants
+//! - Memory of a command is let go when the command has ended, also when its future was dropped before.
+//! - What a controller sends is placed only where a command asked for it, and only as much.
+//! - It sleeps when it has nothing to do; then a keep alive twice in [`Options::keep_alive`] is all that wakes it.
+mod auth;
+mod block;
+mod controller;
+mod data;
+mod discovery;
+mod disk;
+mod driver;
+mod error;
+mod flights;
+mod host;
+mod identify;
+mod keeper;
+mod kv;
+mod queue;
+mod receiver;
+mod sender;
+mod setup;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use block::BlockNamespace;
+pub use controller::{Completion, Controller, Repeat};
+pub use data::{Data, Hold, Sink, Source};
+pub use discovery::{DISCOVERY_NQN, Discovered, DiscoveredKind, discover};
+pub use disk::{NamespaceDisk, NamespaceFile};
+pub use error::{Error, Result};
+pub use forebay_proto::nvme::kv::StoreOptions;
+pub use host::{
+    Address, DEPTH_MAX, DISCOVERY_PORT, HostIdentity, NamespaceUrl, Options, PORT, Scheme, Secret,
+    uuid,
+};
+pub use identify::{BlockInfo, ControllerInfo, KeyValueInfo, NamespaceContent, NamespaceInfo};
+pub use kv::{KeyValueNamespace, Retrieved};

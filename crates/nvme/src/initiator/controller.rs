@@ -1,0 +1,443 @@
+//! One host and one controller.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use forebay_proto::nvme::SubmissionQueueEntry;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::block::BlockNamespace;
+use super::data::{Data, Sink};
+use super::host::{Address, NamespaceUrl, Options, Scheme, check_nqn};
+use super::identify::{
+    BlockInfo, CNS_ACTIVE_NAMESPACES, CNS_COMMAND_SET_NAMESPACE, CNS_DESCRIPTORS, CNS_NAMESPACE,
+    CSI_KV, ControllerInfo, Descriptors, KeyValueInfo, NamespaceContent, NamespaceInfo, u32_at,
+};
+use super::keeper::{self, ADMIN_DEPTH, Keeper, Order, Shared, State, identify};
+use super::kv::KeyValueNamespace;
+use super::queue::Queue;
+use super::slots::Command;
+use super::{Error, Result};
+
+/// How often a command is made again whose payload was damaged, or that the controller could not carry out for a moment.
+const ATTEMPTS: u32 = 4;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// A host and a controller of a subsystem. Cloning shares it; the connections end with the last clone.
+#[derive(Clone)]
+pub struct Controller {
+    shared: Arc<Shared>,
+    state: watch::Receiver<State>,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// Whether a command may be made twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// Making it twice is the same as making it once.
+    Safe,
+    /// It is not.
+    Never,
+}
+
+/// The end of a command that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// DW0, and DW1 above it.
+    pub result: u64,
+    /// Payload bytes that came.
+    pub received: u64,
+    /// Which of the host's associations it was completed in, counted from 1.
+    pub association: u64,
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("address", &self.shared.address)
+            .field("subsystem", &self.shared.subsystem)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Controller {
+    /// Connects to a controller of `subsystem` at `address`, prepares it, and keeps the connections until the last clone is dropped.
+    ///
+    /// # Errors
+    /// When the first attempt fails: [`Error::Unreachable`], [`Error::Denied`], [`Error::Protocol`], [`Error::Status`];
+    /// [`Error::Invalid`] for options out of bounds.
+    pub async fn connect(
+        address: Address,
+        subsystem: &str,
+        options: Options,
+    ) -> Result<Controller> {
+        check_nqn(subsystem)?;
+        let options = Arc::new(options.checked()?);
+        let runtimes = match options.runtimes.as_slice() {
+            [] => &[Handle::current()][..],
+            given => given,
+        };
+        let (gone_sender, gone) = mpsc::unbounded_channel();
+        let mut turns = runtimes.iter().cycle();
+        let mut queue = |depth| {
+            let runtime = turns.next().unwrap_or(&runtimes[0]);
+            Queue::new(depth, options.clone(), gone_sender.clone(), runtime)
+        };
+        let io = (0..options.queues)
+            .map(|_| queue(options.depth))
+            .collect::<Vec<_>>();
+        let admin = queue(ADMIN_DEPTH);
+        let shared = Arc::new(Shared {
+            address,
+            subsystem: subsystem.to_owned(),
+            options: options.clone(),
+            admin,
+            io,
+            active: AtomicUsize::new(0),
+            known: Mutex::default(),
+            changes: watch::Sender::new(0),
+        });
+        let (state_sender, state) =
+            watch::channel(State::Away(Error::Unreachable("connecting".to_owned())));
+        let (orders, orders_taken) = mpsc::unbounded_channel();
+        let (first, connected) = oneshot::channel();
+        let keeper = Keeper {
+            shared: shared.clone(),
+            gone,
+            orders: orders_taken,
+            state: state_sender,
+            association: watch::Sender::new(0),
+            connections: 0,
+        };
+        runtimes[0].spawn(keeper.run(first));
+        let controller = Controller {
+            shared,
+            state,
+            orders,
+        };
+        connected.await.map_err(|_| Error::Closed)??;
+        Ok(controller)
+    }
+
+    /// What the controller says of itself.
+    ///
+    /// # Errors
+    /// Why there is no connection now.
+    pub fn info(&self) -> Result<Arc<ControllerInfo>> {
+        match &*self.state.borrow() {
+            State::Live(info) => Ok(info.clone()),
+            State::Away(error) => Err(error.clone()),
+            State::Closed => Err(Error::Closed),
+        }
+    }
+
+    /// Waits until there is a connection.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub async fn connected(&self) -> Result<()> {
+        let mut state = self.state.clone();
+        let state = state
+            .wait_for(|state| !matches!(state, State::Away(_)))
+            .await;
+        match state.as_deref() {
+            Ok(State::Live(_)) => Ok(()),
+            _ => Err(Error::Closed),
+        }
+    }
+
+    /// Waits until there is no connection.
+    pub async fn disconnected(&self) {
+        let mut state = self.state.clone();
+        // A keeper that is gone has no connection either.
+        let _ = state
+            .wait_for(|state| !matches!(state, State::Live(_)))
+            .await;
+    }
+
+    /// Changes with every event by which the controller tells that namespaces, or a discovery log, have changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changes.subscribe()
+    }
+
+    /// Where it is, and of which subsystem.
+    pub fn place(&self) -> (&Address, &str) {
+        (&self.shared.address, &self.shared.subsystem)
+    }
+
+    /// Ends the connections in an orderly way; calls are refused from now on.
+    pub async fn close(&self) {
+        let (told, closed) = oneshot::channel();
+        if self.orders.send(Order::Close(told)).is_ok() {
+            // Without an answer it was closed before.
+            let _ = closed.await;
+        }
+    }
+
+    /// The numbers of its active namespaces, of every command set.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn namespaces(&self) -> Result<Vec<u32>> {
+        let mut all: Vec<u32> = Vec::new();
+        loop {
+            let above = all.last().copied().unwrap_or(0);
+            let data = identify(&self.shared, CNS_ACTIVE_NAMESPACES, above, 0, false).await?;
+            let page = data.chunks_exact(4).map(|chunk| u32_at(chunk, 0));
+            let before = all.len();
+            all.extend(page.take_while(|nsid| *nsid != 0));
+            let ascends = all[before..].is_sorted_by(|one, next| one < next)
+                && all.get(before).is_none_or(|first| *first > above);
+            if !ascends {
+                return Err(Error::protocol("the list of namespaces does not ascend"));
+            }
+            if all.len() - before < data.len() / 4 {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// What a namespace is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for one that is not active; see [`Error`].
+    pub async fn namespace(&self, nsid: u32) -> Result<NamespaceInfo> {
+        self.describe(nsid).await.map(|(info, _)| info)
+    }
+
+    async fn describe(&self, nsid: u32) -> Result<(NamespaceInfo, Descriptors)> {
+        let none = || Error::invalid(format!("there is no namespace {nsid}"));
+        let data = match identify(&self.shared, CNS_DESCRIPTORS, nsid, 0, false).await {
+            Err(Error::Status(_)) => return Err(none()),
+            data => data?,
+        };
+        let descriptors = Descriptors::parse(&data);
+        let kind = match descriptors.csi {
+            None | Some(0) => {
+                let data = identify(&self.shared, CNS_NAMESPACE, nsid, 0, false).await?;
+                NamespaceContent::Block(BlockInfo::parse(&data).ok_or_else(none)?)
+            }
+            Some(CSI_KV) => {
+                let cns = CNS_COMMAND_SET_NAMESPACE;
+                let data = identify(&self.shared, cns, nsid, CSI_KV, false).await?;
+                NamespaceContent::KeyValue(KeyValueInfo::parse(&data).ok_or_else(none)?)
+            }
+            Some(other) => NamespaceContent::Other(other),
+        };
+        let info = NamespaceInfo {
+            nsid,
+            uuid: descriptors.uuid,
+            nguid: descriptors.nguid,
+            kind,
+        };
+        Ok((info, descriptors))
+    }
+
+    /// A namespace of blocks.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is none; see [`Error`].
+    pub async fn block(&self, nsid: u32) -> Result<BlockNamespace> {
+        let (info, descriptors) = self.describe(nsid).await?;
+        let NamespaceContent::Block(block) = info.kind else {
+            return Err(Error::invalid(format!("namespace {nsid} has no blocks")));
+        };
+        self.know(nsid, descriptors);
+        BlockNamespace::new(self.clone(), nsid, block)
+    }
+
+    /// A namespace of keys and values.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is none; see [`Error`].
+    pub async fn key_value(&self, nsid: u32) -> Result<KeyValueNamespace> {
+        let (info, descriptors) = self.describe(nsid).await?;
+        let NamespaceContent::KeyValue(info) = info.kind else {
+            return Err(Error::invalid(format!(
+                "namespace {nsid} has no keys and values"
+            )));
+        };
+        self.know(nsid, descriptors);
+        Ok(KeyValueNamespace::new(self.clone(), nsid, info))
+    }
+
+    fn know(&self, nsid: u32, descriptors: Descriptors) {
+        self.shared.known.lock().insert(nsid, descriptors);
+    }
+
+    /// Reads `bytes` (a multiple of 4) of a log page from `offset` on.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn log_page(
+        &self,
+        log: u8,
+        nsid: u32,
+        csi: u8,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<Vec<u8>> {
+        let entry = keeper::log_page(log.into(), nsid, csi, offset, bytes);
+        let sink = Sink::Bytes(vec![0; bytes as usize]);
+        let (done, data) = self.admin(entry, Data::In(sink), Repeat::Safe).await;
+        done?;
+        Ok(keeper::bytes(data))
+    }
+
+    /// Makes an admin command; its identifier and data pointer are set here. The memory comes back with the outcome.
+    pub async fn admin(
+        &self,
+        entry: SubmissionQueueEntry,
+        data: Data,
+        repeat: Repeat,
+    ) -> (Result<Completion>, Data) {
+        self.make(&self.shared.admin, entry, data, repeat, self.patience())
+            .await
+    }
+
+    /// Makes an I/O command; its identifier and data pointer are set here. The memory comes back with the outcome.
+    pub async fn io(
+        &self,
+        entry: SubmissionQueueEntry,
+        data: Data,
+        repeat: Repeat,
+    ) -> (Result<Completion>, Data) {
+        self.io_with_patience(entry, data, repeat, self.patience())
+            .await
+    }
+
+    pub(super) async fn io_with_patience(
+        &self,
+        entry: SubmissionQueueEntry,
+        data: Data,
+        repeat: Repeat,
+        patience: Option<Duration>,
+    ) -> (Result<Completion>, Data) {
+        match self.queue() {
+            Some(queue) => self.make(queue, entry, data, repeat, patience).await,
+            None => {
+                let why = "a discovery controller has no I/O queue";
+                (Err(Error::invalid(why)), data)
+            }
+        }
+    }
+
+    /// How long commands wait for a connection.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.shared.options.patience
+    }
+
+    /// The I/O queue of this thread.
+    fn queue(&self) -> Option<&Queue> {
+        thread_local! {
+            static THREAD: usize = {
+                static NEXT: AtomicUsize = AtomicUsize::new(0);
+                NEXT.fetch_add(1, Relaxed)
+            };
+        }
+        match self.shared.active.load(Relaxed) {
+            0 => None,
+            active => self.shared.io.get(THREAD.with(|thread| thread % active)),
+        }
+    }
+
+    async fn make(
+        &self,
+        queue: &Queue,
+        entry: SubmissionQueueEntry,
+        data: Data,
+        repeat: Repeat,
+        patience: Option<Duration>,
+    ) -> (Result<Completion>, Data) {
+        if data.len() > u64::from(u32::MAX) {
+            return (Err(Error::invalid("a command of 4 GiB")), data);
+        }
+        let repeatable = repeat == Repeat::Safe;
+        let patience = patience.map(|patience| Instant::now() + patience);
+        let mut data = data;
+        let mut attempt = 1;
+        loop {
+            let command = Command {
+                entry,
+                data,
+                repeatable,
+                patience,
+                endless: false,
+                preparing: false,
+            };
+            let reply = queue.slots.execute(command).await;
+            data = reply.data;
+            match reply.outcome {
+                Err(error) if repeatable && attempt < ATTEMPTS && is_passing(&error) => {
+                    if let Data::In(sink) = &mut data {
+                        sink.restart();
+                    }
+                    tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
+                    attempt += 1;
+                }
+                outcome => {
+                    let outcome = outcome.map(|completed| Completion {
+                        result: completed.result,
+                        received: completed.received,
+                        association: completed.association,
+                    });
+                    return (outcome, data);
+                }
+            }
+        }
+    }
+}
+
+impl NamespaceUrl {
+    /// Connects to the subsystem's controller.
+    ///
+    /// # Errors
+    /// As [`Controller::connect`].
+    pub async fn connect(&self, options: Options) -> Result<Controller> {
+        Controller::connect(self.address.clone(), &self.subsystem, options).await
+    }
+
+    /// As [`NamespaceUrl::connect`], for a namespace of blocks.
+    ///
+    /// # Errors
+    /// Also [`Error::Invalid`] when this is the URL of another kind.
+    pub async fn connect_block(&self, options: Options) -> Result<BlockNamespace> {
+        if self.scheme != Scheme::Block {
+            return Err(Error::invalid(format!("{self} does not name blocks")));
+        }
+        self.connect(options).await?.block(self.nsid).await
+    }
+
+    /// As [`NamespaceUrl::connect`], for a namespace of keys and values.
+    ///
+    /// # Errors
+    /// Also [`Error::Invalid`] when this is the URL of another kind.
+    pub async fn connect_key_value(&self, options: Options) -> Result<KeyValueNamespace> {
+        if self.scheme != Scheme::KeyValue {
+            return Err(Error::invalid(format!(
+                "{self} does not name keys and values"
+            )));
+        }
+        self.connect(options).await?.key_value(self.nsid).await
+    }
+}
+
+/// Whether the same command may succeed in a moment, by what the controller says.
+fn is_passing(error: &Error) -> bool {
+    use forebay_proto::nvme::Status;
+    match error {
+        Error::Damaged => true,
+        Error::Status(status) => {
+            !status.do_not_retry()
+                && matches!(
+                    status.code(),
+                    Status::TRANSIENT_TRANSPORT_ERROR | Status::NAMESPACE_NOT_READY
+                )
+        }
+        _ => false,
+    }
+}

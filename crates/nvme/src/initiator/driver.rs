@@ -1,0 +1,242 @@
+//! What moves the commands of one queue over one connection, both ways, until the connection ends.
+//!
+//! Commands that are left in one moment go in one call, and the replies of one call wake their callers together. Between, it sleeps.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use super::Error;
+use super::data::Data;
+use super::flights::Flights;
+use super::receiver::{Arrived, End, Receiver};
+use super::sender::Sender;
+use super::setup::Opened;
+use super::slots::{Command, Reply, Slots};
+
+/// Calls to the socket before other tasks get a turn.
+const ROUNDS_MAX: usize = 16;
+
+/// Moves until the connection ends, and tells why it did.
+pub(super) struct Driver {
+    slots: Arc<Slots>,
+    stream: TcpStream,
+    sender: Sender,
+    receiver: Receiver,
+    flights: Flights,
+    /// The most that may be in flight.
+    depth: usize,
+    association: u64,
+    arrived: Arrived,
+    taken: Vec<(u16, Command)>,
+    replies: Vec<(u16, Reply)>,
+    wakers: Vec<Waker>,
+    /// It went to sleep and can be woken by a command.
+    asleep: bool,
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+    armed: bool,
+}
+
+impl Driver {
+    pub(super) fn new(
+        slots: Arc<Slots>,
+        opened: Opened,
+        association: u64,
+        in_capsule_bytes_max: u64,
+        timeout: Duration,
+    ) -> Driver {
+        let places = slots.depth();
+        Driver {
+            sender: Sender::new(&opened.agreed, in_capsule_bytes_max),
+            receiver: Receiver::new(&opened.agreed),
+            stream: opened.stream,
+            flights: Flights::new(places),
+            depth: places.min(opened.depth.into()),
+            association,
+            arrived: Arrived::default(),
+            taken: Vec::with_capacity(places),
+            replies: Vec::with_capacity(places),
+            wakers: Vec::with_capacity(places),
+            slots,
+            asleep: false,
+            timeout,
+            timer: Box::pin(tokio::time::sleep(timeout)),
+            armed: false,
+        }
+    }
+
+    /// Ends what was under way, when the connection is over: what may be repeated goes back, the rest has no known outcome.
+    pub(super) fn wind_up(&mut self, why: &str) {
+        let mut back = Vec::new();
+        for (at, flight) in self.flights.take_all() {
+            let mut command = flight.command;
+            if command.repeatable {
+                if let Data::In(sink) = &mut command.data {
+                    sink.restart();
+                }
+                back.push((at, command));
+            } else {
+                let outcome = Err(Error::Lost(why.to_owned()));
+                let data = command.data;
+                self.replies.push((at, Reply { outcome, data }));
+            }
+        }
+        self.slots.put_back(back.into_iter());
+        self.slots.complete(&mut self.replies, &mut self.wakers);
+    }
+
+    fn round(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let room = self.depth - self.flights.len();
+        self.asleep = self.slots.take(room, &mut self.taken, cx.waker());
+        if !self.taken.is_empty() {
+            let now = Instant::now();
+            for (at, command) in self.taken.drain(..) {
+                let laid_out = self.sender.command(at, command, &mut self.flights, now);
+                laid_out.map_err(End::Lost)?;
+            }
+        }
+        let sent = self.send(cx).map_err(End::Lost);
+        // What the controller said before it went may still be there.
+        let received = self.receive(cx);
+        self.complete();
+        Ok(received? | sent?)
+    }
+
+    fn send(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if !self.sender.prepare(&mut self.flights)? {
+            return Ok(false);
+        }
+        let Poll::Ready(writable) = self.stream.poll_write_ready(cx) else {
+            return Ok(false);
+        };
+        writable?;
+        let sent = self.stream.try_io(Interest::WRITABLE, || {
+            let whole = self.sender.flush(&self.stream, &mut self.flights)?;
+            // Less than asked for: the socket is full, and says when it is not.
+            whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+        });
+        match sent {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            // When it was full: only the next look at it asks to be woken.
+            _ => Ok(true),
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        match self.stream.poll_read_ready(cx) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(readable) => readable.map_err(End::Lost)?,
+        }
+        // Readiness is cleared by an error, and only the next look at it asks to be woken.
+        let mut outcome = Ok(true);
+        let _ = self.stream.try_io(Interest::READABLE, || {
+            let (flights, arrived) = (&mut self.flights, &mut self.arrived);
+            match self.receiver.receive(&self.stream, flights, arrived) {
+                Ok(Ok(whole)) => whole.ok_or_else(|| io::ErrorKind::WouldBlock.into()),
+                Ok(Err(error)) => Err(error),
+                Err(end) => {
+                    outcome = Err(end);
+                    Ok(())
+                }
+            }
+        });
+        for request in self.arrived.requests.drain(..) {
+            // It may be completed since.
+            if let Some((at, flight)) = self.flights.of_cid(request.cccid)
+                && let Err(fault) = self.sender.ask(at, flight, &request)
+            {
+                outcome = Err(End::Fault(fault));
+            }
+        }
+        outcome
+    }
+
+    fn complete(&mut self) {
+        let completed = self.arrived.completions.drain(..);
+        let places = completed.map(|entry| Flights::place(entry.cid));
+        for at in places.chain(self.sender.let_go.drain(..)) {
+            if let Some(reply) = self.flights.end(at, self.association) {
+                self.replies.push((at, reply));
+            }
+        }
+        self.slots.complete(&mut self.replies, &mut self.wakers);
+    }
+
+    /// Whether a command has been under way for too long.
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.armed {
+            if self.flights.len() == 0 {
+                return false;
+            }
+            self.armed = true;
+            self.timer
+                .as_mut()
+                .reset(tokio::time::Instant::now() + self.timeout);
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let Some(oldest) = self.flights.oldest() else {
+                self.armed = false;
+                return false;
+            };
+            let end = oldest + self.timeout;
+            if end <= Instant::now() {
+                return true;
+            }
+            self.timer.as_mut().reset(end.into());
+        }
+        false
+    }
+
+    /// Tells the controller of its fault.
+    fn finish(&mut self, end: &End) {
+        if let End::Fault(fault) = end {
+            self.sender
+                .terminate(*fault, self.receiver.offending(), &self.stream);
+        }
+    }
+}
+
+impl Future for Driver {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End> {
+        let this = &mut *self;
+        if std::mem::take(&mut this.asleep) && this.slots.was_called() {
+            // Woken by a command: whoever is about to run may leave more, and all of them go in one call.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        for _ in 0..ROUNDS_MAX {
+            match this.round(cx) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return match this.is_silent(cx) {
+                        true => Poll::Ready(End::Silent),
+                        false => Poll::Pending,
+                    };
+                }
+                Err(end) => {
+                    this.finish(&end);
+                    return Poll::Ready(end);
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    /// A runtime that stops drops its tasks.
+    fn drop(&mut self) {
+        self.wind_up("its runtime has ended");
+    }
+}

@@ -1,0 +1,343 @@
+//! Who asks, whom, and how.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::{Error, Result};
+
+/// The port of NVMe/TCP that IANA assigned to subsystems.
+pub const PORT: u16 = 4420;
+/// The port of discovery controllers.
+pub const DISCOVERY_PORT: u16 = 8009;
+/// The most commands in flight of one queue.
+pub const DEPTH_MAX: u16 = 1023;
+/// The longest NQN, in bytes (NVMe Base 4.7).
+const NQN_BYTES_MAX: usize = 223;
+
+/// Where a controller listens: a name or address, and a TCP port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// A name, or an address (IPv6 without brackets).
+    pub host: String,
+    /// The TCP port.
+    pub port: u16,
+}
+
+/// One namespace of one subsystem: `nvme+tcp://HOST:PORT/SUBNQN/NSID` for a block namespace, `kv://HOST:PORT/SUBNQN/NSID` for a
+/// key-value one. Without a port it is 4420.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceUrl {
+    /// `nvme+tcp` or `kv`.
+    pub scheme: Scheme,
+    /// Where the subsystem's controllers listen.
+    pub address: Address,
+    /// The subsystem's NQN.
+    pub subsystem: String,
+    /// The namespace.
+    pub nsid: u32,
+}
+
+/// What a [`NamespaceUrl`] expects of its namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// Blocks (NVM command set).
+    Block,
+    /// Keys and values (Key Value command set).
+    KeyValue,
+}
+
+/// Who a host says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostIdentity {
+    /// Its NQN.
+    pub nqn: String,
+    /// Its identifier; one NQN always has the same.
+    pub id: [u8; 16],
+}
+
+/// What proves that a host, or a controller, is who it says (DH-HMAC-CHAP): the text form `DHHC-1:HH:BASE64:`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+/// How a host talks to a subsystem.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Who asks.
+    pub host: HostIdentity,
+    /// I/O queues, each a connection. The controller may grant fewer.
+    pub queues: u16,
+    /// Commands in flight of each, at most [`DEPTH_MAX`]. The controller may grant fewer.
+    pub depth: u16,
+    /// How long silence may last before each side thinks the other gone; a keep alive is sent twice in that time. Zero: never.
+    pub keep_alive: Duration,
+    /// CRC32C over headers of PDUs.
+    pub header_digest: bool,
+    /// CRC32C over payload.
+    pub data_digest: bool,
+    /// Proves the host, where the controller asks for it.
+    pub secret: Option<Secret>,
+    /// Asks the controller to prove itself, too.
+    pub controller_secret: Option<Secret>,
+    /// How long making and preparing a connection may take.
+    pub connect_timeout: Duration,
+    /// How long a command may take. When one takes longer, the connections are made anew.
+    pub command_timeout: Duration,
+    /// How long a call waits for a connection while there is none; for ever, when missing.
+    pub patience: Option<Duration>,
+    /// The pause before the first attempt to connect again; each later one is twice as long ...
+    pub pause: Duration,
+    /// ... up to this.
+    pub pause_max: Duration,
+    /// Where the queues run, in turn; where [`connect`](super::Controller::connect) is called, when empty. They must drive time and
+    /// network.
+    pub runtimes: Vec<Handle>,
+}
+
+impl Default for Options {
+    /// One queue of 128 commands, no digests, a keep alive time of 10 s, 30 s a command, 10 s of patience; as
+    /// [`HostIdentity::of_this_machine`].
+    fn default() -> Options {
+        Options {
+            host: HostIdentity::of_this_machine(),
+            queues: 1,
+            depth: 128,
+            keep_alive: Duration::from_secs(10),
+            header_digest: false,
+            data_digest: false,
+            secret: None,
+            controller_secret: None,
+            connect_timeout: Duration::from_secs(5),
+            command_timeout: Duration::from_secs(30),
+            patience: Some(Duration::from_secs(10)),
+            pause: Duration::from_millis(100),
+            pause_max: Duration::from_secs(5),
+            runtimes: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// The same with everything inside its bounds.
+    pub(super) fn checked(mut self) -> Result<Options> {
+        check_nqn(&self.host.nqn)?;
+        if self.queues == 0 || self.depth == 0 {
+            return Err(Error::invalid("a host has at least one queue of one place"));
+        }
+        self.depth = self.depth.min(DEPTH_MAX);
+        self.pause = self.pause.max(Duration::from_millis(1));
+        self.pause_max = self.pause_max.max(self.pause);
+        Ok(self)
+    }
+}
+
+/// Whether this may stand in a Connect command.
+pub(super) fn check_nqn(nqn: &str) -> Result<()> {
+    if nqn.is_empty() || nqn.len() > NQN_BYTES_MAX || nqn.contains('\0') {
+        return Err(Error::invalid(format!(
+            "{nqn:?} is not an NVMe qualified name"
+        )));
+    }
+    Ok(())
+}
+
+impl HostIdentity {
+    /// What `/etc/nvme/hostnqn` and `/etc/nvme/hostid` say, as for the kernel's own initiator; without them a name that is made up
+    /// and lasts as long as this process.
+    pub fn of_this_machine() -> HostIdentity {
+        let read = |name: &str| {
+            let text = std::fs::read_to_string(name).ok()?;
+            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        let nqn = read("/etc/nvme/hostnqn").filter(|nqn| check_nqn(nqn).is_ok());
+        let id = read("/etc/nvme/hostid").and_then(|text| parse_uuid(&text));
+        match (nqn, id) {
+            (Some(nqn), Some(id)) => HostIdentity { nqn, id },
+            (nqn, _) => {
+                static MADE_UP: std::sync::OnceLock<[u8; 16]> = std::sync::OnceLock::new();
+                let id = *MADE_UP.get_or_init(random_uuid);
+                HostIdentity {
+                    nqn: nqn.unwrap_or_else(|| {
+                        format!("nqn.2014-08.org.nvmexpress:uuid:{}", uuid(&id))
+                    }),
+                    id,
+                }
+            }
+        }
+    }
+}
+
+fn random_uuid() -> [u8; 16] {
+    let mut id = [0; 16];
+    if forebay_io::random(&mut id).is_err() {
+        id[..4].copy_from_slice(&std::process::id().to_le_bytes());
+    }
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    id
+}
+
+/// A UUID as people write it.
+pub fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text
+        .chars()
+        .filter(|letter| *letter != '-')
+        .map(|letter| letter.to_digit(16).map(|digit| digit as u8))
+        .collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits
+        .chunks_exact(2)
+        .map(|two| two[0] << 4 | two[1])
+        .collect();
+    bytes.try_into().ok()
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// `HOST`, `HOST:PORT`, `[ADDRESS]:PORT`.
+    fn from_str(text: &str) -> Result<Address> {
+        let wrong = || Error::invalid(format!("{text:?} is not an address such as 127.0.0.1:4420"));
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
+                (
+                    host,
+                    rest.strip_prefix(':')
+                        .or(rest.is_empty().then_some(""))
+                        .ok_or_else(wrong)?,
+                )
+            }
+            None => text.split_once(':').unwrap_or((text, "")),
+        };
+        let port = match port {
+            "" => PORT,
+            port => port.parse().map_err(|_| wrong())?,
+        };
+        if host.is_empty() || host.contains(['/', '@', '?', '#']) {
+            return Err(wrong());
+        }
+        Ok(Address {
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl fmt::Display for NamespaceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.scheme {
+            Scheme::Block => "nvme+tcp",
+            Scheme::KeyValue => "kv",
+        };
+        write!(
+            f,
+            "{scheme}://{}/{}/{}",
+            self.address, self.subsystem, self.nsid
+        )
+    }
+}
+
+impl FromStr for NamespaceUrl {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<NamespaceUrl> {
+        let wrong = || {
+            Error::invalid(format!(
+                "{text:?} is not a namespace such as nvme+tcp://HOST:PORT/SUBNQN/NSID or kv://HOST:PORT/SUBNQN/NSID"
+            ))
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let scheme = match scheme {
+            "nvme+tcp" => Scheme::Block,
+            "kv" => Scheme::KeyValue,
+            _ => return Err(wrong()),
+        };
+        let (address, rest) = rest.split_once('/').ok_or_else(wrong)?;
+        let (subsystem, nsid) = rest.rsplit_once('/').ok_or_else(wrong)?;
+        let nsid: u32 = nsid.parse().map_err(|_| wrong())?;
+        if nsid == 0 || nsid == u32::MAX {
+            return Err(wrong());
+        }
+        check_nqn(subsystem)?;
+        Ok(NamespaceUrl {
+            scheme,
+            address: address.parse()?,
+            subsystem: subsystem.to_owned(),
+            nsid,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_read_as_they_are_written() {
+        for text in [
+            "nvme+tcp://127.0.0.1:4420/nqn.2026-01.org.example:pool/3",
+            "kv://[::1]:4421/nqn.2026-01.org.example:a/b/1",
+            "kv://store.example:4420/nqn.x/4294967294",
+        ] {
+            let url: NamespaceUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), text);
+        }
+        let short: NamespaceUrl = "kv://host/nqn.x/1".parse().unwrap();
+        assert_eq!(short.address.port, PORT);
+        for wrong in [
+            "",
+            "kv://",
+            "kv://host",
+            "kv://host/nqn.x",
+            "kv://host/nqn.x/0",
+            "kv://host/nqn.x/4294967295",
+            "kv://host/nqn.x/one",
+            "kv:///nqn.x/1",
+            "kv://host//1",
+            "kv://host:port/nqn.x/1",
+            "http://host/nqn.x/1",
+            "kv://[::1/nqn.x/1",
+        ] {
+            assert!(wrong.parse::<NamespaceUrl>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn identities_are_uuids() {
+        let id = random_uuid();
+        assert_eq!(parse_uuid(&uuid(&id)), Some(id));
+        assert_eq!(parse_uuid("not one"), None);
+        let host = HostIdentity::of_this_machine();
+        assert_eq!(host, HostIdentity::of_this_machine());
+        assert!(check_nqn(&host.nqn).is_ok());
+    }
+}

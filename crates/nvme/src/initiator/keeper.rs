@@ -1,0 +1,549 @@
+//! What keeps a host and a controller together: prepares the controller, keeps it alive, hears its events, and begins anew when a
+//! connection is lost.
+//!
+//! All connections of a host and its controller are one association. When one of them ends, all do; commands wait in their queues
+//! while a new association is made, each as long as its patience lasts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use forebay_proto::nvme::opcode::{admin, fabrics};
+use forebay_proto::nvme::property::{Capabilities, Configuration, ControllerStatus, offset};
+use forebay_proto::nvme::{NSID_ALL, SubmissionQueueEntry};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::data::{Data, Sink};
+use super::discovery::DISCOVERY_NQN;
+use super::host::{Address, Options};
+use super::identify::{
+    self, CNS_CONTROLLER, CNS_DESCRIPTORS, ControllerInfo, Descriptors, IDENTIFY_BYTES,
+};
+use super::queue::{Dial, Gone, Queue};
+use super::setup::{CNTLID_ANY, Purpose, fabrics_entry};
+use super::slots::{Command, Completed, GiveUp, Slots};
+use super::{Error, Result};
+
+/// How often commands whose patience may be at its end are looked at while there is no connection.
+const SWEEP: Duration = Duration::from_millis(100);
+/// Commands in flight of an admin queue.
+pub(super) const ADMIN_DEPTH: u16 = 31;
+/// Payload that may go with an admin or fabrics command (NVMe/TCP 3.3.2.1.3).
+const ADMIN_IN_CAPSULE_BYTES_MAX: u64 = 8192;
+/// How long to wait between looks at whether a controller is ready.
+const READY_PAUSE: Duration = Duration::from_millis(5);
+/// How long a controller may take to prepare for its end.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+/// FID: Number of Queues.
+const NUMBER_OF_QUEUES: u32 = 0x07;
+/// FID: Asynchronous Event Configuration.
+const EVENT_CONFIGURATION: u32 = 0x0b;
+/// Log page: Changed Namespace List.
+const CHANGED_NAMESPACES: u32 = 0x04;
+/// Controller Configuration without further command sets: entries of 64 and 16 bytes, enabled.
+const ENABLE_NVM: Configuration = Configuration(0x0046_0001);
+
+/// What is known of a controller now.
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    /// Connected and prepared.
+    Live(Arc<ControllerInfo>),
+    /// Not, and why.
+    Away(Error),
+    /// Closed.
+    Closed,
+}
+
+/// What a host wants of its keeper.
+pub(super) enum Order {
+    /// Ends the association in an orderly way, for ever.
+    Close(oneshot::Sender<()>),
+}
+
+/// What keeper and handles share.
+pub(super) struct Shared {
+    pub(super) address: Address,
+    pub(super) subsystem: String,
+    pub(super) options: Arc<Options>,
+    pub(super) admin: Queue,
+    pub(super) io: Vec<Queue>,
+    /// I/O queues that have connections.
+    pub(super) active: AtomicUsize,
+    /// Namespaces that are used, as they were when they were first looked at.
+    pub(super) known: Mutex<BTreeMap<u32, Descriptors>>,
+    /// Grows with every change of which the controller told.
+    pub(super) changes: watch::Sender<u64>,
+}
+
+impl Shared {
+    fn queues(&self) -> impl Iterator<Item = &Arc<Slots>> {
+        std::iter::once(&self.admin)
+            .chain(&self.io)
+            .map(|queue| &queue.slots)
+    }
+}
+
+pub(super) struct Keeper {
+    pub(super) shared: Arc<Shared>,
+    pub(super) gone: mpsc::UnboundedReceiver<Gone>,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) state: watch::Sender<State>,
+    /// The association whose connections may live.
+    pub(super) association: watch::Sender<u64>,
+    /// Connections of it that were made.
+    pub(super) connections: usize,
+}
+
+/// Why an association ended.
+enum Over {
+    Lost(String),
+    Closed(Option<oneshot::Sender<()>>),
+}
+
+impl Keeper {
+    /// Keeps the host connected until it is closed. The outcome of the first attempt is told; when it fails, there is no second.
+    pub(super) async fn run(mut self, first: oneshot::Sender<Result<()>>) {
+        let mut first = Some(first);
+        let mut attempt = 0;
+        let told = loop {
+            let over = match self.attempt().await {
+                Ok(info) => {
+                    attempt = 0;
+                    tracing::info!(subsystem = self.shared.subsystem, address = %self.shared.address, "connected");
+                    self.state.send_replace(State::Live(info));
+                    self.open(true);
+                    if let Some(first) = first.take() {
+                        let _ = first.send(Ok(()));
+                    }
+                    let over = self.keep().await;
+                    self.open(false);
+                    over
+                }
+                Err(Over::Closed(told)) => break told,
+                Err(Over::Lost(_)) if first.is_some() => break None,
+                Err(over) => over,
+            };
+            match over {
+                Over::Closed(told) => {
+                    self.shut_down().await;
+                    break told;
+                }
+                Over::Lost(why) => {
+                    if attempt == 0 {
+                        tracing::warn!(subsystem = self.shared.subsystem, address = %self.shared.address, why, "connection lost");
+                    }
+                    if !matches!(*self.state.borrow(), State::Away(_)) {
+                        self.state
+                            .send_replace(State::Away(Error::Unreachable(why)));
+                    }
+                }
+            }
+            self.part().await;
+            let pause = self.pause(attempt);
+            attempt += 1;
+            if let Err(told) = self.swept(sleep(pause)).await {
+                break told;
+            }
+        };
+        let why = match &*self.state.borrow() {
+            State::Away(error) => error.clone(),
+            State::Live(_) | State::Closed => Error::Closed,
+        };
+        self.state.send_replace(State::Closed);
+        self.part().await;
+        self.shared.queues().for_each(|slots| slots.close());
+        if let Some(first) = first {
+            let _ = first.send(Err(why));
+        }
+        if let Some(told) = told {
+            let _ = told.send(());
+        }
+    }
+
+    /// Twice as long each time, and never exactly as long as everybody else.
+    fn pause(&self, attempt: u32) -> Duration {
+        let options = &self.shared.options;
+        let doubled = options.pause.saturating_mul(1 << attempt.min(16));
+        let pause = doubled.min(options.pause_max);
+        let mut random = [0; 1];
+        // Without randomness all hosts return together, which is no more than unfriendly.
+        let _ = forebay_io::random(&mut random);
+        pause.mul_f64(0.75 + f64::from(random[0]) / 1024.0)
+    }
+
+    fn open(&self, open: bool) {
+        self.shared.queues().for_each(|slots| slots.open(open));
+    }
+
+    /// Waits for something while there is no connection: commands whose patience ends are given up. An error is the order to close.
+    async fn swept<T>(
+        &mut self,
+        what: impl Future<Output = T>,
+    ) -> Result<T, Option<oneshot::Sender<()>>> {
+        tokio::pin!(what);
+        loop {
+            tokio::select! {
+                done = &mut what => return Ok(done),
+                order = self.orders.recv() => {
+                    return Err(order.map(|Order::Close(told)| told));
+                }
+                () = sleep(SWEEP) => {
+                    let error = match &*self.state.borrow() {
+                        State::Away(error) => error.clone(),
+                        State::Live(_) | State::Closed => Error::Unreachable("connecting".to_owned()),
+                    };
+                    let now = Instant::now();
+                    for slots in self.shared.queues() {
+                        slots.give_up(GiveUp::At(now), &error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the next association.
+    async fn attempt(&mut self) -> Result<Arc<ControllerInfo>, Over> {
+        let association = *self.association.borrow() + 1;
+        self.association.send_replace(association);
+        let shared = self.shared.clone();
+        let now = self.association.subscribe();
+        let mut connections = 0;
+        let made = {
+            let connections = &mut connections;
+            let establishing = Establishing {
+                shared: &shared,
+                association,
+                now,
+                connections,
+            };
+            self.swept(establishing.run()).await
+        };
+        self.connections = connections;
+        match made {
+            Err(told) => Err(Over::Closed(told)),
+            Ok(Ok(info)) => Ok(Arc::new(info)),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "no association was made");
+                let why = error.to_string();
+                self.state.send_replace(State::Away(error));
+                Err(Over::Lost(why))
+            }
+        }
+    }
+
+    /// Ends the connections of the association, and waits until nothing moves on them.
+    async fn part(&mut self) {
+        self.association
+            .send_modify(|association| *association += 1);
+        while self.connections > 0 {
+            if self.gone.recv().await.is_none() {
+                break;
+            }
+            self.connections -= 1;
+        }
+        let lost = Error::Lost("the association ended".to_owned());
+        for slots in self.shared.queues() {
+            slots.give_up(GiveUp::Preparing, &lost);
+        }
+    }
+
+    /// Keeps an association until it ends.
+    async fn keep(&mut self) -> Over {
+        let shared = self.shared.clone();
+        tokio::select! {
+            gone = self.gone.recv() => {
+                self.connections -= 1;
+                Over::Lost(gone.map_or_else(|| "its tasks have ended".to_owned(), |gone| gone.why))
+            }
+            order = self.orders.recv() => {
+                Over::Closed(order.map(|Order::Close(told)| told))
+            }
+            why = keep_alive(&shared) => Over::Lost(why),
+            why = hear(&shared) => Over::Lost(why),
+        }
+    }
+
+    /// Tells the controller to get ready for the end; it may be gone.
+    async fn shut_down(&mut self) {
+        let shared = self.shared.clone();
+        let shutting = async {
+            let configuration = property_get(&shared, offset::CC, false).await? as u32;
+            let configuration = Configuration(configuration).with_shutdown();
+            property_set(&shared, offset::CC, configuration.0.into()).await?;
+            loop {
+                let status = property_get(&shared, offset::CSTS, false).await?;
+                if ControllerStatus(status as u32).shutdown_complete() {
+                    return Ok::<(), Error>(());
+                }
+                sleep(READY_PAUSE).await;
+            }
+        };
+        let _ = timeout(SHUTDOWN, shutting).await;
+    }
+}
+
+/// An association in the making.
+struct Establishing<'a> {
+    shared: &'a Arc<Shared>,
+    association: u64,
+    now: watch::Receiver<u64>,
+    connections: &'a mut usize,
+}
+
+impl Establishing<'_> {
+    async fn run(mut self) -> Result<ControllerInfo> {
+        let shared = self.shared.clone();
+        let cntlid = self
+            .dial(
+                &shared.admin,
+                0,
+                CNTLID_ANY,
+                ADMIN_DEPTH,
+                ADMIN_IN_CAPSULE_BYTES_MAX,
+            )
+            .await?;
+        let capabilities = Capabilities(property_get(&shared, offset::CAP, true).await?);
+        let configuration = match capabilities.has_io_command_sets() {
+            true => Configuration::ENABLE,
+            false => ENABLE_NVM,
+        };
+        property_set(&shared, offset::CC, configuration.0.into()).await?;
+        let ready = wait_until_ready(&shared);
+        let patience = Duration::from_millis(capabilities.timeout_ms().max(500).into());
+        timeout(patience, ready)
+            .await
+            .map_err(|_| Error::protocol("the controller does not become ready"))??;
+        let page_shift = 12 + (capabilities.0 >> 48 & 0xf) as u32;
+        let data = identify(&shared, CNS_CONTROLLER, 0, 0, true).await?;
+        let info = ControllerInfo::parse(&data, page_shift)
+            .ok_or_else(|| Error::protocol("Identify Controller is too short"))?;
+        if shared.io.is_empty() || shared.subsystem == DISCOVERY_NQN {
+            return Ok(info);
+        }
+        let wanted = shared.io.len() as u32 - 1;
+        let granted = set_features(&shared, NUMBER_OF_QUEUES, wanted | wanted << 16).await? as u32;
+        let granted = (granted & 0xffff).min(granted >> 16) as usize + 1;
+        let active = granted.min(shared.io.len());
+        let entries = capabilities.queue_entries_max().saturating_sub(1);
+        let mut depth = u32::from(shared.options.depth).min(entries).max(1) as u16;
+        if info.commands_max > 0 {
+            depth = depth.min(info.commands_max);
+        }
+        for (qid, queue) in (1..).zip(&shared.io[..active]) {
+            self.dial(queue, qid, cntlid, depth, info.in_capsule_bytes_max)
+                .await?;
+        }
+        for idle in &shared.io[active..] {
+            let fewer = Error::Unreachable("the controller grants fewer queues now".to_owned());
+            idle.slots.give_up(GiveUp::All, &fewer);
+        }
+        self.recognise().await?;
+        shared.active.store(active, Relaxed);
+        Ok(info)
+    }
+
+    async fn dial(
+        &mut self,
+        queue: &Queue,
+        qid: u16,
+        cntlid: u16,
+        depth: u16,
+        in_capsule_bytes_max: u64,
+    ) -> Result<u16> {
+        let (made, answer) = oneshot::channel();
+        queue.dial(Dial {
+            purpose: Purpose {
+                address: self.shared.address.clone(),
+                subsystem: self.shared.subsystem.clone(),
+                qid,
+                cntlid,
+                depth,
+            },
+            association: self.association,
+            in_capsule_bytes_max,
+            made,
+            association_now: self.now.clone(),
+        });
+        let cntlid = answer.await.map_err(|_| Error::Closed)??;
+        *self.connections += 1;
+        Ok(cntlid)
+    }
+
+    /// Whether the namespaces in use are still those that they were: a number alone may be given to another one.
+    async fn recognise(&self) -> Result<()> {
+        let known = self.shared.known.lock().clone();
+        for (nsid, before) in known {
+            let data = identify(self.shared, CNS_DESCRIPTORS, nsid, 0, true).await?;
+            if Descriptors::parse(&data) != before {
+                return Err(Error::Unreachable(format!(
+                    "namespace {nsid} is not the one that it was"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn wait_until_ready(shared: &Shared) -> Result<()> {
+    loop {
+        let status = ControllerStatus(property_get(shared, offset::CSTS, false).await? as u32);
+        if status.fatal() {
+            return Err(Error::protocol("the controller reports a fatal status"));
+        }
+        if status.ready() {
+            return Ok(());
+        }
+        sleep(READY_PAUSE).await;
+    }
+}
+
+/// Sends a keep alive twice in the time after which silence means the end; tells when one was not answered.
+async fn keep_alive(shared: &Shared) -> String {
+    let patience = shared.options.keep_alive;
+    if patience.is_zero() {
+        return std::future::pending().await;
+    }
+    loop {
+        sleep(patience / 2).await;
+        let entry = SubmissionQueueEntry::new(admin::KEEP_ALIVE, 0, 0);
+        match timeout(patience, preparation(shared, entry, Data::None)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return format!("a keep alive failed: {error}"),
+            Err(_) => return "a keep alive was not answered".to_owned(),
+        }
+    }
+}
+
+/// Hears what the controller tells of its own accord. Ends only with the association.
+async fn hear(shared: &Shared) -> String {
+    let events = {
+        let entry =
+            SubmissionQueueEntry::new(admin::GET_FEATURES, 0, 0).with_cdw(10, EVENT_CONFIGURATION);
+        preparation(shared, entry, Data::None).await
+    };
+    // A controller without this feature raises no optional events.
+    if events.is_ok() {
+        let _ = set_features(shared, EVENT_CONFIGURATION, 1 << 8 | 1 << 31).await;
+    }
+    loop {
+        let entry = SubmissionQueueEntry::new(admin::ASYNC_EVENT_REQUEST, 0, 0);
+        let mut command = command(entry, Data::None);
+        command.endless = true;
+        let event = match shared.admin.slots.execute(command).await.outcome {
+            Ok(completed) => completed.result as u32,
+            // As after a loss, of which others tell; or it has none to tell of.
+            Err(_) => return std::future::pending().await,
+        };
+        let log = event >> 16 & 0xff;
+        if log == CHANGED_NAMESPACES {
+            // Reading it lets the controller raise the event again.
+            let entry = log_page(CHANGED_NAMESPACES, NSID_ALL, 0, 0, IDENTIFY_BYTES as u32);
+            let _ = preparation(
+                shared,
+                entry,
+                Data::In(Sink::Bytes(vec![0; IDENTIFY_BYTES])),
+            )
+            .await;
+        }
+        shared.changes.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// A command of the keeper's own.
+fn command(entry: SubmissionQueueEntry, data: Data) -> Command {
+    Command {
+        entry,
+        data,
+        repeatable: false,
+        patience: None,
+        endless: false,
+        preparing: true,
+    }
+}
+
+async fn preparation(
+    shared: &Shared,
+    entry: SubmissionQueueEntry,
+    data: Data,
+) -> Result<(Completed, Data)> {
+    let reply = shared.admin.slots.execute(command(entry, data)).await;
+    Ok((reply.outcome?, reply.data))
+}
+
+async fn property_get(shared: &Shared, at: u32, wide: bool) -> Result<u64> {
+    let entry = fabrics_entry(fabrics::PROPERTY_GET)
+        .with_cdw(10, wide.into())
+        .with_cdw(11, at);
+    let (completed, _) = preparation(shared, entry, Data::None).await?;
+    Ok(completed.result)
+}
+
+async fn property_set(shared: &Shared, at: u32, value: u64) -> Result<()> {
+    let entry = fabrics_entry(fabrics::PROPERTY_SET)
+        .with_cdw(11, at)
+        .with_cdw(12, value as u32)
+        .with_cdw(13, (value >> 32) as u32);
+    preparation(shared, entry, Data::None).await.map(drop)
+}
+
+async fn set_features(shared: &Shared, feature: u32, value: u32) -> Result<u64> {
+    let entry = SubmissionQueueEntry::new(admin::SET_FEATURES, 0, 0)
+        .with_cdw(10, feature)
+        .with_cdw(11, value);
+    let (completed, _) = preparation(shared, entry, Data::None).await?;
+    Ok(completed.result)
+}
+
+/// Identify; `preparing` as in [`Command`].
+pub(super) async fn identify(
+    shared: &Shared,
+    cns: u32,
+    nsid: u32,
+    csi: u8,
+    preparing: bool,
+) -> Result<Vec<u8>> {
+    let entry = SubmissionQueueEntry::new(admin::IDENTIFY, 0, nsid)
+        .with_cdw(10, cns)
+        .with_cdw(11, u32::from(csi) << 24);
+    let sink = Sink::Bytes(vec![0; identify::IDENTIFY_BYTES]);
+    let mut command = command(entry, Data::In(sink));
+    if !preparing {
+        command.preparing = false;
+        command.repeatable = true;
+        command.patience = shared
+            .options
+            .patience
+            .map(|patience| Instant::now() + patience);
+    }
+    let reply = shared.admin.slots.execute(command).await;
+    reply.outcome?;
+    Ok(bytes(reply.data))
+}
+
+/// Get Log Page.
+pub(super) fn log_page(
+    log: u32,
+    nsid: u32,
+    csi: u8,
+    offset: u64,
+    bytes: u32,
+) -> SubmissionQueueEntry {
+    let dwords = (bytes / 4).saturating_sub(1);
+    SubmissionQueueEntry::new(admin::GET_LOG_PAGE, 0, nsid)
+        .with_cdw(10, log | (dwords & 0xffff) << 16)
+        .with_cdw(11, dwords >> 16)
+        .with_cdw(12, offset as u32)
+        .with_cdw(13, (offset >> 32) as u32)
+        .with_cdw(14, u32::from(csi) << 24)
+}
+
+/// What arrived in memory of its own.
+pub(super) fn bytes(data: Data) -> Vec<u8> {
+    match data {
+        Data::In(Sink::Bytes(bytes)) => bytes,
+        _ => Vec::new(),
+    }
+}

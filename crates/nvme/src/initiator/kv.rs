@@ -1,0 +1,314 @@
+//! A namespace of keys and values.
+
+use bytes::Bytes;
+use forebay_mem::Buf;
+use forebay_proto::nvme::Status;
+use forebay_proto::nvme::kv::{
+    EXTENDED_KEY_BYTES_MAX, KEY_BYTES_MAX, Key, KeyAt, KvCommand, ListReader, RangeKey,
+    StoreOptions, Verb, head,
+};
+
+use super::controller::{Completion, Controller, Repeat};
+use super::data::{Data, Sink, Source};
+use super::identify::KeyValueInfo;
+use super::{Error, Result};
+
+/// A page of a list; grows when the keys of one place do not fit.
+const PAGE_BYTES: usize = 64 << 10;
+const PAGE_BYTES_MAX: usize = 64 << 20;
+
+/// A namespace of keys and values. Cloning shares it.
+///
+/// Keys are any bytes: 1 to 16 with every controller. Longer ones, up to 255, need a controller that knows the extended verbs
+/// (vendor commands C5h and CAh, and a key at the head of a Store's payload).
+#[derive(Debug, Clone)]
+pub struct KeyValueNamespace {
+    controller: Controller,
+    nsid: u32,
+    info: KeyValueInfo,
+}
+
+/// A value that was found.
+#[derive(Debug)]
+pub struct Retrieved {
+    /// Its whole length, in bytes.
+    pub value_bytes: u64,
+    /// How much of it was received: as much as there was room for.
+    pub received: u64,
+    /// The memory that it was received into.
+    pub into: Sink,
+}
+
+impl KeyValueNamespace {
+    pub(super) fn new(controller: Controller, nsid: u32, info: KeyValueInfo) -> KeyValueNamespace {
+        KeyValueNamespace {
+            controller,
+            nsid,
+            info,
+        }
+    }
+
+    /// Its controller.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Its number.
+    pub fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    /// What it was when it was looked at.
+    pub fn info(&self) -> &KeyValueInfo {
+        &self.info
+    }
+
+    /// Stores a value.
+    ///
+    /// # Errors
+    /// [`Error::is_absent`] with `if_exists`; [`Status::KEY_EXISTS`] with `if_absent`; [`Error::Lost`] only with either;
+    /// [`Status::CAPACITY_EXCEEDED`]; see [`Error`].
+    pub async fn store(
+        &self,
+        key: &[u8],
+        value: impl Into<Source>,
+        options: StoreOptions,
+    ) -> Result<()> {
+        let value = value.into();
+        let value_bytes = match u32::try_from(value.len()) {
+            Ok(bytes) if bytes <= self.info.value_bytes_max => bytes,
+            _ => return Err(Error::Status(Status::INVALID_VALUE_SIZE)),
+        };
+        let (key, value) = match Key::new(key) {
+            Some(key) => (KeyAt::Inline(key), value),
+            None => (KeyAt::Head, value.led_by(long(key)?)),
+        };
+        let repeat = match options.if_exists || options.if_absent {
+            true => Repeat::Never,
+            false => Repeat::Safe,
+        };
+        let command = KvCommand::Store {
+            key,
+            value_bytes,
+            options,
+        };
+        let data = match value.is_empty() {
+            true => Data::None,
+            false => Data::Out(value),
+        };
+        self.make(&command, data, repeat).await.0.map(drop)
+    }
+
+    /// Retrieves a value, from its begin, as far as there is room.
+    ///
+    /// # Errors
+    /// [`Error::is_absent`]; see [`Error`].
+    pub async fn retrieve(&self, key: &[u8], into: impl Into<Sink>) -> Result<Retrieved> {
+        let into = into.into();
+        let Some(key) = Key::new(key) else {
+            return self.retrieve_range(key, 0, into).await;
+        };
+        let command = KvCommand::Retrieve {
+            key,
+            buffer_bytes: room(&into)?,
+        };
+        let (done, into) = self.receive(&command, into).await;
+        let done = done?;
+        Ok(Retrieved {
+            value_bytes: done.result & 0xffff_ffff,
+            received: done.received,
+            into,
+        })
+    }
+
+    /// Retrieves a value from `offset` on, as far as there is room; for controllers that know the extended verbs.
+    ///
+    /// # Errors
+    /// [`Error::is_absent`]; see [`Error`].
+    pub async fn retrieve_range(
+        &self,
+        key: &[u8],
+        offset: u64,
+        into: impl Into<Sink>,
+    ) -> Result<Retrieved> {
+        let into = into.into();
+        let buffer_bytes = room(&into)?;
+        let key = match Key::new(key) {
+            Some(key) => RangeKey::Inline(key),
+            None => {
+                let bound = self.extended(key, Verb::Bind, Repeat::Safe).await?;
+                RangeKey::Bound((bound.result >> 32) as u32)
+            }
+        };
+        let command = KvCommand::RetrieveRange {
+            key,
+            offset,
+            buffer_bytes,
+        };
+        let (done, into) = match key {
+            RangeKey::Inline(_) => self.receive(&command, into).await,
+            // A handle is of one association.
+            RangeKey::Bound(_) => self.receive_once(&command, into).await,
+        };
+        let done = done?;
+        Ok(Retrieved {
+            value_bytes: done.result,
+            received: done.received,
+            into,
+        })
+    }
+
+    /// Deletes a key and its value.
+    ///
+    /// # Errors
+    /// [`Error::is_absent`]; [`Error::Lost`]; see [`Error`].
+    pub async fn delete(&self, key: &[u8]) -> Result<()> {
+        let Some(inline) = Key::new(key) else {
+            let deleted = self.extended(key, Verb::Delete, Repeat::Never).await;
+            return deleted.map(drop);
+        };
+        let command = KvCommand::Delete { key: inline };
+        self.make(&command, Data::None, Repeat::Never)
+            .await
+            .0
+            .map(drop)
+    }
+
+    /// Whether a key exists.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn exist(&self, key: &[u8]) -> Result<bool> {
+        let done = match Key::new(key) {
+            Some(key) => {
+                let command = KvCommand::Exist { key };
+                self.make(&command, Data::None, Repeat::Safe).await.0
+            }
+            None => self.extended(key, Verb::Exist, Repeat::Safe).await,
+        };
+        match done {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_absent() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes what was stored durable.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn flush(&self) -> Result<()> {
+        self.make(&KvCommand::Flush, Data::None, Repeat::Safe)
+            .await
+            .0
+            .map(drop)
+    }
+
+    /// The next keys after `after`, or the first ones, in the controller's order; none when there are no more. Of a key longer than
+    /// 16 bytes only the first 16 say where it stands.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn list(&self, after: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
+        let start = after.map(|after| &after[..after.len().min(KEY_BYTES_MAX)]);
+        let start = start.and_then(Key::new);
+        let mut page_bytes = PAGE_BYTES;
+        loop {
+            let command = KvCommand::List {
+                start,
+                buffer_bytes: page_bytes as u32,
+            };
+            let into = Sink::Bytes(vec![0; page_bytes]);
+            let (done, into) = self.receive(&command, into).await;
+            done?;
+            let Sink::Bytes(page) = into else {
+                return Ok(Vec::new());
+            };
+            let keys = ListReader::new(&page).ok_or_else(|| Error::protocol("a list too short"))?;
+            let told = keys.left() as usize;
+            let keys: Vec<&[u8]> = keys.collect();
+            if keys.len() < told {
+                return Err(Error::protocol("a list with fewer keys than it says"));
+            }
+            // The list begins with the key itself, when it exists.
+            let behind = after.and_then(|after| keys.iter().position(|key| *key == after));
+            let fresh = match (behind, after) {
+                (Some(at), _) => &keys[at + 1..],
+                // Without it order is all there is to go by; ours is that of bytes.
+                (None, Some(after)) => {
+                    let at = keys.iter().position(|key| *key > after);
+                    &keys[at.unwrap_or(keys.len())..]
+                }
+                (None, None) => &keys[..],
+            };
+            if fresh.is_empty() && !keys.is_empty() && page_bytes < PAGE_BYTES_MAX {
+                let last = EXTENDED_KEY_BYTES_MAX + 8;
+                if page.len() + last >= page_bytes {
+                    page_bytes *= 4;
+                    continue;
+                }
+            }
+            return Ok(fresh.iter().map(|key| key.to_vec()).collect());
+        }
+    }
+
+    async fn extended(&self, key: &[u8], verb: Verb, repeat: Repeat) -> Result<Completion> {
+        let payload = long(key)?;
+        let entry = KvCommand::ExtendedKey { verb }
+            .entry(0, self.nsid)
+            .with_cdw(10, payload.len() as u32);
+        let data = Data::Out(Source::Buf(payload));
+        let (done, _) = self.controller.io(entry, data, repeat).await;
+        done.map_err(plain)
+    }
+
+    async fn receive(&self, command: &KvCommand, into: Sink) -> (Result<Completion>, Sink) {
+        let (done, data) = self.make(command, Data::In(into), Repeat::Safe).await;
+        (done, sink(data))
+    }
+
+    async fn receive_once(&self, command: &KvCommand, into: Sink) -> (Result<Completion>, Sink) {
+        let (done, data) = self.make(command, Data::In(into), Repeat::Never).await;
+        (done, sink(data))
+    }
+
+    async fn make(
+        &self,
+        command: &KvCommand,
+        data: Data,
+        repeat: Repeat,
+    ) -> (Result<Completion>, Data) {
+        let entry = command.entry(0, self.nsid);
+        let (done, data) = self.controller.io(entry, data, repeat).await;
+        (done.map_err(plain), data)
+    }
+}
+
+/// The head of a payload for a key that does not fit a command.
+fn long(key: &[u8]) -> Result<Buf> {
+    let head = head::encode(key).ok_or(Error::Status(Status::INVALID_KEY_SIZE))?;
+    Ok(Bytes::from(head).into())
+}
+
+fn room(into: &Sink) -> Result<u32> {
+    u32::try_from(into.len()).map_err(|_| Error::invalid("room for 4 GiB"))
+}
+
+fn sink(data: Data) -> Sink {
+    match data {
+        Data::In(sink) => sink,
+        Data::None | Data::Out(_) => Sink::Bytes(Vec::new()),
+    }
+}
+
+/// Some controllers answer with the command specific codes of the Key Value command set, others with the generic ones.
+fn plain(error: Error) -> Error {
+    match error {
+        Error::Status(status) => match status.code() {
+            Status::KV_KEY_DOES_NOT_EXIST_SPECIFIC => Error::Status(Status::KV_KEY_DOES_NOT_EXIST),
+            Status::KEY_EXISTS_SPECIFIC => Error::Status(Status::KEY_EXISTS),
+            _ => error,
+        },
+        error => error,
+    }
+}

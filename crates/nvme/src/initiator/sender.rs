@@ -1,0 +1,317 @@
+//! The sending direction of a connection: capsules, and the data that the controller asks for, gathered by reference into as few
+//! calls as possible.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Instant;
+
+use forebay_io::socket::Gather;
+use forebay_mem::{CopySite, count_copy};
+use forebay_proto::nvme_tcp::{
+    Agreed, Crc32c, Data as DataPdu, Fault, Framing, PduType, R2T, capsule_cmd,
+};
+use tokio::net::TcpStream;
+
+use super::data::{Data, Source};
+use super::flights::{Flight, Flights};
+use super::slots::Command;
+
+/// What is laid out ahead of the socket.
+const AHEAD_BYTES: usize = 1 << 20;
+/// Data of one PDU, so that transfers take turns, and commands need not wait long behind them.
+const TURN_BYTES: u32 = 256 << 10;
+/// Bytes of heads that are sent and not yet forgotten.
+const SPENT_BYTES_MAX: usize = 64 << 10;
+
+enum Piece {
+    /// So many bytes of `heads`.
+    Heads(usize),
+    /// Payload of the command in a place.
+    Payload { at: u16, offset: u64, len: usize },
+    /// Payload that was copied: exposed memory, of which a digest is sent.
+    Copied { at: u16, bytes: Vec<u8> },
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Piece::Heads(len) | Piece::Payload { len, .. } => *len,
+            Piece::Copied { bytes, .. } => bytes.len(),
+        }
+    }
+
+    fn place(&self) -> Option<u16> {
+        match self {
+            Piece::Heads(_) => None,
+            Piece::Payload { at, .. } | Piece::Copied { at, .. } => Some(*at),
+        }
+    }
+}
+
+/// Data that the controller asked for, as far as it is not laid out.
+struct Asked {
+    at: u16,
+    cid: u16,
+    ttag: u16,
+    offset: u32,
+    left: u32,
+}
+
+/// The sending direction of one connection.
+pub(super) struct Sender {
+    framing: Framing,
+    data_bytes_max: u32,
+    /// Payload that goes with its command, at most.
+    in_capsule_bytes_max: u64,
+    heads: Vec<u8>,
+    /// Of these, sent.
+    heads_sent: usize,
+    queue: VecDeque<Piece>,
+    queue_bytes: usize,
+    /// Bytes of the first piece that are sent.
+    sent: usize,
+    asked: VecDeque<Asked>,
+    /// Places whose pieces are sent and whose command may have ended before.
+    pub(super) let_go: Vec<u16>,
+}
+
+impl Sender {
+    pub(super) fn new(agreed: &Agreed, in_capsule_bytes_max: u64) -> Sender {
+        Sender {
+            framing: agreed.h2c,
+            data_bytes_max: agreed.h2c_data_bytes_max.min(TURN_BYTES),
+            in_capsule_bytes_max,
+            heads: Vec::new(),
+            heads_sent: 0,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            sent: 0,
+            asked: VecDeque::new(),
+            let_go: Vec::new(),
+        }
+    }
+
+    /// Lays out a command, with its payload where it may go with it.
+    pub(super) fn command(
+        &mut self,
+        at: u16,
+        command: Command,
+        flights: &mut Flights,
+        now: Instant,
+    ) -> io::Result<()> {
+        let bytes = match &command.data {
+            Data::Out(source) if source.len() <= self.in_capsule_bytes_max => source.len() as u32,
+            _ => 0,
+        };
+        let flight = flights.begin(at, command, bytes > 0, now);
+        let framing = self.framing;
+        let entry = flight.command.entry;
+        self.head(|heads| capsule_cmd(&framing, entry.as_bytes(), bytes, heads));
+        self.payload(at, flight, 0, bytes)
+    }
+
+    /// Takes a request for data of a command that has some.
+    pub(super) fn ask(&mut self, at: u16, flight: &mut Flight, request: &R2T) -> Result<(), Fault> {
+        let bytes = match &flight.command.data {
+            Data::Out(source) => source.len() as u32,
+            Data::None | Data::In(_) => 0,
+        };
+        request.check(flight.asked, bytes)?;
+        flight.asked += request.bytes;
+        // What is laid out keeps the memory, and so does what will be.
+        flight.pieces += 1;
+        self.asked.push_back(Asked {
+            at,
+            cid: request.cccid,
+            ttag: request.ttag,
+            offset: request.offset,
+            left: request.bytes,
+        });
+        Ok(())
+    }
+
+    /// Lays out more of what was asked for; whether there is anything to send.
+    pub(super) fn prepare(&mut self, flights: &mut Flights) -> io::Result<bool> {
+        while self.queue_bytes < AHEAD_BYTES
+            && let Some(mut asked) = self.asked.pop_front()
+        {
+            let Some(flight) = flights.get_mut(asked.at) else {
+                continue;
+            };
+            if flight.completed.is_some() {
+                // The controller has ended it before it had all of it.
+                flight.pieces -= 1;
+                self.let_go.push(asked.at);
+                continue;
+            }
+            let bytes = asked.left.min(self.data_bytes_max);
+            let head = DataPdu {
+                cccid: asked.cid,
+                ttag: asked.ttag,
+                offset: asked.offset,
+                bytes,
+                last: bytes == asked.left,
+                success: false,
+            };
+            let framing = self.framing;
+            self.head(|heads| head.encode(PduType::H2CData, &framing, heads));
+            self.payload(asked.at, flight, asked.offset, bytes)?;
+            asked.offset += bytes;
+            asked.left -= bytes;
+            if asked.left == 0 {
+                flight.pieces -= 1;
+            } else {
+                self.asked.push_back(asked);
+            }
+        }
+        Ok(self.queue_bytes > 0)
+    }
+
+    fn head(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.heads.len();
+        write(&mut self.heads);
+        let len = self.heads.len() - before;
+        self.queue_bytes += len;
+        match self.queue.back_mut() {
+            Some(Piece::Heads(bytes)) => *bytes += len,
+            _ => self.queue.push_back(Piece::Heads(len)),
+        }
+    }
+
+    fn payload(&mut self, at: u16, flight: &mut Flight, offset: u32, bytes: u32) -> io::Result<()> {
+        let Data::Out(source) = &flight.command.data else {
+            return Ok(());
+        };
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (offset, len) = (u64::from(offset), bytes as usize);
+        flight.pieces += 1;
+        self.queue_bytes += len;
+        if !self.framing.data_digest {
+            self.queue.push_back(Piece::Payload { at, offset, len });
+            return Ok(());
+        }
+        let mut digest = Crc32c::new();
+        let piece = if source.is_exposed() {
+            Piece::Copied {
+                at,
+                bytes: copied(source, offset, len, &mut digest)?,
+            }
+        } else {
+            source.show(offset, len, &mut |bytes| digest.update(bytes));
+            Piece::Payload { at, offset, len }
+        };
+        self.queue.push_back(piece);
+        self.head(|heads| heads.extend_from_slice(&digest.field()));
+        Ok(())
+    }
+
+    /// Sends what is laid out, as far as the socket takes it in one call. `None`: not all of it.
+    pub(super) fn flush(
+        &mut self,
+        socket: &TcpStream,
+        flights: &mut Flights,
+    ) -> io::Result<Option<()>> {
+        let mut gather = Gather::new();
+        let mut skip = self.sent;
+        let mut heads = self.heads_sent;
+        for piece in &self.queue {
+            let len = piece.len() - skip;
+            let added = match piece {
+                Piece::Heads(_) => {
+                    let bytes = &self.heads[heads..heads + len];
+                    heads += len;
+                    if gather.bytes(bytes) { len } else { 0 }
+                }
+                Piece::Payload { at, offset, .. } => {
+                    let flight = flights.get(*at).map(|flight| &flight.command.data);
+                    let Some(Data::Out(source)) = flight else {
+                        return Err(gone());
+                    };
+                    source.gather(offset + skip as u64, len, &mut gather)
+                }
+                Piece::Copied { bytes, .. } => {
+                    if gather.bytes(&bytes[skip..]) {
+                        len
+                    } else {
+                        0
+                    }
+                }
+            };
+            skip = 0;
+            if added < len {
+                break;
+            }
+        }
+        let asked = gather.len();
+        if asked == 0 {
+            return Ok(Some(()));
+        }
+        let bytes = gather.send(socket)?;
+        self.advance(bytes, flights);
+        Ok((bytes == asked).then_some(()))
+    }
+
+    fn advance(&mut self, bytes: usize, flights: &mut Flights) {
+        self.queue_bytes -= bytes;
+        let mut bytes = bytes;
+        while let Some(first) = self.queue.front() {
+            let step = bytes.min(first.len() - self.sent);
+            if let Piece::Heads(_) = first {
+                self.heads_sent += step;
+            }
+            bytes -= step;
+            self.sent += step;
+            if self.sent < first.len() {
+                break;
+            }
+            self.sent = 0;
+            let place = first.place();
+            self.queue.pop_front();
+            if let Some(at) = place
+                && let Some(flight) = flights.get_mut(at)
+            {
+                flight.pieces -= 1;
+                if flight.completed.is_some() {
+                    self.let_go.push(at);
+                }
+            }
+        }
+        if self.heads_sent == self.heads.len() {
+            self.heads.clear();
+            self.heads_sent = 0;
+        } else if self.heads_sent > SPENT_BYTES_MAX {
+            self.heads.drain(..self.heads_sent);
+            self.heads_sent = 0;
+        }
+    }
+
+    /// Says in one last call why the connection ends, unless it is amid a PDU.
+    pub(super) fn terminate(&mut self, fault: Fault, offending: &[u8], socket: &TcpStream) {
+        if self.sent > 0 {
+            return;
+        }
+        let mut last = Vec::new();
+        fault.encode(PduType::H2CTermReq, offending, &mut last);
+        let mut gather = Gather::new();
+        gather.bytes(&last);
+        // The controller finds out by the end of the connection otherwise.
+        let _ = gather.send(socket);
+    }
+}
+
+fn copied(source: &Source, offset: u64, len: usize, digest: &mut Crc32c) -> io::Result<Vec<u8>> {
+    let mut copy = Vec::with_capacity(len);
+    let whole = source.show(offset, len, &mut |bytes| copy.extend_from_slice(bytes));
+    if !whole || copy.len() != len {
+        return Err(gone());
+    }
+    count_copy(CopySite::LinkStaging, len);
+    digest.update(&copy);
+    Ok(copy)
+}
+
+fn gone() -> io::Error {
+    io::Error::other("memory that is to be sent is gone")
+}

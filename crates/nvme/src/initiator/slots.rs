@@ -1,0 +1,400 @@
+//! Where calls leave their commands and find their replies: the places of one queue, used again and again.
+//!
+//! A call takes a place, leaves its command there, and sleeps. The queue's driver takes the commands of a moment together, owns what
+//! they send from and receive into while they are with the controller, and leaves the replies of a moment together. A call whose
+//! future is dropped leaves its place to the driver: memory that a command names is let go when the command has ended, never before.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use forebay_proto::nvme::SubmissionQueueEntry;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::data::Data;
+use super::{Error, Result};
+
+/// One command, before it has an identifier and a data pointer.
+pub(super) struct Command {
+    pub(super) entry: SubmissionQueueEntry,
+    pub(super) data: Data,
+    /// Whether making it twice is the same as making it once: it is then sent again when its connection was lost.
+    pub(super) repeatable: bool,
+    /// When to give up waiting for a connection; never, when missing.
+    pub(super) patience: Option<Instant>,
+    /// The controller may take any time to complete it.
+    pub(super) endless: bool,
+    /// Sent while the controller is being prepared; others wait for the end of that.
+    pub(super) preparing: bool,
+}
+
+/// What a controller says at a command's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Completed {
+    /// Command specific: DW0, and DW1 above it.
+    pub(super) result: u64,
+    /// Payload bytes that arrived.
+    pub(super) received: u64,
+    /// Which of the connections since the start this was, from 1.
+    pub(super) association: u64,
+}
+
+/// A command's end, with the memory it was made with.
+pub(super) struct Reply {
+    pub(super) outcome: Result<Completed>,
+    pub(super) data: Data,
+}
+
+/// The places of one queue.
+pub(super) struct Slots {
+    state: Mutex<State>,
+    /// A permit for each place that is free.
+    free: Semaphore,
+}
+
+struct State {
+    places: Vec<Place>,
+    free: Vec<u16>,
+    /// Commands for the driver, in order; those of preparation are apart.
+    ready: VecDeque<u16>,
+    preparing: VecDeque<u16>,
+    /// Whether commands besides those of preparation may be taken.
+    open: bool,
+    /// The driver sleeps, and is to be woken by this.
+    sleeper: Option<Waker>,
+    closed: bool,
+}
+
+struct Place {
+    stage: Stage,
+    caller: Option<Waker>,
+    /// Nobody waits for the reply.
+    abandoned: bool,
+}
+
+enum Stage {
+    Free,
+    Ready(Command),
+    /// With the driver.
+    Taken,
+    Done(Reply),
+}
+
+impl Slots {
+    /// As many as this queue has commands in flight at most.
+    pub(super) fn new(depth: u16) -> Slots {
+        let places = (0..depth).map(|_| Place {
+            stage: Stage::Free,
+            caller: None,
+            abandoned: false,
+        });
+        Slots {
+            state: Mutex::new(State {
+                places: places.collect(),
+                free: (0..depth).rev().collect(),
+                ready: VecDeque::with_capacity(depth.into()),
+                preparing: VecDeque::new(),
+                open: false,
+                sleeper: None,
+                closed: false,
+            }),
+            free: Semaphore::new(depth.into()),
+        }
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.state.lock().places.len()
+    }
+
+    /// Makes a command and waits for its end.
+    pub(super) async fn execute(&self, command: Command) -> Reply {
+        let refused = |data| Reply {
+            outcome: Err(Error::Closed),
+            data,
+        };
+        match self.free.acquire().await {
+            Ok(permit) => permit.forget(),
+            Err(_) => return refused(command.data),
+        }
+        let mut call = match self.place(command) {
+            Ok(call) => call,
+            Err(command) => return refused(command.data),
+        };
+        poll_fn(|cx| call.poll(cx)).await
+    }
+
+    fn place(&self, command: Command) -> Result<Call<'_>, Box<Command>> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Box::new(command));
+        }
+        let Some(at) = state.free.pop() else {
+            debug_assert!(false, "a permit is a free place");
+            return Err(Box::new(command));
+        };
+        let list = if command.preparing {
+            &mut state.preparing
+        } else {
+            &mut state.ready
+        };
+        list.push_back(at);
+        state.places[usize::from(at)].stage = Stage::Ready(command);
+        let sleeper = state.sleeper.take();
+        drop(state);
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+        Ok(Call {
+            slots: self,
+            at,
+            done: false,
+        })
+    }
+
+    /// Takes at most `most` commands. Leaves `sleeper` to be woken when there are none and `most` is not 0; whether it was left.
+    pub(super) fn take(
+        &self,
+        most: usize,
+        into: &mut Vec<(u16, Command)>,
+        sleeper: &Waker,
+    ) -> bool {
+        let mut released = 0;
+        let mut state = self.state.lock();
+        while into.len() < most {
+            let next = match state.preparing.pop_front() {
+                None if state.open => state.ready.pop_front(),
+                next => next,
+            };
+            let Some(at) = next else { break };
+            let place = &mut state.places[usize::from(at)];
+            if place.abandoned {
+                // Nothing was sent: as if it had never been.
+                *place = Place::free();
+                state.free.push(at);
+                released += 1;
+                continue;
+            }
+            if let Stage::Ready(command) = std::mem::replace(&mut place.stage, Stage::Taken) {
+                into.push((at, command));
+            }
+        }
+        let sleeps = into.is_empty() && most > 0;
+        if sleeps {
+            match &mut state.sleeper {
+                Some(known) => known.clone_from(sleeper),
+                none => *none = Some(sleeper.clone()),
+            }
+        }
+        drop(state);
+        if released > 0 {
+            self.free.add_permits(released);
+        }
+        sleeps
+    }
+
+    /// Whether the sleeper that was left has been taken, because there is a command.
+    pub(super) fn was_called(&self) -> bool {
+        self.state.lock().sleeper.take().is_none()
+    }
+
+    /// Leaves replies, and wakes those who wait for them.
+    pub(super) fn complete(&self, replies: &mut Vec<(u16, Reply)>, wakers: &mut Vec<Waker>) {
+        if replies.is_empty() {
+            return;
+        }
+        let mut released = 0;
+        let mut state = self.state.lock();
+        for (at, reply) in replies.iter_mut() {
+            let place = &mut state.places[usize::from(*at)];
+            if place.abandoned {
+                // Its memory is let go by whoever clears the list, not under the lock.
+                *place = Place::free();
+                state.free.push(*at);
+                released += 1;
+                continue;
+            }
+            wakers.extend(place.caller.take());
+            let reply = std::mem::replace(reply, Reply::none());
+            place.stage = Stage::Done(reply);
+        }
+        drop(state);
+        replies.clear();
+        if released > 0 {
+            self.free.add_permits(released);
+        }
+        wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Takes back commands whose connection was lost: they are the next to be sent, in the order given.
+    pub(super) fn put_back(&self, commands: impl DoubleEndedIterator<Item = (u16, Command)>) {
+        let mut dropped = Vec::new();
+        let mut state = self.state.lock();
+        for (at, command) in commands.rev() {
+            let place = &mut state.places[usize::from(at)];
+            if place.abandoned {
+                *place = Place::free();
+                state.free.push(at);
+                dropped.push(command);
+                continue;
+            }
+            place.stage = Stage::Ready(command);
+            state.ready.push_front(at);
+        }
+        drop(state);
+        self.free.add_permits(dropped.len());
+    }
+
+    /// Lets all commands through, or only those of preparation.
+    pub(super) fn open(&self, open: bool) {
+        let mut state = self.state.lock();
+        state.open = open;
+        let sleeper = state.sleeper.take();
+        drop(state);
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+    }
+
+    /// Ends commands that are not with the controller: those without patience at `now`, those of preparation, or all. The driver
+    /// has none then.
+    pub(super) fn give_up(&self, which: GiveUp, error: &Error) {
+        let mut ended = Vec::new();
+        let mut wakers = Vec::new();
+        let mut released = 0;
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let places = &mut state.places;
+        let mut stays = |at: &u16| {
+            let place = &mut places[usize::from(*at)];
+            let Stage::Ready(command) = &place.stage else {
+                return false;
+            };
+            let stays = match which {
+                GiveUp::All => false,
+                GiveUp::Preparing => !command.preparing,
+                GiveUp::At(now) => {
+                    !place.abandoned
+                        && !command.preparing
+                        && command.patience.is_none_or(|end| end > now)
+                }
+            };
+            if stays {
+                return true;
+            }
+            if let Stage::Ready(command) = std::mem::replace(&mut place.stage, Stage::Free) {
+                if place.abandoned {
+                    *place = Place::free();
+                    state.free.push(*at);
+                    released += 1;
+                    ended.push(command.data);
+                } else {
+                    wakers.extend(place.caller.take());
+                    place.stage = Stage::Done(Reply {
+                        outcome: Err(error.clone()),
+                        data: command.data,
+                    });
+                }
+            }
+            false
+        };
+        state.ready.retain(&mut stays);
+        state.preparing.retain(&mut stays);
+        drop(guard);
+        self.free.add_permits(released);
+        wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Refuses commands from now on and ends those that are not with the controller.
+    pub(super) fn close(&self) {
+        self.free.close();
+        let mut state = self.state.lock();
+        state.closed = true;
+        let sleeper = state.sleeper.take();
+        drop(state);
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+        self.give_up(GiveUp::All, &Error::Closed);
+    }
+}
+
+/// Which commands are given up.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum GiveUp {
+    All,
+    /// Those of preparation.
+    Preparing,
+    /// Those whose patience ends by then.
+    At(Instant),
+}
+
+impl Place {
+    fn free() -> Place {
+        Place {
+            stage: Stage::Free,
+            caller: None,
+            abandoned: false,
+        }
+    }
+}
+
+impl Reply {
+    fn none() -> Reply {
+        Reply {
+            outcome: Err(Error::Closed),
+            data: Data::None,
+        }
+    }
+}
+
+/// A call that has a place.
+struct Call<'a> {
+    slots: &'a Slots,
+    at: u16,
+    done: bool,
+}
+
+impl Call<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
+        let mut state = self.slots.state.lock();
+        let place = &mut state.places[usize::from(self.at)];
+        if !matches!(place.stage, Stage::Done(_)) {
+            match &mut place.caller {
+                Some(known) => known.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        let Stage::Done(reply) = std::mem::replace(&mut place.stage, Stage::Free) else {
+            return Poll::Pending;
+        };
+        place.caller = None;
+        state.free.push(self.at);
+        drop(state);
+        self.done = true;
+        self.slots.free.add_permits(1);
+        Poll::Ready(reply)
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let mut state = self.slots.state.lock();
+        let place = &mut state.places[usize::from(self.at)];
+        place.caller = None;
+        if let Stage::Done(_) = place.stage {
+            let reply = std::mem::replace(&mut place.stage, Stage::Free);
+            state.free.push(self.at);
+            drop(state);
+            drop(reply);
+            self.slots.free.add_permits(1);
+        } else {
+            place.abandoned = true;
+        }
+    }
+}
