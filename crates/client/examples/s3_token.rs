@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         secret_key: secret_key.clone(),
     };
     let transports = rest.first().map_or("shm, iwarp", String::as_str);
-    let session = TokenSession::connect(&endpoint, &credentials, transports).await?;
+    let session = TokenSession::connect(&endpoint, &credentials, transports, None).await?;
     let region = Region::alloc(bytes.parse()?)?;
     say(&format!("ready {}", session.path()))?;
     for line in std::io::stdin().lock().lines() {

@@ -82,10 +82,10 @@ impl Tls {
         })
     }
 
-    /// The same trust for connections that carry HTTP/2.
-    pub(crate) fn for_http2(&self) -> TlsConnector {
+    /// The same trust for connections that carry this protocol (RFC 7301).
+    pub(crate) fn speaking(&self, protocol: &[u8]) -> TlsConnector {
         let mut config = (*self.config).clone();
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         TlsConnector::from(Arc::new(config))
     }
 }

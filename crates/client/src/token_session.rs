@@ -16,6 +16,8 @@ pub(crate) struct OpenedByS3 {
     pub(crate) transport: String,
     /// Where the link is made: the path of a Unix socket, or HOST:PORT.
     pub(crate) address: String,
+    /// Whether a link to there is made over TLS.
+    pub(crate) tls: bool,
 }
 
 impl Client {
@@ -51,6 +53,7 @@ impl Client {
             session,
             key,
             address: header(&headers, place),
+            tls: header(&headers, names::CM_SECURITY) == names::TLS,
             transport,
         })
     }

@@ -9,7 +9,7 @@ use std::path::Path as FilePath;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_client::direct::{Choice, Options, Path, Region, blocking::Client};
+use forebay_client::direct::{Choice, Get, Options, Path, Region, Span, blocking::Client};
 use forebay_client::{Error, Tls};
 use harness::{Place, Ran, Server, bytes};
 use rustix::process::Signal;
@@ -366,19 +366,21 @@ fn a_removed_key_takes_its_links_along() {
     guest.get_into("visits", "k", .., &region).unwrap_err();
 }
 
+/// A certificate for this host that signs itself, and its key: where they are.
+fn certificate(place: &Place, name: &str) -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let [certificate, key] = ["cert", "key"].map(|what| place.path(&format!("{name}-{what}.pem")));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let [certificate, key] = [certificate, key].map(|path| path.to_str().unwrap().to_owned());
+    (certificate, key)
+}
+
 #[test]
 fn the_grpc_door_speaks_tls() {
     let place = Place::new();
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (place.path("cert.pem"), place.path("key.pem"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let server = place.serve(&[
-        "--rpc-tls-cert",
-        certificate.to_str().unwrap(),
-        "--rpc-tls-key",
-        key.to_str().unwrap(),
-    ]);
+    let (certificate, key) = certificate(&place, "rpc");
+    let server = place.serve(&["--rpc-tls-cert", &certificate, "--rpc-tls-key", &key]);
     server.ok(&["admin", "namespace", "create", NAMESPACE]);
     assert!(server.welcome.contains("https://127.0.0.1:"));
     let endpoint = format!("https://{}", server.doors["rpc"]).parse().unwrap();
@@ -390,10 +392,140 @@ fn the_grpc_door_speaks_tls() {
         };
         Client::connect(&endpoint, &server.credentials(), options)
     };
-    let trusted = connect(Some(Tls::new(Some(&certificate)).unwrap())).unwrap();
+    let trusted = connect(Some(Tls::new(Some(certificate.as_ref())).unwrap())).unwrap();
     let region = Region::alloc(4096).unwrap();
     trusted.put_from(NAMESPACE, "k", &region).unwrap();
     assert!(connect(None).is_err(), "nobody else is trusted");
+}
+
+#[test]
+fn the_direct_door_speaks_tls() {
+    let place = Place::new();
+    let (trusted, key) = certificate(&place, "direct");
+    let (other, _) = certificate(&place, "other");
+    let server = place.serve(&["--direct-tls-cert", &trusted, "--direct-tls-key", &key]);
+    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    assert!(server.welcome.contains("iWARP over TLS"));
+    let endpoint = server.rpc().parse().unwrap();
+    let connect = |ca: Option<&str>, choice| {
+        let tls = ca.map(|ca| Tls::new(Some(ca.as_ref())).unwrap());
+        let options = Options {
+            tls,
+            ..options(choice)
+        };
+        Client::connect(&endpoint, &server.credentials(), options)
+    };
+    let client = connect(Some(&trusted), Choice::Only(Path::Iwarp)).unwrap();
+    let region = Region::alloc(9_000_001).unwrap();
+    let value = bytes(1, region.len());
+    assert!(region.write(0, &value));
+    let put = client.put_from(NAMESPACE, "k", &region).unwrap();
+    assert_eq!(put.path, Path::Iwarp);
+    let copied = metric(&server, "forebay_copied_bytes_total{where=\"link_tls\"}").unwrap();
+    assert!(copied >= region.len() as f64, "copies for TLS are counted");
+    let back = Region::alloc(region.len()).unwrap();
+    client.get_into(NAMESPACE, "k", .., &back).unwrap();
+    let mut read = vec![0; back.len()];
+    assert!(back.read(0, &mut read) && read == value);
+
+    // Whoever trusts somebody else makes no link, and says why.
+    let refused = connect(Some(&other), Choice::Only(Path::Iwarp)).unwrap_err();
+    assert!(
+        refused.to_string().contains("no TLS with 127.0.0.1:"),
+        "{refused}"
+    );
+    // Memory that shared memory cannot reach then goes by the last path, and says why not by each of the others.
+    let half = connect(Some(&other), Choice::Auto).unwrap();
+    let private = Region::of(forebay_mem::Region::anonymous(back.len()).unwrap());
+    let got = half.get_into(NAMESPACE, "k", .., &private).unwrap();
+    let why = got.fallback.unwrap().to_string();
+    assert_eq!((half.path(), got.path), (Path::Shm, Path::Http));
+    assert!(why.contains("process' alone; iwarp: no TLS with"), "{why}");
+    let source = place.path("source");
+    std::fs::write(&source, &value).unwrap();
+    let cp = [
+        "cp",
+        "--path",
+        "iwarp",
+        source.to_str().unwrap(),
+        "fb://demo/cp",
+    ];
+    let sent = server.json(&[&cp[..], &["--ca", &trusted]].concat());
+    assert_eq!(sent.last().unwrap()["path"], "iwarp");
+    // The other doors are as they were.
+    for path in [Path::Shm, Path::Http] {
+        let client = connect(None, Choice::Only(path)).unwrap();
+        client.get_into(NAMESPACE, "cp", .., &back).unwrap();
+        assert!(back.read(0, &mut read) && read == value);
+    }
+}
+
+/// Memory at an address is nothing that a server can map: iWARP places bytes in it all the same.
+#[test]
+fn memory_of_this_process_alone_goes_by_the_best_path_that_reaches_it() {
+    let (_place, server) = ready();
+    let client = connect(&server, Choice::Auto);
+    assert_eq!(client.path(), Path::Shm);
+    let private = Region::of(forebay_mem::Region::anonymous(100_000).unwrap());
+    let value = bytes(2, private.len());
+    assert!(private.write(0, &value));
+    let put = client.put_from(NAMESPACE, "k", &private).unwrap();
+    assert_eq!(put.path, Path::Iwarp);
+    let why = put.fallback.unwrap().to_string();
+    assert_eq!(why, "shm: the memory is this process' alone");
+    let other = Region::of(forebay_mem::Region::anonymous(private.len()).unwrap());
+    assert_eq!(
+        client.get_into(NAMESPACE, "k", .., &other).unwrap().path,
+        Path::Iwarp
+    );
+    let mut read = vec![0; other.len()];
+    assert!(other.read(0, &mut read) && read == value);
+    // Other memory still goes by the best, and a batch by what reaches all of it.
+    let mapped = Region::alloc(private.len()).unwrap();
+    assert_eq!(
+        client.get_into(NAMESPACE, "k", .., &mapped).unwrap().path,
+        Path::Shm
+    );
+    let gets = [&mapped, &other].map(|region| Get {
+        key: b"k",
+        span: Span::of(..),
+        into: region.into(),
+    });
+    let mut paths = Vec::new();
+    client
+        .gather(NAMESPACE, &gets, |_, got| paths.push(got.unwrap().path))
+        .unwrap();
+    assert_eq!(paths, [Path::Iwarp; 2]);
+    assert_eq!(links(&server).len(), 2);
+    // Without iWARP its payload is a body, and without any other path there is none.
+    let only = connect(&server, Choice::Only(Path::Shm));
+    only.get_into(NAMESPACE, "k", .., &other).unwrap_err();
+}
+
+#[test]
+fn a_client_that_fell_back_finds_the_better_path_again() {
+    let place = Place::new();
+    let server = place.serve(&["--no-direct"]);
+    server.ok(&["admin", "namespace", "create", NAMESPACE]);
+    let endpoint = server.rpc().parse().unwrap();
+    let options = Options {
+        better_after: Duration::from_millis(1),
+        ..options(Choice::Auto)
+    };
+    let client = Client::connect(&endpoint, &server.credentials(), options).unwrap();
+    let region = Region::alloc(100).unwrap();
+    let put = client.put_from(NAMESPACE, "k", &region).unwrap();
+    assert_eq!(put.path, Path::Http);
+    let why = put.fallback.unwrap().to_string();
+    assert!(why.contains("shm: the server does not offer it"), "{why}");
+    let (s3, rpc) = (server.doors["s3"].clone(), server.doors["rpc"].clone());
+    drop(server);
+    let server = place.serve(&["--s3", &s3, "--rpc", &rpc]);
+    until("the better path", || {
+        let got = client.get_into(NAMESPACE, "k", .., &region).unwrap();
+        got.path == Path::Shm && got.fallback.is_none()
+    });
+    assert_eq!((client.path(), links(&server).len()), (Path::Shm, 1));
 }
 
 /// A server that listens on all addresses tells every client the one by which that client came.

@@ -558,7 +558,7 @@ async fn memory_of_any_kind_can_be_used() {
             .unwrap();
         assert!(seen(&source, 0..contents.len()) == contents);
     }
-    // Memory that only this process has: shared memory cannot reach it, and the call goes by HTTP.
+    // Memory that only this process has: shared memory cannot reach it, iWARP can.
     let private = || Region::of(forebay_mem::Region::anonymous(200_000).unwrap());
     let client = Client::connect(
         &endpoint(&server),
@@ -572,12 +572,12 @@ async fn memory_of_any_kind_can_be_used() {
         .get_into(NAMESPACE, "value", .., &region)
         .await
         .unwrap();
-    assert_eq!((client.path(), got.path), (Path::Shm, Path::Http));
+    assert_eq!((client.path(), got.path), (Path::Shm, Path::Iwarp));
     assert!(
         got.fallback
             .unwrap()
             .to_string()
-            .contains("cannot be registered")
+            .contains("shm: the memory is this process' alone")
     );
     assert!(seen(&region, 0..contents.len()) == contents);
     let client = connect(&server, Path::Iwarp).await;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use tokio::sync::OnceCell;
 
 use super::attempt::{Budget, Failure, Tries};
 use super::connected::Connected;
-use super::options::{Options, Path};
+use super::options::{Choice, Options, Path};
 use super::rpc::Rpc;
+use super::seat::{Memory, Seat, Server};
 use super::transfer::Fallback;
 use crate::client::pause;
 use crate::{Credentials, Endpoint, Error, Result};
@@ -22,19 +23,18 @@ pub struct Client {
 }
 
 struct Inner {
-    rpc: Rpc,
-    endpoint: Endpoint,
-    credentials: Credentials,
-    options: Options,
-    connected: RwLock<Arc<Connected>>,
-    connecting: tokio::sync::Mutex<()>,
+    server: Arc<Server>,
+    /// For all memory that the best path reaches.
+    seat: Arc<Seat>,
+    /// For memory of this process alone, when shared memory is the best path: taken by the first call over such memory.
+    private: OnceCell<Arc<Seat>>,
     budget: Budget,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")
-            .field("endpoint", &self.inner.endpoint)
+            .field("endpoint", &self.inner.server.endpoint)
             .field("path", &self.path())
             .finish_non_exhaustive()
     }
@@ -57,17 +57,21 @@ impl Client {
             options.tls.as_ref(),
             options.deadline,
         )?;
-        let connected = establish(&rpc, endpoint, credentials, &options);
-        let connected = tokio::time::timeout(options.deadline, connected)
-            .await
-            .map_err(|_| Error::TimedOut(options.deadline))??;
-        let inner = Inner {
+        let deadline = options.deadline;
+        let server = Arc::new(Server {
             rpc,
             endpoint: endpoint.clone(),
             credentials: credentials.clone(),
             options,
-            connected: RwLock::new(connected),
-            connecting: tokio::sync::Mutex::default(),
+        });
+        let seat = Seat::take(server.clone(), Memory::Mappable);
+        let seat = tokio::time::timeout(deadline, seat)
+            .await
+            .map_err(|_| Error::TimedOut(deadline))??;
+        let inner = Inner {
+            server,
+            seat,
+            private: OnceCell::new(),
             budget: Budget::default(),
         };
         Ok(Client {
@@ -77,34 +81,59 @@ impl Client {
 
     /// The path that payloads take now.
     pub fn path(&self) -> Path {
-        self.connected().path
+        self.inner.seat.connected().path
     }
 
     /// Why they take no better one.
     pub fn fallback(&self) -> Option<Arc<Fallback>> {
-        self.connected().fallback.clone()
+        self.inner.seat.connected().fallback.clone()
     }
 
     /// A client of the server's S3 door, for what only S3 can do; none when the server has no such door.
     pub fn s3(&self) -> Option<crate::Client> {
-        self.connected().s3.clone()
+        self.inner.seat.connected().s3.clone()
     }
 
     /// How it was made.
     pub fn options(&self) -> &Options {
-        &self.inner.options
+        &self.inner.server.options
     }
 
     pub(crate) fn rpc(&self) -> &Rpc {
-        &self.inner.rpc
+        &self.inner.server.rpc
     }
 
     pub(crate) fn connected(&self) -> Arc<Connected> {
-        self.inner.connected.read().clone()
+        self.inner.seat.for_call()
+    }
+
+    /// The session for a call over this memory.
+    pub(crate) async fn reaching(&self, memory: Memory, tries: &Tries) -> Arc<Connected> {
+        match memory {
+            Memory::Mappable => self.connected(),
+            // Boxed: the rare way must not make the usual one's future large.
+            Memory::Private => Box::pin(self.reaching_private(tries)).await,
+        }
+    }
+
+    async fn reaching_private(&self, tries: &Tries) -> Arc<Connected> {
+        let inner = &*self.inner;
+        let usual = self.connected();
+        if usual.path != Path::Shm || inner.server.options.path != Choice::Auto {
+            return usual;
+        }
+        let seat = inner
+            .private
+            .get_or_try_init(|| Seat::take(inner.server.clone(), Memory::Private));
+        match tokio::time::timeout_at(tries.until.into(), seat).await {
+            Ok(Ok(seat)) => seat.for_call(),
+            // The call itself finds out whether the server is there.
+            Ok(Err(_)) | Err(_) => usual,
+        }
     }
 
     pub(crate) fn tries(&self) -> Tries {
-        Tries::new(self.inner.options.deadline)
+        Tries::new(self.inner.server.options.deadline)
     }
 
     pub(crate) fn earn(&self) {
@@ -139,7 +168,7 @@ impl Client {
                 Ok(Err(_)) | Err(_) => return Err(error),
             }
         }
-        let allowed = tries.made < self.inner.options.attempts
+        let allowed = tries.made < self.inner.server.options.attempts
             && (repeatable || !lost)
             && std::time::Instant::now() < tries.until
             && self.inner.budget.spend();
@@ -153,39 +182,12 @@ impl Client {
         Ok(())
     }
 
-    /// Opens another session in place of a broken one, unless somebody else has done so meanwhile.
+    /// Opens another session in place of a broken one, unless somebody else has done so.
     async fn mend(&self, broken: &Connected) -> Result<()> {
-        let inner = &*self.inner;
-        let _one = inner.connecting.lock().await;
-        if inner.connected.read().generation != broken.generation {
-            return Ok(());
+        let seats = [Some(&self.inner.seat), self.inner.private.get()];
+        match seats.into_iter().flatten().find(|seat| seat.is(broken)) {
+            Some(seat) => seat.mend(broken).await,
+            None => Ok(()),
         }
-        // HTTP has nothing to mend: its client makes connections as it needs them.
-        if broken.lane().is_some() {
-            let connected = establish(
-                &inner.rpc,
-                &inner.endpoint,
-                &inner.credentials,
-                &inner.options,
-            )
-            .await?;
-            *inner.connected.write() = connected;
-        }
-        Ok(())
     }
-}
-
-async fn establish(
-    rpc: &Rpc,
-    endpoint: &Endpoint,
-    credentials: &Credentials,
-    options: &Options,
-) -> Result<Arc<Connected>> {
-    let connected = Connected::establish(rpc, endpoint, credentials, options).await?;
-    let connected = Arc::new(connected);
-    tokio::spawn(Connected::keep_alive(
-        Arc::downgrade(&connected),
-        connected.lease,
-    ));
-    Ok(connected)
 }

@@ -5,15 +5,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use forebay_api::v1;
 use forebay_fabric::sessions::proof;
 use forebay_fabric::{CloseReason, Connection, SessionId, iwarp, shm};
+use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::lane::{GRACE, Lane};
 use super::options::{Options, Path};
 use super::rpc::{Opened, Rpc};
+use super::seat::{Memory, Server};
 use super::transfer::Fallback;
-use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result};
+use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result, Tls};
 
 /// How long a path may take to make a link before the next one is tried.
 const DIAL: Duration = Duration::from_secs(5);
@@ -37,22 +40,27 @@ pub(crate) struct Connected {
     /// The last number of a token.
     pub(crate) sequence: AtomicU64,
     rpc: Rpc,
-    runtime: tokio::runtime::Handle,
+    pub(crate) runtime: tokio::runtime::Handle,
 }
 
 impl Connected {
-    /// Opens a session and makes the links that `options` allows, the best first.
-    pub(crate) async fn establish(
-        rpc: &Rpc,
-        endpoint: &Endpoint,
-        credentials: &Credentials,
-        options: &Options,
-    ) -> Result<Connected> {
+    /// Opens a session and makes the links that the options allow, the best first.
+    pub(crate) async fn establish(server: &Server, memory: Memory) -> Result<Connected> {
+        let Server {
+            rpc,
+            endpoint,
+            credentials,
+            options,
+        } = server;
         let opened = rpc.open(options.lease).await?;
         let mut fallback = Fallback::default();
         let mut found = None;
         for path in [Path::Shm, Path::Iwarp] {
             if !options.path.allows(path) {
+                continue;
+            }
+            if path == Path::Shm && memory == Memory::Private {
+                fallback.push(path, "the memory is this process' alone");
                 continue;
             }
             match lanes(path, &opened, endpoint, options).await {
@@ -63,8 +71,8 @@ impl Connected {
                 Err(reason) => fallback.push(path, reason),
             }
         }
-        let s3 = match address(&opened, Path::Http) {
-            Ok(url) => Some(s3(url, endpoint, credentials, options)?),
+        let s3 = match offer(&opened, Path::Http) {
+            Ok(offer) => Some(s3(&offer.address, endpoint, credentials, options)?),
             Err(_) => None,
         };
         let (path, lanes) = match found {
@@ -97,6 +105,11 @@ impl Connected {
             runtime: tokio::runtime::Handle::current(),
         };
         Ok(connected)
+    }
+
+    /// Whether payloads go by HTTP for want of something better.
+    pub(crate) fn fell_back(&self) -> bool {
+        self.path == Path::Http && self.fallback.is_some()
     }
 
     /// The lane for the next call; none when payloads go by HTTP.
@@ -144,12 +157,11 @@ impl Drop for Connected {
     }
 }
 
-fn address(opened: &Opened, path: Path) -> std::result::Result<&str, String> {
+fn offer(opened: &Opened, path: Path) -> std::result::Result<&v1::Path, String> {
     opened
         .paths
         .iter()
-        .find(|(fabric, _)| fabric == path.name())
-        .map(|(_, address)| address.as_str())
+        .find(|offer| offer.fabric == path.name())
         .ok_or_else(|| "the server does not offer it".to_owned())
 }
 
@@ -159,13 +171,19 @@ async fn lanes(
     endpoint: &Endpoint,
     options: &Options,
 ) -> std::result::Result<Vec<Arc<Lane<Connection>>>, String> {
-    let address = address(opened, path)?;
+    let v1::Path { address, tls, .. } = offer(opened, path)?;
+    let place = Place {
+        path,
+        address,
+        tls: *tls,
+        endpoint,
+        trusted: options.tls.as_ref(),
+    };
     let count = options.links.max(1);
     let mut lanes = Vec::with_capacity(count);
     for _ in 0..count {
         let timeout = options.deadline.min(DIAL);
-        let session = SessionId(opened.session);
-        let link = dial(path, address, session, &opened.key, endpoint);
+        let link = place.dial(SessionId(opened.session), &opened.key);
         let link = tokio::time::timeout(timeout, link)
             .await
             .map_err(|_| format!("{address} does not answer"))??;
@@ -174,37 +192,69 @@ async fn lanes(
     Ok(lanes)
 }
 
-/// Makes a link of a session; what does not work is told in words.
-pub(super) async fn dial(
-    path: Path,
-    address: &str,
-    session: SessionId,
-    key: &[u8; 32],
-    endpoint: &Endpoint,
-) -> std::result::Result<Connection, String> {
-    let proof = proof(session, key);
-    match path {
-        Path::Shm => {
-            let stream =
-                UnixStream::connect(address)
-                    .await
-                    .map_err(|error| match error.kind() {
-                        std::io::ErrorKind::NotFound => "the server is not on this host".to_owned(),
-                        _ => format!("{address}: {error}"),
-                    })?;
-            let link = shm::connect(stream, &proof).await;
-            let link = link.map_err(|error| error.message)?;
-            Ok(Connection::Shm(Arc::new(link)))
+/// Where links are made, as the server told.
+pub(super) struct Place<'a> {
+    pub(super) path: Path,
+    pub(super) address: &'a str,
+    pub(super) tls: bool,
+    /// How the server was found.
+    pub(super) endpoint: &'a Endpoint,
+    /// For TLS; the machine's certificates when missing.
+    pub(super) trusted: Option<&'a Tls>,
+}
+
+impl Place<'_> {
+    /// Makes a link of a session; what does not work is told in words.
+    pub(super) async fn dial(
+        &self,
+        session: SessionId,
+        key: &[u8; 32],
+    ) -> std::result::Result<Connection, String> {
+        let proof = proof(session, key);
+        let address = self.address;
+        match self.path {
+            Path::Shm => {
+                let stream =
+                    UnixStream::connect(address)
+                        .await
+                        .map_err(|error| match error.kind() {
+                            std::io::ErrorKind::NotFound => {
+                                "the server is not on this host".to_owned()
+                            }
+                            _ => format!("{address}: {error}"),
+                        })?;
+                let link = shm::connect(stream, &proof).await;
+                let link = link.map_err(|error| error.message)?;
+                Ok(Connection::Shm(Arc::new(link)))
+            }
+            Path::Iwarp => {
+                let place = reachable(address, self.endpoint)?;
+                let stream = TcpStream::connect(place).await;
+                let stream = stream.map_err(|error| format!("{address}: {error}"))?;
+                let stream = match self.tls {
+                    false => stream.into(),
+                    true => self.secured(stream).await?,
+                };
+                let link = iwarp::connect(stream, &proof, iwarp::Options::default()).await;
+                let link = link.map_err(|error| error.message)?;
+                Ok(Connection::Iwarp(Arc::new(link)))
+            }
+            Path::Http => Err("HTTP has no link".to_owned()),
         }
-        Path::Iwarp => {
-            let place = reachable(address, endpoint)?;
-            let stream = TcpStream::connect(place).await;
-            let stream = stream.map_err(|error| format!("{address}: {error}"))?;
-            let link = iwarp::connect(stream, &proof, iwarp::Options::default()).await;
-            let link = link.map_err(|error| error.message)?;
-            Ok(Connection::Iwarp(Arc::new(link)))
-        }
-        Path::Http => Err("HTTP has no link".to_owned()),
+    }
+
+    /// The server shows a certificate for the host that this program's user named: an address that a server tells is no identity.
+    async fn secured(&self, stream: TcpStream) -> std::result::Result<iwarp::Stream, String> {
+        let failed = |what: &dyn std::fmt::Display| format!("no TLS with {}: {what}", self.address);
+        let tls = match self.trusted {
+            Some(tls) => tls.clone(),
+            None => Tls::new(None).map_err(|error| failed(&error))?,
+        };
+        let name = ServerName::try_from(self.endpoint.host().to_owned());
+        let name = name.map_err(|error| failed(&error))?;
+        let connector = tls.speaking(iwarp::TLS_PROTOCOL);
+        let stream = connector.connect(name, stream).await;
+        Ok(stream.map_err(|error| failed(&error))?.into())
     }
 }
 

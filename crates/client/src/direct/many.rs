@@ -16,6 +16,7 @@ use super::connected::Connected;
 use super::http;
 use super::lane::{Lane, Pending};
 use super::loans::Use;
+use super::seat::Memory;
 use super::transfer::Transfer;
 use super::values::{Get, Put, about, lend, too_long};
 use crate::{Error, Result};
@@ -56,6 +57,22 @@ impl Elements<'_, '_> {
                 get.span.check()
             }),
             Elements::Puts(puts) => puts.iter().try_for_each(|put| put.from.check()),
+        }
+    }
+
+    /// Who can reach all of their memory.
+    fn memory(self) -> Memory {
+        let all_mappable = match self {
+            Elements::Gets(gets) => gets
+                .iter()
+                .all(|get| get.into.region.memory() == Memory::Mappable),
+            Elements::Puts(puts) => puts
+                .iter()
+                .all(|put| put.from.region.memory() == Memory::Mappable),
+        };
+        match all_mappable {
+            true => Memory::Mappable,
+            false => Memory::Private,
         }
     }
 
@@ -106,7 +123,7 @@ impl Client {
         let mut tries = self.tries();
         let mut done = 0;
         while done < elements.len() {
-            let connected = self.connected();
+            let connected = self.reaching(elements.memory(), &tries).await;
             let before = done;
             let mut report = |result: Result<Transfer, Failure>| {
                 let result = match result {

@@ -12,6 +12,7 @@ mod many;
 mod options;
 mod region;
 mod rpc;
+mod seat;
 #[cfg(test)]
 mod tests;
 mod token;

@@ -95,6 +95,9 @@ pub struct Options {
     pub in_flight_max: usize,
     /// Links made to the best path; more than one where a single core's TCP is the limit.
     pub links: usize,
+    /// How long after payloads fell back to HTTP better paths are tried again, while calls are made. Every time in vain doubles it, up to
+    /// a minute.
+    pub better_after: Duration,
     /// How long the server keeps the session without a sign of life.
     pub lease: Duration,
     /// For `https` endpoints: whom to trust; the machine's certificates when missing.
@@ -104,7 +107,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The best path, checksums, 30 s, 3 attempts, 256 calls in flight, one link, a lease of 30 s.
+    /// The best path, checksums, 30 s, 3 attempts, 256 calls in flight, one link, better paths tried again after 1 s, a lease of 30 s.
     fn default() -> Options {
         Options {
             path: Choice::Auto,
@@ -113,6 +116,7 @@ impl Default for Options {
             attempts: 3,
             in_flight_max: 256,
             links: 1,
+            better_after: Duration::from_secs(1),
             lease: Duration::from_secs(30),
             tls: None,
             region: "us-east-1".to_owned(),

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::lane::Lane;
 use super::loans::{LoanId, Loans, Use};
+use super::seat::Memory;
 use crate::Crc64;
 use crate::checksum::Running;
 
@@ -150,6 +151,14 @@ impl Region {
     /// A window of it, for calls that take one; `None` when it is out of range.
     pub fn slice(&self, range: Range<usize>) -> Option<RegionSlice> {
         self.shared.memory.slice(range)
+    }
+
+    /// Who can reach it.
+    pub(crate) fn memory(&self) -> Memory {
+        match self.shared.memory.region().backing() {
+            Some(_) => Memory::Mappable,
+            None => Memory::Private,
+        }
     }
 
     /// Whether its bytes cannot vanish.

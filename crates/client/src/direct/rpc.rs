@@ -41,8 +41,8 @@ pub(crate) struct Opened {
     pub(crate) session: [u8; 16],
     pub(crate) key: [u8; 32],
     pub(crate) lease: Duration,
-    /// Fabric and address, the best first.
-    pub(crate) paths: Vec<(String, String)>,
+    /// The best first.
+    pub(crate) paths: Vec<v1::Path>,
 }
 
 impl Rpc {
@@ -70,7 +70,7 @@ impl Rpc {
                 };
                 let secure = Secure {
                     endpoint: endpoint.clone(),
-                    connector: tls.for_http2(),
+                    connector: tls.speaking(b"h2"),
                 };
                 // The connector itself makes it secure.
                 let plain = format!("http://{}", endpoint.authority());
@@ -102,11 +102,7 @@ impl Rpc {
             session: opened.session.as_ref().try_into().map_err(|_| odd())?,
             key: opened.key.as_ref().try_into().map_err(|_| odd())?,
             lease: Duration::from_millis(opened.lease_ms.max(1)),
-            paths: opened
-                .paths
-                .into_iter()
-                .map(|path| (path.fabric, path.address))
-                .collect(),
+            paths: opened.paths,
         })
     }
 

@@ -73,7 +73,7 @@ impl Client {
         window.check()?;
         let mut tries = self.tries();
         loop {
-            let connected = self.connected();
+            let connected = self.reaching(window.region.memory(), &tries).await;
             let minter = Minter {
                 session: connected.session,
                 key: &connected.key,

@@ -7,12 +7,12 @@ use std::time::Duration;
 use forebay_fabric::{CloseReason, Connection, SessionId};
 
 use super::attempt::{Failure, Tries};
-use super::connected::dial;
+use super::connected::Place;
 use super::lane::{GRACE, Lane};
 use super::options::Path;
 use super::token::{Minter, Request, Token};
 use super::window::Window;
-use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result};
+use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result, Tls};
 
 /// How long to wait for a link, and for memory that is in use.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,7 +30,8 @@ pub struct TokenSession {
 }
 
 impl TokenSession {
-    /// Connects by `POST /.ort1/connect`; `transports` are those wanted, the best first, separated by commas.
+    /// Connects by `POST /.ort1/connect`; `transports` are those wanted, the best first, separated by commas. `tls`: whom to trust, the
+    /// machine's certificates when missing.
     ///
     /// # Errors
     /// [`Error::Refused`] when the server has none of them, [`Error::Transport`] when the link cannot be made.
@@ -38,8 +39,11 @@ impl TokenSession {
         endpoint: &Endpoint,
         credentials: &Credentials,
         transports: &str,
+        tls: Option<&Tls>,
     ) -> Result<TokenSession> {
-        let s3 = S3::new(Config::new(endpoint.clone(), credentials.clone()))?;
+        let mut config = Config::new(endpoint.clone(), credentials.clone());
+        config.tls = tls.cloned();
+        let s3 = S3::new(config)?;
         let opened = s3.open_token_session(transports).await?;
         let path = match opened.transport.as_str() {
             "shm" => Path::Shm,
@@ -47,7 +51,14 @@ impl TokenSession {
             other => return Err(Error::Protocol(format!("transport {other:?}"))),
         };
         let session = SessionId(opened.session);
-        let link = dial(path, &opened.address, session, &opened.key, endpoint);
+        let place = Place {
+            path,
+            address: &opened.address,
+            tls: opened.tls,
+            endpoint,
+            trusted: tls,
+        };
+        let link = place.dial(session, &opened.key);
         let link = tokio::time::timeout(PATIENCE, link).await;
         let link = link.map_err(|_| Error::TimedOut(PATIENCE))?;
         let link = link.map_err(|what| Error::Transport {

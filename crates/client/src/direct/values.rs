@@ -74,7 +74,7 @@ impl Client {
         };
         let mut tries = self.tries();
         loop {
-            let connected = self.connected();
+            let connected = self.reaching(get.into.region.memory(), &tries).await;
             match self.get_once(&connected, namespace, &get, &tries).await {
                 Ok(transfer) => {
                     self.earn();
@@ -116,7 +116,7 @@ impl Client {
         let repeatable = put.condition == Condition::None;
         let mut tries = self.tries();
         loop {
-            let connected = self.connected();
+            let connected = self.reaching(put.from.region.memory(), &tries).await;
             match self.put_once(&connected, namespace, put, &tries).await {
                 Ok(transfer) => {
                     self.earn();

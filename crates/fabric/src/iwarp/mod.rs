@@ -55,6 +55,8 @@ impl Default for Options {
     }
 }
 
+/// What clients of links over TLS say that they mean to speak (RFC 7301).
+pub const TLS_PROTOCOL: &[u8] = b"iwarp";
 /// The longest payload of a tagged segment that needs no pad.
 pub const SEGMENT_BYTES_MAX: usize = 65520;
 /// Payload that calls have ordered and the system has not taken; more wait.

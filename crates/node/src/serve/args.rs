@@ -98,6 +98,12 @@ pub struct ServeArgs {
     /// Address of the direct door: iWARP, remote memory access over TCP; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9002")]
     pub direct: SocketAddr,
+    /// Certificate chain (PEM): the direct door then speaks TLS
+    #[arg(long, value_name = "FILE", requires = "direct_tls_key")]
+    pub direct_tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "direct_tls_cert")]
+    pub direct_tls_key: Option<PathBuf>,
     /// Close the direct door and shared memory: payloads then go as bodies
     #[arg(long)]
     pub no_direct: bool,

@@ -1,6 +1,7 @@
 //! The direct door of this node: links from the Unix socket and from TCP, each served where it was accepted.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,10 @@ use forebay_fabric::{Accepted, Connection, Error, ErrorKind, Result, Sessions, i
 use forebay_store::Store;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
+use super::doors::TLS_TIMEOUT;
 use super::shards::{Serve, Shards};
 use super::socket::Shm;
 use super::stopped;
@@ -52,11 +56,19 @@ impl<S: Store> Direct<S> {
     }
 
     /// What serves the connections of the direct door.
-    pub fn iwarp(self: &Arc<Self>, stopping: &watch::Receiver<bool>) -> Serve {
+    pub fn iwarp(
+        self: &Arc<Self>,
+        tls: Option<TlsAcceptor>,
+        stopping: &watch::Receiver<bool>,
+    ) -> Serve {
         let (direct, stopping) = (self.clone(), stopping.clone());
         Arc::new(move |stream, peer| {
-            let (direct, stopping) = (direct.clone(), stopping.clone());
+            let (direct, tls, stopping) = (direct.clone(), tls.clone(), stopping.clone());
             Box::pin(async move {
+                let stream = match secured(stream, tls).await {
+                    Ok(stream) => stream,
+                    Err(error) => return tracing::debug!(%peer, %error, "no TLS"),
+                };
                 match direct.accept_iwarp(stream).await {
                     Ok(accepted) => direct.serve(accepted, stopping).await,
                     Err(error) => tracing::debug!(%peer, %error, "no link over iWARP"),
@@ -65,7 +77,7 @@ impl<S: Store> Direct<S> {
         })
     }
 
-    async fn accept_iwarp(&self, stream: TcpStream) -> Result<Accepted> {
+    async fn accept_iwarp(&self, stream: iwarp::Stream) -> Result<Accepted> {
         let admit = |data: &[u8]| self.sessions.admit(data.try_into().ok()?);
         let (link, session) = iwarp::accept(stream, iwarp::Options::default(), admit).await?;
         let link = Connection::Iwarp(Arc::new(link));
@@ -92,5 +104,13 @@ impl<S: Store> Direct<S> {
                 tracing::debug!(ended, "sessions whose leases have run out");
             }
         }
+    }
+}
+
+/// The connection with the protection that is asked for.
+async fn secured(stream: TcpStream, tls: Option<TlsAcceptor>) -> io::Result<iwarp::Stream> {
+    match tls {
+        None => Ok(stream.into()),
+        Some(tls) => Ok(timeout(TLS_TIMEOUT, tls.accept(stream)).await??.into()),
     }
 }

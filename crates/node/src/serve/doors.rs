@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_control::{Admin, api};
-use forebay_fabric::Sessions;
+use forebay_fabric::{Sessions, iwarp};
 use forebay_s3::{AccessKey, AccessKeys, Door};
 use forebay_store::Store;
 use parking_lot::RwLock;
@@ -27,7 +27,8 @@ use crate::exit::{Exit, Failure, Outcome};
 
 /// Connections that the kernel keeps for us while we are busy.
 const BACKLOG: i32 = 4096;
-const TLS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to agree on keys.
+pub const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Refuses what would show data or keys to a network unasked (`--insecure`).
 pub fn check(args: &ServeArgs) -> Outcome {
@@ -56,11 +57,11 @@ pub fn check(args: &ServeArgs) -> Outcome {
             "give --rpc-tls-cert and --rpc-tls-key, or say --insecure",
         );
     }
-    if !args.no_direct && !args.direct.ip().is_loopback() {
+    if !args.no_direct && !args.direct.ip().is_loopback() && args.direct_tls_cert.is_none() {
         return refuse(
             "direct",
             args.direct,
-            "payloads travel in the clear: say --insecure, or --no-direct",
+            "give --direct-tls-cert and --direct-tls-key, or say --insecure or --no-direct",
         );
     }
     if !args.no_console && !args.console.ip().is_loopback() {
@@ -73,7 +74,7 @@ pub fn check(args: &ServeArgs) -> Outcome {
 pub struct Listeners {
     s3: Option<(TcpListener, SocketAddr, Option<TlsAcceptor>)>,
     rpc: Option<Rpc>,
-    direct: Option<(TcpListener, SocketAddr)>,
+    direct: Option<(TcpListener, SocketAddr, Option<TlsAcceptor>)>,
     console: Option<(TcpListener, SocketAddr)>,
 }
 
@@ -90,7 +91,9 @@ impl Listeners {
             true => None,
             false => {
                 let tls = match (&args.s3_tls_cert, &args.s3_tls_key) {
-                    (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),
+                    (Some(certificate), Some(key)) => {
+                        Some(tls::acceptor(certificate, key, b"http/1.1")?)
+                    }
                     _ => None,
                 };
                 let (listener, address) = bind("s3", args.s3)?;
@@ -111,7 +114,16 @@ impl Listeners {
         };
         let direct = match args.no_direct {
             true => None,
-            false => Some(bind("direct", args.direct)?),
+            false => {
+                let tls = match (&args.direct_tls_cert, &args.direct_tls_key) {
+                    (Some(certificate), Some(key)) => {
+                        Some(tls::acceptor(certificate, key, iwarp::TLS_PROTOCOL)?)
+                    }
+                    _ => None,
+                };
+                let (listener, address) = bind("direct", args.direct)?;
+                Some((listener, address, tls))
+            }
         };
         let console = match args.no_console {
             true => None,
@@ -157,7 +169,12 @@ impl Listeners {
 
     /// Where the direct door listens.
     pub fn direct_listens(&self) -> Option<SocketAddr> {
-        self.direct.as_ref().map(|(_, address)| *address)
+        self.direct.as_ref().map(|(_, address, _)| *address)
+    }
+
+    /// Whether it speaks TLS.
+    pub fn direct_is_secure(&self) -> bool {
+        matches!(self.direct, Some((.., Some(_))))
     }
 
     /// The console, as a browser names it.
@@ -178,7 +195,7 @@ impl Listeners {
         if let Some(rpc) = &self.rpc {
             doors.insert("rpc", rpc.address.to_string());
         }
-        if let Some((_, address)) = &self.direct {
+        if let Some((_, address, _)) = &self.direct {
             doors.insert("direct", address.to_string());
         }
         if let Some((_, address)) = &self.console {
@@ -324,11 +341,12 @@ pub fn open_direct<S: Store>(
     direct: &Arc<Direct<S>>,
     stopping: &watch::Receiver<bool>,
 ) -> Outcome {
-    let Some((listener, _)) = &listeners.direct else {
+    let Some((listener, _, tls)) = &listeners.direct else {
         return Ok(());
     };
     let listener = listener.try_clone().map_err(Failure::io("--direct"))?;
-    let (shards, serve, stopping) = (shards.clone(), direct.iwarp(stopping), stopping.clone());
+    let serve = direct.iwarp(tls.clone(), stopping);
+    let (shards, stopping) = (shards.clone(), stopping.clone());
     tokio::spawn(async move {
         if let Err(error) = shards.accept(listener, serve, stopping).await {
             tracing::error!(%error, "the direct door is closed");
@@ -346,6 +364,7 @@ pub fn lenders(
     (!args.no_direct).then(|| forebay_s3::Direct {
         uds: Some(absolute(&socket::path(&args.dir))),
         cm: listeners.direct_listens(),
+        cm_tls: listeners.direct_is_secure(),
         ..forebay_s3::Direct::new(sessions.clone())
     })
 }

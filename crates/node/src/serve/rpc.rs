@@ -50,8 +50,13 @@ pub fn config(args: &ServeArgs, listeners: &Listeners, dir: &Path) -> Config {
         paths: paths
             .into_iter()
             .filter_map(|(fabric, address)| {
+                let tls = fabric == "iwarp" && listeners.direct_is_secure();
                 let fabric = fabric.to_owned();
-                address.map(|address| v1::Path { fabric, address })
+                address.map(|address| v1::Path {
+                    fabric,
+                    address,
+                    tls,
+                })
             })
             .collect(),
         connections: args.connections,

@@ -1,4 +1,4 @@
-//! The S3 door's certificate.
+//! Certificates of doors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::exit::{Exit, Failure, Outcome};
 
-/// Speaks TLS 1.2 and 1.3 with this certificate.
-pub fn acceptor(certificate: &Path, key: &Path) -> Outcome<TlsAcceptor> {
+/// Speaks TLS 1.2 and 1.3 with this certificate, about `protocol` (RFC 7301).
+pub fn acceptor(certificate: &Path, key: &Path, protocol: &[u8]) -> Outcome<TlsAcceptor> {
     let wrong = |path: &Path, error: &dyn std::fmt::Display| {
         Failure::new(Exit::Failed, format_args!("{}: {error}", path.display()))
     };
@@ -25,6 +25,6 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Outcome<TlsAcceptor> {
         .with_no_client_auth()
         .with_single_cert(chain, key_der)
         .map_err(|error| wrong(certificate, &error))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -38,7 +38,11 @@ fn text(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) -> String {
         line("rpc", &format!("{url}  (gRPC)"));
     }
     if let Some(address) = listeners.direct_listens() {
-        line("direct", &format!("{address}  (iWARP)"));
+        let how = match listeners.direct_is_secure() {
+            true => "iWARP over TLS",
+            false => "iWARP",
+        };
+        line("direct", &format!("{address}  ({how})"));
     }
     if let Some(url) = listeners.console_url() {
         line("console", &format!("{url}  (/metrics /healthz /readyz)"));

@@ -28,6 +28,10 @@ pub const SESSION: &str = "x-amz-rdma-session";
 pub const LIMITS: &str = "x-amz-rdma-limits";
 /// Where to connect for iWARP, as `address:port`.
 pub const CM: &str = "x-amz-rdma-cm";
+/// How that connection is protected: [`TLS`], or missing for in the clear.
+pub const CM_SECURITY: &str = "x-amz-rdma-cm-security";
+/// By TLS, with a certificate for the host that this door was found by.
+pub const TLS: &str = "tls";
 /// The path of the Unix socket for shared memory.
 pub const UDS: &str = "x-amz-rdma-uds";
 

@@ -29,6 +29,7 @@ const ENDPOINT: HeaderName = HeaderName::from_static(names::ENDPOINT);
 const SESSION: HeaderName = HeaderName::from_static(names::SESSION);
 const LIMITS: HeaderName = HeaderName::from_static(names::LIMITS);
 const CM: HeaderName = HeaderName::from_static(names::CM);
+const CM_SECURITY: HeaderName = HeaderName::from_static(names::CM_SECURITY);
 const UDS: HeaderName = HeaderName::from_static(names::UDS);
 
 /// A control request. Names of buckets cannot begin with a dot, so their paths are nobody's objects.
@@ -210,6 +211,9 @@ fn connect<S: Store>(
         Transport::Iwarp => {
             if let Some(address) = direct.cm {
                 say(CM, &reachable(address, request));
+                if direct.cm_tls {
+                    say(CM_SECURITY, names::TLS);
+                }
             }
         }
         Transport::Rc | Transport::Dc => {}

@@ -21,6 +21,8 @@ pub struct Direct {
     pub uds: Option<PathBuf>,
     /// Where clients connect for iWARP.
     pub cm: Option<SocketAddr>,
+    /// Whether they do so over TLS.
+    pub cm_tls: bool,
     /// The most bytes that one token moves.
     pub bytes_max: u64,
     /// The most tokens of one session being served at once.
@@ -41,6 +43,7 @@ impl Direct {
             sessions,
             uds: None,
             cm: None,
+            cm_tls: false,
             bytes_max: PUT_BYTES_MAX,
             in_flight: 64,
             idle: Duration::from_secs(300),
