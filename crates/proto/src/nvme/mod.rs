@@ -2,6 +2,7 @@
 //!
 //! - [`SubmissionQueueEntry`], [`CompletionQueueEntry`], [`Status`], [`SglDescriptor`], [`opcode`]: what every queue carries;
 //! - [`kv`], [`nvm`]: the commands of the two I/O command sets, parsed; [`IoCommand`]: one of either;
+//! - [`identify`], [`log_page`], [`feature`], [`discovery`]: what admin commands carry;
 //! - [`property`]: registers, which Fabrics calls properties; [`fabrics`]: Connect and its like;
 //! - [`Subsystem`], [`Namespace`]: what a controller shows; [`Controller`]: how it answers.
 //!
@@ -19,10 +20,15 @@
 mod command;
 mod completion;
 mod controller;
+pub mod discovery;
 pub mod fabrics;
+pub mod feature;
+pub mod identify;
 pub mod kv;
+pub mod log_page;
 pub mod nvm;
 pub mod opcode;
+mod page;
 pub mod property;
 mod sgl;
 mod status;

@@ -1,12 +1,24 @@
 //! One controller: the association of one host with one subsystem.
 
+mod admin;
+mod events;
+mod fabrics;
+mod features;
+mod identify;
+mod logs;
 mod properties;
+mod queues;
 
 use std::sync::Arc;
 
-use super::{IoCommand, Status, SubmissionQueueEntry, Subsystem};
+use super::discovery::DiscoveryLog;
+use super::{Csi, IoCommand, Namespace, NamespaceKind, Status, SubmissionQueueEntry, Subsystem};
+use events::{Events, Notice};
+use features::Kept;
+use logs::Logs;
 pub use properties::AdminQueues;
 use properties::Properties;
+use queues::Queues;
 
 /// How its queues reach the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,18 +180,27 @@ pub struct Event {
 pub struct Controller {
     config: ControllerConfig,
     subsystem: Arc<Subsystem>,
+    discovery: Arc<DiscoveryLog>,
     properties: Properties,
+    queues: Queues,
+    events: Events,
+    logs: Logs,
+    kept: Kept,
     heard_ms: u64,
 }
 
 impl Controller {
     /// A disabled controller that shows `subsystem`, at `now_ms` of any clock that never goes back.
     pub fn new(now_ms: u64, config: ControllerConfig, subsystem: Arc<Subsystem>) -> Controller {
-        let properties = Properties::new(&config);
         Controller {
+            properties: Properties::new(&config),
+            queues: Queues::new(config.io_queues_max),
             config,
             subsystem,
-            properties,
+            discovery: Arc::default(),
+            events: Events::default(),
+            logs: Logs::default(),
+            kept: Kept::default(),
             heard_ms: now_ms,
         }
     }
@@ -212,7 +233,12 @@ impl Controller {
     /// # Errors
     /// [`Status::INVALID_FIELD`] when there is no such property of that size that can be written, or the value is not possible.
     pub fn write_property(&mut self, offset: u32, size: u8, value: u64) -> Result<Effect, Status> {
-        self.properties.write(offset, size, value)
+        let effect = self.properties.write(offset, size, value)?;
+        if effect == Effect::Reset {
+            self.queues.reset();
+            self.events.reset();
+        }
+        Ok(effect)
     }
 
     /// PCIe: where the host wants the admin queues.
@@ -245,20 +271,104 @@ impl Controller {
         qid: u16,
         entry: &SubmissionQueueEntry,
     ) -> Result<IoCommand, Status> {
-        self.heard_ms = self.heard_ms.max(now_ms);
-        if !self.is_ready() || qid == 0 {
-            return Err(Status::COMMAND_SEQUENCE_ERROR.answered());
+        self.heard(now_ms);
+        let command = self.io_command(qid, entry);
+        match command {
+            Ok(command) => {
+                self.logs.io(&command);
+                Ok(command)
+            }
+            Err(status) => {
+                let status = status.answered();
+                self.logs.failed(qid, entry, status);
+                Err(status)
+            }
         }
-        self.subsystem
-            .namespace(entry.nsid())
-            .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
-            .and_then(|namespace| IoCommand::parse(entry, namespace))
-            .map_err(Status::answered)
     }
 
-    /// When the association ends for want of a sign of life, unless there was one since; `None`: never.
-    pub fn keep_alive_deadline_ms(&self) -> Option<u64> {
-        let kato_ms = u64::from(self.config.kato_ms);
-        (kato_ms > 0).then(|| self.heard_ms.saturating_add(kato_ms))
+    fn io_command(&self, qid: u16, entry: &SubmissionQueueEntry) -> Result<IoCommand, Status> {
+        self.check_authenticated(qid)?;
+        if !self.is_ready() || qid == 0 {
+            return Err(Status::COMMAND_SEQUENCE_ERROR);
+        }
+        IoCommand::parse(entry, self.visible(entry.nsid())?)
     }
+
+    /// Shows another state of the subsystem: the host is told what changed.
+    pub fn set_subsystem(&mut self, subsystem: Arc<Subsystem>) {
+        let old = std::mem::replace(&mut self.subsystem, subsystem);
+        let new = self.subsystem.clone();
+        let differs = |a: &Subsystem, namespace: &Namespace| {
+            a.namespace(namespace.nsid)
+                .is_none_or(|other| !looks_same(other, namespace))
+        };
+        let changed = old.namespaces.iter().filter(|old| differs(&new, old));
+        let added = new.namespaces.iter().filter(|new| differs(&old, new));
+        for namespace in changed.chain(added) {
+            self.logs.namespace_changed(namespace.nsid);
+            self.events.raise(Notice::Namespaces);
+        }
+    }
+
+    /// Discovery: shows another log; the host is told when it changed.
+    pub fn set_discovery(&mut self, log: Arc<DiscoveryLog>) {
+        if log.generation != self.discovery.generation {
+            self.events.raise(Notice::Discovery);
+        }
+        self.discovery = log;
+    }
+
+    /// A held Asynchronous Event Request that is completed now. To be asked until there is none, after commands and changes.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.next()
+    }
+
+    /// When the association ends for want of a sign of life, unless there was one since; `None`: never. Over Fabrics a host that set
+    /// no timeout is given up after two minutes on a discovery controller.
+    pub fn keep_alive_deadline_ms(&self) -> Option<u64> {
+        const DISCOVERY_IDLE_MS: u64 = 120_000;
+        let granularity_ms = u64::from(identify::KEEP_ALIVE_GRANULARITY_100MS) * 100;
+        let kato_ms = u64::from(self.config.kato_ms).next_multiple_of(granularity_ms);
+        match (kato_ms, &self.config.kind) {
+            (0, ControllerKind::Io) => None,
+            (0, ControllerKind::Discovery) => Some(self.heard_ms.saturating_add(DISCOVERY_IDLE_MS)),
+            (kato_ms, _) => Some(self.heard_ms.saturating_add(kato_ms)),
+        }
+    }
+
+    fn heard(&mut self, now_ms: u64) {
+        self.heard_ms = self.heard_ms.max(now_ms);
+    }
+
+    /// Whether the host chose to see namespaces of this command set (CC.CSS).
+    fn shows(&self, csi: Csi) -> bool {
+        match self.properties.configuration().command_sets() {
+            0 => csi == Csi::Nvm,
+            6 => true,
+            _ => false,
+        }
+    }
+
+    fn visible(&self, nsid: u32) -> Result<&Namespace, Status> {
+        self.subsystem
+            .namespace(nsid)
+            .filter(|namespace| self.shows(namespace.csi()))
+            .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
+    }
+
+    fn check_authenticated(&self, _qid: u16) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+/// Whether a host has nothing to learn from the difference. How full a namespace is it finds out when it asks.
+fn looks_same(a: &Namespace, b: &Namespace) -> bool {
+    let without_use = |namespace: &Namespace| {
+        let mut namespace = namespace.clone();
+        if let NamespaceKind::Kv { used_bytes, .. } = &mut namespace.kind {
+            *used_bytes = 0;
+        }
+        namespace
+    };
+    without_use(a) == without_use(b)
 }

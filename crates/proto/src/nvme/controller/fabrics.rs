@@ -1,0 +1,103 @@
+//! Fabrics commands of a connected queue, and I/O queues connecting.
+
+use super::admin::Done;
+use super::{AdminReply, Controller, ControllerKind, QueueName};
+use crate::nvme::fabrics::{self, Connect, Property, Refused, connect_at};
+use crate::nvme::opcode::fabrics as fctype;
+use crate::nvme::{Status, SubmissionQueueEntry};
+
+/// The least entries of an admin queue.
+const ADMIN_ENTRIES_MIN: u32 = 32;
+
+impl Controller {
+    /// Checks the Connect of an admin queue, before its controller is made.
+    ///
+    /// # Errors
+    /// What to answer.
+    pub fn check_admin_connect(connect: &Connect, queue_entries_max: u32) -> Result<(), Refused> {
+        if connect.qid != 0 {
+            return Err(Refused::in_command(connect_at::QID));
+        }
+        if connect.cntlid != fabrics::CNTLID_DYNAMIC {
+            return Err(Refused::in_data(connect_at::CNTLID));
+        }
+        // Queues of more entries than announced are asked for by nobody who read CAP.
+        let possible = ADMIN_ENTRIES_MIN..=queue_entries_max.max(ADMIN_ENTRIES_MIN);
+        match possible.contains(&connect.entries) {
+            true => Ok(()),
+            false => Err(Refused::in_command(connect_at::SQSIZE)),
+        }
+    }
+
+    /// An I/O queue joins this controller, which the Connect names.
+    ///
+    /// # Errors
+    /// What to answer.
+    pub fn connect_io(&mut self, connect: &Connect) -> Result<(), Refused> {
+        let host = &self.config.host;
+        if self.config.kind == ControllerKind::Discovery || connect.subnqn != self.subsystem.nqn {
+            return Err(Refused::in_data(connect_at::SUBNQN));
+        }
+        if connect.hostnqn != host.nqn || connect.host_id != host.id {
+            return Err(Status::CONNECT_INVALID_HOST.into());
+        }
+        self.check_authenticated(0)?;
+        let cc = self.properties.configuration();
+        let sizes = cc.submission_entry_size() == 6 && cc.completion_entry_size() == 4;
+        if !self.is_ready() || !sizes {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.into());
+        }
+        if connect.entries < 2 || connect.entries > self.config.queue_entries_max {
+            return Err(Refused::in_command(connect_at::SQSIZE));
+        }
+        if connect.qid == 0 || connect.qid > self.queues.granted() {
+            return Err(Refused::in_command(connect_at::QID));
+        }
+        match self.queues.connect(connect.qid) {
+            true => Ok(()),
+            false => Err(Status::INVALID_QUEUE_IDENTIFIER.into()),
+        }
+    }
+
+    /// Fabrics: the connection of an I/O queue has ended, and nothing of it is in progress.
+    pub fn disconnect_io(&mut self, qid: u16) {
+        self.queues.remove(QueueName::Submission(qid));
+    }
+
+    pub(super) fn fabrics_command(
+        &mut self,
+        now_ms: u64,
+        qid: u16,
+        entry: &SubmissionQueueEntry,
+        data_in: &[u8],
+    ) -> Result<Done, Status> {
+        let command = fabrics::command_type(entry);
+        let authentication = matches!(
+            command,
+            fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE
+        );
+        if !authentication {
+            self.check_authenticated(qid)?;
+        }
+        let _ = (now_ms, data_in);
+        match (command, qid) {
+            (fctype::PROPERTY_GET, 0) => {
+                let property = Property::parse(entry)?;
+                let value = self.properties.read(property.offset, property.size)?;
+                Ok(Done::Result(value))
+            }
+            (fctype::PROPERTY_SET, 0) => {
+                let property = Property::parse(entry)?;
+                self.write_property(property.offset, property.size, property.value)
+                    .map(Done::Effect)
+            }
+            (fctype::DISCONNECT, 1..) => match entry.cdw(10) as u16 {
+                0 => Ok(Done::Reply(AdminReply::Disconnect)),
+                _ => Err(Status::CONNECT_INCOMPATIBLE_FORMAT),
+            },
+            // A queue is connected once.
+            (fctype::CONNECT, _) => Err(Status::COMMAND_SEQUENCE_ERROR),
+            _ => Err(Status::INVALID_OPCODE),
+        }
+    }
+}
