@@ -19,7 +19,7 @@ pub const ETAG_BYTES_MAX: usize = 64;
 /// The most entries one list call returns.
 pub const LIST_ITEMS_MAX: usize = 1000;
 /// The most addresses one `exist` call takes.
-pub const EXIST_BATCH_MAX: usize = 1000;
+pub const EXIST_BATCH_MAX: usize = 10_000;
 /// The most values one `compose` call joins.
 pub const COMPOSE_SOURCES_MAX: usize = 10_000;
 

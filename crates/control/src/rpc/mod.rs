@@ -30,7 +30,7 @@ use forebay_api::v1::objects_server::ObjectsServer;
 use forebay_api::v1::sessions_server::SessionsServer;
 use forebay_api::v1::watch_server::WatchServer;
 use forebay_fabric::Sessions;
-use forebay_store::limits::{KEY_BYTES_MAX, LIST_ITEMS_MAX};
+use forebay_store::limits::{EXIST_BATCH_MAX, KEY_BYTES_MAX, LIST_ITEMS_MAX};
 use forebay_store::{NamespaceInfo, Store};
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
@@ -51,7 +51,7 @@ pub use self::incoming::{TlsError, tls_config};
 /// The largest value that a message carries, in bytes.
 pub const INLINE_BYTES_MAX: usize = 1 << 20;
 /// The most keys of one Exist or LongestPrefix.
-pub const EXIST_KEYS_MAX: usize = 10_000;
+pub const EXIST_KEYS_MAX: usize = EXIST_BATCH_MAX;
 /// The most elements of one Gather or Scatter.
 pub const ELEMENTS_MAX: usize = 10_000;
 

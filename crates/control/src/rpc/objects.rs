@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_api::v1::{self, objects_server, store_request};
 use forebay_fabric::Access;
-use forebay_store::limits::{EXIST_BATCH_MAX, LIST_ITEMS_MAX};
+use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::{
     Address, After, DeleteOptions, Item, ListOptions, Meta, Space, Store, VersionId,
 };
@@ -35,19 +35,11 @@ struct Batch<S> {
 
 impl<S: Store> Service<S> {
     async fn existing(&self, namespace: &str, keys: &[Bytes]) -> Outcome<Vec<Option<Meta>>> {
-        let mut found = Vec::with_capacity(keys.len());
-        for (at, keys) in keys.chunks(EXIST_BATCH_MAX).enumerate() {
-            if at > 0 {
-                // A full batch takes milliseconds, and others wait.
-                tokio::task::yield_now().await;
-            }
-            let addresses: Vec<_> = keys
-                .iter()
-                .map(|key| Address::object(namespace, key))
-                .collect();
-            found.extend(self.store.exist(&addresses).await?);
-        }
-        Ok(found)
+        let addresses: Vec<_> = keys
+            .iter()
+            .map(|key| Address::object(namespace, key))
+            .collect();
+        Ok(self.store.exist(&addresses).await?)
     }
 
     fn batch(
