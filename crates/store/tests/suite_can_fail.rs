@@ -4,13 +4,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use forebay_mem::{Buf, BufMut, Pool};
-use forebay_store::suite::{Suite, TestClock};
+use forebay_mem::{Buf, Pool};
+use forebay_store::suite::{Around, Detour, Suite, TestClock};
 use forebay_store::{
-    Address, After, Attributes, Body, ByteRange, Caps, Condition, DeleteOptions, Deleted,
-    ListOptions, ListPage, MemoryBody, MemoryStore, MemoryUpload, Meta, NamespaceConfig,
-    NamespaceInfo, Object, Quota, Result, Scope, Seal, Store, StoreOptions, Stored, Upload, Usage,
-    VersionId, VersionPage,
+    Address, After, Attributes, Body, ByteRange, Condition, DeleteOptions, Deleted, ListOptions,
+    ListPage, MemoryBody, MemoryStore, MemoryUpload, Meta, NamespaceConfig, NamespaceInfo, Object,
+    Quota, Result, Scope, Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,91 +53,49 @@ enum Fault {
     ShortBatch,
 }
 
-struct Faulty {
-    store: MemoryStore,
-    fault: Fault,
-}
-
-impl Faulty {
-    fn has(&self, fault: Fault) -> bool {
-        self.fault == fault
+impl Fault {
+    fn is(self, fault: Fault) -> bool {
+        self == fault
     }
 }
 
-struct FaultyBody {
-    body: MemoryBody,
-    flip: bool,
-}
+impl Detour<MemoryStore> for Fault {
+    async fn retrieve(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<MemoryBody>> {
+        let range = match range {
+            ByteRange::Inclusive(first, last) if self.is(Fault::ShortRange) && first < last => {
+                ByteRange::Inclusive(first, last - 1)
+            }
+            range => range,
+        };
+        store.retrieve(address, version, range).await
+    }
 
-impl Body for FaultyBody {
-    async fn next(&mut self) -> Result<Option<Buf>> {
-        let Some(buf) = self.body.next().await? else {
+    async fn next(&self, body: &mut MemoryBody, _given: usize) -> Result<Option<Buf>> {
+        let Some(buf) = body.next().await? else {
             return Ok(None);
         };
         let mut bytes = buf.to_vec();
-        if self.flip
+        if self.is(Fault::BitFlip)
             && let Some(last) = bytes.last_mut()
         {
             *last ^= 1;
         }
         Ok(Some(bytes.into()))
     }
-}
 
-struct FaultyUpload {
-    upload: MemoryUpload,
-    fault: Fault,
-}
-
-impl Upload for FaultyUpload {
-    async fn buffer(&mut self, len: usize) -> Result<BufMut> {
-        self.upload.buffer(len).await
-    }
-    async fn write(&mut self, buf: Buf) -> Result<()> {
-        self.upload.write(buf).await
-    }
-    fn crc64nvme(&self) -> u64 {
-        self.upload.crc64nvme()
-    }
-    async fn commit(self, mut seal: Seal) -> Result<Stored> {
-        match self.fault {
-            Fault::LostTag => seal.etag = None,
-            Fault::NeverExpires => seal.expires = None,
-            _ => {}
-        }
-        self.upload.commit(seal).await
-    }
-}
-
-impl Store for Faulty {
-    type Upload = FaultyUpload;
-    type Body = FaultyBody;
-
-    fn caps(&self) -> Caps {
-        self.store.caps()
-    }
-
-    async fn retrieve(
+    async fn exist(
         &self,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        range: ByteRange,
-    ) -> Result<Object<FaultyBody>> {
-        let range = match range {
-            ByteRange::Inclusive(first, last) if self.has(Fault::ShortRange) && first < last => {
-                ByteRange::Inclusive(first, last - 1)
-            }
-            range => range,
-        };
-        let Object { meta, range, body } = self.store.retrieve(address, version, range).await?;
-        let flip = self.has(Fault::BitFlip);
-        let body = FaultyBody { body, flip };
-        Ok(Object { meta, range, body })
-    }
-
-    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
-        let mut found = self.store.exist(addresses).await?;
-        if self.has(Fault::ShortBatch)
+        store: &MemoryStore,
+        addresses: &[Address<'_>],
+    ) -> Result<Vec<Option<Meta>>> {
+        let mut found = store.exist(addresses).await?;
+        if self.is(Fault::ShortBatch)
             && let Some(last) = found.last_mut()
         {
             *last = None;
@@ -146,142 +103,143 @@ impl Store for Faulty {
         Ok(found)
     }
 
-    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
-        self.store.stat(address, version).await
-    }
-
-    async fn store(&self, address: Address<'_>, mut options: StoreOptions) -> Result<FaultyUpload> {
-        if self.has(Fault::NoReservation) {
+    async fn store(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        mut options: StoreOptions,
+    ) -> Result<MemoryUpload> {
+        if self.is(Fault::NoReservation) {
             options.size = None;
         }
-        if self.has(Fault::EarlyConditionOnly) {
-            drop(self.store.store(address, options).await?);
+        if self.is(Fault::EarlyConditionOnly) {
+            drop(store.store(address, options).await?);
             options.condition = Condition::None;
         }
-        let upload = self.store.store(address, options).await?;
-        let fault = self.fault;
-        Ok(FaultyUpload { upload, fault })
+        store.store(address, options).await
+    }
+
+    async fn commit(&self, upload: MemoryUpload, mut seal: Seal) -> Result<Stored> {
+        match self {
+            Fault::LostTag => seal.etag = None,
+            Fault::NeverExpires => seal.expires = None,
+            _ => {}
+        }
+        upload.commit(seal).await
     }
 
     async fn compose(
         &self,
+        store: &MemoryStore,
         target: Address<'_>,
         sources: &[&[u8]],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,
     ) -> Result<Stored> {
-        let consumed = match self.has(Fault::KeepsConsumed) {
+        let consumed = match self.is(Fault::KeepsConsumed) {
             true => &[],
             false => consumed,
         };
-        self.store
+        store
             .compose(target, sources, consumed, options, seal)
             .await
     }
 
     async fn amend(
         &self,
+        store: &MemoryStore,
         address: Address<'_>,
         version: Option<VersionId>,
         seen: Option<&Meta>,
         attributes: Attributes,
     ) -> Result<Meta> {
-        let seen = seen.filter(|_| !self.has(Fault::AmendsWhatCame));
-        let version = version.filter(|_| !self.has(Fault::AmendsCurrent));
-        self.store.amend(address, version, seen, attributes).await
+        let seen = seen.filter(|_| !self.is(Fault::AmendsWhatCame));
+        let version = version.filter(|_| !self.is(Fault::AmendsCurrent));
+        store.amend(address, version, seen, attributes).await
     }
 
-    async fn delete(&self, address: Address<'_>, mut options: DeleteOptions) -> Result<Deleted> {
-        match self.fault {
+    async fn delete(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        mut options: DeleteOptions,
+    ) -> Result<Deleted> {
+        match self {
             Fault::DeleteUnconditionally => options.condition = Condition::None,
             Fault::DeletesKeyForVersion => options.version = None,
             _ => {}
         }
-        self.store.delete(address, options).await
+        store.delete(address, options).await
     }
 
-    async fn list(&self, mut options: ListOptions<'_>) -> Result<ListPage> {
+    async fn list(&self, store: &MemoryStore, mut options: ListOptions<'_>) -> Result<ListPage> {
         let mut shorter = Vec::new();
         if let After::Key(key) = options.after
-            && self.has(Fault::RepeatsKey)
+            && self.is(Fault::RepeatsKey)
         {
             shorter.extend_from_slice(&key[..key.len() - 1]);
             options.after = After::Key(&shorter);
         }
-        if self.has(Fault::LosesDelimiter) && options.prefix.is_empty() {
+        if self.is(Fault::LosesDelimiter) && options.prefix.is_empty() {
             options.delimiter = None;
         }
-        let mut page = self.store.list(options).await?;
-        page.more &= !self.has(Fault::ForgetsMore);
+        let mut page = store.list(options).await?;
+        page.more &= !self.is(Fault::ForgetsMore);
         Ok(page)
     }
 
-    async fn list_versions(&self, mut options: ListOptions<'_>) -> Result<VersionPage> {
+    async fn list_versions(
+        &self,
+        store: &MemoryStore,
+        mut options: ListOptions<'_>,
+    ) -> Result<VersionPage> {
         if let After::Version(key, _) = options.after
-            && self.has(Fault::SkipsVersions)
+            && self.is(Fault::SkipsVersions)
         {
             options.after = After::Key(key);
         }
-        self.store.list_versions(options).await
+        store.list_versions(options).await
     }
 
     async fn create_namespace(
         &self,
+        store: &MemoryStore,
         name: &str,
         mut config: NamespaceConfig,
     ) -> Result<Arc<NamespaceInfo>> {
-        if self.has(Fault::NeverExpires) {
+        if self.is(Fault::NeverExpires) {
             config.ttl_ms = None;
         }
-        self.store.create_namespace(name, config).await
+        store.create_namespace(name, config).await
     }
 
-    async fn delete_namespace(&self, name: &str) -> Result<()> {
-        self.store.delete_namespace(name).await
-    }
-
-    async fn update_namespace(
-        &self,
-        name: &str,
-        revision: Option<u64>,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.store.update_namespace(name, revision, config).await
-    }
-
-    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
-        self.store.namespace(name)
-    }
-
-    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
-        self.store.namespaces()
-    }
-
-    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
-        let mut usage = self.store.usage(scope)?;
-        usage.objects += u64::from(self.has(Fault::WrongUsage) && usage.objects > 1);
+    fn usage(&self, store: &MemoryStore, scope: Scope<'_>) -> Result<Usage> {
+        let mut usage = store.usage(scope)?;
+        usage.objects += u64::from(self.is(Fault::WrongUsage) && usage.objects > 1);
         Ok(usage)
     }
 
-    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
-        let quota = match self.has(Fault::NoTenantQuota) {
+    async fn set_tenant_quota(
+        &self,
+        store: &MemoryStore,
+        tenant: &str,
+        quota: Quota,
+    ) -> Result<()> {
+        let quota = match self.is(Fault::NoTenantQuota) {
             true => Quota::default(),
             false => quota,
         };
-        self.store.set_tenant_quota(tenant, quota).await
-    }
-
-    fn tenant_quota(&self, tenant: &str) -> Quota {
-        self.store.tenant_quota(tenant)
+        store.set_tenant_quota(tenant, quota).await
     }
 }
 
-fn maker(fault: Fault) -> impl AsyncFn(TestClock) -> (Faulty, ()) {
+fn maker(fault: Fault) -> impl AsyncFn(TestClock) -> (Around<MemoryStore, Fault>, ()) {
     async move |clock: TestClock| {
         let pool = Pool::new(16 << 20);
         let store = MemoryStore::new(pool, move || clock.now());
-        (Faulty { store, fault }, ())
+        let detour = fault;
+        (Around { store, detour }, ())
     }
 }
 

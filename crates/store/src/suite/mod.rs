@@ -4,7 +4,10 @@
 //! down call by call; [`Suite::model`] runs random sequences of operations on the store and on a
 //! [`MemoryStore`](crate::MemoryStore) and compares every answer, shrinking what differs;
 //! [`Suite::concurrent`] races tasks. What a store's [`Caps`](crate::Caps) exclude is left out.
+//!
+//! [`Around`] is for tests of what uses stores: one that fails or waits where a test says.
 
+mod around;
 mod composing;
 mod concurrent;
 mod conditions;
@@ -23,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use tokio::runtime::{Builder, Runtime};
 
+pub use self::around::{Around, AroundBody, AroundUpload, Detour};
 use self::subject::Subject;
 use crate::Store;
 
