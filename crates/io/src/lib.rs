@@ -6,7 +6,9 @@
 //!   where io_uring is forbidden.
 //! - `sim`: a disk that loses unsynced writes, tears sectors, reorders, fails and rots, driven by a seed.
 //! - [`Clock`]: the time of day and a monotonic clock, real or simulated.
+//! - `eventfd`: counters by which one process wakes another.
 //! - `passing`: open files passed over a Unix socket; [`random`], [`processor`].
+//! - `passthrough`: NVMe commands by the kernel's driver.
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
 //! - `socket`: sends and receives on a stream from and into several places at once.
 //! - [`counters`]: what rings and workers did, for metrics.
@@ -31,8 +33,10 @@
 mod clock;
 mod counters;
 mod disk;
+pub mod eventfd;
 pub mod files;
 pub mod passing;
+pub mod passthrough;
 mod processor;
 mod random;
 pub mod ring;

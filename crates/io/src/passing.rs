@@ -17,6 +17,9 @@ use tokio::net::UnixStream;
 /// The most files taken with one call; a peer that passes more is refused.
 const FILES_MAX: usize = 4;
 
+/// The most files that the system passes at once (unix(7), `SCM_MAX_FD`): there is room for all of them, so that none is lost.
+const SYSTEM_MAX: usize = 253;
+
 /// Sends `bytes` now, and `file` with the first of them; from any thread, whatever the stream's runtime does meanwhile. Up to some
 /// hundred bytes go whole or not at all: the system keeps them in one piece.
 ///
@@ -27,10 +30,22 @@ pub fn try_send(
     bytes: &[u8],
     file: Option<BorrowedFd<'_>>,
 ) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    try_send_files(stream, bytes, file.as_slice())
+}
+
+/// As [`try_send`], with several files.
+///
+/// # Errors
+/// As there; `InvalidInput` when the system does not pass so many.
+pub fn try_send_files(
+    stream: &UnixStream,
+    bytes: &[u8],
+    files: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SYSTEM_MAX))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
-    if let Some(file) = &file {
-        beside.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(file)));
+    if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     Ok(sendmsg(
@@ -69,8 +84,21 @@ pub fn try_recv(
     bytes: &mut [u8],
     files: &mut VecDeque<OwnedFd>,
 ) -> io::Result<usize> {
+    try_recv_files(stream, bytes, files, FILES_MAX)
+}
+
+/// As [`try_recv`], with up to `most` files.
+///
+/// # Errors
+/// As there.
+pub fn try_recv_files(
+    stream: &UnixStream,
+    bytes: &mut [u8],
+    files: &mut VecDeque<OwnedFd>,
+    most: usize,
+) -> io::Result<usize> {
     stream.try_io(Interest::READABLE, || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SYSTEM_MAX))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let got = recvmsg(
@@ -79,12 +107,14 @@ pub fn try_recv(
             &mut beside,
             flags,
         )?;
+        let had = files.len();
         for message in beside.drain() {
             if let RecvAncillaryMessage::ScmRights(passed) = message {
                 files.extend(passed);
             }
         }
-        if got.flags.contains(ReturnFlags::CTRUNC) {
+        if got.flags.contains(ReturnFlags::CTRUNC) || files.len() - had > most {
+            files.truncate(had);
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(got.bytes)

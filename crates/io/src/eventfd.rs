@@ -1,0 +1,151 @@
+//! Counters by which one process wakes another (eventfd(2)).
+#![expect(unsafe_code, reason = "an entry of a ring is given to the kernel")]
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use io_uring::{IoUring, opcode};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+/// A counter that we wait on.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// A counter that stands at zero.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new() -> io::Result<EventFd> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(EventFd(eventfd(0, flags)?))
+    }
+
+    /// Sets it back to zero; whether it had been raised.
+    pub fn take(&self) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(&self.0, &mut count).is_ok()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for EventFd {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// A counter that another process waits on, and that it passed to us.
+///
+/// Its open file is shared: the owner could fill the counter and make the file blocking just when we add to it, and our thread would
+/// wait for as long as the owner likes. So the kernel adds in our place, as it does when a ring completes something, which never waits.
+/// (Where there are no rings, it is looked at first whether there is room; that leaves the owner a gap of a microsecond.)
+pub struct Raise {
+    file: OwnedFd,
+    ring: Option<Mutex<IoUring>>,
+}
+
+impl Raise {
+    /// Takes a counter.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] when the file is no eventfd; what the system says.
+    pub fn received(file: OwnedFd) -> io::Result<Raise> {
+        let kind = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if kind.as_os_str() != "anon_inode:[eventfd]" {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no eventfd"));
+        }
+        let ring = IoUring::new(1).and_then(|ring| {
+            ring.submitter().register_eventfd(file.as_raw_fd())?;
+            Ok(Mutex::new(ring))
+        });
+        if ring.is_err() {
+            fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::NONBLOCK)?;
+        }
+        let ring = ring.ok();
+        Ok(Raise { file, ring })
+    }
+
+    /// Adds one, and so wakes who waits. A counter that is full stays so: its owner has been woken.
+    pub fn raise(&self) {
+        let Some(ring) = &self.ring else {
+            return self.write();
+        };
+        let mut ring = ring.lock();
+        ring.completion().for_each(drop);
+        // SAFETY: it does nothing and names no memory.
+        let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
+        // An entry that could not be submitted stays, and the next call submits it.
+        let submitted = ring.submit();
+        if pushed.is_err() || submitted.is_err() {
+            tracing::debug!(?submitted, "an interrupt is late");
+        }
+    }
+
+    fn write(&self) {
+        let mut wait = [PollFd::new(&self.file, PollFlags::OUT)];
+        let now = Timespec::default();
+        let polled = poll(&mut wait, Some(&now));
+        // What has overflowed is "ready", too, with an error.
+        if polled.is_ok() && wait[0].revents().contains(PollFlags::OUT) {
+            // It fails only when it is full after all.
+            let _ = rustix::io::write(&self.file, &1u64.to_le_bytes());
+        }
+    }
+}
+
+impl std::fmt::Debug for Raise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Raise").field(&self.file).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raised(event: &EventFd) -> Raise {
+        Raise::received(event.as_fd().try_clone_to_owned().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_counter_raised_is_taken_once() {
+        let event = EventFd::new().unwrap();
+        let raise = raised(&event);
+        assert!(!event.take());
+        for _ in 0..100 {
+            raise.raise();
+            raise.raise();
+            assert!(event.take() && !event.take());
+        }
+        raise.write();
+        assert!(event.take());
+    }
+
+    #[test]
+    fn a_counter_that_is_full_and_blocking_holds_nobody() {
+        let event = EventFd::new().unwrap();
+        let raise = raised(&event);
+        rustix::io::write(&event, &(u64::MAX - 1).to_le_bytes()).unwrap();
+        let flags = fcntl_getfl(&event).unwrap();
+        fcntl_setfl(&event, flags - OFlags::NONBLOCK).unwrap();
+        raise.raise();
+        raise.write();
+        assert!(event.take());
+    }
+
+    #[test]
+    fn only_eventfds_are_taken() {
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let refused = Raise::received(socket.into()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    }
+}
