@@ -83,6 +83,15 @@ pub trait File: Clone + Send + Sync + 'static {
     /// Blocking: takes space for `offset..offset + len` (fallocate), extending the file.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Blocking: lets go of the space of `offset..offset + len`, which reads as zero afterwards; the length stays.
+    ///
+    /// # Errors
+    /// `Unsupported` when this file cannot (nothing changed).
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The file's length in bytes (a device's size).
     fn len(&self) -> io::Result<u64>;
 

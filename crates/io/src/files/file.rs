@@ -200,6 +200,15 @@ impl File for OpenFile {
         }
     }
 
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(self.buffered.file.as_fd(), hole, offset, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NODEV) => Err(io::ErrorKind::Unsupported.into()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.buffered.len()
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use forebay_mem::Buf;
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{
-    EXTENDED_KEY_BYTES_MAX, KEY_BYTES_MAX, Key, KeyAt, KvCommand, ListReader, RangeKey,
+    EXTENDED_KEY_BYTES_MAX, KEY_BYTES_MAX, Key, KeyAt, KvCommand, ListReader, ListStart, RangeKey,
     StoreOptions, Verb, head,
 };
 
@@ -215,7 +215,8 @@ impl KeyValueNamespace {
         let mut page_bytes = PAGE_BYTES;
         loop {
             let command = KvCommand::List {
-                start,
+                start: start.map_or(ListStart::First, ListStart::Key),
+                extended: false,
                 buffer_bytes: page_bytes as u32,
             };
             let into = Sink::Bytes(vec![0; page_bytes]);

@@ -1,7 +1,178 @@
 //! What a node shows to hosts, and how their commands are executed; the same for every transport.
 //!
+//! - [`Target`]: which hosts may come and what they see; it admits them and executes their I/O commands.
+//! - [`Host`], [`Published`]: what it is told by whoever runs it, as often as it changes.
+//! - [`Session`]: what lives as long as a controller and belongs to none of its queues.
 //! - [`Payload`]: the data of one command, which the transport moves.
+//!
+//! # How a transport drives it
+//! Over Fabrics [`Target::connect`] answers the Connect of an admin queue with a [`Controller`](forebay_proto::nvme::Controller) and a
+//! session; a device gets them by [`Target::attach`]. Before an admin command the transport calls [`Session::prepare`]; an I/O command
+//! that [`Controller::io`](forebay_proto::nvme::Controller::io) let pass goes to [`Target::execute`], two halves of a fused
+//! operation to [`Target::execute_fused`]. [`Session::changed`] says when to look for events and whether to go on.
+//!
+//! # Status codes
+//! `status` holds what each failure of the store is called.
 
+mod admission;
+mod block;
+mod bound;
+mod execute;
+mod fused;
+mod kv;
+mod parts;
 mod payload;
+mod session;
+mod shown;
+mod status;
+mod transfer;
 
+pub use admission::Admitted;
+pub use fused::{Fused, Fuser};
 pub use payload::Payload;
+pub use session::{Change, Session, Viewer};
+pub use shown::{Backing, Host, Published};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_io::{Clock, File};
+use forebay_mem::Pool;
+use forebay_proto::nvme::discovery::{DiscoveryEntry, DiscoveryLog};
+use forebay_store::Store;
+use parking_lot::RwLock;
+
+use admission::Identifiers;
+use session::Watchers;
+use shown::Shown;
+
+/// The largest value that can be configured, in bytes: hosts move a value with one command.
+pub const VALUE_BYTES_MAX: u32 = 128 << 20;
+
+/// What is chosen for a target.
+#[derive(Debug, Clone)]
+pub struct TargetConfig {
+    /// The subsystem's NVMe Qualified Name.
+    pub nqn: String,
+    /// SN: at most 20 ASCII characters.
+    pub serial: String,
+    /// MN: at most 40.
+    pub model: String,
+    /// FR: at most 8.
+    pub firmware: String,
+    /// The largest value, in bytes: at most [`VALUE_BYTES_MAX`].
+    pub value_bytes_max: u32,
+    /// What KV namespaces without a bound of their own may hold, in bytes.
+    pub capacity_bytes: u64,
+    /// Entries of a queue: 32 to 65536.
+    pub queue_entries_max: u32,
+    /// I/O queues of a controller.
+    pub io_queues_max: u16,
+    /// Data that may follow a command in its capsule on an I/O queue, in bytes; a multiple of 16.
+    pub in_capsule_bytes: u32,
+    /// Controllers at once, of all transports.
+    pub controllers_max: u16,
+    /// Whether hosts that nobody made known see every namespace.
+    pub allow_any_host: bool,
+}
+
+impl Default for TargetConfig {
+    fn default() -> TargetConfig {
+        TargetConfig {
+            nqn: String::new(),
+            serial: String::new(),
+            model: "Forebay".to_owned(),
+            firmware: env!("CARGO_PKG_VERSION").to_owned(),
+            value_bytes_max: 64 << 20,
+            capacity_bytes: 1 << 50,
+            queue_entries_max: 128,
+            io_queues_max: 64,
+            in_capsule_bytes: 8192,
+            controllers_max: 1024,
+            allow_any_host: false,
+        }
+    }
+}
+
+/// A subsystem and what is behind it.
+#[derive(Debug)]
+pub struct Target<S: Store, F: File> {
+    store: Arc<S>,
+    pool: Pool,
+    clock: Arc<dyn Clock>,
+    config: TargetConfig,
+    shown: RwLock<Shown<F>>,
+    discovery: RwLock<Arc<DiscoveryLog>>,
+    generation: AtomicU64,
+    identifiers: Arc<Identifiers>,
+    watchers: Watchers,
+}
+
+impl<S: Store, F: File> Target<S, F> {
+    /// A target that shows nothing yet and knows no host. Buffers for blocks and lists come from `pool`.
+    pub fn new(
+        store: Arc<S>,
+        pool: Pool,
+        clock: Arc<dyn Clock>,
+        config: TargetConfig,
+    ) -> Target<S, F> {
+        let config = TargetConfig {
+            value_bytes_max: config.value_bytes_max.min(VALUE_BYTES_MAX),
+            in_capsule_bytes: config.in_capsule_bytes / 16 * 16,
+            ..config
+        };
+        Target {
+            store,
+            pool,
+            clock,
+            identifiers: Identifiers::new(config.controllers_max),
+            config,
+            shown: RwLock::new(Shown::default()),
+            discovery: RwLock::default(),
+            generation: AtomicU64::new(1),
+            watchers: Watchers::default(),
+        }
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &TargetConfig {
+        &self.config
+    }
+
+    /// The store behind its KV namespaces.
+    pub fn store(&self) -> &Arc<S> {
+        &self.store
+    }
+
+    /// Replaces the hosts that may come. Associations of hosts that may not any more, or that belong to another tenant now, end.
+    pub fn set_hosts(&self, hosts: Vec<Host>) {
+        self.shown.write().set_hosts(hosts);
+        self.tell();
+    }
+
+    /// Replaces what is published. Commands in progress end as they began.
+    pub fn publish(&self, published: Vec<Published<F>>) {
+        self.shown.write().set_published(published);
+        self.tell();
+    }
+
+    /// Looks at the store again: a published namespace may have come, gone, or have other bounds.
+    pub fn refresh(&self) {
+        self.tell();
+    }
+
+    /// Replaces the ways to this subsystem that discovery tells of.
+    pub fn set_addresses(&self, entries: Vec<DiscoveryEntry>) {
+        let generation = self.generation.fetch_add(1, Relaxed) + 1;
+        *self.discovery.write() = Arc::new(DiscoveryLog {
+            generation,
+            entries,
+        });
+        self.watchers.wake();
+    }
+
+    fn tell(&self) {
+        self.generation.fetch_add(1, Relaxed);
+        self.watchers.wake();
+    }
+}

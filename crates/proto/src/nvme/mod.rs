@@ -17,6 +17,7 @@
 //! # What it does not do
 //! No queues, no doorbells, no payload, no sockets; it looks at no clock and draws no random numbers but by the function given.
 
+pub mod auth;
 mod command;
 mod completion;
 mod controller;

@@ -35,6 +35,18 @@ pub enum RangeKey {
     Bound(u32),
 }
 
+/// Where a list begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ListStart {
+    /// At the first key.
+    #[default]
+    First,
+    /// At this key, or at the next one when it does not exist.
+    Key(Key),
+    /// Likewise, by a handle that [`Verb::Bind`] or [`Verb::Position`] gave; only with `extended`.
+    Bound(u32),
+}
+
 /// What [`KvCommand::ExtendedKey`] does with the key in its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
@@ -42,8 +54,10 @@ pub enum Verb {
     Exist,
     /// As Delete.
     Delete,
-    /// Keeps the key for Retrieve-range: DW1 is its handle, DW0 the stored length.
+    /// Keeps the key of a value for Retrieve-range: DW1 is its handle, DW0 the stored length.
     Bind,
+    /// Keeps a key, whether or not there is a value, for List: DW1 is its handle.
+    Position,
 }
 
 /// A parsed command.
@@ -79,8 +93,10 @@ pub enum KvCommand {
     },
     /// List.
     List {
-        /// The list begins at this key or at the next one; `None` at the first.
-        start: Option<Key>,
+        /// Where it begins.
+        start: ListStart,
+        /// Vendor: keys of up to 255 bytes are listed, too (CDW11 bit 15).
+        extended: bool,
         /// What the host has room for.
         buffer_bytes: u32,
     },
@@ -98,7 +114,7 @@ pub enum KvCommand {
         /// What the host has room for.
         buffer_bytes: u32,
     },
-    /// Vendor: the next part of a value, which appears as a whole with the last.
+    /// Vendor: the next part of a value, which appears as a whole with the last. The part at offset 0 begins it anew.
     StorePart {
         /// The key.
         key: KeyAt,
@@ -106,7 +122,7 @@ pub enum KvCommand {
         offset: u64,
         /// The part's length.
         value_bytes: u32,
-        /// When to store; looked at with the last part.
+        /// When to store: the condition holds when the value begins and when it ends, and is said with both parts.
         options: StoreOptions,
         /// Whether the value ends with this part.
         last: bool,
@@ -118,6 +134,7 @@ const OPTION_IF_ABSENT: u32 = 1 << 9;
 const OPTION_NO_COMPRESSION: u32 = 1 << 10;
 const OPTION_TTL: u32 = 1 << 11;
 const OPTIONS: u32 = 0xff00;
+const LIST_EXTENDED: u32 = 1 << 15;
 const LAST: u32 = 1 << 31;
 
 impl StoreOptions {
@@ -194,18 +211,24 @@ impl KvCommand {
             },
             opcode::DELETE => KvCommand::Delete { key: key()? },
             opcode::EXIST => KvCommand::Exist { key: key()? },
-            opcode::LIST => KvCommand::List {
-                start: match key_len {
-                    0 => None,
-                    _ => Some(key()?),
-                },
-                buffer_bytes: size,
-            },
+            opcode::LIST => {
+                let extended = entry.cdw(11) & LIST_EXTENDED != 0;
+                KvCommand::List {
+                    start: match (key_len, extended, entry.cdw(14)) {
+                        (0, false, _) | (0, true, 0) => ListStart::First,
+                        (0, true, handle) => ListStart::Bound(handle),
+                        _ => ListStart::Key(key()?),
+                    },
+                    extended,
+                    buffer_bytes: size,
+                }
+            }
             opcode::EXTENDED_KEY => KvCommand::ExtendedKey {
                 verb: match entry.cdw(12) as u8 {
                     0 => Verb::Exist,
                     1 => Verb::Delete,
                     2 => Verb::Bind,
+                    3 => Verb::Position,
                     _ => return Err(Status::INVALID_FIELD),
                 },
             },
@@ -263,10 +286,17 @@ impl KvCommand {
             KvCommand::Exist { key } => key.put(new(opcode::EXIST)),
             KvCommand::List {
                 start,
+                extended,
                 buffer_bytes,
             } => {
-                let entry = new(opcode::LIST).with_cdw(10, *buffer_bytes);
-                start.map_or(entry, |key| key.put(entry))
+                let entry = new(opcode::LIST)
+                    .with_cdw(10, *buffer_bytes)
+                    .with_cdw(11, if *extended { LIST_EXTENDED } else { 0 });
+                match start {
+                    ListStart::First => entry,
+                    ListStart::Key(key) => key.put(entry),
+                    ListStart::Bound(handle) => entry.with_cdw(14, *handle),
+                }
             }
             KvCommand::ExtendedKey { verb } => new(opcode::EXTENDED_KEY).with_cdw(
                 12,
@@ -274,6 +304,7 @@ impl KvCommand {
                     Verb::Exist => 0,
                     Verb::Delete => 1,
                     Verb::Bind => 2,
+                    Verb::Position => 3,
                 },
             ),
             KvCommand::RetrieveRange {

@@ -9,7 +9,7 @@ pub mod head;
 mod key;
 mod list;
 
-pub use command::{KeyAt, KvCommand, RangeKey, StoreOptions, Verb};
+pub use command::{KeyAt, KvCommand, ListStart, RangeKey, StoreOptions, Verb};
 pub use key::Key;
 pub use list::{ListReader, ListWriter};
 

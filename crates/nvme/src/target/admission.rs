@@ -1,0 +1,229 @@
+//! Hosts coming.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use forebay_io::File;
+use forebay_proto::nvme::discovery::{DiscoveryLog, SubsystemType};
+use forebay_proto::nvme::fabrics::{Connect, DISCOVERY_NQN, Refused, connect_at};
+use forebay_proto::nvme::{
+    Controller, ControllerConfig, ControllerKind, HostIdentity, Status, Subsystem, Transport,
+};
+use forebay_store::Store;
+use parking_lot::Mutex;
+
+use super::session::{Session, Viewer};
+use super::{Target, bound, parts};
+
+/// What an admitted host gets.
+pub struct Admitted<S: Store> {
+    /// Its controller, disabled.
+    pub controller: Controller,
+    /// What goes with it.
+    pub session: Arc<Session<S>>,
+    /// DW0 of the Connect's completion.
+    pub result: u64,
+}
+
+impl<S: Store> fmt::Debug for Admitted<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admitted")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Numbers of controllers that are in use.
+#[derive(Debug)]
+pub(super) struct Identifiers {
+    taken: Mutex<(u16, BTreeSet<u16>)>,
+    max: usize,
+}
+
+/// One number, free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Identifier {
+    cntlid: u16,
+    all: Arc<Identifiers>,
+}
+
+impl Identifiers {
+    pub(super) fn new(max: u16) -> Arc<Identifiers> {
+        Arc::new(Identifiers {
+            taken: Mutex::default(),
+            max: usize::from(max),
+        })
+    }
+
+    /// A number that was not given out for as long as can be: a host that comes too late with an old one finds nobody.
+    fn take(self: &Arc<Identifiers>) -> Option<Identifier> {
+        const LAST: u16 = 0xffef;
+        let mut taken = self.taken.lock();
+        let (previous, set) = &mut *taken;
+        if set.len() >= self.max {
+            return None;
+        }
+        loop {
+            *previous = if *previous >= LAST { 1 } else { *previous + 1 };
+            if set.insert(*previous) {
+                return Some(Identifier {
+                    cntlid: *previous,
+                    all: self.clone(),
+                });
+            }
+        }
+    }
+}
+
+impl Identifier {
+    pub(super) fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+}
+
+impl Drop for Identifier {
+    fn drop(&mut self) {
+        self.all.taken.lock().1.remove(&self.cntlid);
+    }
+}
+
+/// Randomness from the system. Without any there is nothing to be secret with; every kernel that runs this has some.
+pub(super) fn random(bytes: &mut [u8]) {
+    forebay_io::random(bytes).expect("the system gives random bytes");
+}
+
+impl<S: Store, F: File> Target<S, F> {
+    /// Whose namespaces a host sees; `None` when it may not come.
+    pub(super) fn viewer_of(&self, nqn: &str) -> Option<Viewer> {
+        match self.shown.read().host(nqn) {
+            Some(host) => Some(Viewer::Tenant(host.tenant.clone())),
+            None => self.config.allow_any_host.then_some(Viewer::Everything),
+        }
+    }
+
+    /// Answers the Connect of an admin queue.
+    ///
+    /// # Errors
+    /// What to complete the command with.
+    pub fn connect(&self, now_ms: u64, connect: &Connect) -> Result<Admitted<S>, Refused> {
+        Controller::check_admin_connect(connect, self.config.queue_entries_max)?;
+        let viewer = self.viewer_of(&connect.hostnqn);
+        let (kind, viewer) = match (&connect.subnqn, viewer) {
+            // Whoever asks is told where to look; what it may not see is left out.
+            (name, viewer) if name == DISCOVERY_NQN => {
+                let nobody = Viewer::Tenant(String::new());
+                (ControllerKind::Discovery, viewer.unwrap_or(nobody))
+            }
+            (name, _) if *name != self.config.nqn => {
+                return Err(Refused::in_data(connect_at::SUBNQN));
+            }
+            (_, None) => return Err(Status::CONNECT_INVALID_HOST.into()),
+            (_, Some(viewer)) => (ControllerKind::Io, viewer),
+        };
+        let session = self
+            .session(Some(connect.hostnqn.clone()), viewer)
+            .ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
+        let config = ControllerConfig {
+            kind,
+            transport: Transport::Tcp {
+                in_capsule_bytes: self.config.in_capsule_bytes,
+            },
+            host: HostIdentity {
+                nqn: connect.hostnqn.clone(),
+                id: connect.host_id,
+            },
+            kato_ms: connect.kato_ms,
+            ..self.controller_config(session.cntlid())
+        };
+        let controller = self.controller(now_ms, config, &session);
+        Ok(Admitted {
+            result: u64::from(session.cntlid()),
+            controller,
+            session,
+        })
+    }
+
+    /// A session for a device with `vectors` interrupts, and how to make its controller: again after each reset of the device.
+    /// `None` when there are too many.
+    pub fn attach(&self, viewer: Viewer) -> Option<Arc<Session<S>>> {
+        self.session(None, viewer)
+    }
+
+    /// The controller of a device as it is after power was turned on.
+    pub fn device(&self, now_ms: u64, session: &Session<S>, vectors: u16) -> Controller {
+        let config = ControllerConfig {
+            transport: Transport::Pcie { vectors },
+            ..self.controller_config(session.cntlid())
+        };
+        self.controller(now_ms, config, session)
+    }
+
+    fn controller_config(&self, cntlid: u16) -> ControllerConfig {
+        ControllerConfig {
+            cntlid,
+            kind: ControllerKind::Io,
+            transport: Transport::Pcie { vectors: 0 },
+            host: HostIdentity::default(),
+            queue_entries_max: self.config.queue_entries_max,
+            io_queues_max: self.config.io_queues_max,
+            // A key may travel with a value; the transfer is rounded up to a power of two anyway.
+            transfer_bytes_max: u64::from(self.config.value_bytes_max),
+            kato_ms: 0,
+            random,
+        }
+    }
+
+    fn controller(
+        &self,
+        now_ms: u64,
+        config: ControllerConfig,
+        session: &Session<S>,
+    ) -> Controller {
+        match config.kind {
+            ControllerKind::Io => {
+                let subsystem = self.snapshot(&session.viewer);
+                Controller::new(now_ms, config, Arc::new(subsystem))
+            }
+            ControllerKind::Discovery => {
+                let subsystem = Subsystem {
+                    nqn: DISCOVERY_NQN.to_owned(),
+                    serial: self.config.serial.clone(),
+                    model: self.config.model.clone(),
+                    firmware: self.config.firmware.clone(),
+                    generation: 0,
+                    namespaces: Vec::new(),
+                };
+                let mut controller = Controller::new(now_ms, config, Arc::new(subsystem));
+                controller.set_discovery(self.discovery_for(session.host.as_deref()));
+                controller
+            }
+        }
+    }
+
+    fn session(&self, host: Option<String>, viewer: Viewer) -> Option<Arc<Session<S>>> {
+        let identifier = self.identifiers.take()?;
+        Some(Arc::new(Session {
+            identifier,
+            host,
+            viewer,
+            bound: Mutex::new(bound::Bound::default()),
+            parts: Mutex::new(parts::Parts::default()),
+            changes: self.watchers.subscribe(),
+            seen: self.generation().into(),
+        }))
+    }
+
+    /// What discovery tells a host: subsystems only when it may come.
+    pub(super) fn discovery_for(&self, host: Option<&str>) -> Arc<DiscoveryLog> {
+        let log = self.discovery.read().clone();
+        match host.is_none_or(|host| self.viewer_of(host).is_some()) {
+            true => log,
+            false => {
+                let mut log = DiscoveryLog::clone(&log);
+                log.entries.retain(|entry| entry.kind != SubsystemType::Nvm);
+                Arc::new(log)
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Blocks of a file or device.
+
+use std::sync::Arc;
+
+use forebay_io::{File, Hold};
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, Pool};
+use forebay_proto::nvme::nvm::{self, DsmRange, NvmCommand};
+use forebay_proto::nvme::{NamespaceKind, Status};
+use tokio::sync::RwLock;
+
+use super::Payload;
+use super::status::of_file;
+
+/// A file seen as blocks. What does not fill a block at its end is left out.
+#[derive(Debug)]
+pub(super) struct Blocks<F> {
+    file: F,
+    lba_shift: u8,
+    read_only: bool,
+    blocks: u64,
+    /// Held alone by a fused operation, shared by every other that changes blocks.
+    gate: RwLock<()>,
+    hold: Hold,
+}
+
+/// A half-open range of bytes.
+#[derive(Debug, Clone, Copy)]
+struct Bytes {
+    at: u64,
+    left: u64,
+}
+
+impl Bytes {
+    /// The next piece that one buffer holds.
+    fn next(&mut self) -> Option<(u64, usize)> {
+        let len = self.left.min(BLOCK_MAX_BYTES as u64) as usize;
+        let at = self.at;
+        self.at += len as u64;
+        self.left -= len as u64;
+        (len > 0).then_some((at, len))
+    }
+}
+
+impl<F: File> Blocks<F> {
+    pub(super) fn new(file: F, lba_shift: u8, read_only: bool) -> Blocks<F> {
+        // A file whose length cannot be had has no blocks.
+        let blocks = file.len().map_or(0, |len| len >> lba_shift);
+        Blocks {
+            file,
+            lba_shift,
+            read_only,
+            blocks,
+            gate: RwLock::const_new(()),
+            hold: Arc::new(()),
+        }
+    }
+
+    pub(super) fn kind(&self) -> NamespaceKind {
+        NamespaceKind::Block {
+            lba_shift: self.lba_shift,
+            blocks: self.blocks,
+            read_only: self.read_only,
+        }
+    }
+
+    fn bytes(&self, blocks: nvm::Blocks) -> Bytes {
+        Bytes {
+            at: blocks.first << self.lba_shift,
+            left: u64::from(blocks.count) << self.lba_shift,
+        }
+    }
+
+    pub(super) async fn execute(
+        &self,
+        pool: &Pool,
+        command: &NvmCommand,
+        payload: &mut impl Payload,
+    ) -> Result<u64, Status> {
+        match *command {
+            NvmCommand::Flush => self.flush().await?,
+            NvmCommand::Read { blocks } => self.read(pool, self.bytes(blocks), payload).await?,
+            NvmCommand::Write { blocks, fua } => {
+                let _shared = self.gate.read().await;
+                self.write(pool, self.bytes(blocks), fua, payload).await?;
+            }
+            NvmCommand::Compare { blocks } => {
+                self.compare(pool, self.bytes(blocks), payload).await?;
+            }
+            NvmCommand::WriteZeroes {
+                blocks,
+                deallocate,
+                fua,
+            } => {
+                let _shared = self.gate.read().await;
+                let bytes = self.bytes(blocks);
+                if !(deallocate && self.punch(bytes).await?) {
+                    self.zero(pool, bytes).await?;
+                }
+                if fua {
+                    self.flush().await?;
+                }
+            }
+            NvmCommand::DatasetManagement { ranges, deallocate } => {
+                self.manage(pool, ranges, deallocate, payload).await?;
+            }
+            NvmCommand::Verify { blocks } => self.verify(pool, self.bytes(blocks)).await?,
+        }
+        Ok(0)
+    }
+
+    /// Compare, and only when that holds Write; nothing else changes blocks meanwhile.
+    pub(super) async fn compare_and_write(
+        &self,
+        pool: &Pool,
+        compare: (nvm::Blocks, &mut impl Payload),
+        write: (nvm::Blocks, bool, &mut impl Payload),
+    ) -> (Result<(), Status>, Result<(), Status>) {
+        let _alone = self.gate.write().await;
+        let compared = self.compare(pool, self.bytes(compare.0), compare.1).await;
+        let written = match compared {
+            Ok(()) => {
+                let (blocks, fua, payload) = write;
+                self.write(pool, self.bytes(blocks), fua, payload).await
+            }
+            Err(_) => Err(Status::ABORTED_FAILED_FUSED),
+        };
+        // The first half of an operation whose second did not happen did not happen either.
+        match (compared, written) {
+            (Ok(()), Err(status)) => (Err(Status::ABORTED_FAILED_FUSED), Err(status)),
+            both => both,
+        }
+    }
+
+    async fn read(
+        &self,
+        pool: &Pool,
+        mut bytes: Bytes,
+        payload: &mut impl Payload,
+    ) -> Result<(), Status> {
+        if payload.len() < bytes.left {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        while bytes.left > 0 {
+            if let Some(target) = payload.target(bytes.left) {
+                let len = target.len();
+                let read = self.file.read_into(bytes.at, target, self.hold.clone());
+                if read.await.map_err(|error| of_file(&error))? < len {
+                    return Err(Status::INTERNAL_ERROR);
+                }
+                bytes.at += len as u64;
+                bytes.left = bytes.left.saturating_sub(len as u64);
+                continue;
+            }
+            let Some((at, len)) = bytes.next() else { break };
+            payload.send(self.fetch(pool, at, len).await?).await?;
+        }
+        Ok(())
+    }
+
+    async fn fetch(&self, pool: &Pool, at: u64, len: usize) -> Result<Buf, Status> {
+        let buf = pool.take(len).await;
+        let (read, buf) = self.file.read_at(at, buf, len).await;
+        read.map_err(|error| of_file(&error))?;
+        match buf.len() == len {
+            true => Ok(buf.freeze()),
+            // The file is shorter than it was.
+            false => Err(Status::INTERNAL_ERROR),
+        }
+    }
+
+    async fn write(
+        &self,
+        pool: &Pool,
+        mut bytes: Bytes,
+        fua: bool,
+        payload: &mut impl Payload,
+    ) -> Result<(), Status> {
+        if payload.len() < bytes.left {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        while let Some((at, len)) = bytes.next() {
+            payload.ready().await?;
+            let mut buf = pool.take(len).await;
+            payload.receive(&mut buf, len).await?;
+            let written = self.file.write_at(at, buf.freeze()).await;
+            written.map_err(|error| of_file(&error))?;
+        }
+        match fua {
+            true => self.flush().await,
+            false => Ok(()),
+        }
+    }
+
+    async fn compare(
+        &self,
+        pool: &Pool,
+        mut bytes: Bytes,
+        payload: &mut impl Payload,
+    ) -> Result<(), Status> {
+        if payload.len() < bytes.left {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        while let Some((at, len)) = bytes.next() {
+            payload.ready().await?;
+            let mut theirs = pool.take(len).await;
+            payload.receive(&mut theirs, len).await?;
+            if self.fetch(pool, at, len).await?[..] != theirs[..] {
+                return Err(Status::COMPARE_FAILURE);
+            }
+        }
+        Ok(())
+    }
+
+    async fn verify(&self, pool: &Pool, mut bytes: Bytes) -> Result<(), Status> {
+        while let Some((at, len)) = bytes.next() {
+            self.fetch(pool, at, len).await?;
+        }
+        Ok(())
+    }
+
+    async fn zero(&self, pool: &Pool, mut bytes: Bytes) -> Result<(), Status> {
+        let len = bytes.left.min(BLOCK_MAX_BYTES as u64) as usize;
+        let mut buf = pool.take(len).await;
+        buf.set_len(len);
+        buf.fill(0);
+        let zeroes = buf.freeze();
+        while let Some((at, len)) = bytes.next() {
+            let written = self.file.write_at(at, zeroes.slice(0..len)).await;
+            written.map_err(|error| of_file(&error))?;
+        }
+        Ok(())
+    }
+
+    async fn manage(
+        &self,
+        pool: &Pool,
+        ranges: u16,
+        deallocate: bool,
+        payload: &mut impl Payload,
+    ) -> Result<(), Status> {
+        let len = usize::from(ranges) * DsmRange::BYTES;
+        if payload.len() < len as u64 {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        payload.ready().await?;
+        let mut buf = pool.take(len).await;
+        payload.receive(&mut buf, len).await?;
+        let (ranges, _) = buf.as_chunks::<{ DsmRange::BYTES }>();
+        let ranges = || ranges.iter().map(DsmRange::decode);
+        let inside = |range: &DsmRange| {
+            let end = range.first.checked_add(u64::from(range.count));
+            end.is_some_and(|end| end <= self.blocks)
+        };
+        if !ranges().all(|range| inside(&range)) {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        if !deallocate {
+            return Ok(());
+        }
+        let _shared = self.gate.read().await;
+        for range in ranges() {
+            // A host that says what it does not need any more is not owed that it goes.
+            self.punch(Bytes {
+                at: range.first << self.lba_shift,
+                left: u64::from(range.count) << self.lba_shift,
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of space; false when the file cannot.
+    async fn punch(&self, bytes: Bytes) -> Result<bool, Status> {
+        if bytes.left == 0 {
+            return Ok(true);
+        }
+        let file = self.file.clone();
+        let punched = tokio::task::spawn_blocking(move || file.punch(bytes.at, bytes.left)).await;
+        match punched {
+            Ok(Ok(())) => Ok(true),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::Unsupported => Ok(false),
+            Ok(Err(error)) => Err(of_file(&error)),
+            Err(_) => Err(Status::INTERNAL_ERROR),
+        }
+    }
+
+    async fn flush(&self) -> Result<(), Status> {
+        let file = self.file.clone();
+        match tokio::task::spawn_blocking(move || file.sync_data()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(of_file(&error)),
+            Err(_) => Err(Status::INTERNAL_ERROR),
+        }
+    }
+}

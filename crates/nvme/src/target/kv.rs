@@ -1,0 +1,382 @@
+//! Keys and values.
+
+use forebay_io::File;
+use forebay_mem::BLOCK_MAX_BYTES;
+use forebay_proto::nvme::Status;
+use forebay_proto::nvme::kv::{
+    EXTENDED_KEY_BYTES_MAX, KEY_BYTES_MAX, KeyAt, KvCommand, ListStart, ListWriter, RangeKey,
+    StoreOptions, Verb, head,
+};
+use forebay_store::limits::LIST_ITEMS_MAX;
+use forebay_store::{
+    Address, After, Condition, DeleteOptions, Item, ListOptions, Seal, Space, Store, Upload,
+};
+
+use super::session::Session;
+use super::status::{of_condition, of_store};
+use super::transfer::{fill, place};
+use super::{Payload, Target};
+
+/// A key wherever it came from.
+struct KeyBuf {
+    bytes: [u8; EXTENDED_KEY_BYTES_MAX],
+    len: u8,
+}
+
+impl KeyBuf {
+    fn new(key: &[u8]) -> KeyBuf {
+        let mut bytes = [0; EXTENDED_KEY_BYTES_MAX];
+        bytes[..key.len()].copy_from_slice(key);
+        KeyBuf {
+            bytes,
+            len: key.len() as u8,
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// DW0 alone: what does not fit is said as the greatest number.
+fn dword(size: u64) -> u64 {
+    size.min(u64::from(u32::MAX))
+}
+
+fn condition(options: &StoreOptions) -> Condition {
+    match (options.if_exists, options.if_absent) {
+        (true, _) => Condition::IfPresent,
+        (_, true) => Condition::IfAbsent,
+        _ => Condition::None,
+    }
+}
+
+impl<S: Store, F: File> Target<S, F> {
+    /// DW0 and DW1.
+    pub(super) async fn execute_kv(
+        &self,
+        session: &Session<S>,
+        nsid: u32,
+        namespace: &str,
+        command: &KvCommand,
+        payload: &mut impl Payload,
+    ) -> Result<u64, Status> {
+        match command {
+            // What was acknowledged is as durable as its namespace promises.
+            KvCommand::Flush => Ok(0),
+            KvCommand::Store {
+                key,
+                value_bytes,
+                options,
+            } => {
+                let key = self.key(key, *value_bytes, payload).await?;
+                let address = Address::object(namespace, key.as_bytes());
+                self.store_value(address, u64::from(*value_bytes), options, payload)
+                    .await
+            }
+            KvCommand::Retrieve { key, buffer_bytes } => {
+                let address = Address::object(namespace, key.as_bytes());
+                let size = place(&*self.store, address, 0, u64::from(*buffer_bytes), payload);
+                size.await.map(dword)
+            }
+            KvCommand::RetrieveRange {
+                key,
+                offset,
+                buffer_bytes,
+            } => {
+                let bound;
+                let key = match key {
+                    RangeKey::Inline(key) => key.as_bytes(),
+                    RangeKey::Bound(handle) => {
+                        bound = session.bound.lock().key(*handle, nsid);
+                        bound.as_deref().ok_or(Status::INVALID_FIELD)?
+                    }
+                };
+                let address = Address::object(namespace, key);
+                let room = u64::from(*buffer_bytes);
+                place(&*self.store, address, *offset, room, payload).await
+            }
+            KvCommand::Delete { key } => {
+                self.delete(Address::object(namespace, key.as_bytes()))
+                    .await
+            }
+            KvCommand::Exist { key } => {
+                self.exist(Address::object(namespace, key.as_bytes())).await
+            }
+            KvCommand::List {
+                start,
+                extended,
+                buffer_bytes,
+            } => {
+                let bound;
+                let start = match start {
+                    ListStart::First => None,
+                    ListStart::Key(key) => Some(key.as_bytes()),
+                    ListStart::Bound(handle) => {
+                        bound = session.bound.lock().key(*handle, nsid);
+                        Some(bound.as_deref().ok_or(Status::INVALID_FIELD)?)
+                    }
+                };
+                let key_bytes_max = match extended {
+                    true => EXTENDED_KEY_BYTES_MAX,
+                    false => KEY_BYTES_MAX,
+                };
+                self.list(namespace, start, key_bytes_max, *buffer_bytes, payload)
+                    .await
+            }
+            KvCommand::ExtendedKey { verb } => {
+                let key = self.head(payload).await?;
+                let address = Address::object(namespace, key.as_bytes());
+                match verb {
+                    Verb::Exist => self.exist(address).await,
+                    Verb::Delete => self.delete(address).await,
+                    Verb::Bind => {
+                        let size = self.exist(address).await?;
+                        Ok(size | u64::from(self.bind(session, nsid, &key)) << 32)
+                    }
+                    Verb::Position => Ok(u64::from(self.bind(session, nsid, &key)) << 32),
+                }
+            }
+            KvCommand::StorePart {
+                key,
+                offset,
+                value_bytes,
+                options,
+                last,
+            } => {
+                let key = self.key(key, *value_bytes, payload).await?;
+                let part = Part {
+                    nsid,
+                    offset: *offset,
+                    len: u64::from(*value_bytes),
+                    last: *last,
+                };
+                let address = Address::object(namespace, key.as_bytes());
+                self.store_part(session, address, part, options, payload)
+                    .await
+            }
+        }
+    }
+
+    /// The key of a Store, taken from the payload's head when it is there; what follows is the value.
+    async fn key(
+        &self,
+        key: &KeyAt,
+        value_bytes: u32,
+        payload: &mut impl Payload,
+    ) -> Result<KeyBuf, Status> {
+        let value_bytes = u64::from(value_bytes);
+        match key {
+            KeyAt::Inline(_) if payload.len() < value_bytes => Err(Status::DATA_SGL_LENGTH_INVALID),
+            KeyAt::Inline(key) => Ok(KeyBuf::new(key.as_bytes())),
+            // No more bytes than the value has: what was meant is a key of no length.
+            KeyAt::Head if payload.len() <= value_bytes => Err(Status::INVALID_KEY_SIZE),
+            KeyAt::Head => {
+                let key = self.head(payload).await?;
+                let head_bytes = (head::LENGTH_BYTES + key.as_bytes().len()) as u64;
+                match payload.len() - value_bytes >= head_bytes {
+                    true => Ok(key),
+                    false => Err(Status::INVALID_KEY_SIZE),
+                }
+            }
+        }
+    }
+
+    async fn head(&self, payload: &mut impl Payload) -> Result<KeyBuf, Status> {
+        const LENGTH: usize = head::LENGTH_BYTES;
+        if payload.len() <= LENGTH as u64 {
+            return Err(Status::INVALID_KEY_SIZE);
+        }
+        payload.ready().await?;
+        let mut buf = self.pool.take(head::BYTES_MAX).await;
+        payload.receive(&mut buf, LENGTH).await?;
+        let len = head::key_len([buf[0], buf[1]])?;
+        if payload.len() < (LENGTH + len) as u64 {
+            return Err(Status::INVALID_KEY_SIZE);
+        }
+        payload.receive(&mut buf, len).await?;
+        Ok(KeyBuf::new(&buf[LENGTH..LENGTH + len]))
+    }
+
+    async fn store_value(
+        &self,
+        address: Address<'_>,
+        len: u64,
+        options: &StoreOptions,
+        payload: &mut impl Payload,
+    ) -> Result<u64, Status> {
+        let seal = self.seal(options)?;
+        let condition = condition(options);
+        // Nothing is reserved for a value of which no byte has come.
+        if len > 0 {
+            payload.ready().await?;
+        }
+        let upload = self.store.store(
+            address,
+            forebay_store::StoreOptions {
+                size: Some(len),
+                condition,
+            },
+        );
+        let mut upload = upload
+            .await
+            .map_err(|error| of_condition(&error, condition))?;
+        fill(&mut upload, payload, len).await?;
+        let stored = upload.commit(seal).await;
+        stored.map_err(|error| of_condition(&error, condition))?;
+        Ok(0)
+    }
+
+    async fn store_part(
+        &self,
+        session: &Session<S>,
+        address: Address<'_>,
+        part: Part,
+        options: &StoreOptions,
+        payload: &mut impl Payload,
+    ) -> Result<u64, Status> {
+        let condition = condition(options);
+        if part.len > 0 {
+            payload.ready().await?;
+        }
+        let unfinished = session
+            .parts
+            .lock()
+            .take(part.nsid, address.key, part.offset);
+        let mut upload = match (unfinished, part.offset) {
+            (Some(unfinished), _) => unfinished.upload,
+            (None, 0) => {
+                let options = forebay_store::StoreOptions {
+                    size: None,
+                    condition,
+                };
+                let upload = self.store.store(address, options).await;
+                upload.map_err(|error| of_condition(&error, condition))?
+            }
+            (None, _) => return Err(Status::COMMAND_SEQUENCE_ERROR),
+        };
+        fill(&mut upload, payload, part.len).await?;
+        if part.last {
+            let stored = upload.commit(Seal::default()).await;
+            stored.map_err(|error| of_condition(&error, condition))?;
+            return Ok(0);
+        }
+        let next = part.offset + part.len;
+        let now_ms = self.clock.unix_millis();
+        let mut parts = session.parts.lock();
+        match parts.put(part.nsid, address.key, upload, next, now_ms) {
+            true => Ok(0),
+            false => Err(Status::CAPACITY_EXCEEDED),
+        }
+    }
+
+    fn seal(&self, options: &StoreOptions) -> Result<Seal, Status> {
+        let expires = match options.ttl_s {
+            // A value that is gone before it is there.
+            Some(0) => return Err(Status::INVALID_FIELD),
+            Some(ttl_s) => Some(
+                self.clock
+                    .unix_millis()
+                    .saturating_add(u64::from(ttl_s) * 1000),
+            ),
+            None => None,
+        };
+        Ok(Seal {
+            expires,
+            ..Seal::default()
+        })
+    }
+
+    async fn delete(&self, address: Address<'_>) -> Result<u64, Status> {
+        let condition = Condition::IfPresent;
+        let options = DeleteOptions {
+            version: None,
+            condition,
+        };
+        let deleted = self.store.delete(address, options).await;
+        match deleted.map_err(|error| of_condition(&error, condition))? {
+            deleted if deleted.existed => Ok(0),
+            _ => Err(Status::KV_KEY_DOES_NOT_EXIST),
+        }
+    }
+
+    async fn exist(&self, address: Address<'_>) -> Result<u64, Status> {
+        let metas = self.store.exist(&[address]).await;
+        let metas = metas.map_err(|error| of_store(&error))?;
+        match metas.into_iter().next().flatten() {
+            Some(meta) => Ok(dword(meta.size)),
+            None => Err(Status::KV_KEY_DOES_NOT_EXIST),
+        }
+    }
+
+    /// The keys from `start` on, itself included; longer ones than `key_bytes_max` are left out.
+    async fn list(
+        &self,
+        namespace: &str,
+        start: Option<&[u8]>,
+        key_bytes_max: usize,
+        buffer_bytes: u32,
+        payload: &mut impl Payload,
+    ) -> Result<u64, Status> {
+        let room = usize::try_from(buffer_bytes).unwrap_or(usize::MAX);
+        if room < 4 || payload.len() < u64::from(buffer_bytes) {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        let room = room.min(BLOCK_MAX_BYTES);
+        let mut buf = self.pool.take(room).await;
+        buf.set_len(room);
+        let mut writer = ListWriter::new(&mut buf).ok_or(Status::DATA_SGL_LENGTH_INVALID)?;
+        let mut full = false;
+        if let Some(start) = start.filter(|start| start.len() <= key_bytes_max) {
+            let there = self.exist(Address::object(namespace, start)).await;
+            match there {
+                Ok(_) => full = !writer.push(start),
+                Err(Status::KV_KEY_DOES_NOT_EXIST) => {}
+                Err(status) => return Err(status),
+            }
+        }
+        let mut last: Option<Vec<u8>> = start.map(<[u8]>::to_vec);
+        while !full {
+            let options = ListOptions {
+                namespace,
+                space: Space::Objects,
+                prefix: &[],
+                delimiter: None,
+                after: last.as_deref().map_or(After::Start, After::Key),
+                limit: LIST_ITEMS_MAX,
+            };
+            let page = self.store.list(options).await;
+            let page = page.map_err(|error| of_store(&error))?;
+            for item in &page.items {
+                let (Item::Value(key, _) | Item::Prefix(key)) = item;
+                if key.len() <= key_bytes_max && !writer.push(key) {
+                    full = true;
+                    break;
+                }
+            }
+            last = match (page.items.last(), page.more) {
+                (Some(Item::Value(key, _) | Item::Prefix(key)), true) => Some(key.to_vec()),
+                _ => break,
+            };
+        }
+        let len = writer.len();
+        buf.set_len(len);
+        payload.send(buf.freeze()).await?;
+        Ok(0)
+    }
+
+    fn bind(&self, session: &Session<S>, nsid: u32, key: &KeyBuf) -> u32 {
+        let mut random = [0; 4];
+        super::admission::random(&mut random);
+        let handle = u32::from_le_bytes(random);
+        session.bound.lock().bind(handle, nsid, key.as_bytes())
+    }
+}
+
+/// Which part of a value.
+struct Part {
+    nsid: u32,
+    offset: u64,
+    len: u64,
+    last: bool,
+}

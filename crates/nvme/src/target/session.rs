@@ -1,0 +1,164 @@
+//! What lives as long as a controller and belongs to none of its queues.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_io::File;
+use forebay_proto::nvme::{Controller, ControllerKind, SubmissionQueueEntry, opcode};
+use forebay_store::Store;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::Target;
+use super::admission::Identifier;
+use super::bound::Bound;
+use super::parts::Parts;
+
+/// Whose namespaces are seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Viewer {
+    /// Those of one tenant, and those that every host sees.
+    Tenant(String),
+    /// All.
+    Everything,
+}
+
+impl Viewer {
+    pub(super) fn sees(&self, tenant: Option<&str>) -> bool {
+        match (self, tenant) {
+            (Viewer::Everything, _) | (_, None) => true,
+            (Viewer::Tenant(own), Some(tenant)) => own == tenant,
+        }
+    }
+}
+
+/// What [`Session::changed`] tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The controller shows something else now: look for events.
+    Shown,
+    /// The host may not be here any more: end the association.
+    Over,
+}
+
+/// Wakes everybody who waits for changes.
+#[derive(Debug)]
+pub(super) struct Watchers(watch::Sender<u64>);
+
+impl Default for Watchers {
+    fn default() -> Watchers {
+        Watchers(watch::Sender::new(0))
+    }
+}
+
+impl Watchers {
+    pub(super) fn wake(&self) {
+        self.0.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+}
+
+/// The execution side of one controller. It ends when it is dropped: bound keys and unfinished values are forgotten.
+pub struct Session<S: Store> {
+    pub(super) identifier: Identifier,
+    /// The host's NQN; `None` for a device.
+    pub(super) host: Option<String>,
+    pub(super) viewer: Viewer,
+    pub(super) bound: Mutex<Bound>,
+    pub(super) parts: Mutex<Parts<S::Upload>>,
+    pub(super) changes: watch::Receiver<u64>,
+    /// The generation that its controller shows.
+    pub(super) seen: AtomicU64,
+}
+
+impl<S: Store> fmt::Debug for Session<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("cntlid", &self.cntlid())
+            .field("host", &self.host)
+            .field("viewer", &self.viewer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Session<S> {
+    /// The controller's number.
+    pub fn cntlid(&self) -> u16 {
+        self.identifier.cntlid()
+    }
+
+    /// The host's NVMe Qualified Name; `None` for a device.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    /// Whose namespaces the host sees.
+    pub fn viewer(&self) -> &Viewer {
+        &self.viewer
+    }
+
+    /// The controller was reset: what its queues began is forgotten.
+    pub fn reset(&self) {
+        self.bound.lock().clear();
+        self.parts.lock().clear();
+    }
+}
+
+impl<S: Store, F: File> Target<S, F> {
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
+    }
+
+    /// Gets a controller ready for an admin command: it shows the present, and how full namespaces are when that is asked.
+    pub fn prepare(
+        &self,
+        session: &Session<S>,
+        controller: &mut Controller,
+        entry: &SubmissionQueueEntry,
+    ) {
+        if entry.opcode() == opcode::admin::IDENTIFY {
+            self.show(session, controller);
+        }
+    }
+
+    /// Waits until what the target shows has changed since it was last waited for, or the host may not be here any more. One task a
+    /// session waits, with the `since` that it keeps (0 at first).
+    pub async fn changed(&self, session: &Session<S>, since: &mut u64) {
+        let mut changes = session.changes.clone();
+        // The sender lives in the target, which `self` holds.
+        if let Ok(count) = changes.wait_for(|count| count > since).await {
+            *since = *count;
+        }
+    }
+
+    /// Lets the controller show what there is now, and says whether the host may stay. To be called after
+    /// [`changed`](Target::changed); events may follow.
+    pub fn update(&self, session: &Session<S>, controller: &mut Controller) -> Change {
+        if let Some(host) = &session.host {
+            match self.viewer_of(host) {
+                Some(viewer) if viewer == session.viewer => {}
+                _ if controller.config().kind == ControllerKind::Discovery => {}
+                _ => return Change::Over,
+            }
+        }
+        if session.seen.swap(self.generation(), Relaxed) != self.generation() {
+            self.show(session, controller);
+        }
+        Change::Shown
+    }
+
+    fn show(&self, session: &Session<S>, controller: &mut Controller) {
+        match controller.config().kind {
+            ControllerKind::Io => {
+                controller.set_subsystem(Arc::new(self.snapshot(&session.viewer)));
+            }
+            ControllerKind::Discovery => {
+                controller.set_discovery(self.discovery_for(session.host.as_deref()));
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Who may come, and what there is to see.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_io::File;
+use forebay_proto::nvme::{Namespace, NamespaceKind, Subsystem};
+use forebay_store::{Scope, Store};
+
+use super::block::Blocks;
+use super::session::Viewer;
+use super::{Target, TargetConfig};
+use forebay_proto::nvme::auth::Secret;
+
+/// A host that may come.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Its NVMe Qualified Name.
+    pub nqn: String,
+    /// Whose namespaces it sees.
+    pub tenant: String,
+    /// What it proves to hold before it sees any.
+    pub secret: Option<Secret>,
+    /// What the subsystem proves to hold when the host asks for that.
+    pub subsystem_secret: Option<Secret>,
+}
+
+/// A namespace to show.
+#[derive(Debug, Clone)]
+pub struct Published<F> {
+    /// 1 to FFFFFFFEh.
+    pub nsid: u32,
+    /// Names it for ever, wherever it is seen.
+    pub uuid: [u8; 16],
+    /// What is behind it.
+    pub backing: Backing<F>,
+}
+
+/// What is behind a namespace.
+#[derive(Debug, Clone)]
+pub enum Backing<F> {
+    /// A namespace of the store, as keys and values.
+    KeyValue {
+        /// Its name.
+        namespace: String,
+        /// Its number, when another of the same name is not meant.
+        id: Option<u32>,
+    },
+    /// A file or device, as blocks.
+    Block {
+        /// Open for reading, and for writing unless `read_only`.
+        file: F,
+        /// The length of a block is 2 to this power: 9 or 12.
+        lba_shift: u8,
+        /// Whether writes are refused.
+        read_only: bool,
+        /// Whose it is; `None`: every host sees it.
+        tenant: Option<String>,
+    },
+}
+
+/// One namespace as it is executed on.
+#[derive(Debug)]
+pub(super) struct Place<F> {
+    uuid: [u8; 16],
+    pub(super) what: What<F>,
+}
+
+#[derive(Debug)]
+pub(super) enum What<F> {
+    Kv {
+        namespace: String,
+        id: Option<u32>,
+    },
+    Block {
+        blocks: Blocks<F>,
+        tenant: Option<String>,
+    },
+}
+
+/// Everything.
+#[derive(Debug)]
+pub(super) struct Shown<F> {
+    hosts: BTreeMap<String, Arc<Host>>,
+    places: BTreeMap<u32, Arc<Place<F>>>,
+}
+
+impl<F> Default for Shown<F> {
+    fn default() -> Shown<F> {
+        Shown {
+            hosts: BTreeMap::new(),
+            places: BTreeMap::new(),
+        }
+    }
+}
+
+impl<F: File> Shown<F> {
+    pub(super) fn set_hosts(&mut self, hosts: Vec<Host>) {
+        let named = |host: Host| (host.nqn.clone(), Arc::new(host));
+        self.hosts = hosts.into_iter().map(named).collect();
+    }
+
+    pub(super) fn set_published(&mut self, published: Vec<Published<F>>) {
+        let place = |published: Published<F>| {
+            let what = match published.backing {
+                Backing::KeyValue { namespace, id } => What::Kv { namespace, id },
+                Backing::Block {
+                    file,
+                    lba_shift,
+                    read_only,
+                    tenant,
+                } => What::Block {
+                    blocks: Blocks::new(file, lba_shift, read_only),
+                    tenant,
+                },
+            };
+            let uuid = published.uuid;
+            (published.nsid, Arc::new(Place { uuid, what }))
+        };
+        self.places = published.into_iter().map(place).collect();
+    }
+
+    pub(super) fn host(&self, nqn: &str) -> Option<&Arc<Host>> {
+        self.hosts.get(nqn)
+    }
+
+    pub(super) fn place(&self, nsid: u32) -> Option<Arc<Place<F>>> {
+        self.places.get(&nsid).cloned()
+    }
+}
+
+impl<S: Store, F: File> Target<S, F> {
+    /// What a viewer sees now.
+    pub(super) fn snapshot(&self, viewer: &Viewer) -> Subsystem {
+        let generation = self.generation();
+        let shown = self.shown.read();
+        let places = shown.places.iter();
+        Subsystem {
+            nqn: self.config.nqn.clone(),
+            serial: self.config.serial.clone(),
+            model: self.config.model.clone(),
+            firmware: self.config.firmware.clone(),
+            generation,
+            namespaces: places
+                .filter_map(|(nsid, place)| {
+                    let kind = self.look(place, viewer)?;
+                    Some(Namespace {
+                        nsid: *nsid,
+                        uuid: place.uuid,
+                        nguid: place.uuid,
+                        kind,
+                    })
+                })
+                .collect(),
+        }
+    }
+
+    /// What a namespace keeps; `None` when the viewer may not see it, or when it is not there.
+    fn look(&self, place: &Place<F>, viewer: &Viewer) -> Option<NamespaceKind> {
+        match &place.what {
+            What::Kv { namespace, id } => {
+                let info = self.store.namespace(namespace).ok()?;
+                let same = id.is_none_or(|id| id == info.id);
+                if !same || !viewer.sees(Some(&info.config.tenant)) {
+                    return None;
+                }
+                // It may be removed at this moment; then it holds nothing.
+                let usage = self.store.usage(Scope::Namespace(namespace));
+                let quota = info.config.quota;
+                Some(kv(
+                    &self.config,
+                    quota.bytes,
+                    quota.objects,
+                    usage.map_or(0, |usage| usage.bytes),
+                ))
+            }
+            What::Block { blocks, tenant } => viewer.sees(tenant.as_deref()).then(|| blocks.kind()),
+        }
+    }
+}
+
+fn kv(
+    config: &TargetConfig,
+    bytes_max: Option<u64>,
+    keys_max: Option<u64>,
+    used_bytes: u64,
+) -> NamespaceKind {
+    NamespaceKind::Kv {
+        value_bytes_max: config.value_bytes_max,
+        // MNKS says 0 where there is no bound; a bound of none at all cannot be said.
+        keys_max: keys_max.map_or(0, |keys| keys.clamp(1, u64::from(u32::MAX)) as u32),
+        capacity_bytes: bytes_max.unwrap_or(config.capacity_bytes).max(used_bytes),
+        used_bytes,
+    }
+}

@@ -1,0 +1,57 @@
+//! What every failure of the store and of files is called.
+#![deny(
+    clippy::wildcard_enum_match_arm,
+    clippy::match_wildcard_for_single_variants
+)]
+
+use std::io;
+
+use forebay_proto::nvme::Status;
+use forebay_store::{Condition, ErrorKind, StoreError};
+
+/// The status for a failed store call that had no condition.
+pub(super) fn of_store(error: &StoreError) -> Status {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NoSuchVersion | ErrorKind::IsDeleteMarker => {
+            Status::KV_KEY_DOES_NOT_EXIST
+        }
+        ErrorKind::NoSuchNamespace => Status::INVALID_NAMESPACE_OR_FORMAT,
+        ErrorKind::Invalid | ErrorKind::RangeNotSatisfiable | ErrorKind::PreconditionFailed => {
+            Status::INVALID_FIELD
+        }
+        ErrorKind::TooLarge => Status::INVALID_VALUE_SIZE,
+        ErrorKind::QuotaExceeded | ErrorKind::NoSpace => Status::CAPACITY_EXCEEDED,
+        // Trying again later is right.
+        ErrorKind::Busy => Status::NAMESPACE_NOT_READY,
+        ErrorKind::Corrupt => Status::UNRECOVERED_ERROR,
+        ErrorKind::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED,
+        ErrorKind::Unsupported => Status::INVALID_OPCODE,
+        // No command makes or removes namespaces of the store.
+        ErrorKind::OutcomeUnknown
+        | ErrorKind::Io
+        | ErrorKind::NamespaceExists
+        | ErrorKind::NamespaceNotEmpty => Status::INTERNAL_ERROR,
+    }
+}
+
+/// Likewise where `condition` had to hold.
+pub(super) fn of_condition(error: &StoreError, condition: Condition) -> Status {
+    match (error.kind() == ErrorKind::PreconditionFailed, condition) {
+        (true, Condition::IfAbsent) => Status::KEY_EXISTS,
+        (true, Condition::IfPresent) => Status::KV_KEY_DOES_NOT_EXIST,
+        (true, Condition::None | Condition::IfMatch(_)) | (false, _) => of_store(error),
+    }
+}
+
+/// The status for a file that failed.
+pub(super) fn of_file(error: &io::Error) -> Status {
+    match error.raw_os_error().is_some_and(is_full) {
+        true => Status::CAPACITY_EXCEEDED,
+        false => Status::INTERNAL_ERROR,
+    }
+}
+
+/// ENOSPC and EDQUOT.
+fn is_full(errno: i32) -> bool {
+    errno == 28 || errno == 122
+}
