@@ -7,6 +7,7 @@ mod doctor;
 mod glob;
 mod hosts;
 mod list;
+mod nvme;
 mod objects;
 mod paths;
 mod probe;
@@ -51,6 +52,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Top(top::TopArgs),
     Admin(admin::AdminArgs),
+    Nvme(nvme::NvmeArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Example: forebay completions bash > /etc/bash_completion.d/forebay")]
     Completions {
@@ -76,6 +78,7 @@ pub fn run(argv: Vec<OsString>) -> Outcome {
         Command::Doctor(args) => wait(doctor::run(args)),
         Command::Top(args) => wait(top::run(args)),
         Command::Admin(args) => wait(admin::run(args)),
+        Command::Nvme(args) => wait(nvme::run(args)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);

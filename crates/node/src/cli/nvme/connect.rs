@@ -1,0 +1,375 @@
+//! Which device is meant, and as whom we come.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use forebay_nvme::initiator::{
+    Address, Controller, Discovered, DiscoveredKind, HostIdentity, KeyValueNamespace,
+    NamespaceContent, NamespaceInfo, Options, Secret, discover as ask, uuid,
+};
+use serde_json::{Value, json};
+
+use super::super::show;
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Where a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A device of the kernel's driver.
+    Path(PathBuf),
+    /// At an address: which subsystem and which namespace, as far as that was said.
+    Remote {
+        address: Address,
+        subsystem: Option<String>,
+        nsid: Option<u32>,
+    },
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    /// `/dev/ng0n1`; `[kv://]HOST[:PORT][/SUBNQN][/NSID]`.
+    fn from_str(text: &str) -> Result<Place, String> {
+        if text.starts_with('/') {
+            return Ok(Place::Path(PathBuf::from(text)));
+        }
+        let rest = match text.split_once("://") {
+            None => text,
+            Some(("kv" | "nvme+tcp", rest)) => rest,
+            Some((scheme, _)) => return Err(format!("{scheme:?} is not kv or nvme+tcp")),
+        };
+        let (address, rest) = match rest.split_once('/') {
+            Some((address, rest)) => (address, rest),
+            None => (rest, ""),
+        };
+        let address = address.parse().map_err(|error| format!("{error}"))?;
+        // What follows an NQN's last slash is a part of it unless it is a number.
+        let number = |text: &str| text.parse().ok().filter(|nsid: &u32| *nsid != 0);
+        let (subsystem, nsid) = match (number(rest), rest.rsplit_once('/')) {
+            (Some(nsid), _) => ("", Some(nsid)),
+            (None, Some((subsystem, last))) if number(last).is_some() => (subsystem, number(last)),
+            (None, _) => (rest, None),
+        };
+        if !subsystem.is_empty() && !subsystem.starts_with("nqn.") {
+            return Err(format!(
+                "{subsystem:?} is neither a subsystem's NQN nor a namespace's number"
+            ));
+        }
+        Ok(Place::Remote {
+            address,
+            subsystem: Some(subsystem.to_owned()).filter(|name| !name.is_empty()),
+            nsid,
+        })
+    }
+}
+
+/// As whom we come.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Host")]
+pub struct HostArgs {
+    /// Our NVMe Qualified Name [default: of /etc/nvme/hostnqn, else one that is made up]
+    #[arg(long, value_name = "NQN")]
+    host_nqn: Option<String>,
+    /// What proves it (DH-HMAC-CHAP): DHHC-1:...
+    #[arg(long, value_name = "SECRET")]
+    chap_secret: Option<String>,
+    /// Ask the controller to prove this, too
+    #[arg(long, value_name = "SECRET")]
+    controller_secret: Option<String>,
+    /// A CRC32C over headers
+    #[arg(long)]
+    header_digest: bool,
+    /// A CRC32C over data
+    #[arg(long)]
+    data_digest: bool,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl HostArgs {
+    fn options(&self) -> Options {
+        let mut host = HostIdentity::of_this_machine();
+        if let Some(nqn) = &self.host_nqn {
+            host.nqn.clone_from(nqn);
+        }
+        Options {
+            host,
+            secret: self.chap_secret.clone().map(Secret),
+            controller_secret: self.controller_secret.clone().map(Secret),
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            ..Options::default()
+        }
+    }
+
+    /// The namespace of keys and values that is meant.
+    pub async fn key_value(&self, place: &Place) -> Outcome<KeyValueNamespace> {
+        let (address, subsystem, nsid) = remote(place)?;
+        let nsid = nsid.ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                "which namespace: kv://HOST[:PORT]/NSID (`forebay nvme list` shows them)",
+            )
+        })?;
+        let controller = self.controller(address, subsystem).await?;
+        Ok(controller.key_value(nsid).await?)
+    }
+
+    /// A controller of the subsystem that is meant, or of the only one.
+    async fn controller(&self, address: &Address, subsystem: Option<&str>) -> Outcome<Controller> {
+        let options = self.options();
+        if let Some(subsystem) = subsystem {
+            return Ok(Controller::connect(address.clone(), subsystem, options).await?);
+        }
+        let mut names: Vec<String> = self
+            .subsystems(address)
+            .await?
+            .into_iter()
+            .map(|found| found.subsystem)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        match names.as_slice() {
+            [only] => Ok(Controller::connect(address.clone(), only, options).await?),
+            [] => Err(Failure::new(
+                Exit::NotFound,
+                format_args!("no subsystem at {address}"),
+            )),
+            several => Err(Failure::new(
+                Exit::Usage,
+                format_args!("several subsystems at {address}: {}", several.join(", ")),
+            )),
+        }
+    }
+
+    /// The subsystems with namespaces that are reached by TCP.
+    async fn subsystems(&self, address: &Address) -> Outcome<Vec<Discovered>> {
+        let mut found = ask(address.clone(), self.options()).await?;
+        found.retain(|one| one.kind == DiscoveredKind::Nvm && one.tcp().is_some());
+        Ok(found)
+    }
+}
+
+type Remote<'a> = (&'a Address, Option<&'a str>, Option<u32>);
+
+fn remote(place: &Place) -> Outcome<Remote<'_>> {
+    match place {
+        Place::Remote {
+            address,
+            subsystem,
+            nsid,
+        } => Ok((address, subsystem.as_deref(), *nsid)),
+        Place::Path(path) => Err(Failure::new(
+            Exit::Usage,
+            format_args!("{} is not an address", path.display()),
+        )),
+    }
+}
+
+/// `forebay nvme discover`.
+pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
+    let (address, ..) = remote(place)?;
+    let found = ask(address.clone(), host.options()).await?;
+    let rows = found.iter().map(|one| {
+        let kind = match one.kind {
+            DiscoveredKind::Referral => "referral".to_owned(),
+            DiscoveredKind::Nvm => "namespaces".to_owned(),
+            DiscoveredKind::CurrentDiscovery => "discovery".to_owned(),
+            DiscoveredKind::Other(kind) => format!("kind {kind}"),
+        };
+        let transport = match one.transport {
+            1 => "rdma".to_owned(),
+            2 => "fc".to_owned(),
+            3 => "tcp".to_owned(),
+            other => format!("transport {other}"),
+        };
+        [
+            kind,
+            transport,
+            one.address.clone(),
+            one.service.clone(),
+            one.subsystem.clone(),
+        ]
+    });
+    if !host.json {
+        let heading = ["kind", "transport", "address", "service", "subsystem"];
+        return show::table(&heading, rows.map(Vec::from).collect());
+    }
+    for [kind, transport, address, service, subsystem] in rows {
+        show::json(&json!({
+            "kind": kind, "transport": transport, "address": address, "service": service,
+            "subsystem": subsystem,
+        }))?;
+    }
+    Ok(())
+}
+
+/// `forebay nvme connect-string`.
+pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
+    let (address, ..) = remote(place)?;
+    for found in host.subsystems(address).await? {
+        let Some(at) = found.tcp() else { continue };
+        let family = if at.host.contains(':') {
+            "IPv6"
+        } else {
+            "IPv4"
+        };
+        let (subsystem, port) = (&found.subsystem, at.port);
+        let nvme = format!(
+            "nvme connect -t tcp -a {} -s {port} -n {subsystem}",
+            at.host
+        );
+        let spdk = format!(
+            "trtype:TCP adrfam:{family} traddr:{} trsvcid:{port} subnqn:{subsystem}",
+            at.host
+        );
+        let url = format!("kv://{at}/{subsystem}");
+        match host.json {
+            true => show::json(&json!({
+                "subsystem": subsystem, "nvme_cli": nvme, "spdk": spdk, "url": url,
+            }))?,
+            false => show::table(
+                &["for", "type"],
+                vec![
+                    vec!["nvme-cli".to_owned(), nvme],
+                    vec!["SPDK".to_owned(), spdk],
+                    vec!["forebay".to_owned(), format!("{url}/NSID")],
+                ],
+            )?,
+        }
+    }
+    Ok(())
+}
+
+/// `forebay nvme list`.
+pub async fn list(place: &Place, host: &HostArgs) -> Outcome {
+    let (address, subsystem, only) = remote(place)?;
+    let controller = host.controller(address, subsystem).await?;
+    let name = controller.place().1.to_owned();
+    let mut rows = Vec::new();
+    for nsid in controller.namespaces().await? {
+        if only.is_none_or(|only| only == nsid) {
+            rows.push(Row::of(&controller.namespace(nsid).await?, address, &name));
+        }
+    }
+    controller.close().await;
+    if host.json {
+        return rows.iter().try_for_each(|row| show::json(&row.json()));
+    }
+    let rows = rows.into_iter().map(|row| {
+        vec![
+            row.nsid.to_string(),
+            row.kind,
+            show::size(row.bytes),
+            show::bound(row.used, show::size),
+            row.unit,
+            row.uuid,
+        ]
+    });
+    show::table(
+        &["nsid", "keeps", "size", "used", "unit", "uuid"],
+        rows.collect(),
+    )
+}
+
+/// A namespace as it is shown.
+struct Row {
+    nsid: u32,
+    kind: String,
+    bytes: u64,
+    used: Option<u64>,
+    unit: String,
+    uuid: String,
+    url: Option<String>,
+}
+
+impl Row {
+    fn of(info: &NamespaceInfo, address: &Address, subsystem: &str) -> Row {
+        let url = |scheme: &str| Some(format!("{scheme}://{address}/{subsystem}/{}", info.nsid));
+        let row = Row {
+            nsid: info.nsid,
+            kind: String::new(),
+            bytes: 0,
+            used: None,
+            unit: String::new(),
+            uuid: info.uuid.as_ref().map(uuid).unwrap_or_default(),
+            url: None,
+        };
+        match &info.kind {
+            NamespaceContent::Block(block) => Row {
+                kind: "blocks".to_owned(),
+                bytes: block.blocks.saturating_mul(u64::from(block.block_bytes)),
+                unit: format!("blocks of {} B", block.block_bytes),
+                url: url("nvme+tcp"),
+                ..row
+            },
+            NamespaceContent::KeyValue(values) => Row {
+                kind: "keys".to_owned(),
+                bytes: values.capacity_bytes,
+                used: Some(values.used_bytes),
+                unit: format!("values to {}", show::size(values.value_bytes_max.into())),
+                url: url("kv"),
+                ..row
+            },
+            NamespaceContent::Other(csi) => Row {
+                kind: format!("command set {csi:02x}h"),
+                ..row
+            },
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "nsid": self.nsid, "keeps": self.kind, "bytes": self.bytes, "used": self.used,
+            "uuid": self.uuid, "url": self.url,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        let remote = |host: &str, port, subsystem: Option<&str>, nsid| {
+            Ok(Place::Remote {
+                address: Address {
+                    host: host.to_owned(),
+                    port,
+                },
+                subsystem: subsystem.map(str::to_owned),
+                nsid,
+            })
+        };
+        let parse = |text: &str| text.parse::<Place>();
+        assert_eq!(
+            parse("/dev/ng0n1"),
+            Ok(Place::Path(PathBuf::from("/dev/ng0n1")))
+        );
+        assert_eq!(parse("host"), remote("host", 4420, None, None));
+        assert_eq!(parse("kv://host:5/7"), remote("host", 5, None, Some(7)));
+        assert_eq!(parse("kv://[::1]/7"), remote("::1", 4420, None, Some(7)));
+        let (nqn, odd) = ("nqn.2026-01.org.example:a", "nqn.2026-01.org.example:a/b");
+        assert_eq!(
+            parse(&format!("kv://host/{nqn}/3")),
+            remote("host", 4420, Some(nqn), Some(3))
+        );
+        assert_eq!(
+            parse(&format!("nvme+tcp://host/{odd}")),
+            remote("host", 4420, Some(odd), None)
+        );
+        for wrong in [
+            "",
+            "s3://host/1",
+            "kv://",
+            "kv://host:x/1",
+            "host/0",
+            "host/some",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

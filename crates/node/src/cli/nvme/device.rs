@@ -1,0 +1,206 @@
+//! A namespace of keys and values: of a controller elsewhere, or of this machine's kernel.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_io::passthrough::{self, Data};
+use forebay_nvme::initiator::{KeyValueNamespace, Sink, StoreOptions};
+use forebay_proto::nvme::Status;
+use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, ListReader};
+
+use super::connect::{HostArgs, Place};
+use super::exit_of;
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Room for a value whose length is not known yet.
+const FIRST_BYTES: usize = 1 << 20;
+/// Room for a page of keys.
+const PAGE_BYTES: usize = 64 << 10;
+/// How long the kernel waits for a command.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a value that grows while it is retrieved is asked for again.
+const ATTEMPTS: usize = 8;
+
+/// A namespace.
+pub enum Device {
+    /// Over a transport of our own.
+    Remote(KeyValueNamespace),
+    /// By the kernel's driver.
+    Kernel(Kernel),
+}
+
+/// A namespace of the kernel's, with its path for messages.
+pub struct Kernel {
+    namespace: passthrough::Namespace,
+    path: String,
+}
+
+impl Device {
+    /// Opens a device, or connects to its controller.
+    pub async fn open(place: &Place, host: &HostArgs) -> Outcome<Device> {
+        if let Place::Path(path) = place {
+            return Kernel::open(path).map(Device::Kernel);
+        }
+        Ok(Device::Remote(host.key_value(place).await?))
+    }
+
+    /// Stores a value.
+    pub async fn store(&self, key: &[u8], value: Bytes, options: StoreOptions) -> Outcome {
+        match self {
+            Device::Remote(remote) => Ok(remote.store(key, value, options).await?),
+            Device::Kernel(kernel) => {
+                let command = KvCommand::Store {
+                    key: KeyAt::Inline(short(key)?),
+                    value_bytes: u32::try_from(value.len())
+                        .map_err(|_| Failure::new(Exit::Limit, "a value of 4 GiB"))?,
+                    options,
+                };
+                kernel.execute(&command, Data::ToDevice(&value)).map(drop)
+            }
+        }
+    }
+
+    /// A whole value.
+    pub async fn retrieve(&self, key: &[u8]) -> Outcome<Vec<u8>> {
+        let mut room = FIRST_BYTES;
+        for _ in 0..ATTEMPTS {
+            let (length, value) = self.head(key, room).await?;
+            if length <= value.len() as u64 {
+                return Ok(value);
+            }
+            room = usize::try_from(length).unwrap_or(usize::MAX);
+        }
+        Err(Failure::new(
+            Exit::Failed,
+            "the value does not stop growing",
+        ))
+    }
+
+    /// A value's length, and as much of it as there is room for.
+    async fn head(&self, key: &[u8], room: usize) -> Outcome<(u64, Vec<u8>)> {
+        match self {
+            Device::Remote(remote) => {
+                let found = remote.retrieve(key, Sink::Bytes(vec![0; room])).await?;
+                let mut value = match found.into {
+                    Sink::Bytes(value) => value,
+                    _ => Vec::new(),
+                };
+                value.truncate(usize::try_from(found.received).unwrap_or(usize::MAX));
+                Ok((found.value_bytes, value))
+            }
+            Device::Kernel(kernel) => {
+                let command = KvCommand::Retrieve {
+                    key: short(key)?,
+                    buffer_bytes: u32::try_from(room)
+                        .map_err(|_| Failure::new(Exit::Limit, "a value of 4 GiB"))?,
+                };
+                let mut value = vec![0; room];
+                let length = kernel.execute(&command, Data::FromDevice(&mut value))? & 0xffff_ffff;
+                value.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+                Ok((length, value))
+            }
+        }
+    }
+
+    /// Deletes a key and its value.
+    pub async fn delete(&self, key: &[u8]) -> Outcome {
+        match self {
+            Device::Remote(remote) => Ok(remote.delete(key).await?),
+            Device::Kernel(kernel) => {
+                let command = KvCommand::Delete { key: short(key)? };
+                kernel.execute(&command, Data::None).map(drop)
+            }
+        }
+    }
+
+    /// Whether a key is there.
+    pub async fn exist(&self, key: &[u8]) -> Outcome<bool> {
+        match self {
+            Device::Remote(remote) => Ok(remote.exist(key).await?),
+            Device::Kernel(kernel) => {
+                let command = KvCommand::Exist { key: short(key)? };
+                match kernel.execute(&command, Data::None) {
+                    Ok(_) => Ok(true),
+                    Err(failure) if failure.exit == Exit::NotFound => Ok(false),
+                    Err(failure) => Err(failure),
+                }
+            }
+        }
+    }
+
+    /// The next keys after `after`, or the first; none when there are no more.
+    pub async fn list(&self, after: Option<&[u8]>) -> Outcome<Vec<Vec<u8>>> {
+        match self {
+            Device::Remote(remote) => Ok(remote.list(after).await?),
+            Device::Kernel(kernel) => {
+                let command = KvCommand::List {
+                    start: after.map(short).transpose()?,
+                    buffer_bytes: PAGE_BYTES as u32,
+                };
+                let mut page = vec![0; PAGE_BYTES];
+                kernel.execute(&command, Data::FromDevice(&mut page))?;
+                let keys = ListReader::new(&page).into_iter().flatten();
+                let keys: Vec<&[u8]> = keys.collect();
+                // The list begins with the key itself, when it is there.
+                let begin = after
+                    .and_then(|after| keys.iter().position(|key| *key == after))
+                    .map_or(0, |at| at + 1);
+                Ok(keys[begin..].iter().map(|key| key.to_vec()).collect())
+            }
+        }
+    }
+}
+
+fn short(key: &[u8]) -> Outcome<Key> {
+    Key::new(key).ok_or_else(|| {
+        Failure::new(
+            Exit::Usage,
+            "through the kernel's driver a key has 1 to 16 bytes",
+        )
+    })
+}
+
+impl Kernel {
+    fn open(path: &Path) -> Outcome<Kernel> {
+        let shown = path.display().to_string();
+        match passthrough::Namespace::open(path) {
+            Ok(namespace) => Ok(Kernel {
+                namespace,
+                path: shown,
+            }),
+            Err(error) => Err(Failure::new(
+                exit_of_system(&error),
+                format_args!("{shown}: {error}"),
+            )),
+        }
+    }
+
+    /// Executes a command; its result.
+    fn execute(&self, command: &KvCommand, data: Data<'_>) -> Outcome<u64> {
+        let entry = command.entry(0, self.namespace.nsid());
+        // The call blocks: other threads go on with what else there is.
+        let done = tokio::task::block_in_place(|| {
+            self.namespace.execute(entry.as_bytes(), data, PATIENCE)
+        });
+        let done = done.map_err(|error| {
+            Failure::new(
+                exit_of_system(&error),
+                format_args!("{}: {error}", self.path),
+            )
+        })?;
+        let status = Status::from_wire(done.status);
+        match status.is_success() {
+            true => Ok(done.result),
+            false => Err(Failure::new(exit_of(status), status)),
+        }
+    }
+}
+
+fn exit_of_system(error: &std::io::Error) -> Exit {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Exit::NotFound,
+        std::io::ErrorKind::PermissionDenied => Exit::Denied,
+        _ => Exit::Failed,
+    }
+}

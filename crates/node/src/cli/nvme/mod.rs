@@ -1,0 +1,327 @@
+//! `forebay nvme`: subsystems at an address, and keys and values of any NVMe device.
+
+mod connect;
+mod device;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use clap::{Args, Subcommand};
+use forebay_nvme::initiator::StoreOptions;
+use forebay_proto::nvme::Status;
+use serde_json::json;
+
+use super::show;
+use crate::exit::{Exit, Failure, Outcome};
+use connect::{HostArgs, Place};
+use device::Device;
+
+/// The longest value that is read from a file: more no device takes.
+const VALUE_BYTES_MAX: u64 = 4 << 30;
+
+/// Use NVMe namespaces of keys and values, ours or others'
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A DEVICE is kv://HOST[:PORT]/SUBNQN/NSID, kv://HOST[:PORT]/NSID where there is one subsystem, or a device of the kernel's driver such as
+/dev/ng0n1. Keys have 1 to 16 bytes; a Forebay takes up to 255.
+
+Examples:
+  forebay nvme discover 10.0.0.7
+  forebay nvme connect-string
+  forebay nvme list kv://10.0.0.7
+  forebay nvme store kv://10.0.0.7/1 weights ./weights.bin --if-absent
+  forebay nvme retrieve /dev/ng0n1 weights - | sha256sum
+  forebay nvme keys kv://10.0.0.7/1 --json")]
+pub struct NvmeArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List the subsystems that a discovery controller knows
+    Discover {
+        /// HOST[:PORT]
+        #[arg(default_value = "127.0.0.1:4420")]
+        place: Place,
+        #[command(flatten)]
+        host: HostArgs,
+    },
+    /// Print what to type to connect: for nvme-cli, for SPDK, for this program
+    ConnectString {
+        /// HOST[:PORT]
+        #[arg(default_value = "127.0.0.1:4420")]
+        place: Place,
+        #[command(flatten)]
+        host: HostArgs,
+    },
+    /// List the namespaces that we see
+    List {
+        /// kv://HOST[:PORT][/SUBNQN]
+        #[arg(default_value = "127.0.0.1:4420")]
+        place: Place,
+        #[command(flatten)]
+        host: HostArgs,
+    },
+    /// Store a value
+    Store {
+        #[command(flatten)]
+        device: DeviceArgs,
+        /// The key
+        key: String,
+        /// The file with the value; `-` for standard input
+        file: PathBuf,
+        /// Only if the key is not there
+        #[arg(long, conflicts_with = "if_exists")]
+        if_absent: bool,
+        /// Only if the key is there
+        #[arg(long)]
+        if_exists: bool,
+    },
+    /// Retrieve a value
+    Retrieve {
+        #[command(flatten)]
+        device: DeviceArgs,
+        /// The key
+        key: String,
+        /// The file to write; `-` for standard output
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Delete keys and their values
+    Delete {
+        #[command(flatten)]
+        device: DeviceArgs,
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// Tell which keys are there; ends with 3 when one is not
+    Exist {
+        #[command(flatten)]
+        device: DeviceArgs,
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// List keys
+    Keys {
+        #[command(flatten)]
+        device: DeviceArgs,
+        /// Only what comes after this key
+        #[arg(long, value_name = "KEY")]
+        after: Option<String>,
+        /// At most so many
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct DeviceArgs {
+    /// kv://HOST[:PORT]/[SUBNQN/]NSID or /dev/ngXnY
+    device: Place,
+    /// Keys are given and shown in hexadecimal digits
+    #[arg(long)]
+    hex: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+impl DeviceArgs {
+    async fn open(&self) -> Outcome<Device> {
+        Device::open(&self.device, &self.host).await
+    }
+
+    fn key(&self, text: &str) -> Outcome<Vec<u8>> {
+        if !self.hex {
+            return Ok(text.as_bytes().to_vec());
+        }
+        let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
+        let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
+            [high, low] => Some(digit(high)? << 4 | digit(low)?),
+            _ => None,
+        });
+        pairs.collect::<Option<_>>().ok_or_else(|| {
+            Failure::new(
+                Exit::Usage,
+                format_args!("{text:?} is not a key in hexadecimal digits"),
+            )
+        })
+    }
+
+    fn shown(&self, key: &[u8]) -> String {
+        match self.hex {
+            true => hex(key),
+            false => key.escape_ascii().to_string(),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Runs a command.
+pub async fn run(args: NvmeArgs) -> Outcome {
+    match args.what {
+        What::Discover { place, host } => connect::discover(&place, &host).await,
+        What::ConnectString { place, host } => connect::connect_string(&place, &host).await,
+        What::List { place, host } => connect::list(&place, &host).await,
+        What::Store {
+            device,
+            key,
+            file,
+            if_absent,
+            if_exists,
+        } => {
+            let options = StoreOptions {
+                if_absent,
+                if_exists,
+                ..StoreOptions::default()
+            };
+            store(&device, &key, &file, options).await
+        }
+        What::Retrieve { device, key, file } => retrieve(&device, &key, &file).await,
+        What::Delete { device, keys } => delete(&device, &keys).await,
+        What::Exist { device, keys } => exist(&device, &keys).await,
+        What::Keys {
+            device,
+            after,
+            limit,
+        } => list_keys(&device, after.as_deref(), limit.unwrap_or(usize::MAX)).await,
+    }
+}
+
+async fn store(args: &DeviceArgs, key: &str, file: &Path, options: StoreOptions) -> Outcome {
+    let key = args.key(key)?;
+    let value = match file == Path::new("-") {
+        false => fs::read(file).map_err(Failure::io(file.display()))?,
+        true => {
+            let mut value = Vec::new();
+            let mut bounded = io::stdin().lock().take(VALUE_BYTES_MAX);
+            let read = bounded.read_to_end(&mut value);
+            read.map_err(Failure::io("standard input"))?;
+            value
+        }
+    };
+    let bytes = value.len();
+    args.open()
+        .await?
+        .store(&key, Bytes::from(value), options)
+        .await?;
+    match args.host.json {
+        true => show::json(&json!({"key": args.shown(&key), "bytes": bytes})),
+        false => show::line(&format!("{bytes} bytes stored")),
+    }
+}
+
+async fn retrieve(args: &DeviceArgs, key: &str, file: &Path) -> Outcome {
+    let key = args.key(key)?;
+    let value = args.open().await?.retrieve(&key).await?;
+    if file == Path::new("-") {
+        return show::bytes(&value);
+    }
+    // A file that cannot be written whole must not look like one that was.
+    let written = fs::File::create(file).and_then(|mut out| out.write_all(&value));
+    if let Err(error) = written {
+        // The error that led here is the one to report.
+        let _ = fs::remove_file(file);
+        return Err(Failure::io(file.display())(error));
+    }
+    match args.host.json {
+        true => show::json(&json!({"key": args.shown(&key), "bytes": value.len()})),
+        false => show::line(&format!("{} bytes retrieved", value.len())),
+    }
+}
+
+async fn delete(args: &DeviceArgs, keys: &[String]) -> Outcome {
+    let device = args.open().await?;
+    for key in keys {
+        let key = args.key(key)?;
+        device.delete(&key).await.map_err(|failure| {
+            Failure::new(
+                failure.exit,
+                format_args!("{}: {failure}", args.shown(&key)),
+            )
+        })?;
+        match args.host.json {
+            true => show::json(&json!({"key": args.shown(&key), "deleted": true}))?,
+            false => show::line(&format!("{} deleted", args.shown(&key)))?,
+        }
+    }
+    Ok(())
+}
+
+async fn exist(args: &DeviceArgs, keys: &[String]) -> Outcome {
+    let device = args.open().await?;
+    let mut missing = 0;
+    for key in keys {
+        let key = args.key(key)?;
+        let there = device.exist(&key).await?;
+        missing += usize::from(!there);
+        match args.host.json {
+            true => show::json(&json!({"key": args.shown(&key), "exists": there}))?,
+            false => {
+                let word = if there { "there" } else { "not there" };
+                show::line(&format!("{} {word}", args.shown(&key)))?;
+            }
+        }
+    }
+    match missing {
+        0 => Ok(()),
+        // The lines have said it.
+        _ => Err(Failure::new(Exit::NotFound, "")),
+    }
+}
+
+async fn list_keys(args: &DeviceArgs, after: Option<&str>, limit: usize) -> Outcome {
+    let device = args.open().await?;
+    let mut after = after.map(|after| args.key(after)).transpose()?;
+    let mut left = limit;
+    loop {
+        let page = device.list(after.as_deref()).await?;
+        for key in page.iter().take(left) {
+            match args.host.json {
+                true => show::json(&json!({"key": args.shown(key)}))?,
+                false => show::line(&args.shown(key))?,
+            }
+        }
+        left = left.saturating_sub(page.len());
+        match page.into_iter().next_back() {
+            Some(last) if left > 0 => after = Some(last),
+            _ => return Ok(()),
+        }
+    }
+}
+
+impl From<forebay_nvme::initiator::Error> for Failure {
+    fn from(error: forebay_nvme::initiator::Error) -> Failure {
+        use forebay_nvme::initiator::Error;
+        let exit = match &error {
+            Error::Status(status) => exit_of(*status),
+            Error::Denied(_) => Exit::Denied,
+            Error::Invalid(_) => Exit::Usage,
+            Error::Lost(_)
+            | Error::Unreachable(_)
+            | Error::Protocol(_)
+            | Error::Damaged
+            | Error::Closed => Exit::Failed,
+        };
+        Failure::new(exit, error)
+    }
+}
+
+/// What a command that was completed with this status ends with.
+fn exit_of(status: Status) -> Exit {
+    match status.code() {
+        Status::KV_KEY_DOES_NOT_EXIST
+        | Status::KV_KEY_DOES_NOT_EXIST_SPECIFIC
+        | Status::INVALID_NAMESPACE_OR_FORMAT => Exit::NotFound,
+        Status::CAPACITY_EXCEEDED => Exit::Limit,
+        Status::CONNECT_INVALID_HOST | Status::AUTHENTICATION_REQUIRED => Exit::Denied,
+        _ => Exit::Failed,
+    }
+}
