@@ -94,11 +94,12 @@ pub(super) fn random(bytes: &mut [u8]) {
 }
 
 impl<S: Store, F: File> Target<S, F> {
-    /// Whose namespaces a host sees; `None` when it may not come.
-    pub(super) fn viewer_of(&self, nqn: &str) -> Option<Viewer> {
+    /// Whose namespaces a host sees; `None` when it may not come. `trusted`: it may, also when nobody made it known.
+    pub(super) fn viewer_of(&self, nqn: &str, trusted: bool) -> Option<Viewer> {
+        let any = trusted || self.config.allow_any_host;
         match self.shown.read().host(nqn) {
             Some(host) => Some(Viewer::Tenant(host.tenant.clone())),
-            None => self.config.allow_any_host.then_some(Viewer::Everything),
+            None => any.then_some(Viewer::Everything),
         }
     }
 
@@ -107,8 +108,22 @@ impl<S: Store, F: File> Target<S, F> {
     /// # Errors
     /// What to complete the command with.
     pub fn connect(&self, now_ms: u64, connect: &Connect) -> Result<Admitted<S>, Refused> {
+        self.connect_trusted(now_ms, connect, false)
+    }
+
+    /// As [`connect`](Target::connect). `trusted`: the transport knows that the host is run by whoever owns what is behind this, so that
+    /// it may come and sees everything also when nobody made it known.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_trusted(
+        &self,
+        now_ms: u64,
+        connect: &Connect,
+        trusted: bool,
+    ) -> Result<Admitted<S>, Refused> {
         Controller::check_admin_connect(connect, self.config.queue_entries_max)?;
-        let viewer = self.viewer_of(&connect.hostnqn);
+        let viewer = self.viewer_of(&connect.hostnqn, trusted);
         let (kind, viewer) = match (&connect.subnqn, viewer) {
             // Whoever asks is told where to look; what it may not see is left out.
             (name, viewer) if name == DISCOVERY_NQN => {
@@ -122,7 +137,7 @@ impl<S: Store, F: File> Target<S, F> {
             (_, Some(viewer)) => (ControllerKind::Io, viewer),
         };
         let session = self
-            .session(Some(connect.hostnqn.clone()), viewer)
+            .session(Some(connect.hostnqn.clone()), viewer, trusted)
             .ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
         let config = ControllerConfig {
             kind,
@@ -147,7 +162,7 @@ impl<S: Store, F: File> Target<S, F> {
     /// A session for a device with `vectors` interrupts, and how to make its controller: again after each reset of the device.
     /// `None` when there are too many.
     pub fn attach(&self, viewer: Viewer) -> Option<Arc<Session<S>>> {
-        self.session(None, viewer)
+        self.session(None, viewer, false)
     }
 
     /// The controller of a device as it is after power was turned on.
@@ -195,17 +210,23 @@ impl<S: Store, F: File> Target<S, F> {
                     namespaces: Vec::new(),
                 };
                 let mut controller = Controller::new(now_ms, config, Arc::new(subsystem));
-                controller.set_discovery(self.discovery_for(session.host.as_deref()));
+                controller.set_discovery(self.discovery_for(session));
                 controller
             }
         }
     }
 
-    fn session(&self, host: Option<String>, viewer: Viewer) -> Option<Arc<Session<S>>> {
+    fn session(
+        &self,
+        host: Option<String>,
+        viewer: Viewer,
+        trusted: bool,
+    ) -> Option<Arc<Session<S>>> {
         let identifier = self.identifiers.take()?;
         Some(Arc::new(Session {
             identifier,
             host,
+            trusted,
             viewer,
             bound: Mutex::new(bound::Bound::default()),
             parts: Mutex::new(parts::Parts::default()),
@@ -215,9 +236,10 @@ impl<S: Store, F: File> Target<S, F> {
     }
 
     /// What discovery tells a host: subsystems only when it may come.
-    pub(super) fn discovery_for(&self, host: Option<&str>) -> Arc<DiscoveryLog> {
+    pub(super) fn discovery_for(&self, session: &Session<S>) -> Arc<DiscoveryLog> {
         let log = self.discovery.read().clone();
-        match host.is_none_or(|host| self.viewer_of(host).is_some()) {
+        let may_come = |host: &str| self.viewer_of(host, session.trusted).is_some();
+        match session.host().is_none_or(may_come) {
             true => log,
             false => {
                 let mut log = DiscoveryLog::clone(&log);

@@ -67,6 +67,8 @@ pub struct Session<S: Store> {
     pub(super) identifier: Identifier,
     /// The host's NQN; `None` for a device.
     pub(super) host: Option<String>,
+    /// Whether the host may come though nobody made it known.
+    pub(super) trusted: bool,
     pub(super) viewer: Viewer,
     pub(super) bound: Mutex<Bound>,
     pub(super) parts: Mutex<Parts<S::Upload>>,
@@ -139,7 +141,7 @@ impl<S: Store, F: File> Target<S, F> {
     /// [`changed`](Target::changed); events may follow.
     pub fn update(&self, session: &Session<S>, controller: &mut Controller) -> Change {
         if let Some(host) = &session.host {
-            match self.viewer_of(host) {
+            match self.viewer_of(host, session.trusted) {
                 Some(viewer) if viewer == session.viewer => {}
                 _ if controller.config().kind == ControllerKind::Discovery => {}
                 _ => return Change::Over,
@@ -157,7 +159,7 @@ impl<S: Store, F: File> Target<S, F> {
                 controller.set_subsystem(Arc::new(self.snapshot(&session.viewer)));
             }
             ControllerKind::Discovery => {
-                controller.set_discovery(self.discovery_for(session.host.as_deref()));
+                controller.set_discovery(self.discovery_for(session));
             }
         }
     }
