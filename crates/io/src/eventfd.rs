@@ -1,5 +1,8 @@
 //! Counters by which one process wakes another (eventfd(2)).
-#![expect(unsafe_code, reason = "an entry of a ring is given to the kernel")]
+#![expect(
+    unsafe_code,
+    reason = "an entry of a ring is given to the kernel; a descriptor is watched"
+)]
 
 use std::fs;
 use std::io;
@@ -9,37 +12,50 @@ use io_uring::{IoUring, opcode};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
-/// A counter that we wait on.
+/// A counter that tasks of one runtime wait on.
 #[derive(Debug)]
-pub struct EventFd(OwnedFd);
+pub struct EventFd(AsyncFd<OwnedFd>);
 
 impl EventFd {
-    /// A counter that stands at zero.
+    /// A counter that stands at zero, for tasks of the caller's runtime.
     ///
     /// # Errors
     /// The system's.
     pub fn new() -> io::Result<EventFd> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(EventFd(eventfd(0, flags)?))
+        let file = eventfd(0, flags)?;
+        // SAFETY: nothing but the returned value can close this descriptor.
+        let file = unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) };
+        Ok(EventFd(file?))
     }
 
     /// Sets it back to zero; whether it had been raised.
     pub fn take(&self) -> bool {
         let mut count = [0; 8];
-        rustix::io::read(&self.0, &mut count).is_ok()
+        rustix::io::read(self.0.get_ref(), &mut count).is_ok()
+    }
+
+    /// Waits until it was raised since it was last taken, and takes it.
+    ///
+    /// # Errors
+    /// When the runtime has ended.
+    pub async fn raised(&self) -> io::Result<()> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            if self.take() {
+                return Ok(());
+            }
+            ready.clear_ready();
+        }
     }
 }
 
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl AsRawFd for EventFd {
-    fn as_raw_fd(&self) -> i32 {
-        self.0.as_raw_fd()
+        self.0.get_ref().as_fd()
     }
 }
 
@@ -116,22 +132,23 @@ mod tests {
         Raise::received(event.as_fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
-    #[test]
-    fn a_counter_raised_is_taken_once() {
+    #[tokio::test]
+    async fn a_counter_raised_is_taken_once() {
         let event = EventFd::new().unwrap();
         let raise = raised(&event);
         assert!(!event.take());
         for _ in 0..100 {
             raise.raise();
             raise.raise();
-            assert!(event.take() && !event.take());
+            event.raised().await.unwrap();
+            assert!(!event.take());
         }
         raise.write();
         assert!(event.take());
     }
 
-    #[test]
-    fn a_counter_that_is_full_and_blocking_holds_nobody() {
+    #[tokio::test]
+    async fn a_counter_that_is_full_and_blocking_holds_nobody() {
         let event = EventFd::new().unwrap();
         let raise = raised(&event);
         rustix::io::write(&event, &(u64::MAX - 1).to_le_bytes()).unwrap();

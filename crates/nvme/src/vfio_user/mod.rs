@@ -1,1 +1,154 @@
-//! The target as a PCI device over a Unix socket.
+//! The target as a PCI device over a Unix socket (vfio-user), for virtual machines and for programs that drive a device themselves.
+//!
+//! - [`serve`]: one client, one controller, until the client goes.
+//!
+//! # How it works
+//! The client hands its memory over by files, and the controller reads commands there, and reads and writes their data, as a device
+//! would by DMA: [`transfer`] finds the pieces, [`payload`] gives them to the target, which reads its disk straight into them where
+//! it can. Registers are reached by messages ([`messages`], [`pci`]); doorbells by messages or in memory ([`doorbells`]);
+//! completions are told by eventfds ([`interrupts`]).
+//!
+//! # What a hostile client can do
+//! Change its queues and lists while they are read, take its memory away, lie in every field, vanish: each ends or fails at most its
+//! own controller. Memory that it could truncate is touched by the kernel alone, which answers an error; its device transfers go by our
+//! buffers. It can have this process touch as much of its memory as it handed over.
+//!
+//! # How memory comes back
+//! `DMA_UNMAP` is answered when the last use of the memory has ended: no transfer that has begun is cut off, and nothing lands there
+//! afterwards. A reset ends when the last command has. When the client dies, transfers that a disk has begun keep its memory mapped
+//! until they are over.
+
+mod bar;
+mod channel;
+pub mod client;
+mod device;
+mod doorbells;
+mod errno;
+mod interrupts;
+mod memory;
+mod messages;
+mod patience;
+mod payload;
+mod pci;
+mod queues;
+mod run;
+mod slots;
+mod transfer;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use forebay_io::File;
+use forebay_proto::nvme::{Controller, SubmissionQueueEntry};
+use forebay_store::Store;
+use tokio::net::UnixStream;
+
+use crate::target::{Session, Target, Viewer};
+
+pub use run::Ended;
+
+use channel::Channel;
+use device::{Behind, Device};
+use messages::Messages;
+use run::{Done, Run, Work};
+
+/// A client says within this what it can.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// I/O queues of each direction that a client may have.
+const IO_QUEUES_MAX: u16 = 64;
+/// Interrupt vectors: one for the admin queue and one for each other.
+const VECTORS: u16 = IO_QUEUES_MAX + 1;
+
+/// Serves one client of a socket: it gets a controller that shows what `viewer` sees, until it goes or `shutdown` is over. Runs on the
+/// caller's thread, whose ring its commands use; returns when none of them is in progress any more, or dropped.
+pub async fn serve<S: Store, F: File>(
+    stream: UnixStream,
+    target: &Target<S, F>,
+    viewer: Viewer,
+    shutdown: impl Future<Output = ()>,
+) -> Ended {
+    let Some(session) = target.attach(viewer) else {
+        return Ended::Busy;
+    };
+    let session = &*session;
+    let behind = Shown { target, session };
+    let mut device = match Device::new(&behind) {
+        Ok(device) => device,
+        Err(error) => return Ended::Broken(error),
+    };
+    let mut messages = Messages::new(Channel::new(stream));
+    let hello = poll_fn(|cx| {
+        while !messages.are_agreed() {
+            if !ready!(messages.poll(cx, &mut device))? {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        Poll::Ready(Ok(()))
+    });
+    match tokio::time::timeout(HELLO_TIMEOUT, hello).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Ended::Broken(error),
+        Err(_) => return Ended::Broken(io::ErrorKind::TimedOut.into()),
+    }
+
+    // It tells whether the host may stay, too; a device's always may.
+    let changed = |mut since| async move {
+        target.changed(session, &mut since).await;
+        since
+    };
+    let mut change = pin!(changed(0));
+    let update = |cx: &mut std::task::Context<'_>, controller: &mut Controller| {
+        let since = ready!(change.as_mut().poll(cx));
+        change.set(changed(since));
+        target.update(session, controller);
+        Poll::Ready(())
+    };
+    let bytes_max = u64::from(target.config().value_bytes_max);
+    let run = Run::new(messages, device, bytes_max, |work| {
+        execute(target, session, work)
+    });
+    run.run(update, shutdown).await
+}
+
+async fn execute<S: Store, F: File>(
+    target: &Target<S, F>,
+    session: &Session<S>,
+    work: Work,
+) -> Done {
+    match work {
+        Work::One(command, mut ticket) => {
+            let (status, result) = target.execute(session, &command, &mut ticket.data).await;
+            Done::One(ticket, status, result)
+        }
+        Work::Both((first, mut one), (second, mut other)) => {
+            let fused = target.execute_fused((&first, &mut one.data), (&second, &mut other.data));
+            // A future is moved into its place whole: the short way must not pay for the length of this.
+            let (status, other_status) = Box::pin(fused).await;
+            Done::Both((one, status), (other, other_status))
+        }
+    }
+}
+
+/// What a target shows to one client.
+struct Shown<'a, S: Store, F: File> {
+    target: &'a Target<S, F>,
+    session: &'a Session<S>,
+}
+
+impl<S: Store, F: File> Behind for Shown<'_, S, F> {
+    fn controller(&self, now_ms: u64) -> Controller {
+        self.target.device(now_ms, self.session, VECTORS)
+    }
+
+    fn prepare(&self, controller: &mut Controller, entry: &SubmissionQueueEntry) {
+        self.target.prepare(self.session, controller, entry);
+    }
+
+    fn reset(&self) {
+        self.session.reset();
+    }
+}

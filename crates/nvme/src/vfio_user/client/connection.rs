@@ -1,0 +1,146 @@
+//! Requests to the server, one after the other.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use forebay_io::passing::try_send_files;
+use forebay_proto::vfio_user::{
+    Access, FILES_MAX, Kind, PayloadAccess, REGION_BAR0, Request, message,
+};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
+
+use super::{Error, Result};
+use crate::vfio_user::channel::{Message, Receiver};
+
+/// The socket. Doorbells are rung from any thread, while another waits for an answer: every message is so short that the system keeps
+/// it in one piece.
+pub(super) struct Connection {
+    stream: Arc<UnixStream>,
+    answers: Mutex<Answers>,
+}
+
+struct Answers {
+    receiver: Receiver,
+    /// The last request's.
+    id: u16,
+    /// A request was sent, and its answer not taken: the caller has gone.
+    behind: u32,
+}
+
+impl Connection {
+    pub(super) fn new(stream: UnixStream) -> Connection {
+        let stream = Arc::new(stream);
+        Connection {
+            answers: Mutex::new(Answers {
+                receiver: Receiver::new(),
+                id: 0,
+                behind: 0,
+            }),
+            stream,
+        }
+    }
+
+    /// Sends a request and waits for its answer: its payload, and the files beside it.
+    pub(super) async fn call(
+        &self,
+        request: &Request<'_>,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(Vec<u8>, VecDeque<OwnedFd>)> {
+        debug_assert!(files.len() <= FILES_MAX);
+        let mut answers = self.answers.lock().await;
+        while answers.behind > 0 {
+            self.receive(&mut answers).await?;
+            answers.behind -= 1;
+        }
+        answers.id = answers.id.wrapping_add(1);
+        let id = answers.id;
+        let mut bytes = Vec::new();
+        let number = request.command() as u16;
+        let kind = Kind::Command { no_reply: false };
+        message(&mut bytes, id, number, kind, |out| request.put(out));
+        self.send(&bytes, files).await?;
+        answers.behind = 1;
+        let Message {
+            header,
+            payload,
+            files,
+        } = self.receive(&mut answers).await?;
+        answers.behind = 0;
+        match header.kind {
+            Kind::Reply { error: None } if (header.id, header.number) == (id, number) => {
+                Ok((payload, files))
+            }
+            Kind::Reply { error: Some(errno) } if header.id == id => Err(Error::Refused(errno)),
+            Kind::Command { .. } | Kind::Reply { .. } => {
+                Err(Error::Io(io::ErrorKind::InvalidData.into()))
+            }
+        }
+    }
+
+    async fn receive(&self, answers: &mut Answers) -> Result<Message> {
+        let received = poll_fn(|cx| answers.receiver.poll(&self.stream, cx)).await?;
+        received.ok_or(Error::Io(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    async fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
+        let sent = self.stream.async_io(Interest::WRITABLE, || {
+            try_send_files(&self.stream, bytes, files)
+        });
+        match sent.await? == bytes.len() {
+            true => Ok(()),
+            false => Err(Error::Io(io::ErrorKind::WriteZero.into())),
+        }
+    }
+
+    /// A doorbell, which nobody answers.
+    fn ring_message(offset: u64, value: u32) -> Vec<u8> {
+        let data = value.to_le_bytes();
+        let access = Access {
+            offset,
+            region: REGION_BAR0,
+            count: data.len() as u32,
+        };
+        let request = Request::RegionWrite(PayloadAccess {
+            access,
+            data: &data,
+        });
+        let mut bytes = Vec::new();
+        let number = request.command() as u16;
+        let kind = Kind::Command { no_reply: true };
+        message(&mut bytes, 0, number, kind, |out| request.put(out));
+        bytes
+    }
+
+    /// Rings a doorbell whose value is in memory, too: when the socket is full, the server has messages to wake by.
+    pub(super) fn wake(&self, offset: u64, value: u32) -> Result<()> {
+        match try_send_files(&self.stream, &Connection::ring_message(offset, value), &[]) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Rings a doorbell by this message alone.
+    pub(super) async fn ring(&self, offset: u64, value: u32) -> Result<()> {
+        self.send(&Connection::ring_message(offset, value), &[])
+            .await
+    }
+
+    /// Returns when the server has gone.
+    pub(super) async fn closed(&self) {
+        // Whoever waits for an answer sees the end itself; nothing else is ever read.
+        loop {
+            let ready = self.stream.ready(Interest::READABLE).await;
+            if ready.is_err() || ready.is_ok_and(|ready| ready.is_read_closed()) {
+                return;
+            }
+            // An answer that another caller is about to take.
+            tokio::task::yield_now().await;
+        }
+    }
+}

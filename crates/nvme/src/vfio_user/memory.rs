@@ -1,0 +1,256 @@
+//! The client's memory, by the addresses that the device knows it by.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+
+use forebay_mem::{PAGE_BYTES, Region, RegionId, RegionSlice};
+use forebay_proto::vfio_user::{DmaMap, DmaUnmap};
+use tokio::sync::mpsc;
+
+use super::errno::Errno;
+
+/// Ranges that one client may have mapped.
+pub(super) const MAPS_MAX: usize = 4096;
+
+/// Bytes of one range, and of all that this process has mapped: address space is bounded, too.
+const MAP_BYTES_MAX: u64 = 1 << 40;
+const MAPPED_BYTES_MAX: u64 = 1 << 44;
+
+/// Mappings of this process, over all clients; the system has a bound (`vm.max_map_count`, 65,530) that other parts need, too.
+const MAPPED_MAX: usize = 16_384;
+
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// A share of what this process may map; given back when dropped.
+struct Room(u64);
+
+impl Room {
+    fn take(bytes: u64) -> Option<Room> {
+        let room = Room(bytes);
+        let count = MAPPED.fetch_add(1, Relaxed);
+        let total = MAPPED_BYTES.fetch_add(bytes, Relaxed);
+        (count < MAPPED_MAX && total.saturating_add(bytes) <= MAPPED_BYTES_MAX).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(1, Relaxed);
+        MAPPED_BYTES.fetch_sub(self.0, Relaxed);
+    }
+}
+
+/// What goes when the last use of a mapping goes.
+struct Pin {
+    name: u64,
+    released: mpsc::UnboundedSender<u64>,
+    _room: Room,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        // Nobody is told any more when the client is gone.
+        let _ = self.released.send(self.name);
+    }
+}
+
+struct Mapping {
+    size: u64,
+    readable: bool,
+    /// What tells of its end; `None` for memory without a file, which cannot be reached from here.
+    mapped: Option<(u64, RegionSlice)>,
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToController,
+    ToHost,
+}
+
+/// Memory that a queue uses as long as it is mapped. The client may take it away and give it back: a virtual machine does so when its
+/// firmware moves things about.
+#[derive(Debug)]
+pub(super) struct Place {
+    address: u64,
+    len: u64,
+    direction: Direction,
+    memory: Option<RegionSlice>,
+}
+
+/// Memory that the client took away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gone;
+
+impl Place {
+    pub(super) fn memory(&self) -> Result<&RegionSlice, Gone> {
+        self.memory.as_ref().ok_or(Gone)
+    }
+
+    /// Lets go of memory that was unmapped.
+    pub(super) fn let_go(&mut self, unmapped: &Unmapped) {
+        let id = |memory: &RegionSlice| memory.region().id();
+        self.memory
+            .take_if(|memory| unmapped.regions.contains(&id(memory)));
+    }
+
+    /// Finds it again, if it was let go.
+    pub(super) fn find(&mut self, memory: &Memory) {
+        if self.memory.is_none() {
+            self.memory = memory.slice(self.address, self.len, self.direction);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn fixed(memory: RegionSlice) -> Place {
+        Place {
+            address: 0,
+            len: memory.len() as u64,
+            direction: Direction::ToHost,
+            memory: Some(memory),
+        }
+    }
+}
+
+/// Ranges that were taken away.
+#[derive(Debug, Default)]
+pub(super) struct Unmapped {
+    /// What is still to be [released](Memory::poll_released).
+    pub(super) names: Vec<u64>,
+    regions: Vec<RegionId>,
+}
+
+/// What one client has mapped.
+pub(super) struct Memory {
+    by_address: BTreeMap<u64, Mapping>,
+    last_name: u64,
+    tell: mpsc::UnboundedSender<u64>,
+    released: mpsc::UnboundedReceiver<u64>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Memory {
+        let (tell, released) = mpsc::unbounded_channel();
+        Memory {
+            by_address: BTreeMap::new(),
+            last_name: 0,
+            tell,
+            released,
+        }
+    }
+
+    /// Maps a range; without a file it is kept on the books only.
+    pub(super) fn map(&mut self, map: &DmaMap, file: Option<OwnedFd>) -> Result<(), Errno> {
+        let pages = [map.address, map.size, map.offset];
+        if pages.iter().any(|&value| value % PAGE_BYTES as u64 != 0) {
+            return Err(Errno::INVALID);
+        }
+        let end = map.address.checked_add(map.size).ok_or(Errno::INVALID)?;
+        let before = self.by_address.range(..end).next_back();
+        if before.is_some_and(|(&address, mapping)| address + mapping.size > map.address) {
+            return Err(Errno::EXISTS);
+        }
+        if self.by_address.len() >= MAPS_MAX {
+            return Err(Errno::NO_SPACE);
+        }
+        let mapped = match file {
+            None => None,
+            Some(file) => {
+                if map.size > MAP_BYTES_MAX {
+                    return Err(Errno::NO_SPACE);
+                }
+                self.last_name += 1;
+                let pin = Pin {
+                    name: self.last_name,
+                    released: self.tell.clone(),
+                    _room: Room::take(map.size).ok_or(Errno::NO_SPACE)?,
+                };
+                let len = usize::try_from(map.size).map_err(|_| Errno::INVALID)?;
+                let memory = Region::received(file, map.offset, len, map.writable, Box::new(pin))
+                    .map_err(|_| Errno::INVALID)?;
+                Some((self.last_name, memory))
+            }
+        };
+        let mapping = Mapping {
+            size: map.size,
+            readable: map.readable,
+            mapped,
+        };
+        self.by_address.insert(map.address, mapping);
+        Ok(())
+    }
+
+    /// Takes a range away: exactly one that was mapped, or all.
+    pub(super) fn unmap(&mut self, unmap: &DmaUnmap) -> Result<Unmapped, Errno> {
+        let gone: Vec<Mapping> = if unmap.all {
+            std::mem::take(&mut self.by_address).into_values().collect()
+        } else {
+            match self.by_address.get(&unmap.address) {
+                Some(mapping) if mapping.size == unmap.size => {}
+                _ => return Err(Errno::MISSING),
+            }
+            self.by_address.remove(&unmap.address).into_iter().collect()
+        };
+        let gone = gone.iter().filter_map(|mapping| mapping.mapped.as_ref());
+        let (names, regions) = gone
+            .map(|(name, memory)| (*name, memory.region().id()))
+            .unzip();
+        Ok(Unmapped { names, regions })
+    }
+
+    /// The name of a mapping that nothing uses any more.
+    pub(super) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
+        match self.released.poll_recv(cx) {
+            Poll::Ready(Some(name)) => Poll::Ready(name),
+            // We hold a sender.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// `len` bytes at `address` for a queue, if they lie side by side and can be reached.
+    pub(super) fn place(&self, address: u64, len: u64, direction: Direction) -> Option<Place> {
+        let memory = self.slice(address, len, direction)?;
+        Some(Place {
+            address,
+            len,
+            direction,
+            memory: Some(memory),
+        })
+    }
+
+    /// `len` bytes at `address`, if they lie side by side and can be reached.
+    pub(super) fn slice(
+        &self,
+        address: u64,
+        len: u64,
+        direction: Direction,
+    ) -> Option<RegionSlice> {
+        let piece = self.piece(address, len, direction)?;
+        (piece.len() as u64 == len).then_some(piece)
+    }
+
+    /// As many bytes from `address` on as lie side by side, at most `len`.
+    pub(super) fn piece(
+        &self,
+        address: u64,
+        len: u64,
+        direction: Direction,
+    ) -> Option<RegionSlice> {
+        let (&begin, mapping) = self.by_address.range(..=address).next_back()?;
+        let offset = address - begin;
+        let len = len.min(mapping.size.checked_sub(offset)?);
+        let (_, memory) = mapping.mapped.as_ref()?;
+        let allowed = match direction {
+            Direction::ToController => mapping.readable,
+            Direction::ToHost => memory.region().is_writable(),
+        };
+        if len == 0 || !allowed {
+            return None;
+        }
+        // A mapping is no longer than a usize says.
+        memory.slice(offset as usize..(offset + len) as usize)
+    }
+}

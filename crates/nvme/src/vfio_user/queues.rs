@@ -1,0 +1,285 @@
+//! Queues in the client's memory (Base 2.0, section 3.3.1).
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::fence;
+
+use forebay_proto::nvme::{CompletionQueueEntry, SubmissionQueueEntry};
+
+use super::memory::{Gone, Place};
+use super::payload::Ticket;
+use crate::target::Fuser;
+
+/// A queue of commands.
+pub(super) struct SubmissionQueue {
+    place: Place,
+    entries: u32,
+    /// The next command to take.
+    head: u32,
+    /// Where commands end, as the client said last.
+    tail: u32,
+    /// The queue that its completions go to.
+    pub(super) cqid: u16,
+    /// Commands taken and not completed.
+    pub(super) busy: u32,
+    /// Pairs the halves of fused operations.
+    pub(super) fuser: Fuser<Ticket>,
+    /// No more commands are taken; once none is in progress, the admin command with this identifier is completed.
+    pub(super) deleting: Option<u16>,
+}
+
+/// A queue of completions.
+pub(super) struct CompletionQueue {
+    place: Place,
+    entries: u32,
+    /// The place of the next completion.
+    tail: u32,
+    /// What makes that completion a new one to the client.
+    phase: bool,
+    /// How far the client has taken them.
+    head: u32,
+    /// Its interrupt vector, if it has one.
+    pub(super) vector: Option<u16>,
+    /// Completions that there was no room for, in order.
+    waiting: VecDeque<CompletionQueueEntry>,
+    /// Completions were put since the last interrupt.
+    pub(super) news: bool,
+}
+
+impl SubmissionQueue {
+    /// Bytes of so many entries.
+    pub(super) fn bytes(entries: u32) -> u64 {
+        u64::from(entries) * SubmissionQueueEntry::BYTES as u64
+    }
+
+    pub(super) fn new(place: Place, entries: u32, cqid: u16) -> SubmissionQueue {
+        SubmissionQueue {
+            place,
+            entries,
+            head: 0,
+            tail: 0,
+            cqid,
+            busy: 0,
+            fuser: Fuser::default(),
+            deleting: None,
+        }
+    }
+
+    pub(super) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Where it lies.
+    pub(super) fn place(&mut self) -> &mut Place {
+        &mut self.place
+    }
+
+    /// The client says that commands end there; whether there are any. What is outside the queue is not listened to.
+    pub(super) fn extend(&mut self, tail: u32) -> bool {
+        if tail < self.entries {
+            self.tail = tail;
+        }
+        self.head != self.tail
+    }
+
+    /// Takes the next command: its bytes are copied once, and the client may change them as it likes from then on. An error is
+    /// memory that is gone.
+    pub(super) fn take(&mut self) -> Result<Option<SubmissionQueueEntry>, Gone> {
+        if self.head == self.tail {
+            return Ok(None);
+        }
+        // Not before the doorbell was read.
+        fence(Acquire);
+        let mut bytes = [0; SubmissionQueueEntry::BYTES];
+        let at = self.head as usize * SubmissionQueueEntry::BYTES;
+        if !self.place.memory()?.read(at, &mut bytes) {
+            return Err(Gone);
+        }
+        self.head = (self.head + 1) % self.entries;
+        Ok(Some(SubmissionQueueEntry::from_bytes(&bytes)))
+    }
+}
+
+impl CompletionQueue {
+    /// Bytes of so many entries.
+    pub(super) fn bytes(entries: u32) -> u64 {
+        u64::from(entries) * CompletionQueueEntry::BYTES as u64
+    }
+
+    pub(super) fn new(place: Place, entries: u32, vector: Option<u16>) -> CompletionQueue {
+        CompletionQueue {
+            place,
+            entries,
+            tail: 0,
+            phase: true,
+            head: 0,
+            vector,
+            waiting: VecDeque::new(),
+            news: false,
+        }
+    }
+
+    /// Where it lies.
+    pub(super) fn place(&mut self) -> &mut Place {
+        &mut self.place
+    }
+
+    pub(super) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Whether the next completion would wait, as far as is known.
+    pub(super) fn has_no_room(&self) -> bool {
+        self.is_full() || !self.has_room()
+    }
+
+    /// Whether completions wait for room; no command should be taken then whose completion would, too.
+    pub(super) fn is_full(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The client says that it has taken completions up to there; what lies beyond the last one is not listened to.
+    pub(super) fn advance(&mut self, head: u32) -> Result<(), Gone> {
+        if head == self.head || head >= self.entries {
+            return Ok(());
+        }
+        let distance = |to: u32| (to + self.entries - self.head) % self.entries;
+        if distance(head) > distance(self.tail) {
+            return Ok(());
+        }
+        self.head = head;
+        while !self.waiting.is_empty() && self.has_room() {
+            if let Some(next) = self.waiting.pop_front() {
+                self.write(&next)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a completion, at once or when there is room.
+    pub(super) fn put(&mut self, completion: CompletionQueueEntry) -> Result<(), Gone> {
+        if self.is_full() || !self.has_room() {
+            self.waiting.push_back(completion);
+            return Ok(());
+        }
+        self.write(&completion)
+    }
+
+    fn has_room(&self) -> bool {
+        (self.tail + 1) % self.entries != self.head
+    }
+
+    fn write(&mut self, completion: &CompletionQueueEntry) -> Result<(), Gone> {
+        let at = self.tail as usize * CompletionQueueEntry::BYTES;
+        let bytes = completion.encode(self.phase);
+        let (body, last) = bytes.split_at(8);
+        // The phase tag last: a client that sees it sees the rest.
+        let memory = self.place.memory()?;
+        let placed = match memory.word(at + 8) {
+            Some(word) => {
+                let body = memory.write(at, body);
+                word.store(
+                    u64::from_le_bytes(last.try_into().unwrap_or_default()),
+                    Release,
+                );
+                body
+            }
+            // Copied, and not all at once, maybe: first with the old tag, then that byte alone.
+            None => {
+                let old = completion.encode(!self.phase);
+                memory.write(at, &old) && memory.write(at + 14, &bytes[14..15])
+            }
+        };
+        if !placed {
+            return Err(Gone);
+        }
+        self.tail += 1;
+        if self.tail == self.entries {
+            self.tail = 0;
+            self.phase = !self.phase;
+        }
+        self.news = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_mem::{Region, RegionSlice};
+    use forebay_proto::nvme::Status;
+
+    use super::*;
+
+    fn memory(bytes: u64) -> RegionSlice {
+        let region = Region::anonymous(4096).unwrap();
+        region.slice(0..bytes as usize).unwrap()
+    }
+
+    fn completion(cid: u16) -> CompletionQueueEntry {
+        CompletionQueueEntry {
+            result: u64::from(cid) << 32,
+            sq_head: 0,
+            sq_id: 1,
+            cid,
+            status: Status::SUCCESS,
+        }
+    }
+
+    fn seen(memory: &RegionSlice, at: usize) -> (u16, bool) {
+        let mut bytes = [0; 16];
+        assert!(memory.read(at * 16, &mut bytes));
+        let (entry, phase) = CompletionQueueEntry::decode(&bytes);
+        (entry.cid, phase)
+    }
+
+    #[test]
+    fn a_full_queue_of_completions_waits_for_the_client() {
+        let memory = memory(CompletionQueue::bytes(4));
+        let mut queue = CompletionQueue::new(Place::fixed(memory.clone()), 4, None);
+        for cid in 0..6 {
+            queue.put(completion(cid)).unwrap();
+        }
+        assert!(queue.is_full());
+        assert_eq!(
+            [0, 1, 2, 3].map(|at| seen(&memory, at)),
+            [(0, true), (1, true), (2, true), (0, false)]
+        );
+        // Beyond the last completion, and beyond the queue.
+        queue.advance(4).unwrap();
+        queue.advance(u32::MAX).unwrap();
+        assert_eq!(queue.head(), 0);
+        queue.advance(2).unwrap();
+        assert_eq!(
+            [seen(&memory, 3), seen(&memory, 0)],
+            [(3, true), (4, false)]
+        );
+        // Back.
+        queue.advance(1).unwrap();
+        assert_eq!(queue.head(), 2);
+        queue.advance(3).unwrap();
+        assert!(!queue.is_full());
+        assert_eq!(seen(&memory, 1), (5, false));
+    }
+
+    #[test]
+    fn commands_are_taken_up_to_the_tail() {
+        let memory = memory(SubmissionQueue::bytes(4));
+        for cid in 0..4 {
+            let entry = SubmissionQueueEntry::new(2, cid, 1);
+            assert!(memory.write(usize::from(cid) * 64, entry.as_bytes()));
+        }
+        let mut queue = SubmissionQueue::new(Place::fixed(memory), 4, 1);
+        let take = |queue: &mut SubmissionQueue| queue.take().unwrap().map(|entry| entry.cid());
+        assert!(!queue.extend(0) && !queue.extend(4) && !queue.extend(u32::MAX));
+        assert!(queue.extend(3));
+        assert_eq!(
+            [0; 4].map(|_: i32| take(&mut queue)),
+            [Some(0), Some(1), Some(2), None]
+        );
+        assert!(queue.extend(1));
+        assert_eq!(
+            [0; 3].map(|_: i32| take(&mut queue)),
+            [Some(3), Some(0), None]
+        );
+    }
+}

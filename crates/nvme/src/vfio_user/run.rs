@@ -1,0 +1,411 @@
+//! The loop of one device.
+//!
+//! One task serves a client: its messages, its queues, its commands, which run side by side. While commands come it looks at the
+//! doorbells itself. When a look was in vain it sleeps: the client's next doorbell is then a message, which wakes it. Only a client that
+//! writes doorbells into a mapped page, and does not know shadow doorbells, cannot wake anybody: for it a timer does, ever more seldom.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use forebay_proto::nvme::kv::{KeyAt, KvCommand, head};
+use forebay_proto::nvme::{Controller, IoCommand, IoVerb, Status, SubmissionQueueEntry};
+use tokio::time::Sleep;
+
+use super::device::Device;
+use super::memory::Direction;
+use super::messages::Messages;
+use super::patience::Patience;
+use super::payload::{Data, Ticket};
+use super::slots::Slots;
+use super::transfer::Segments;
+use crate::target::Fused;
+
+/// Commands of one client that are executed at once; more stay in their queues.
+const COMMANDS_MAX: usize = 1024;
+
+/// Commands taken from one queue before the others get their turn.
+const BURST: usize = 32;
+
+/// Rounds before other tasks of the thread get their turn.
+const ROUNDS: usize = 16;
+
+/// Looks in a row before others get their turn; about half a microsecond.
+const LOOKS: usize = 16;
+
+/// How long to sleep where nobody wakes us: at first, and at most.
+const NAP: Duration = Duration::from_millis(1);
+const NAP_MAX: Duration = Duration::from_millis(64);
+
+/// What is executed as one.
+pub(super) enum Work {
+    One(IoCommand, Ticket),
+    /// A fused operation.
+    Both((IoCommand, Ticket), (IoCommand, Ticket)),
+}
+
+/// How commands that were executed as one have ended, the result in the case of one.
+pub(super) enum Done {
+    One(Ticket, Status, u64),
+    Both((Ticket, Status), (Ticket, Status)),
+}
+
+/// Why a client is served no more.
+#[derive(Debug)]
+pub enum Ended {
+    /// It has gone.
+    Gone,
+    /// We were told to stop.
+    Stopped,
+    /// There are too many controllers.
+    Busy,
+    /// What it sent is no message, it said nothing at all, or the connection broke.
+    Broken(io::Error),
+}
+
+/// What a device is served with.
+pub(super) struct Run<'a, E, F> {
+    pub(super) messages: Messages,
+    pub(super) device: Device<'a>,
+    /// Executes a command with its data.
+    pub(super) execute: E,
+    pub(super) slots: Slots<F>,
+    pub(super) transfer_bytes_max: u64,
+    state: State,
+}
+
+struct State {
+    started: Instant,
+    /// Queues that have commands.
+    ready: Vec<u16>,
+    /// Lists of pieces that no command uses now.
+    segments: Vec<Segments>,
+    patience: Patience,
+    /// Since when there was nothing to do.
+    idle: Option<Instant>,
+    /// Whether the client was told to wake us.
+    asleep: bool,
+    nap: Duration,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<'a, E, F> Run<'a, E, F>
+where
+    E: Fn(Work) -> F,
+    F: Future<Output = Done>,
+{
+    pub(super) fn new(
+        messages: Messages,
+        device: Device<'a>,
+        transfer_bytes_max: u64,
+        execute: E,
+    ) -> Run<'a, E, F> {
+        Run {
+            messages,
+            device,
+            execute,
+            slots: Slots::new(COMMANDS_MAX),
+            transfer_bytes_max,
+            state: State {
+                started: Instant::now(),
+                ready: Vec::new(),
+                segments: Vec::new(),
+                patience: Patience::default(),
+                idle: None,
+                asleep: false,
+                nap: NAP,
+                sleep: None,
+            },
+        }
+    }
+
+    /// Serves until the client goes or `shutdown` is over. `update` lets the controller show what there is now, when that has changed.
+    pub(super) async fn run(
+        mut self,
+        mut update: impl FnMut(&mut Context<'_>, &mut Controller) -> Poll<()>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Ended {
+        let mut shutdown = pin!(shutdown);
+        poll_fn(|cx| {
+            if shutdown.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ended::Stopped);
+            }
+            self.device.now_ms = self.state.started.elapsed().as_millis() as u64;
+            while update(cx, &mut self.device.controller).is_ready() {
+                self.device.tell_events();
+            }
+            for _ in 0..ROUNDS {
+                match self.round(cx) {
+                    Ok(Some(true)) => {
+                        self.state.idle = None;
+                    }
+                    Ok(Some(false)) => return self.wait(cx),
+                    Ok(None) => return Poll::Ready(Ended::Gone),
+                    Err(error) => return Poll::Ready(Ended::Broken(error)),
+                }
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Does what there is to do; whether there was anything. `None` when the client has gone.
+    fn round(&mut self, cx: &mut Context<'_>) -> io::Result<Option<bool>> {
+        let mut moved = false;
+        let (device, segments) = (&mut self.device, &mut self.state.segments);
+        self.slots.poll_woken(cx, |_, done| {
+            moved = true;
+            end(device, segments, done);
+        });
+        match self.messages.poll(cx, &mut self.device) {
+            Poll::Ready(Ok(true)) => moved = true,
+            Poll::Ready(Ok(false)) => return Ok(None),
+            Poll::Ready(Err(error)) => return Err(error),
+            Poll::Pending => {}
+        }
+        if self.device.reset.is_some() && self.device.try_finish_reset() {
+            self.messages.reset_done()?;
+            moved = true;
+        }
+        moved |= self.take_commands();
+        self.device.interrupt();
+        Ok(Some(moved))
+    }
+
+    /// Starts commands of all queues that have some; whether there were any.
+    fn take_commands(&mut self) -> bool {
+        let mut ready = std::mem::take(&mut self.state.ready);
+        ready.clear();
+        self.device.look(&mut ready);
+        let mut any = false;
+        for &qid in &ready {
+            for _ in 0..BURST {
+                if qid > 0 && self.slots.busy() >= COMMANDS_MAX {
+                    break;
+                }
+                let Some(entry) = self.device.take(qid) else {
+                    break;
+                };
+                any = true;
+                if qid == 0 {
+                    self.device.admin(&entry);
+                } else {
+                    self.start(qid, &entry);
+                }
+                if !self.device.runs() {
+                    break;
+                }
+            }
+        }
+        self.state.ready = ready;
+        if any {
+            self.heard();
+        }
+        any
+    }
+
+    /// Commands came.
+    fn heard(&mut self) {
+        if std::mem::take(&mut self.state.asleep) {
+            self.device.announce(false);
+        }
+        if let Some(idle) = self.state.idle.take() {
+            self.state.patience.learn(idle.elapsed());
+        }
+        self.state.nap = NAP;
+        self.state.sleep = None;
+    }
+
+    fn start(&mut self, qid: u16, entry: &SubmissionQueueEntry) {
+        let cid = entry.cid();
+        let mut segments = self.state.segments.pop().unwrap_or_default();
+        let command = self
+            .device
+            .controller
+            .io(self.device.now_ms, qid, entry)
+            .and_then(|command| {
+                let bytes_max = self.transfer_bytes_max;
+                find_data(&self.device, entry, &command, bytes_max, &mut segments)?;
+                Ok(command)
+            });
+        let Some(queue) = self.device.submission.get_mut(&qid) else {
+            return;
+        };
+        let mut next = match command {
+            Ok(command) => {
+                let data = Data::new(segments);
+                queue.fuser.next(command, Ticket { qid, cid, data })
+            }
+            Err(status) => {
+                let first = queue.fuser.interrupted();
+                self.state.segments.push(segments);
+                if let Some(first) = first {
+                    self.refuse(first, Status::ABORTED_MISSING_FUSED);
+                }
+                return self.device.complete(qid, cid, status, 0);
+            }
+        };
+        loop {
+            next = match next {
+                Fused::Wait => return,
+                Fused::One(command, ticket) => return self.launch(qid, Work::One(command, ticket)),
+                Fused::Both(first, second) => return self.launch(qid, Work::Both(first, second)),
+                Fused::Alone(ticket) => return self.refuse(ticket, Status::ABORTED_MISSING_FUSED),
+                Fused::Missing(first, (command, ticket)) => {
+                    self.refuse(first, Status::ABORTED_MISSING_FUSED);
+                    match self.device.submission.get_mut(&qid) {
+                        Some(queue) => queue.fuser.next(command, ticket),
+                        None => return,
+                    }
+                }
+            };
+        }
+    }
+
+    fn launch(&mut self, qid: u16, work: Work) {
+        let Some(place) = self.slots.place() else {
+            debug_assert!(false, "no more commands are taken than there are places");
+            return;
+        };
+        self.device.busy += 1;
+        if let Some(queue) = self.device.submission.get_mut(&qid) {
+            queue.busy += 1;
+        }
+        if let Some(done) = self.slots.start(place, (self.execute)(work)) {
+            end(&mut self.device, &mut self.state.segments, done);
+        }
+    }
+
+    /// Completes a command that was not executed.
+    fn refuse(&mut self, ticket: Ticket, status: Status) {
+        self.device.complete(ticket.qid, ticket.cid, status, 0);
+        recycle(&mut self.state.segments, ticket);
+    }
+
+    /// There is nothing to do: looks on, or sleeps.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        let shadow = self.device.doorbells.has_shadow();
+        let mapped = self.messages.are_doorbells_mapped();
+        if !self.device.runs() || !(shadow || mapped) || self.slots.busy() >= COMMANDS_MAX {
+            // Whatever comes next, comes by a message or is the end of a command.
+            return Poll::Pending;
+        }
+        let idle = *self.state.idle.get_or_insert_with(Instant::now);
+        let mut ready = std::mem::take(&mut self.state.ready);
+        ready.clear();
+        if idle.elapsed() < self.state.patience.get() {
+            for _ in 0..LOOKS {
+                self.device.look(&mut ready);
+                if !ready.is_empty() {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            cx.waker().wake_by_ref();
+        } else {
+            if !std::mem::replace(&mut self.state.asleep, true) {
+                self.device.announce(true);
+            }
+            self.device.look(&mut ready);
+            if !ready.is_empty() {
+                cx.waker().wake_by_ref();
+            } else if mapped {
+                self.nap(cx);
+            }
+        }
+        self.state.ready = ready;
+        Poll::Pending
+    }
+
+    /// Asks a timer to wake us.
+    fn nap(&mut self, cx: &mut Context<'_>) {
+        let nap = self.state.nap;
+        let sleep = self
+            .state
+            .sleep
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(nap)));
+        if sleep.as_mut().poll(cx).is_ready() {
+            self.state.nap = (nap * 2).min(NAP_MAX);
+            sleep.as_mut().reset(tokio::time::Instant::now() + nap);
+            // It is not over yet; this leaves word with it.
+            let _ = sleep.as_mut().poll(cx);
+        }
+    }
+}
+
+fn end(device: &mut Device<'_>, segments: &mut Vec<Segments>, done: Done) {
+    match done {
+        Done::One(ticket, status, result) => {
+            device.complete(ticket.qid, ticket.cid, status, result);
+            device.ended(ticket.qid);
+            recycle(segments, ticket);
+        }
+        Done::Both((first, status), (second, second_status)) => {
+            device.complete(first.qid, first.cid, status, 0);
+            device.complete(second.qid, second.cid, second_status, 0);
+            device.ended(second.qid);
+            recycle(segments, first);
+            recycle(segments, second);
+        }
+    }
+}
+
+/// Lets go of a command's memory and keeps its list.
+fn recycle(segments: &mut Vec<Segments>, ticket: Ticket) {
+    let mut list = ticket.data.into_segments();
+    list.clear();
+    segments.push(list);
+}
+
+/// Finds the data of a command.
+fn find_data(
+    device: &Device<'_>,
+    entry: &SubmissionQueueEntry,
+    command: &IoCommand,
+    bytes_max: u64,
+    segments: &mut Segments,
+) -> Result<(), Status> {
+    let memory = &device.memory;
+    let (direction, bytes) = match (command.verb, command.bytes_to_host) {
+        (IoVerb::Kv(KvCommand::ExtendedKey { .. }), _) => {
+            let bytes = u64::from(entry.cdw(10)).min(head::BYTES_MAX as u64);
+            (Direction::ToController, bytes)
+        }
+        (
+            IoVerb::Kv(
+                KvCommand::Store {
+                    key: KeyAt::Head, ..
+                }
+                | KvCommand::StorePart {
+                    key: KeyAt::Head, ..
+                },
+            ),
+            _,
+        ) => {
+            // How long the key is stands in front of it; whoever reads it once more finds no more bytes than there are.
+            let length = head::LENGTH_BYTES as u64;
+            segments.walk(memory, entry, length, Direction::ToController)?;
+            let mut bytes = [0; head::LENGTH_BYTES];
+            let mut at = 0;
+            for part in &segments.parts {
+                let end = at + part.len();
+                if !part.read(0, &mut bytes[at..end]) {
+                    return Err(Status::DATA_TRANSFER_ERROR);
+                }
+                at = end;
+            }
+            let key = head::key_len(bytes)? as u64;
+            let bytes = length + key + command.bytes_to_controller;
+            (Direction::ToController, bytes)
+        }
+        (_, 0) => (Direction::ToController, command.bytes_to_controller),
+        (_, bytes) => (Direction::ToHost, bytes),
+    };
+    if bytes > bytes_max + head::BYTES_MAX as u64 {
+        return Err(Status::INVALID_FIELD);
+    }
+    segments.walk(memory, entry, bytes, direction)
+}
