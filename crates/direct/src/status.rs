@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use forebay_fabric as fabric;
 use forebay_proto::direct::{Hop, Malformed, Status};
+use forebay_proto::s3::error::S3Error;
 use forebay_store::{ErrorKind, StoreError};
 
 /// A failed element.
@@ -88,6 +89,16 @@ impl From<StoreError> for Failure {
         Failure {
             status,
             hop,
+            text: Cow::Owned(error.message().to_owned()),
+        }
+    }
+}
+
+impl From<S3Error> for Failure {
+    fn from(error: S3Error) -> Failure {
+        Failure {
+            status: Status::Invalid,
+            hop: Hop::None,
             text: Cow::Owned(error.message().to_owned()),
         }
     }

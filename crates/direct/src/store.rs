@@ -3,7 +3,10 @@
 use forebay_fabric::{Access, Link};
 use forebay_mem::{BufMut, CopySite, copy};
 use forebay_proto::direct::{self, Body, Full, ReplyWriter, Status, Value, Window};
-use forebay_store::{Address, Condition, Etag, Seal, Store, StoreOptions, Stored, Upload};
+use forebay_proto::s3::kept::Keeper;
+use forebay_store::{
+    Address, Attributes, Condition, Etag, Seal, Store, StoreOptions, Stored, Upload,
+};
 use futures_util::future::join;
 
 use crate::call::Context;
@@ -16,6 +19,21 @@ pub(crate) fn write(writer: &mut ReplyWriter, stored: &Stored) -> Result<(), Ful
         replaced: stored.replaced,
         ..described(&stored.meta)
     })
+}
+
+/// What is kept beside a value, as every door keeps it.
+///
+/// # Errors
+/// When somebody may not keep it so.
+fn kept(given: direct::Attributes<'_>) -> Result<Attributes, Failure> {
+    let mut kept = Attributes::builder();
+    let mut keeper = Keeper::default();
+    for (name, value) in given.iter() {
+        keeper.keep(name, value, |name, value| kept.insert(name, value))?;
+    }
+    keeper.finish()?;
+    kept.build()
+        .ok_or(Failure::new(Status::Invalid, "the attributes are too long"))
 }
 
 /// # Errors
@@ -48,6 +66,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             size: Some(size),
             condition: condition(element.condition)?,
         };
+        let attributes = kept(element.attributes)?;
         let address = Address::object(namespace, element.key);
         let mut upload = self.store.store(address, options).await?;
         match element.body {
@@ -63,6 +82,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         }
         let seal = Seal {
             expires: element.expires,
+            attributes,
             ..Seal::default()
         };
         let stored = upload.commit(seal).await?;

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_mem::{Buf, BufMut, RegionSlice};
-
 use crate::iwarp::IwarpLink;
 use crate::sessions::{LinkId, Session};
 use crate::shm::ShmLink;
-use crate::{Access, CloseReason, Exposure, Fabric, Link, Placed, RemoteRange, Result};
 
 /// A link of whichever fabric. Clones are the same link; it ends when the last of them goes.
 #[derive(Debug, Clone)]
@@ -29,57 +26,94 @@ pub struct Accepted {
     pub id: LinkId,
 }
 
-macro_rules! each {
-    ($connection:expr, $link:ident => $call:expr) => {
-        match $connection {
-            Connection::Shm($link) => $call,
-            Connection::Iwarp($link) => $call,
+/// Makes a link of an enum whose variants each hold one: calls go to the one that is there.
+#[macro_export]
+macro_rules! any_link {
+    ($any:ident { $($variant:ident),+ }) => {
+        impl $crate::Link for $any {
+            fn fabric(&self) -> $crate::Fabric {
+                match self {
+                    $($any::$variant(link) => link.fabric(),)+
+                }
+            }
+
+            async fn expose(
+                &self,
+                memory: ::forebay_mem::RegionSlice,
+                access: $crate::Access,
+            ) -> $crate::Result<$crate::Exposure> {
+                match self {
+                    $($any::$variant(link) => link.expose(memory, access).await,)+
+                }
+            }
+
+            async fn withdraw(&self, exposure: $crate::Exposure) {
+                match self {
+                    $($any::$variant(link) => link.withdraw(exposure).await,)+
+                }
+            }
+
+            async fn write(
+                &self,
+                to: $crate::RemoteRange,
+                from: Vec<::forebay_mem::Buf>,
+            ) -> $crate::Result<()> {
+                match self {
+                    $($any::$variant(link) => link.write(to, from).await,)+
+                }
+            }
+
+            async fn read(
+                &self,
+                from: $crate::RemoteRange,
+                into: ::forebay_mem::BufMut,
+            ) -> $crate::Result<::forebay_mem::BufMut> {
+                match self {
+                    $($any::$variant(link) => link.read(from, into).await,)+
+                }
+            }
+
+            async fn fence(&self) -> $crate::Result<$crate::Placed> {
+                match self {
+                    $($any::$variant(link) => link.fence().await,)+
+                }
+            }
+
+            async fn send(&self, message: &[u8]) -> $crate::Result<()> {
+                match self {
+                    $($any::$variant(link) => link.send(message).await,)+
+                }
+            }
+
+            async fn recv(&self, into: &mut Vec<u8>) -> $crate::Result<Option<()>> {
+                match self {
+                    $($any::$variant(link) => link.recv(into).await,)+
+                }
+            }
+
+            fn mapped(
+                &self,
+                range: $crate::RemoteRange,
+                access: $crate::Access,
+            ) -> Option<::forebay_mem::RegionSlice> {
+                match self {
+                    $($any::$variant(link) => link.mapped(range, access),)+
+                }
+            }
+
+            fn close(&self, reason: $crate::CloseReason) {
+                match self {
+                    $($any::$variant(link) => link.close(reason),)+
+                }
+            }
+
+            async fn closed(&self) -> $crate::CloseReason {
+                match self {
+                    $($any::$variant(link) => link.closed().await,)+
+                }
+            }
         }
     };
 }
 
-impl Link for Connection {
-    fn fabric(&self) -> Fabric {
-        each!(self, link => link.fabric())
-    }
-
-    async fn expose(&self, memory: RegionSlice, access: Access) -> Result<Exposure> {
-        each!(self, link => link.expose(memory, access).await)
-    }
-
-    async fn withdraw(&self, exposure: Exposure) {
-        each!(self, link => link.withdraw(exposure).await);
-    }
-
-    async fn write(&self, to: RemoteRange, from: Vec<Buf>) -> Result<()> {
-        each!(self, link => link.write(to, from).await)
-    }
-
-    async fn read(&self, from: RemoteRange, into: BufMut) -> Result<BufMut> {
-        each!(self, link => link.read(from, into).await)
-    }
-
-    async fn fence(&self) -> Result<Placed> {
-        each!(self, link => link.fence().await)
-    }
-
-    async fn send(&self, message: &[u8]) -> Result<()> {
-        each!(self, link => link.send(message).await)
-    }
-
-    async fn recv(&self, into: &mut Vec<u8>) -> Result<Option<()>> {
-        each!(self, link => link.recv(into).await)
-    }
-
-    fn mapped(&self, range: RemoteRange, access: Access) -> Option<RegionSlice> {
-        each!(self, link => link.mapped(range, access))
-    }
-
-    fn close(&self, reason: CloseReason) {
-        each!(self, link => link.close(reason));
-    }
-
-    async fn closed(&self) -> CloseReason {
-        each!(self, link => link.closed().await)
-    }
-}
+any_link!(Connection { Shm, Iwarp });

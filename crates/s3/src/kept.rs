@@ -10,18 +10,15 @@
 use bytes::Bytes;
 use forebay_proto::s3::checksum::{Algorithm, Checksum, ChecksumType, composite_text};
 use forebay_proto::s3::error::ErrorCode;
+use forebay_proto::s3::kept::{HEADERS, Keeper, USER};
 use forebay_proto::s3::tags::Tags;
 use forebay_store::{Attributes, AttributesBuilder, Meta};
-use http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES,
-    HeaderMap, HeaderName, HeaderValue,
-};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::headers;
-use crate::status::{Outcome, Refusal};
+use crate::status::Outcome;
+pub(crate) use forebay_proto::s3::kept::TAGS;
 
-/// The attribute of the tags.
-pub(crate) const TAGS: &str = "s3.tags";
 /// The attribute of the checksum.
 pub(crate) const CHECKSUM: &str = "s3.checksum";
 /// The attribute of the part sizes.
@@ -32,21 +29,6 @@ pub(crate) const PART_CHECKSUMS: &str = "s3.part-checksums";
 pub(crate) const UPLOAD: &str = "s3.upload";
 
 const INTERNAL: &str = "s3.";
-const USER: &str = "x-amz-meta-";
-/// S3's bound on user metadata: names without their prefix, and values.
-const USER_BYTES_MAX: usize = 2048;
-
-const WEBSITE_REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
-
-const SYSTEM: [HeaderName; 7] = [
-    CONTENT_TYPE,
-    CACHE_CONTROL,
-    CONTENT_DISPOSITION,
-    CONTENT_LANGUAGE,
-    EXPIRES,
-    CONTENT_ENCODING,
-    WEBSITE_REDIRECT,
-];
 
 /// The storage classes that S3 names. All are kept alike here.
 const STORAGE_CLASSES: [&str; 11] = [
@@ -69,45 +51,27 @@ const STORAGE_CLASSES: [&str; 11] = [
 /// `MetadataTooLarge`, `InvalidStorageClass`.
 pub(crate) fn from_request(request: &HeaderMap) -> Outcome<AttributesBuilder> {
     let mut kept = Attributes::builder();
-    for name in &SYSTEM {
-        let Some(value) = request.get(name) else {
-            continue;
-        };
-        if *name == CONTENT_ENCODING {
-            // `aws-chunked` is how the body travelled, not what it is.
-            let text = String::from_utf8_lossy(value.as_bytes());
-            let rest: Vec<&str> = text
-                .split(',')
-                .map(str::trim)
-                .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("aws-chunked"))
+    let mut keeper = Keeper::default();
+    for name in HEADERS {
+        if let Some(value) = request.get(name) {
+            keeper.keep(name, value.as_bytes(), |name, value| {
+                kept.insert(name, value);
+            })?;
+        }
+    }
+    for name in request.keys().map(HeaderName::as_str) {
+        if name.starts_with(USER) {
+            let values: Vec<&[u8]> = request
+                .get_all(name)
+                .iter()
+                .map(HeaderValue::as_bytes)
                 .collect();
-            if !rest.is_empty() {
-                kept.insert(name.as_str(), rest.join(","));
-            }
-        } else if !value.is_empty() {
-            kept.insert(name.as_str(), value.as_bytes());
+            keeper.keep(name, &values.join(&b','), |name, value| {
+                kept.insert(name, value);
+            })?;
         }
     }
-    let mut user_bytes = 0;
-    for name in request.keys() {
-        let Some(short) = name.as_str().strip_prefix(USER) else {
-            continue;
-        };
-        let mut joined = Vec::new();
-        for value in request.get_all(name) {
-            if !joined.is_empty() {
-                joined.push(b',');
-            }
-            joined.extend_from_slice(value.as_bytes());
-        }
-        user_bytes += short.len() + joined.len();
-        kept.insert(name.as_str(), joined);
-    }
-    if user_bytes > USER_BYTES_MAX {
-        return Err(Refusal::from(ErrorCode::MetadataTooLarge)
-            .field("Size", user_bytes.to_string())
-            .field("MaxSizeAllowed", USER_BYTES_MAX.to_string()));
-    }
+    keeper.finish()?;
     if let Some(class) = headers::legible(request, &headers::STORAGE_CLASS)?
         && !STORAGE_CLASSES.contains(&class)
     {
@@ -370,7 +334,7 @@ mod tests {
     fn aws_chunked_is_not_kept() {
         let mut request = HeaderMap::new();
         request.insert(
-            CONTENT_ENCODING,
+            "content-encoding",
             HeaderValue::from_static("aws-chunked, gzip"),
         );
         request.insert("x-amz-meta-a", HeaderValue::from_static("1"));

@@ -1,9 +1,6 @@
 //! The links that the door is tested over: a pipe inside the process, and the real ones.
 
-use forebay_fabric::{
-    Access, CloseReason, Connection, Exposure, Fabric, Link, Placed, RemoteRange, Result,
-};
-use forebay_mem::{Buf, BufMut, RegionSlice};
+use forebay_fabric::{Connection, Fabric, Link};
 
 use crate::pipe::Pipe;
 
@@ -31,57 +28,4 @@ pub enum Any {
     Real(Connection),
 }
 
-macro_rules! each {
-    ($any:expr, $link:ident => $call:expr) => {
-        match $any {
-            Any::Pipe($link) => $call,
-            Any::Real($link) => $call,
-        }
-    };
-}
-
-impl Link for Any {
-    fn fabric(&self) -> Fabric {
-        each!(self, link => link.fabric())
-    }
-
-    async fn expose(&self, memory: RegionSlice, access: Access) -> Result<Exposure> {
-        each!(self, link => link.expose(memory, access).await)
-    }
-
-    async fn withdraw(&self, exposure: Exposure) {
-        each!(self, link => link.withdraw(exposure).await);
-    }
-
-    async fn write(&self, to: RemoteRange, from: Vec<Buf>) -> Result<()> {
-        each!(self, link => link.write(to, from).await)
-    }
-
-    async fn read(&self, from: RemoteRange, into: BufMut) -> Result<BufMut> {
-        each!(self, link => link.read(from, into).await)
-    }
-
-    async fn fence(&self) -> Result<Placed> {
-        each!(self, link => link.fence().await)
-    }
-
-    async fn send(&self, message: &[u8]) -> Result<()> {
-        each!(self, link => link.send(message).await)
-    }
-
-    async fn recv(&self, into: &mut Vec<u8>) -> Result<Option<()>> {
-        each!(self, link => link.recv(into).await)
-    }
-
-    fn mapped(&self, range: RemoteRange, access: Access) -> Option<RegionSlice> {
-        each!(self, link => link.mapped(range, access))
-    }
-
-    fn close(&self, reason: CloseReason) {
-        each!(self, link => link.close(reason));
-    }
-
-    async fn closed(&self) -> CloseReason {
-        each!(self, link => link.closed().await)
-    }
-}
+forebay_fabric::any_link!(Any { Pipe, Real });

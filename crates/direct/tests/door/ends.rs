@@ -8,10 +8,9 @@ use forebay_direct::{Config, Door};
 use forebay_fabric::{Access, CloseReason, Link, Session};
 use forebay_mem::RegionSlice;
 use forebay_proto::direct::{Body, Operation, Status, Target, parse_reply};
+use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, ByteRange, DeleteOptions, Deleted, ListOptions, ListPage, MemoryStore, Meta,
-    NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Store, StoreOptions,
-    Stored, Usage, VersionId, VersionPage,
+    Address, ByteRange, MemoryBody, MemoryStore, Meta, Object, Result, Store, VersionId,
 };
 use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, oneshot, watch};
@@ -77,11 +76,11 @@ async fn a_session_that_ends_takes_its_link_along() {
     }
 }
 
-/// A store whose transfers into a client's memory wait until they are let go.
+/// Where transfers into a client's memory wait until they are let go.
+#[derive(Clone)]
 struct Gate {
-    inner: MemoryStore,
-    arrived: Notify,
-    open: watch::Sender<bool>,
+    arrived: Arc<Notify>,
+    open: Arc<watch::Sender<bool>>,
 }
 
 impl Gate {
@@ -92,130 +91,34 @@ impl Gate {
     }
 }
 
-impl Store for Gate {
-    type Upload = <MemoryStore as Store>::Upload;
-    type Body = <MemoryStore as Store>::Body;
-
-    fn caps(&self) -> forebay_store::Caps {
-        self.inner.caps()
-    }
-
+impl Detour<MemoryStore> for Gate {
     async fn retrieve(
         &self,
+        store: &MemoryStore,
         address: Address<'_>,
         version: Option<VersionId>,
         range: ByteRange,
-    ) -> Result<Object<Self::Body>> {
+    ) -> Result<Object<MemoryBody>> {
         self.pass().await;
-        self.inner.retrieve(address, version, range).await
+        store.retrieve(address, version, range).await
     }
 
     async fn retrieve_into(
         &self,
+        store: &MemoryStore,
         address: Address<'_>,
         version: Option<VersionId>,
         range: ByteRange,
         target: RegionSlice,
     ) -> Result<(Meta, std::ops::Range<u64>)> {
         self.pass().await;
-        self.inner
-            .retrieve_into(address, version, range, target)
-            .await
-    }
-
-    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
-        self.inner.exist(addresses).await
-    }
-
-    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
-        self.inner.stat(address, version).await
-    }
-
-    async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<Self::Upload> {
-        self.pass().await;
-        self.inner.store(address, options).await
-    }
-
-    async fn compose(
-        &self,
-        target: Address<'_>,
-        sources: &[&[u8]],
-        consumed: &[&[u8]],
-        options: StoreOptions,
-        seal: Seal,
-    ) -> Result<Stored> {
-        self.inner
-            .compose(target, sources, consumed, options, seal)
-            .await
-    }
-
-    async fn amend(
-        &self,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        seen: Option<&Meta>,
-        attributes: forebay_store::Attributes,
-    ) -> Result<Meta> {
-        self.inner.amend(address, version, seen, attributes).await
-    }
-
-    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
-        self.inner.delete(address, options).await
-    }
-
-    async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
-        self.inner.list(options).await
-    }
-
-    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
-        self.inner.list_versions(options).await
-    }
-
-    async fn create_namespace(
-        &self,
-        name: &str,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.inner.create_namespace(name, config).await
-    }
-
-    async fn delete_namespace(&self, name: &str) -> Result<()> {
-        self.inner.delete_namespace(name).await
-    }
-
-    async fn update_namespace(
-        &self,
-        name: &str,
-        revision: Option<u64>,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.inner.update_namespace(name, revision, config).await
-    }
-
-    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
-        self.inner.namespace(name)
-    }
-
-    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
-        self.inner.namespaces()
-    }
-
-    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
-        self.inner.usage(scope)
-    }
-
-    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
-        self.inner.set_tenant_quota(tenant, quota).await
-    }
-
-    fn tenant_quota(&self, tenant: &str) -> Quota {
-        self.inner.tenant_quota(tenant)
+        store.retrieve_into(address, version, range, target).await
     }
 }
 
 /// A door to a store that waits, one request in progress, and the ends of its link.
 struct Stuck {
-    gate: Arc<Gate>,
+    gate: Gate,
     server: Server,
     session: Arc<Session>,
     near: Any,
@@ -229,11 +132,10 @@ impl Stuck {
     async fn new(way: Way) -> Stuck {
         let server = Server::new().await;
         server.set(NAMESPACE, b"key", &[7; 4096]).await;
-        let gate = Arc::new(Gate {
-            inner: (*server.store).clone(),
-            arrived: Notify::new(),
-            open: watch::Sender::new(false),
-        });
+        let gate = Gate {
+            arrived: Arc::default(),
+            open: Arc::new(watch::Sender::new(false)),
+        };
         let session = server.session(TENANT);
         let (near, far, _) = server.join(&session, way).await;
         let far = Arc::new(far);
@@ -247,7 +149,11 @@ impl Stuck {
             .unwrap();
         let (shutdown, stop) = oneshot::channel();
         let serving = {
-            let door = Door::new(gate.clone(), Config::default());
+            let store = Around {
+                store: (*server.store).clone(),
+                detour: gate.clone(),
+            };
+            let door = Door::new(Arc::new(store), Config::default());
             let (session, far) = (session.clone(), far.clone());
             tokio::task::spawn_local(async move {
                 door.serve(&session, &*far, async {

@@ -1,6 +1,7 @@
 //! The direct door by its messages, over a link inside the process.
 
 mod any;
+mod attributes;
 mod ends;
 mod hostile;
 mod model;

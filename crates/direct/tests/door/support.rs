@@ -378,6 +378,7 @@ pub fn plain<'a>(key: &'a [u8], body: Body<'a>) -> forebay_proto::direct::Store<
         condition: Condition::None,
         crc64nvme: None,
         expires: None,
+        attributes: forebay_proto::direct::Attributes::NONE,
     }
 }
 

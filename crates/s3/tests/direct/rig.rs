@@ -90,9 +90,9 @@ impl Rig {
         sessions: Arc<Sessions>,
         direct: Option<Direct>,
     ) -> Rig {
-        let gate = Gated::gate();
-        let turned = gate.clone();
-        let wrap = move |store| Gated::new(store, turned);
+        let gate = Gate::default();
+        let detour = gate.clone();
+        let wrap = move |store| Gated { store, detour };
         let server = Server::over(config, u64::MAX, clock, wrap, direct).await;
         server.make_bucket("bucket").await;
         Rig {
