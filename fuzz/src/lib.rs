@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod direct;
+pub mod nvme;
 pub mod tokens;
 
 use forebay_proto::s3::{
@@ -22,7 +23,7 @@ use forebay_proto::s3::{
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("sigv4_authorization", sigv4_authorization),
     ("chunked", chunked),
     ("xml_requests", xml_requests),
@@ -37,6 +38,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("bearer", direct::bearer),
     ("mpa", direct::mpa),
     ("iwarp", direct::iwarp),
+    ("nvme_tcp", nvme::nvme_tcp),
 ];
 
 /// `Authorization` headers and presigned queries.

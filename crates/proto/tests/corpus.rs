@@ -135,3 +135,65 @@ fn seeds_of_the_direct_path_are_what_their_names_say() {
         assert_eq!(targets::direct::stream_ends(&stream), ends_with, "{name}");
     }
 }
+
+#[test]
+fn seeds_of_nvme_tcp_end_as_their_names_say() {
+    use forebay_proto::nvme_tcp::FatalErrorStatus::{
+        DataTransferLimitExceeded as Limit, DataTransferOutOfRange as Range, HeaderDigestError,
+        InvalidPduHeaderField as Field, PduSequenceError as Sequence, UnsupportedParameter,
+    };
+    let ends = |name: &str| {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/nvme_tcp");
+        let seed = fs::read(corpus.join(name)).expect("seed");
+        let fault = targets::nvme::nvme_tcp_ends(&seed);
+        fault.map(|fault| (fault.status, fault.information))
+    };
+    for (name, end) in [
+        ("connect_then_store", None),
+        ("digests", None),
+        ("header_digest_wrong", Some((HeaderDigestError, 0))),
+        ("digest_flag_clear", Some((Field, 1))),
+        ("digest_flag_not_agreed", Some((Field, 1))),
+        ("reserved_flags", Some((Field, 1))),
+        ("not_icreq_first", Some((Sequence, 0))),
+        ("icreq_twice", Some((Sequence, 0))),
+        ("icreq_pfv_1", Some((UnsupportedParameter, 8))),
+        ("icreq_hpda_32", Some((Field, 10))),
+        ("icreq_dgst_reserved", Some((Field, 11))),
+        ("icreq_maxr2t_max", None),
+        ("plen_huge", Some((Field, 3))),
+        ("plen_short", Some((Field, 4))),
+        ("plen_zero", Some((Field, 4))),
+        ("hlen_wrong", Some((Field, 2))),
+        ("type_08", Some((Field, 0))),
+        ("type_ff", Some((Field, 0))),
+        ("pdo_short", Some((Field, 3))),
+        ("pdo_beyond", Some((Field, 3))),
+        ("pdo_misaligned", Some((Field, 3))),
+        ("controller_kind", Some((Sequence, 0))),
+        ("ttag_zero", Some((Field, 10))),
+        ("ttag_unknown", Some((Field, 10))),
+        ("cccid_other", Some((Field, 8))),
+        ("datao_gap", Some((Range, 0))),
+        ("datao_replay", Some((Range, 0))),
+        ("datao_wraps", Some((Range, 0))),
+        ("datal_zero", Some((Field, 16))),
+        ("datal_lies", Some((Field, 16))),
+        ("beyond_r2t", Some((Range, 0))),
+        ("beyond_maxh2cdata", Some((Limit, 0))),
+        ("last_early", Some((Field, 1))),
+        ("last_missing", Some((Field, 1))),
+        ("capsule_too_long", Some((Limit, 0))),
+        ("term", None),
+        ("term_too_long", Some((Field, 4))),
+        ("term_plen_8", Some((Field, 4))),
+        ("host_reads", None),
+        ("host_digests", None),
+        ("host_success_not_last", Some((Field, 1))),
+        ("host_maxh2cdata_small", Some((Field, 12))),
+        ("host_r2t_beyond", Some((Range, 0))),
+        ("host_term", None),
+    ] {
+        assert_eq!(ends(name), end, "{name}");
+    }
+}

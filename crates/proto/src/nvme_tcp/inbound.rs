@@ -123,6 +123,10 @@ impl Inbound {
         if is_term(kind) {
             return terminate(plen, bytes);
         }
+        // First: without the flag there is no digest to be counted.
+        if (flags & HDGSTF != 0) != framing.header_digest {
+            return Err(Fault::field(offset::FLAGS));
+        }
         let header_bytes = framing.header_bytes(kind);
         let Some(behind) = plen.checked_sub(header_bytes) else {
             return Err(Fault::field(offset::PLEN));
@@ -296,11 +300,10 @@ fn terminate(plen: usize, bytes: &[u8]) -> Result<Progress, Fault> {
 
 fn check_flags(kind: PduType, flags: u8, data: bool, framing: &Framing) -> Result<(), Fault> {
     let known = flags & !kind.flags() == 0;
-    let header = (flags & HDGSTF != 0) == framing.header_digest;
     // Without data there is nothing to digest, whatever the flag says.
     let data = (flags & DDGSTF != 0) == framing.data_digest || !data && flags & DDGSTF == 0;
     let success = flags & SUCCESS == 0 || flags & LAST_PDU != 0;
-    if known && header && data && success {
+    if known && data && success {
         Ok(())
     } else {
         Err(Fault::field(offset::FLAGS))

@@ -37,6 +37,11 @@ impl Transfer {
         }
     }
 
+    /// The tag of the R2T that asked for it.
+    pub fn ttag(&self) -> u16 {
+        self.ttag
+    }
+
     /// Where the next byte belongs, from the begin of the command's data.
     pub fn next(&self) -> u32 {
         self.next
