@@ -1,1 +1,196 @@
-//! The target over TCP.
+//! The target over TCP (NVMe TCP Transport Specification 1.0).
+//!
+//! [`Door::serve`] runs one connection, which is one queue, to its end, on the thread it is called on. A controller is shared by its
+//! queues, wherever they are served.
+//!
+//! - `setup`: ICReq and Connect, and the end of a connection; `driver`: the loop of a queue;
+//! - `receiver`, `transfers`, `sender`: the two directions of a connection; `wire`: how the loop and its commands share them;
+//! - `slots`: commands side by side in one task; `command`, `payload`: one command and its data;
+//! - `association`: a controller and its queues.
+//!
+//! # How payload moves
+//! Data that hosts send when asked is received straight into the registered buffers of whoever takes it; what came with its head is
+//! copied, and so is in-capsule data: once, when the command takes it at once. Data to hosts is sent from where it lies.
+//!
+//! # What is agreed
+//! CPDA 0, MAXH2CDATA 1 MiB, digests as the host asks, one R2T a command. 8 KiB of in-capsule data on the admin queue, on I/O queues what
+//! the target is configured with. SUCCESS stands for a completion where the host does without flow control of the submission queue,
+//! and only for blocks: elsewhere the result matters.
+//!
+//! # What it does not do
+//! No TLS: a secure channel of NVMe/TCP is keyed by a pre-shared key, for which the TLS library has no place. A host that begins with
+//! TLS is refused like every other that does not begin with ICReq.
+//!
+//! # Bounds
+//! A host has ten seconds for ICReq and ten for Connect. A queue runs as many commands as it has entries; one more ends it. A command
+//! whose data comes by R2T holds no buffer before data comes, and all commands of a controller are lent a bounded amount of memory:
+//! who comes later asks for its data later. A host that leaves for half a minute what it was sent, or what it was asked for, is cut
+//! off. Reading stops while a command has no place for what comes next.
+mod association;
+mod command;
+mod driver;
+mod payload;
+mod receiver;
+mod sender;
+mod setup;
+mod slots;
+mod transfers;
+mod wire;
+
+use std::collections::HashMap;
+use std::future::{Future, pending};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use forebay_io::File;
+use forebay_proto::nvme::fabrics::{Connect, Refused, connect_at};
+use forebay_store::Store;
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+
+use crate::target::{Change, Target};
+use association::{Association, Orders};
+use command::Queue;
+use driver::{Driver, End, Joined};
+use setup::Granted;
+use transfers::PLACES_MAX;
+use wire::Wire;
+
+/// Room for capsules that come together on an I/O queue: 32 writes of 4 KiB.
+const STAGING_BYTES: usize = 160 << 10;
+
+/// Serves connections of one target.
+pub struct Door<S: Store, F: File> {
+    target: Arc<Target<S, F>>,
+    associations: Mutex<HashMap<u16, Arc<Association<S>>>>,
+}
+
+impl<S: Store, F: File> Door<S, F> {
+    /// A door to this target.
+    pub fn new(target: Arc<Target<S, F>>) -> Door<S, F> {
+        Door {
+            target,
+            associations: Mutex::default(),
+        }
+    }
+
+    /// How many controllers there are.
+    pub fn controllers(&self) -> usize {
+        self.associations.lock().len()
+    }
+
+    /// Serves a connection until it ends, soon after `shutdown` at the latest.
+    pub async fn serve(&self, stream: TcpStream, shutdown: impl Future<Output = ()>) {
+        let peer = stream.peer_addr();
+        // Completions are small and awaited.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "an NVMe/TCP connection is lost");
+            return;
+        }
+        let wire = Wire::new(stream);
+        let orders = Arc::new(Orders::default());
+        let end = match setup::begin(&wire, |connect| self.admit(connect, &orders)).await {
+            Ok(granted) => {
+                let qid = granted.connect.qid;
+                let association = granted.to.clone();
+                let end = self.run(&wire, &orders, granted, shutdown).await;
+                match qid {
+                    0 => {
+                        association.end();
+                        let cntlid = association.session.cntlid();
+                        self.associations.lock().remove(&cntlid);
+                    }
+                    qid => association.leave(qid, &orders),
+                }
+                end
+            }
+            Err(end) => end,
+        };
+        tracing::debug!(?peer, %end, "an NVMe/TCP connection has ended");
+        setup::farewell(&wire, &end).await;
+    }
+
+    /// Answers a Connect.
+    fn admit(
+        &self,
+        connect: &Connect,
+        orders: &Arc<Orders>,
+    ) -> Result<(Arc<Association<S>>, u64), Refused> {
+        if connect.qid == 0 {
+            let admitted = self.target.connect(now_ms(), connect)?;
+            let cntlid = admitted.session.cntlid();
+            let association = Association::new(admitted.controller, admitted.session);
+            let association = Arc::new(association);
+            let mut associations = self.associations.lock();
+            associations.insert(cntlid, association.clone());
+            return Ok((association, admitted.result));
+        }
+        let known = self.associations.lock().get(&connect.cntlid).cloned();
+        let association = known.ok_or(Refused::in_data(connect_at::CNTLID))?;
+        association.join(connect, orders)?;
+        Ok((association, u64::from(connect.cntlid)))
+    }
+
+    async fn run(
+        &self,
+        wire: &Wire,
+        orders: &Orders,
+        granted: Granted<Arc<Association<S>>>,
+        shutdown: impl Future<Output = ()>,
+    ) -> End {
+        let Granted {
+            connect,
+            to: association,
+        } = granted;
+        let qid = connect.qid;
+        if qid > 0 {
+            let bytes = self.target.config().in_capsule_bytes as usize;
+            let receiver = &mut wire.state().receiver;
+            receiver.set_capsule_data_bytes_max(bytes, STAGING_BYTES);
+        }
+        let queue = Queue {
+            target: &*self.target,
+            wire,
+            association: &association,
+            qid,
+            now_ms,
+        };
+        let joined = Joined {
+            qid,
+            entries: connect.entries.min(PLACES_MAX as u32) as u16,
+            flow_control: !connect.no_sq_flow_control,
+            // The Connect was its first.
+            head: 1,
+        };
+        let over = async {
+            match qid {
+                0 => self.watch(&association).await,
+                // It ends with its controller.
+                _ => pending().await,
+            }
+        };
+        let driver = Driver::new(wire, &association, orders, joined, now_ms, |work| {
+            queue.serve(work)
+        });
+        driver.run(shutdown, over).await
+    }
+
+    /// Shows the controller what changes, until its host may not stay.
+    async fn watch(&self, association: &Association<S>) {
+        let session = &association.session;
+        let mut since = 0;
+        loop {
+            self.target.changed(session, &mut since).await;
+            let change = self.target.update(session, &mut association.controller());
+            if change == Change::Over {
+                return;
+            }
+        }
+    }
+}
+
+/// Milliseconds of a clock that never goes back.
+fn now_ms() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_millis() as u64
+}

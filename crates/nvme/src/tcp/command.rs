@@ -1,0 +1,165 @@
+//! One command, from its entry to its end.
+
+use forebay_io::File;
+use forebay_mem::Buf;
+use forebay_proto::nvme::kv::{KeyAt, KvCommand};
+use forebay_proto::nvme::{AdminReply, Controller, IoCommand, IoVerb, Status};
+use forebay_store::Store;
+
+use super::association::Association;
+use super::driver::{Begin, Outcome, Then, Work};
+use super::payload::{Pointer, TcpPayload};
+use super::wire::Wire;
+use crate::target::{Payload, Target};
+
+/// What the commands of a queue share.
+pub(super) struct Queue<'a, S: Store, F: File> {
+    pub(super) target: &'a Target<S, F>,
+    pub(super) wire: &'a Wire,
+    pub(super) association: &'a Association<S>,
+    pub(super) qid: u16,
+    pub(super) now_ms: fn() -> u64,
+}
+
+/// DW0 bit 0 of an Abort: the command was not aborted.
+const NOT_ABORTED: u64 = 1;
+
+impl<S: Store, F: File> Queue<'_, S, F> {
+    /// Does it.
+    pub(super) async fn serve(&self, work: Work) -> Outcome {
+        match work {
+            Work::Admin(begin) => self.admin(begin).await,
+            Work::Io(command, begin) => self.io(command, begin).await,
+            Work::Fused(first, second) => self.fused(first, second).await,
+        }
+    }
+
+    async fn io(&self, command: IoCommand, begin: Begin) -> Outcome {
+        let mut payload = match self.payload(&command, &begin) {
+            Ok(payload) => payload,
+            Err(status) => return Outcome::status(status.answered()),
+        };
+        let _memory = match begin.pointer {
+            Pointer::FromHost(bytes) | Pointer::ToHost(bytes) => {
+                self.association.memory(bytes).await
+            }
+            Pointer::None | Pointer::Capsule(_) => None,
+        };
+        let session = &self.association.session;
+        let (status, result) = self.target.execute(session, &command, &mut payload).await;
+        Outcome {
+            result,
+            last: payload.last(),
+            // Elsewhere the result says how much there is.
+            success_by_data: matches!(command.verb, IoVerb::Nvm(_)),
+            ..Outcome::status(status)
+        }
+    }
+
+    async fn fused(&self, first: (IoCommand, Begin), second: (IoCommand, Begin)) -> Outcome {
+        let place = first.1.place;
+        let both = |status: Status| Outcome {
+            first: Some((place, status)),
+            ..Outcome::status(status.answered())
+        };
+        let payloads = self
+            .payload(&first.0, &first.1)
+            .and_then(|one| Ok((one, self.payload(&second.0, &second.1)?)));
+        let (mut one, mut other) = match payloads {
+            Ok(payloads) => payloads,
+            Err(status) => return both(status),
+        };
+        let bytes = first.1.pointer.len();
+        let bytes = bytes.saturating_add(second.1.pointer.len());
+        let _memory = self.association.memory(bytes).await;
+        let (first, second) = self
+            .target
+            .execute_fused((&first.0, &mut one), (&second.0, &mut other))
+            .await;
+        Outcome {
+            first: Some((place, first)),
+            ..Outcome::status(second)
+        }
+    }
+
+    /// The data of a command that moves what `command` says.
+    fn payload(&self, command: &IoCommand, begin: &Begin) -> Result<TcpPayload<'_>, Status> {
+        /// A key at the head of the data, with its length.
+        const HEAD_BYTES_MAX: u64 = 2 + 255;
+        let head_bytes = match command.verb {
+            IoVerb::Kv(
+                KvCommand::Store {
+                    key: KeyAt::Head, ..
+                }
+                | KvCommand::StorePart {
+                    key: KeyAt::Head, ..
+                }
+                | KvCommand::ExtendedKey { .. },
+            ) => HEAD_BYTES_MAX,
+            _ => 0,
+        };
+        let bytes = u64::from(begin.pointer.len());
+        if command.bytes_to_controller.max(command.bytes_to_host) > bytes {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        let wanted = bytes.min(command.bytes_to_controller + head_bytes);
+        Ok(self.begun(begin, wanted as u32))
+    }
+
+    fn begun(&self, begin: &Begin, wanted: u32) -> TcpPayload<'_> {
+        let cid = begin.entry.cid();
+        TcpPayload::new(self.wire, begin.place, cid, begin.pointer, wanted)
+    }
+
+    async fn admin(&self, begin: Begin) -> Outcome {
+        let entry = &begin.entry;
+        let data_bytes = Controller::data_in_bytes(entry) as u32;
+        if data_bytes > begin.pointer.len() {
+            return Outcome::status(Status::DATA_SGL_LENGTH_INVALID.answered());
+        }
+        let mut payload = self.begun(&begin, data_bytes);
+        let data = match payload.receive_first(data_bytes).await {
+            Ok(data) => data,
+            Err(status) => return Outcome::status(status.answered()),
+        };
+        let now_ms = (self.now_ms)();
+        let reply = {
+            let mut controller = self.association.controller();
+            let session = &self.association.session;
+            self.target.prepare(session, &mut controller, entry);
+            match self.qid {
+                0 => controller.admin(now_ms, entry, &data),
+                qid => controller.fabrics(now_ms, qid, entry, &data),
+            }
+        };
+        let mut outcome = Outcome::status(Status::SUCCESS);
+        match reply {
+            AdminReply::Complete {
+                result,
+                status,
+                data,
+                effect,
+            } => {
+                outcome.status = status;
+                outcome.result = result;
+                outcome.then = Then::Effect(effect);
+                if let Err(status) = payload.send(Buf::from(data)).await {
+                    outcome.status = status.answered();
+                }
+                outcome.last = payload.last();
+            }
+            AdminReply::Held => outcome.then = Then::Held,
+            AdminReply::Abort { sqid, cid } => {
+                if !self.association.abort(sqid, cid).await {
+                    outcome.result = NOT_ABORTED;
+                }
+            }
+            AdminReply::Disconnect => outcome.then = Then::Disconnect,
+            // Refused before: these are for queues in the host's memory.
+            AdminReply::CreateQueue(_)
+            | AdminReply::DeleteQueue(_)
+            | AdminReply::ShadowDoorbells { .. } => outcome.status = Status::INVALID_OPCODE,
+        }
+        outcome
+    }
+}

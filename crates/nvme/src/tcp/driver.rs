@@ -1,0 +1,624 @@
+//! The loop of one queue: takes what arrived in one call, starts its commands together, and sends what came of them in one call.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use forebay_mem::Buf;
+use forebay_proto::nvme::opcode::FABRICS;
+use forebay_proto::nvme::{CompletionQueueEntry, Effect, IoCommand, Status, SubmissionQueueEntry};
+use forebay_proto::nvme_tcp::{Data, FatalErrorStatus, Fault, TermReq};
+use forebay_store::Store;
+use tokio::io::Interest;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::association::{Association, Ending, Orders};
+use super::payload::Pointer;
+use super::receiver::{Capsule, Next};
+use super::slots::Slots;
+use super::wire::Wire;
+use crate::target::{Fused, Fuser};
+
+/// Calls to the socket before other tasks get a turn.
+const ROUNDS_MAX: usize = 16;
+/// How long the host may leave bytes untaken, or owe bytes that it was asked for.
+const STALL: Duration = Duration::from_secs(30);
+/// How long commands in progress may take when the queue is to end.
+const FINISH: Duration = Duration::from_secs(2);
+
+/// Why a queue has ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The host broke the protocol.
+    Fault(Fault),
+    /// The host ended the connection, and says why.
+    Terminated(TermReq),
+    /// The host closed the connection.
+    Closed,
+    /// The connection broke.
+    Lost(io::Error),
+    /// The host took nothing, or owed something, for too long.
+    Stalled,
+    /// No sign of life.
+    KeepAliveExpired,
+    /// By its controller, or because the server stops.
+    Ended,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Fault(fault) => write!(f, "the host broke the protocol: {fault}"),
+            End::Terminated(request) => write!(f, "the host ended it: {request}"),
+            End::Closed => f.write_str("the host closed it"),
+            End::Lost(error) => write!(f, "lost: {error}"),
+            End::Stalled => f.write_str("the host stalled"),
+            End::KeepAliveExpired => f.write_str("no sign of life from the host"),
+            End::Ended => f.write_str("by us"),
+        }
+    }
+}
+
+/// A command, where it runs, and where its data is.
+pub(super) struct Begin {
+    pub(super) place: usize,
+    pub(super) entry: SubmissionQueueEntry,
+    pub(super) pointer: Pointer,
+}
+
+/// What is to be started.
+pub(super) enum Work {
+    /// An admin or fabrics command.
+    Admin(Begin),
+    /// An I/O command.
+    Io(IoCommand, Begin),
+    /// Two that happen as one; they run in the place of the second.
+    Fused((IoCommand, Begin), (IoCommand, Begin)),
+}
+
+/// What a command came to.
+pub(super) struct Outcome {
+    pub(super) status: Status,
+    pub(super) result: u64,
+    /// The last of its data, which is not sent yet.
+    pub(super) last: Option<(Data, Buf)>,
+    /// Its data may say that it succeeded.
+    pub(super) success_by_data: bool,
+    pub(super) then: Then,
+    /// What the first half of a fused operation came to, and its place: it is completed before.
+    pub(super) first: Option<(usize, Status)>,
+}
+
+/// What else is to be done.
+pub(super) enum Then {
+    Nothing,
+    /// There is no completion now: an event will be one.
+    Held,
+    Effect(Effect),
+    /// The connection is to be closed behind the completion.
+    Disconnect,
+}
+
+impl Outcome {
+    pub(super) fn status(status: Status) -> Outcome {
+        Outcome {
+            status,
+            result: 0,
+            last: None,
+            success_by_data: false,
+            then: Then::Nothing,
+            first: None,
+        }
+    }
+}
+
+/// What a queue was connected as.
+pub(super) struct Joined {
+    pub(super) qid: u16,
+    /// Entries of the submission queue.
+    pub(super) entries: u16,
+    pub(super) flow_control: bool,
+    /// Where the submission queue's head stands.
+    pub(super) head: u16,
+}
+
+/// One queue.
+pub(super) struct Driver<'a, S: Store, F, N> {
+    wire: &'a Wire,
+    association: &'a Association<S>,
+    orders: &'a Orders,
+    queue: Joined,
+    slots: Slots<F>,
+    begin: N,
+    fuser: Fuser<Begin>,
+    /// Places of first halves, and those where they run with their second halves.
+    fused: Vec<(usize, usize)>,
+    /// Identifiers of the commands in progress, by place.
+    cids: Vec<Option<u16>>,
+    /// Commands that wait for events.
+    held: Vec<u16>,
+    outcomes: Vec<(usize, Outcome)>,
+    now_ms: fn() -> u64,
+    ending: Option<Instant>,
+    waits_for_host: bool,
+    owed: Option<Owed>,
+    sleep: Pin<Box<Sleep>>,
+}
+
+/// Since when something is owed by the host, and how far it was then.
+struct Owed {
+    until: Instant,
+    received: u64,
+    sent: u64,
+}
+
+impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, F, N> {
+    pub(super) fn new(
+        wire: &'a Wire,
+        association: &'a Association<S>,
+        orders: &'a Orders,
+        queue: Joined,
+        now_ms: fn() -> u64,
+        begin: N,
+    ) -> Driver<'a, S, F, N> {
+        Driver {
+            wire,
+            association,
+            orders,
+            slots: Slots::new(usize::from(queue.entries)),
+            queue,
+            begin,
+            fuser: Fuser::default(),
+            fused: Vec::new(),
+            cids: Vec::new(),
+            held: Vec::new(),
+            outcomes: Vec::new(),
+            now_ms,
+            ending: None,
+            waits_for_host: false,
+            owed: None,
+            sleep: Box::pin(sleep_until(Instant::now())),
+        }
+    }
+
+    /// Runs until the queue has ended, soon after `shutdown`, at once after `over`; nothing of it is in progress then.
+    pub(super) async fn run(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+        over: impl Future<Output = ()>,
+    ) -> End {
+        let mut shutdown = pin!(shutdown);
+        let mut over = pin!(over);
+        poll_fn(|cx| {
+            if self.ending.is_none() && over.as_mut().poll(cx).is_ready() {
+                self.end(Ending::Now);
+            }
+            if self.ending.is_none() && shutdown.as_mut().poll(cx).is_ready() {
+                self.end(Ending::Soon);
+            }
+            self.poll(cx)
+        })
+        .await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        for _ in 0..ROUNDS_MAX {
+            match self.round(cx) {
+                Ok(true) => {}
+                Ok(false) => return self.poll_timers(cx),
+                Err(end) => return Poll::Ready(end),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Says whether there may be more to do at once.
+    fn round(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let outcomes = &mut self.outcomes;
+        self.slots
+            .poll_woken(cx, |place, outcome| outcomes.push((place, outcome)));
+        self.settle()?;
+        self.obey(cx);
+        if self.ending.is_some() && self.slots.busy() == 0 && self.wire.state().sender.bytes() == 0
+        {
+            return Err(End::Ended);
+        }
+        self.waits_for_host = false;
+        let received = self.receive(cx)?;
+        self.raise_events();
+        Ok(self.send(cx)? | received)
+    }
+
+    /// Ends the queue.
+    fn end(&mut self, ending: Ending) {
+        let now = Instant::now();
+        let until = match ending {
+            Ending::Soon => now + FINISH,
+            Ending::Now => now,
+        };
+        self.ending = Some(self.ending.map_or(until, |before| before.min(until)));
+    }
+
+    /// Does what others ordered.
+    fn obey(&mut self, cx: &mut Context<'_>) {
+        let Some(given) = self.orders.take(cx) else {
+            return;
+        };
+        for (cid, answer) in given.aborts {
+            let place = self.cids.iter().position(|known| *known == Some(cid));
+            // Two that happen as one are left to happen.
+            let fused = |place| self.fused.iter().any(|pair| pair.1 == place);
+            let given_up = place.is_some_and(|place| !fused(place) && self.slots.cancel(place));
+            if let Some(place) = place.filter(|_| given_up) {
+                self.complete(place, Outcome::status(Status::ABORT_REQUESTED));
+            }
+            // Whoever asked may have been given up, too.
+            let _ = answer.send(given_up);
+        }
+        if let Some(ending) = given.ending {
+            self.end(ending);
+        }
+    }
+
+    /// Completes what is over.
+    fn settle(&mut self) -> Result<(), End> {
+        while let Some((place, outcome)) = self.outcomes.pop() {
+            self.complete(place, outcome);
+        }
+        let mut state = self.wire.state();
+        if let Some(fault) = state.fault.take() {
+            return Err(End::Fault(fault));
+        }
+        match state.broken.take() {
+            Some(error) => Err(ended(error, false)),
+            None => Ok(()),
+        }
+    }
+
+    fn complete(&mut self, place: usize, outcome: Outcome) {
+        if let Some((first, status)) = outcome.first {
+            self.fused.retain(|pair| pair.0 != first);
+            self.complete_waiting(first, status);
+        }
+        let Some(cid) = self.cids.get_mut(place).and_then(Option::take) else {
+            return;
+        };
+        let success = outcome.status.is_success();
+        match outcome.then {
+            Then::Nothing => {}
+            Then::Held => return self.held.push(cid),
+            Then::Effect(Effect::None | Effect::Enable) => {}
+            Then::Effect(Effect::Reset) => self.association.reset(),
+            Then::Effect(Effect::Shutdown) => self.association.end_io_queues(Ending::Soon),
+            Then::Disconnect => self.end(Ending::Soon),
+        }
+        let mut implied = false;
+        if let Some((mut data, payload)) = outcome.last.filter(|_| success) {
+            implied = outcome.success_by_data && !self.queue.flow_control && outcome.result == 0;
+            data.last = true;
+            data.success = implied;
+            self.wire.state().sender.data(&data, payload);
+        }
+        if !implied {
+            self.respond(cid, outcome.status, outcome.result);
+        }
+    }
+
+    /// Completes a command that has a place and does not run in it.
+    fn complete_waiting(&mut self, place: usize, status: Status) {
+        self.slots.give_back(place);
+        self.complete(place, Outcome::status(status.answered()));
+    }
+
+    fn respond(&self, cid: u16, status: Status, result: u64) {
+        let entry = CompletionQueueEntry {
+            result,
+            sq_head: self.queue.head,
+            // Reserved over fabrics.
+            sq_id: 0,
+            cid,
+            status,
+        };
+        self.wire.state().sender.completion(&entry.encode(false));
+    }
+
+    /// Completes held commands by what has happened.
+    fn raise_events(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        loop {
+            let event = self.association.controller().next_event();
+            let Some(event) = event else {
+                return;
+            };
+            self.held.retain(|cid| *cid != event.cid);
+            self.respond(event.cid, Status::SUCCESS, event.result);
+        }
+    }
+
+    /// Takes what is there, and at most one call's worth more.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let wire = self.wire;
+        let mut called = false;
+        while self.ending.is_none() {
+            let next = {
+                let state = &mut *wire.state();
+                state.receiver.next(&mut state.transfers)
+            };
+            match next.map_err(End::Fault)? {
+                Next::More if called => return Ok(true),
+                Next::More => {
+                    if !self.poll_readable(cx)? {
+                        return Ok(called);
+                    }
+                    match wire.state().receiver.receive(&wire.socket) {
+                        Ok(_) => called = true,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(error) => {
+                            let between = wire.state().receiver.is_between();
+                            return Err(ended(error, between));
+                        }
+                    }
+                }
+                Next::Data(place) => {
+                    // A command that does something else at this moment looks for its data later, and is woken for that.
+                    if !wire.state().transfers.wants(place) {
+                        return Ok(called);
+                    }
+                    wire.state().starved = false;
+                    self.attend(place)?;
+                    if wire.state().starved && !self.poll_readable(cx)? {
+                        return Ok(called);
+                    }
+                }
+                Next::Over(place) => {
+                    if wire.state().transfers.wants(place) {
+                        self.attend(place)?;
+                    }
+                }
+                Next::Capsule(capsule) => self.take(&capsule)?,
+                Next::Terminated(request) => return Err(End::Terminated(request)),
+                // Refused before: there was one.
+                Next::ICReq(_) => {
+                    let fault = Fault::of(FatalErrorStatus::PduSequenceError);
+                    return Err(End::Fault(fault));
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        match self.wire.socket.poll_read_ready(cx) {
+            Poll::Ready(Ok(())) => Ok(true),
+            Poll::Ready(Err(error)) => Err(End::Lost(error)),
+            Poll::Pending => {
+                self.waits_for_host = true;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Lets a command go on that waited for data.
+    fn attend(&mut self, place: usize) -> Result<(), End> {
+        let runs = self.fused.iter().find(|pair| pair.0 == place);
+        let place = runs.map_or(place, |pair| pair.1);
+        if let Some(outcome) = self.slots.poll(place) {
+            self.complete(place, outcome);
+        }
+        self.settle()
+    }
+
+    /// Starts a command.
+    fn take(&mut self, capsule: &Capsule) -> Result<(), End> {
+        let entry = SubmissionQueueEntry::from_bytes(&capsule.entry);
+        let cid = entry.cid();
+        if self.queue.flow_control {
+            self.queue.head = (self.queue.head + 1) % self.queue.entries.max(1);
+        }
+        let known = self.cids.contains(&Some(cid)) || self.held.contains(&cid);
+        let room = self.slots.busy() + self.held.len() < usize::from(self.queue.entries);
+        let place = self.slots.place().filter(|_| room);
+        let Some(place) = place else {
+            // More than its queue has entries.
+            return Err(End::Fault(Fault::of(FatalErrorStatus::PduSequenceError)));
+        };
+        if known {
+            self.slots.give_back(place);
+            self.wire.state().receiver.consume(capsule);
+            self.respond(cid, Status::CID_CONFLICT.answered(), 0);
+            return Ok(());
+        }
+        if self.cids.len() <= place {
+            self.cids.resize(place + 1, None);
+        }
+        self.cids[place] = Some(cid);
+        let pointer = match capsule.damaged {
+            true => Err(Status::TRANSIENT_TRANSPORT_ERROR),
+            false => Pointer::of(&entry, capsule.data.len()),
+        };
+        self.wire.state().begin(place, capsule.data.clone());
+        let goes_on = self.begin(place, entry, pointer);
+        let mut state = self.wire.state();
+        state.begun(goes_on);
+        state.receiver.consume(capsule);
+        drop(state);
+        self.settle()
+    }
+
+    /// Starts a command, or what it is a part of; says whether it goes on.
+    fn begin(
+        &mut self,
+        place: usize,
+        entry: SubmissionQueueEntry,
+        pointer: Result<Pointer, Status>,
+    ) -> bool {
+        let qid = self.queue.qid;
+        let pointer = match pointer {
+            Ok(pointer) => pointer,
+            Err(status) => {
+                self.interrupt();
+                self.complete_waiting(place, status);
+                return false;
+            }
+        };
+        let begin = Begin {
+            place,
+            entry,
+            pointer,
+        };
+        if qid == 0 || entry.opcode() == FABRICS {
+            self.interrupt();
+            return self.start(place, Work::Admin(begin));
+        }
+        let now_ms = (self.now_ms)();
+        let command = self.association.controller().io(now_ms, qid, &entry);
+        let command = match command {
+            Ok(command) => command,
+            Err(status) => {
+                self.interrupt();
+                self.complete_waiting(place, status);
+                return false;
+            }
+        };
+        let mut fused = self.fuser.next(command, begin);
+        loop {
+            match fused {
+                Fused::Wait => return true,
+                Fused::One(command, begin) => return self.start(place, Work::Io(command, begin)),
+                Fused::Both(first, second) => {
+                    self.fused.push((first.1.place, place));
+                    return self.start(place, Work::Fused(first, second));
+                }
+                Fused::Missing(first, (command, begin)) => {
+                    self.complete_waiting(first.place, Status::ABORTED_MISSING_FUSED);
+                    fused = self.fuser.next(command, begin);
+                }
+                Fused::Alone(begin) => {
+                    self.complete_waiting(begin.place, Status::ABORTED_MISSING_FUSED);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// The first half of a fused operation, if one waits, will have no second.
+    fn interrupt(&mut self) {
+        if let Some(first) = self.fuser.interrupted() {
+            self.complete_waiting(first.place, Status::ABORTED_MISSING_FUSED);
+        }
+    }
+
+    fn start(&mut self, place: usize, work: Work) -> bool {
+        match self.slots.start(place, (self.begin)(work)) {
+            Some(outcome) => {
+                self.complete(place, outcome);
+                false
+            }
+            None => true,
+        }
+    }
+
+    /// Sends in one call what the socket takes.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let wire = self.wire;
+        if wire.state().sender.bytes() == 0 {
+            return Ok(false);
+        }
+        match wire.socket.poll_write_ready(cx) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Err(error)) => return Err(End::Lost(error)),
+            Poll::Ready(Ok(())) => {}
+        }
+        let mut state = wire.state();
+        let sent = wire.socket.try_io(Interest::WRITABLE, || {
+            match state.sender.flush(&wire.socket)? {
+                true => Ok(()),
+                // The socket is full, and says when it is not.
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        });
+        for place in state.uncrowded() {
+            self.slots.mark(place);
+        }
+        match sent {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(End::Lost(error)),
+            // When it was full: only the next look at it asks to be woken.
+            _ => Ok(true),
+        }
+    }
+
+    /// Sleeps at most until somebody is too late.
+    fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            let now = Instant::now();
+            if self.ending.is_some_and(|until| until <= now) {
+                return Poll::Ready(End::Ended);
+            }
+            if self.is_stalled(now) {
+                return Poll::Ready(End::Stalled);
+            }
+            let mut next = earlier(self.ending, self.owed.as_ref().map(|owed| owed.until));
+            if self.queue.qid == 0 {
+                let deadline = self.association.controller().keep_alive_deadline_ms();
+                let left = deadline.map(|at| at.saturating_sub((self.now_ms)()));
+                if left == Some(0) {
+                    return Poll::Ready(End::KeepAliveExpired);
+                }
+                next = earlier(next, left.map(|left| now + Duration::from_millis(left)));
+            }
+            let Some(next) = next else {
+                return Poll::Pending;
+            };
+            // A sleep that ends too early costs one more look, and less than setting it at every command.
+            if self.sleep.deadline() > next || self.sleep.is_elapsed() {
+                self.sleep.as_mut().reset(next);
+            }
+            ready!(self.sleep.as_mut().poll(cx));
+        }
+    }
+}
+
+impl<S: Store, F, N> Driver<'_, S, F, N> {
+    /// Whether the host took or gave nothing of what it should for too long. A moment at which it is we who do not look is no such.
+    fn is_stalled(&mut self, now: Instant) -> bool {
+        let state = self.wire.state();
+        let takes = state.sender.bytes() > 0;
+        let gives =
+            self.waits_for_host && (state.transfers.awaits() || !state.receiver.is_between());
+        let (received, sent) = (state.receiver.received(), state.sender.sent());
+        drop(state);
+        match &self.owed {
+            _ if !takes && !gives => self.owed = None,
+            Some(owed) if now < owed.until => {}
+            Some(owed) if takes && owed.sent == sent || gives && owed.received == received => {
+                return true;
+            }
+            _ => {
+                let until = now + STALL;
+                self.owed = Some(Owed {
+                    until,
+                    received,
+                    sent,
+                });
+            }
+        }
+        false
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
+fn ended(error: io::Error, between: bool) -> End {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof if between => End::Closed,
+        _ => End::Lost(error),
+    }
+}

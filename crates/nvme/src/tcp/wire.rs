@@ -1,0 +1,202 @@
+//! The connection of one queue, as its loop and its commands share it.
+
+use std::io;
+use std::ops::Range;
+use std::task::Poll;
+
+use forebay_mem::{Buf, CopySite, count_copy};
+use forebay_proto::nvme::Status;
+use forebay_proto::nvme_tcp::{Data, Fault};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::net::TcpStream;
+
+use super::receiver::{Filled, Receiver};
+use super::sender::Sender;
+use super::transfers::Transfers;
+
+/// Bytes that wait to be sent: beyond, commands wait with more.
+const SEND_AHEAD_BYTES: usize = 2 << 20;
+
+/// One connection.
+pub(super) struct Wire {
+    pub(super) socket: TcpStream,
+    state: Mutex<State>,
+}
+
+/// Both directions of it.
+pub(super) struct State {
+    pub(super) receiver: Receiver,
+    pub(super) sender: Sender,
+    pub(super) transfers: Transfers,
+    /// The command that is being started.
+    staged: Option<Staged>,
+    /// Data of capsules whose commands did not take it at once, by place.
+    kept: Vec<Vec<u8>>,
+    /// Places whose commands wait until there is less to send.
+    pub(super) crowd: Vec<usize>,
+    /// What broke while a command received.
+    pub(super) broken: Option<io::Error>,
+    /// What the host did while a command was given up.
+    pub(super) fault: Option<Fault>,
+    /// The last command to look for data found the socket empty.
+    pub(super) starved: bool,
+}
+
+/// A command whose capsule is in staging.
+struct Staged {
+    place: usize,
+    /// Its data there, and how much of it was taken.
+    data: Range<usize>,
+    taken: usize,
+}
+
+impl Wire {
+    pub(super) fn new(socket: TcpStream) -> Wire {
+        Wire {
+            socket,
+            state: Mutex::new(State {
+                receiver: Receiver::new(),
+                sender: Sender::new(),
+                transfers: Transfers::default(),
+                staged: None,
+                kept: Vec::new(),
+                crowd: Vec::new(),
+                broken: None,
+                fault: None,
+                starved: false,
+            }),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Copies in-capsule data of the command in `place` from `at` on; false when there is not that much.
+    pub(super) fn copy_capsule_data(&self, place: usize, at: usize, into: &mut [u8]) -> bool {
+        let mut state = self.state();
+        let data = state.capsule_data(place);
+        let Some(part) = data.get(at..).and_then(|rest| rest.get(..into.len())) else {
+            return false;
+        };
+        into.copy_from_slice(part);
+        count_copy(CopySite::LinkStaging, into.len());
+        if let Some(staged) = &mut state.staged {
+            staged.taken = at + into.len();
+        }
+        true
+    }
+
+    /// Asks the host for data of the command in `place`.
+    pub(super) fn ask(&self, place: usize, cid: u16, from: u32, bytes: u32) {
+        let mut state = self.state();
+        let r2t = state.transfers.ask(place, cid, from, bytes);
+        state.sender.r2t(&r2t);
+    }
+
+    /// Waits until some of what was asked for is here.
+    pub(super) fn poll_ready(&self, place: usize) -> Poll<()> {
+        let mut state = self.state();
+        let here = state.receiver.has_data(place);
+        state.transfers.set_wants(place, !here);
+        match here {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Receives what was asked for behind the first `filled` bytes of `into`, until it is full.
+    pub(super) fn poll_fill(
+        &self,
+        place: usize,
+        into: &mut [u8],
+        filled: &mut usize,
+    ) -> Poll<Result<(), Status>> {
+        let mut state = self.state();
+        let came = state
+            .receiver
+            .fill(&self.socket, place, into, filled)
+            .unwrap_or_else(|error| {
+                // The loop sees it, and drops this command.
+                state.broken = Some(error);
+                Filled::NotYet
+            });
+        let whole = matches!(came, Filled::Whole);
+        state.starved = matches!(came, Filled::Starved);
+        state.transfers.set_wants(place, !whole);
+        match whole {
+            false => Poll::Pending,
+            true if state.transfers.is_damaged(place) => {
+                Poll::Ready(Err(Status::TRANSIENT_TRANSPORT_ERROR))
+            }
+            true => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Hands data to the sender as soon as not too much waits there; `data` is taken when ready.
+    pub(super) fn poll_send(&self, place: usize, data: &mut Option<(Data, Buf)>) -> Poll<()> {
+        let mut state = self.state();
+        if state.sender.bytes() > SEND_AHEAD_BYTES {
+            if !state.crowd.contains(&place) {
+                state.crowd.push(place);
+            }
+            return Poll::Pending;
+        }
+        if let Some((data, payload)) = data.take() {
+            state.sender.data(&data, payload);
+        }
+        Poll::Ready(())
+    }
+
+    /// The command in `place` receives no more.
+    pub(super) fn forget(&self, place: usize) {
+        let mut state = self.state();
+        state.receiver.forget(place);
+        if let Err(fault) = state.transfers.abandon(place) {
+            state.fault = Some(fault);
+        }
+    }
+}
+
+impl State {
+    /// A command is about to be started, with this data in its capsule.
+    pub(super) fn begin(&mut self, place: usize, data: Range<usize>) {
+        self.staged = Some(Staged {
+            place,
+            data,
+            taken: 0,
+        });
+    }
+
+    /// It was started; what it has not taken of its data is kept for it.
+    pub(super) fn begun(&mut self, goes_on: bool) {
+        let Some(Staged { place, data, taken }) = self.staged.take() else {
+            return;
+        };
+        if !goes_on || taken == data.len() {
+            return;
+        }
+        if self.kept.len() <= place {
+            self.kept.resize_with(place + 1, Vec::new);
+        }
+        let data = self.receiver.capsule_data(&data);
+        count_copy(CopySite::LinkStaging, data.len());
+        self.kept[place].clear();
+        self.kept[place].extend_from_slice(data);
+    }
+
+    fn capsule_data(&self, place: usize) -> &[u8] {
+        match &self.staged {
+            Some(staged) if staged.place == place => self.receiver.capsule_data(&staged.data),
+            _ => self.kept.get(place).map_or(&[], |kept| kept),
+        }
+    }
+
+    /// Nobody waits for room any more unless there is none: the places of those who did.
+    pub(super) fn uncrowded(&mut self) -> Vec<usize> {
+        if self.sender.bytes() > SEND_AHEAD_BYTES {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.crowd)
+    }
+}
