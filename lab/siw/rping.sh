@@ -15,6 +15,7 @@ PROGRAM=${1:-${CARGO_TARGET_DIR:-target}/debug/examples/rping}
 [ -x "$PROGRAM" ] || cargo build -q -p forebay-fabric --example rping
 PROGRAM=$(realpath "$PROGRAM")
 "$HERE/build.sh"
+one_guest_at_a_time
 OUT=$LAB_DIR/siw/out PINGS=10 PORT=7174 NS=fblab-siw$$
 mkdir -p "$OUT"
 # In the guest: the device, and a capture named $1.

@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 /// All groups but the crash loop, the longest first.
-pub const GROUPS: [Group; 7] = [
+pub const GROUPS: &[Group] = &[
     Group {
         name: "rust",
         kind: Kind::Rust,
@@ -38,6 +38,11 @@ pub const GROUPS: [Group; 7] = [
     },
     Group {
         name: "direct",
+        kind: Kind::Python("sdk"),
+        optional: false,
+    },
+    Group {
+        name: "lab",
         kind: Kind::Python("sdk"),
         optional: false,
     },

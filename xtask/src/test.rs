@@ -32,7 +32,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
     let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
     if !(chosen("unit") || chosen("doc") || chosen(CRASH.name)) && groups.is_empty() {
         bail!(
-            "there is no suite {only:?}; there are unit, doc, rust, direct, sdk, ai, cli, data, rpc, crash"
+            "there is no suite {only:?}; there are unit, doc, rust, direct, lab, sdk, ai, cli, data, rpc, crash"
         );
     }
     let mut environments = groups.clone();
@@ -132,8 +132,12 @@ fn unit() -> Result<Counts> {
 fn build() -> Result<PathBuf> {
     run_tool(cargo().args(["build", "--quiet", "--package", "forebay", "--locked"]))?;
     // What drives some of the tests.
-    let examples = ["--package", "forebay-client", "--examples", "--locked"];
-    run_tool(cargo().args(["build", "--quiet"]).args(examples))?;
+    for examples in [
+        ["--package", "forebay-client", "--examples"].as_slice(),
+        &["--package", "forebay-fabric", "--example", "rping"],
+    ] {
+        run_tool(cargo().args(["build", "--quiet", "--locked"]).args(examples))?;
+    }
     let binary = target().join("debug").join("forebay");
     if !binary.is_file() {
         bail!("{} was not built", binary.display());

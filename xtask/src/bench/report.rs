@@ -17,7 +17,7 @@ Written by `cargo xtask bench`; do not edit.
 Every S3 server is measured by the same client, `forebay bench s3`: each connection has one request in flight, signed by
 Signature Version 4, and asks again as soon as it has its answer. Client and servers share one machine, over loopback. Servers run
 with their defaults, which for the peers below do not make a PUT durable. All contenders of a table are measured one right
-after the other, in each of several rounds; ratios are taken within a round, and medians over the rounds are shown. What the GETs of
+after the other, round by round; ratios are taken within a round, and medians over the rounds are shown. What the GETs of
 a table read is 256 MiB together (16 MiB for 4 KiB objects), which fits the cache that every server's defaults give it, or the
 system's page cache where the server relies on that; the engine's own reads bypass every cache. Between two measurements everything
 that servers left to be written later is written.
@@ -42,8 +42,12 @@ pub fn document(results: &Results, rounds: usize, seconds: f64) -> String {
     };
     line("\n## Machine and run\n");
     line(&results.machine);
+    let rounds = match rounds {
+        1 => "1 round".to_owned(),
+        rounds => format!("{rounds} rounds"),
+    };
     line(&format!(
-        "\n{rounds} rounds, windows of {seconds} s after 1 s of warm-up.\n"
+        "\n{rounds}, windows of {seconds} s after 1 s of warm-up.\n"
     ));
     line("| measured | version |\n|---|---|");
     for (name, version) in &results.versions {
