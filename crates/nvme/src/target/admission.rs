@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use forebay_io::File;
+use forebay_proto::nvme::auth::Authentication;
 use forebay_proto::nvme::discovery::{DiscoveryLog, SubsystemType};
 use forebay_proto::nvme::fabrics::{Connect, DISCOVERY_NQN, Refused, connect_at};
 use forebay_proto::nvme::{
@@ -103,6 +104,15 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
+    fn authentication_of(&self, nqn: &str) -> Option<Authentication> {
+        let shown = self.shown.read();
+        let host = shown.host(nqn)?;
+        Some(Authentication {
+            host: host.secret.clone()?,
+            subsystem: host.subsystem_secret.clone(),
+        })
+    }
+
     /// Answers the Connect of an admin queue.
     ///
     /// # Errors
@@ -149,11 +159,15 @@ impl<S: Store, F: File> Target<S, F> {
                 id: connect.host_id,
             },
             kato_ms: connect.kato_ms,
+            authentication: match kind {
+                ControllerKind::Io => self.authentication_of(&connect.hostnqn),
+                ControllerKind::Discovery => None,
+            },
             ..self.controller_config(session.cntlid())
         };
         let controller = self.controller(now_ms, config, &session);
         Ok(Admitted {
-            result: u64::from(session.cntlid()),
+            result: controller.connect_result(),
             controller,
             session,
         })
@@ -185,6 +199,7 @@ impl<S: Store, F: File> Target<S, F> {
             // A key may travel with a value; the transfer is rounded up to a power of two anyway.
             transfer_bytes_max: u64::from(self.config.value_bytes_max),
             kato_ms: 0,
+            authentication: None,
             random,
         }
     }

@@ -1,10 +1,60 @@
 //! DH-HMAC-CHAP (Base 2.0, section 8.13.5): each side proves to hold a secret without showing it.
 //!
 //! - [`Secret`]: what is held, as nvme-cli writes it;
+//! - [`Authentication`]: what a controller demands, and the state of one queue ([`Verifier`]);
+//! - [`Prover`]: the host's side.
+//!
+//! The host negotiates, the controller challenges, the host replies (and may challenge in turn), the controller says success (and
+//! replies), the host confirms. A host sends with Authentication Send and fetches with Authentication Receive.
 //!
 //! Only the null Diffie-Hellman group is spoken: the proof holds, but whoever records it can test guesses of the secret against it.
 //! Secrets are random keys of at least 32 bytes, which nobody guesses.
 
+mod message;
+mod prover;
 mod secret;
+#[cfg(test)]
+mod tests;
+mod verifier;
 
+pub use message::Failure;
+pub use prover::Prover;
 pub use secret::{Hash, Secret};
+pub(in crate::nvme) use verifier::Names;
+pub use verifier::{Authentication, Verifier};
+
+/// The longest message that either side sends.
+pub const MESSAGE_BYTES_MAX: usize = 4096;
+
+/// Which proof is computed: whose, and over which names.
+struct Proof<'a> {
+    hash: Hash,
+    key: &'a [u8],
+    challenge: &'a [u8],
+    sequence: u32,
+    transaction: u16,
+    role: &'static str,
+    own_nqn: &'a str,
+    other_nqn: &'a str,
+}
+
+const ROLE_HOST: &str = "HostHost";
+const ROLE_CONTROLLER: &str = "Controller";
+/// SC_C: no secure channel follows.
+const NO_SECURE_CHANNEL: u8 = 0;
+
+impl Proof<'_> {
+    fn compute(&self) -> Vec<u8> {
+        let pieces: [&[u8]; 8] = [
+            self.challenge,
+            &self.sequence.to_le_bytes(),
+            &self.transaction.to_le_bytes(),
+            &[NO_SECURE_CHANNEL],
+            self.role.as_bytes(),
+            self.own_nqn.as_bytes(),
+            &[0],
+            self.other_nqn.as_bytes(),
+        ];
+        self.hash.hmac(self.key, &pieces)
+    }
+}

@@ -1,6 +1,7 @@
 //! Admin commands: which there are, and what concerns them all.
 
 use super::{AdminReply, Controller, ControllerKind, Effect, Transport};
+use crate::nvme::auth::MESSAGE_BYTES_MAX;
 use crate::nvme::opcode::{self, Direction, admin, fabrics as fctype};
 use crate::nvme::{PAGE_BYTES, Status, SubmissionQueueEntry, fabrics};
 
@@ -55,13 +56,11 @@ const DISCOVERY_COMMANDS: &[u8] = &[
 impl Controller {
     /// How many bytes an admin or fabrics command takes from the host, by its fields; what the host offers beyond is not looked at.
     pub fn data_in_bytes(entry: &SubmissionQueueEntry) -> usize {
-        /// The longest message of authentication, with room.
-        const SECURITY_BYTES_MAX: usize = 4096;
         match (entry.opcode(), fabrics::command_type(entry)) {
             (admin::SET_FEATURES, _) => super::features::data_in_bytes(entry),
             (opcode::FABRICS, fctype::CONNECT) => fabrics::Connect::DATA_BYTES,
             (opcode::FABRICS, fctype::AUTHENTICATION_SEND) => {
-                (entry.cdw(11) as usize).min(SECURITY_BYTES_MAX)
+                (entry.cdw(11) as usize).min(MESSAGE_BYTES_MAX)
             }
             _ => 0,
         }
@@ -77,7 +76,7 @@ impl Controller {
     ) -> AdminReply {
         self.heard(now_ms);
         let done = match entry.opcode() {
-            opcode::FABRICS => self.fabrics_command(now_ms, 0, entry, data_in),
+            opcode::FABRICS => self.fabrics_command(0, entry, data_in),
             _ => self.admin_command(entry, data_in),
         };
         self.reply(0, entry, done)
@@ -92,7 +91,7 @@ impl Controller {
         data_in: &[u8],
     ) -> AdminReply {
         self.heard(now_ms);
-        let done = self.fabrics_command(now_ms, qid, entry, data_in);
+        let done = self.fabrics_command(qid, entry, data_in);
         self.reply(qid, entry, done)
     }
 

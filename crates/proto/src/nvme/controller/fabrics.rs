@@ -2,7 +2,8 @@
 
 use super::admin::Done;
 use super::{AdminReply, Controller, ControllerKind, QueueName};
-use crate::nvme::fabrics::{self, Connect, Property, Refused, connect_at};
+use crate::nvme::auth::Names;
+use crate::nvme::fabrics::{self, Connect, Property, Refused, Security, connect_at};
 use crate::nvme::opcode::fabrics as fctype;
 use crate::nvme::{Status, SubmissionQueueEntry};
 
@@ -59,27 +60,31 @@ impl Controller {
         }
     }
 
+    /// DW0 of a successful Connect: the controller's number, and whether the host has to prove who it is (ATR).
+    pub fn connect_result(&self) -> u64 {
+        const AUTHENTICATION_REQUIRED: u64 = 1 << 17;
+        let required = self.config.authentication.is_some();
+        u64::from(self.config.cntlid) | if required { AUTHENTICATION_REQUIRED } else { 0 }
+    }
+
     /// Fabrics: the connection of an I/O queue has ended, and nothing of it is in progress.
     pub fn disconnect_io(&mut self, qid: u16) {
+        self.verifiers.remove(&qid);
         self.queues.remove(QueueName::Submission(qid));
     }
 
     pub(super) fn fabrics_command(
         &mut self,
-        now_ms: u64,
         qid: u16,
         entry: &SubmissionQueueEntry,
         data_in: &[u8],
     ) -> Result<Done, Status> {
         let command = fabrics::command_type(entry);
-        let authentication = matches!(
-            command,
-            fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE
-        );
-        if !authentication {
-            self.check_authenticated(qid)?;
+        match command {
+            fctype::AUTHENTICATION_SEND => return self.authentication_send(qid, entry, data_in),
+            fctype::AUTHENTICATION_RECEIVE => return self.authentication_receive(qid, entry),
+            _ => self.check_authenticated(qid)?,
         }
-        let _ = (now_ms, data_in);
         match (command, qid) {
             (fctype::PROPERTY_GET, 0) => {
                 let property = Property::parse(entry)?;
@@ -99,5 +104,42 @@ impl Controller {
             (fctype::CONNECT, _) => Err(Status::COMMAND_SEQUENCE_ERROR),
             _ => Err(Status::INVALID_OPCODE),
         }
+    }
+
+    fn authentication_send(
+        &mut self,
+        qid: u16,
+        entry: &SubmissionQueueEntry,
+        data_in: &[u8],
+    ) -> Result<Done, Status> {
+        let length = Security::parse(entry)?.length as usize;
+        let message = data_in.get(..length).filter(|message| !message.is_empty());
+        let message = message.ok_or(Status::INVALID_FIELD)?;
+        // Where nothing is demanded there is nothing to prove with.
+        let demands = self.config.authentication.as_ref();
+        let demands = demands.ok_or(Status::INVALID_OPCODE)?;
+        let names = Names {
+            host: &self.config.host.nqn,
+            subsystem: &self.subsystem.nqn,
+        };
+        let verifier = self.verifiers.entry(qid).or_default();
+        verifier.take(demands, names, message, self.config.random);
+        Ok(Done::Result(0))
+    }
+
+    fn authentication_receive(
+        &mut self,
+        qid: u16,
+        entry: &SubmissionQueueEntry,
+    ) -> Result<Done, Status> {
+        let room = Security::parse(entry)?.length;
+        if entry.sgl().length < room {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        let verifier = self.verifiers.get_mut(&qid);
+        let message = verifier.and_then(|verifier| verifier.give(room as usize));
+        message
+            .map(Done::Data)
+            .ok_or(Status::COMMAND_SEQUENCE_ERROR)
     }
 }

@@ -9,8 +9,10 @@ mod logs;
 mod properties;
 mod queues;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::auth::{Authentication, Verifier};
 use super::discovery::DiscoveryLog;
 use super::{Csi, IoCommand, Namespace, NamespaceKind, Status, SubmissionQueueEntry, Subsystem};
 use events::{Events, Notice};
@@ -72,6 +74,8 @@ pub struct ControllerConfig {
     pub transfer_bytes_max: u64,
     /// The host's Keep Alive Timeout, in milliseconds; 0 none.
     pub kato_ms: u32,
+    /// What the host has to prove on each queue before anything else; `None`: nothing.
+    pub authentication: Option<Authentication>,
     /// Fills bytes with random ones, fit for keys.
     pub random: fn(&mut [u8]),
 }
@@ -186,6 +190,8 @@ pub struct Controller {
     events: Events,
     logs: Logs,
     kept: Kept,
+    verifiers: BTreeMap<u16, Verifier>,
+    made_ms: u64,
     heard_ms: u64,
 }
 
@@ -201,6 +207,8 @@ impl Controller {
             events: Events::default(),
             logs: Logs::default(),
             kept: Kept::default(),
+            verifiers: BTreeMap::new(),
+            made_ms: now_ms,
             heard_ms: now_ms,
         }
     }
@@ -237,6 +245,7 @@ impl Controller {
         if effect == Effect::Reset {
             self.queues.reset();
             self.events.reset();
+            self.verifiers.retain(|qid, _| *qid == 0);
         }
         Ok(effect)
     }
@@ -324,9 +333,15 @@ impl Controller {
     }
 
     /// When the association ends for want of a sign of life, unless there was one since; `None`: never. Over Fabrics a host that set
-    /// no timeout is given up after two minutes on a discovery controller.
+    /// no timeout is given up after two minutes on a discovery controller; so is one that does not prove who it is.
     pub fn keep_alive_deadline_ms(&self) -> Option<u64> {
         const DISCOVERY_IDLE_MS: u64 = 120_000;
+        const AUTHENTICATION_MS: u64 = 120_000;
+        if self.check_authenticated(0).is_err() {
+            let failed = self.verifiers.get(&0).is_some_and(Verifier::is_failed);
+            let patience_ms = if failed { 0 } else { AUTHENTICATION_MS };
+            return Some(self.made_ms.saturating_add(patience_ms));
+        }
         let granularity_ms = u64::from(identify::KEEP_ALIVE_GRANULARITY_100MS) * 100;
         let kato_ms = u64::from(self.config.kato_ms).next_multiple_of(granularity_ms);
         match (kato_ms, &self.config.kind) {
@@ -356,8 +371,13 @@ impl Controller {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
-    fn check_authenticated(&self, _qid: u16) -> Result<(), Status> {
-        Ok(())
+    /// Nothing is answered on a queue before the host has proved who it is there.
+    fn check_authenticated(&self, qid: u16) -> Result<(), Status> {
+        let proved = self.verifiers.get(&qid).is_some_and(Verifier::is_proved);
+        match self.config.authentication.is_none() || proved {
+            true => Ok(()),
+            false => Err(Status::AUTHENTICATION_REQUIRED),
+        }
     }
 }
 

@@ -1,0 +1,161 @@
+use super::message::Message;
+use super::verifier::Names;
+use super::*;
+
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+const SUBSYSTEM: &str = "nqn.2026-01.example:pool";
+/// As `nvme gen-dhchap-key` prints them: plain, and transformed by SHA-256, SHA-384, SHA-512.
+const SECRETS: [&str; 4] = [
+    "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+    "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+    "DHHC-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+    "DHHC-1:03:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+];
+
+fn fixed(bytes: &mut [u8]) {
+    bytes.fill(0x5a);
+}
+
+fn other(bytes: &mut [u8]) {
+    bytes.fill(0xa5);
+}
+
+fn names() -> Names<'static> {
+    Names {
+        host: HOST,
+        subsystem: SUBSYSTEM,
+    }
+}
+
+fn secret(text: &str) -> Secret {
+    Secret::parse(text).unwrap()
+}
+
+#[test]
+fn secrets_are_checked() {
+    for text in SECRETS {
+        secret(text);
+    }
+    for wrong in [
+        "",
+        "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR",
+        "DHHC-1:04:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+        "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaS:",
+        "DHHC-1:00:AAEC:",
+        "DHHC-1:00:!:",
+        "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:",
+    ] {
+        assert!(Secret::parse(wrong).is_none(), "{wrong}");
+    }
+}
+
+#[test]
+fn both_sides_prove_themselves() {
+    for text in SECRETS {
+        let (own, theirs) = (secret(text), secret(SECRETS[0]));
+        for mutual in [false, true] {
+            let demands = Authentication {
+                host: own.clone(),
+                subsystem: Some(theirs.clone()),
+            };
+            let mut verifier = Verifier::default();
+            let mut prover = Prover::new(HOST, SUBSYSTEM, &own, mutual.then_some(&theirs), 7);
+            verifier.take(&demands, names(), &prover.negotiate(), fixed);
+            let challenge = verifier.give(4096).unwrap();
+            let reply = prover.challenged(&challenge, other).unwrap();
+            assert!(!verifier.is_proved());
+            verifier.take(&demands, names(), &reply, fixed);
+            let success = verifier.give(4096).unwrap();
+            assert!(verifier.is_proved());
+            let confirm = prover.answered(&success).unwrap();
+            assert_eq!(confirm.is_some(), mutual);
+            if let Some(confirm) = confirm {
+                verifier.take(&demands, names(), &confirm, fixed);
+            }
+            assert!(verifier.is_proved() && !verifier.is_failed());
+        }
+    }
+}
+
+#[test]
+fn a_wrong_secret_a_wrong_name_and_a_reflected_challenge_fail() {
+    let own = secret(SECRETS[1]);
+    let demands = Authentication {
+        host: own.clone(),
+        subsystem: Some(own.clone()),
+    };
+    let negotiated = || {
+        let mut verifier = Verifier::default();
+        let prover = Prover::new(HOST, SUBSYSTEM, &own, None, 7);
+        verifier.take(&demands, names(), &prover.negotiate(), fixed);
+        let challenge = verifier.give(4096).unwrap();
+        (verifier, challenge)
+    };
+    let wrong = secret(SECRETS[2]);
+    let elsewhere = "nqn.2026-01.example:elsewhere";
+    for mut prover in [
+        Prover::new(HOST, SUBSYSTEM, &wrong, None, 7),
+        Prover::new(HOST, elsewhere, &own, None, 7),
+        Prover::new(elsewhere, SUBSYSTEM, &own, None, 7),
+        // What the host would have proved is what it was asked.
+        Prover::new(HOST, SUBSYSTEM, &own, Some(&own), 7),
+    ] {
+        let (mut verifier, challenge) = negotiated();
+        let reply = prover.challenged(&challenge, fixed).unwrap();
+        verifier.take(&demands, names(), &reply, fixed);
+        assert!(verifier.is_failed() && !verifier.is_proved());
+        let answer = verifier.give(4096).unwrap();
+        assert_eq!(prover.answered(&answer), Err(Failure::Failed));
+        assert_eq!(verifier.give(4096), None);
+    }
+}
+
+#[test]
+fn messages_out_of_turn_and_without_sense_fail() {
+    let own = secret(SECRETS[0]);
+    let demands = Authentication {
+        host: own.clone(),
+        subsystem: None,
+    };
+    let mut prover = Prover::new(HOST, SUBSYSTEM, &own, None, 7);
+    let mut verifier = Verifier::default();
+    assert_eq!(verifier.give(4096), None);
+    verifier.take(&demands, names(), &prover.negotiate(), fixed);
+    let challenge = verifier.give(4096).unwrap();
+    let reply = prover.challenged(&challenge, other).unwrap();
+    // A reply before any challenge, a replayed one, NAPD 255, and nothing.
+    let mut many = prover.negotiate();
+    many[7] = 255;
+    for bytes in [&reply[..], &many, &[], &[1, 3, 0, 0, 7, 0, 32, 0, 0]] {
+        let mut verifier = Verifier::default();
+        verifier.take(&demands, names(), bytes, fixed);
+        assert!(verifier.is_failed(), "{bytes:02x?}");
+    }
+    // The controller has nothing to prove with.
+    let mut mutual = Prover::new(HOST, SUBSYSTEM, &own, Some(&own), 7);
+    let reply = mutual.challenged(&challenge, other).unwrap();
+    verifier.take(&demands, names(), &reply, fixed);
+    assert!(verifier.is_failed());
+}
+
+#[test]
+fn every_cut_of_every_message_decodes_or_not_without_panic() {
+    let own = secret(SECRETS[3]);
+    let mut prover = Prover::new(HOST, SUBSYSTEM, &own, Some(&own), 7);
+    let demands = Authentication {
+        host: own.clone(),
+        subsystem: Some(own.clone()),
+    };
+    let mut verifier = Verifier::default();
+    let negotiate = prover.negotiate();
+    verifier.take(&demands, names(), &negotiate, fixed);
+    let challenge = verifier.give(4096).unwrap();
+    let reply = prover.challenged(&challenge, other).unwrap();
+    for message in [negotiate, challenge[..80].to_vec(), reply] {
+        let whole = Message::decode(&message).unwrap();
+        assert_eq!(whole.encode(), message);
+        for cut in 0..message.len() {
+            assert_eq!(Message::decode(&message[..cut]), None, "{cut}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The controller's side, for one queue.
+
+use subtle::ConstantTimeEq;
+
+use super::message::{Challenge, Message, Negotiate, Reply};
+use super::{
+    Failure, Hash, MESSAGE_BYTES_MAX, NO_SECURE_CHANNEL, Proof, ROLE_CONTROLLER, ROLE_HOST, Secret,
+};
+
+/// What a controller demands of its host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authentication {
+    /// What the host proves to hold.
+    pub host: Secret,
+    /// What the controller proves to hold when the host wants that; without it such a host is refused.
+    pub subsystem: Option<Secret>,
+}
+
+/// The names that are proved.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::nvme) struct Names<'a> {
+    pub(in crate::nvme) host: &'a str,
+    pub(in crate::nvme) subsystem: &'a str,
+}
+
+/// The state of one queue.
+#[derive(Debug, Default)]
+pub struct Verifier {
+    state: State,
+    proved: bool,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// A host begins with Negotiate.
+    #[default]
+    Idle,
+    /// The host fetches this.
+    Challenging(Challenge),
+    /// The host replies to this.
+    Challenged(Challenge),
+    /// The host fetches this; then it is done, or confirms.
+    Answering {
+        message: Message,
+        confirm: bool,
+    },
+    /// The host confirms that the controller proved itself, too.
+    Confirming {
+        transaction: u16,
+    },
+    /// The host fetches this; there is no way on.
+    Failing(Message),
+    Failed,
+}
+
+impl Verifier {
+    /// Whether the host has proved to hold its secret.
+    pub fn is_proved(&self) -> bool {
+        self.proved
+    }
+
+    /// Whether it has failed to: the connection has no future.
+    pub fn is_failed(&self) -> bool {
+        matches!(self.state, State::Failing(_) | State::Failed)
+    }
+
+    /// Takes a message of the host's.
+    pub(in crate::nvme) fn take(
+        &mut self,
+        demands: &Authentication,
+        names: Names<'_>,
+        bytes: &[u8],
+        random: fn(&mut [u8]),
+    ) {
+        let state = std::mem::take(&mut self.state);
+        let message = Message::decode(bytes);
+        let next = match (state, message) {
+            (State::Failed | State::Failing(_), _) => Ok(State::Failed),
+            (State::Idle, Some(Message::Negotiate(negotiate))) => {
+                challenge(&negotiate, random).map(State::Challenging)
+            }
+            (State::Challenged(challenge), Some(Message::Reply(reply))) => {
+                let answer = verify(demands, names, &challenge, &reply);
+                answer.map(|message| State::Answering {
+                    message,
+                    confirm: reply.challenge.is_some(),
+                })
+            }
+            (State::Confirming { transaction }, Some(Message::Success2 { transaction: of })) => {
+                match transaction == of {
+                    true => Ok(State::Idle),
+                    false => Err((transaction, Failure::Payload)),
+                }
+            }
+            // The host says why it goes.
+            (_, Some(Message::Failure2 { .. })) => {
+                self.proved = false;
+                self.state = State::Failed;
+                return;
+            }
+            (state, None) => Err((state.transaction(), Failure::Payload)),
+            (state, Some(_)) => Err((state.transaction(), Failure::Message)),
+        };
+        self.state = next.unwrap_or_else(|(transaction, why)| {
+            self.proved = false;
+            State::Failing(Message::Failure1 { transaction, why })
+        });
+    }
+
+    /// What the host fetches now; `None` when it is not its turn to.
+    pub(in crate::nvme) fn give(&mut self, room: usize) -> Option<Vec<u8>> {
+        let message = match std::mem::take(&mut self.state) {
+            State::Challenging(challenge) => {
+                let message = Message::Challenge(challenge.clone());
+                self.state = State::Challenged(challenge);
+                message
+            }
+            State::Answering { message, confirm } => {
+                self.proved = true;
+                if let (true, Message::Success1 { transaction, .. }) = (confirm, &message) {
+                    self.state = State::Confirming {
+                        transaction: *transaction,
+                    };
+                }
+                message
+            }
+            State::Failing(message) => {
+                self.state = State::Failed;
+                message
+            }
+            other => {
+                self.state = other;
+                return None;
+            }
+        };
+        let mut bytes = message.encode();
+        let room = room.min(MESSAGE_BYTES_MAX);
+        // Hosts ask for a whole buffer and expect it.
+        match bytes.len() <= room {
+            true => bytes.resize(room, 0),
+            false => return None,
+        }
+        Some(bytes)
+    }
+}
+
+impl State {
+    fn transaction(&self) -> u16 {
+        match self {
+            State::Challenging(challenge) | State::Challenged(challenge) => challenge.transaction,
+            State::Confirming { transaction } => *transaction,
+            State::Answering {
+                message: Message::Success1 { transaction, .. },
+                ..
+            } => *transaction,
+            _ => 0,
+        }
+    }
+}
+
+fn challenge(negotiate: &Negotiate, random: fn(&mut [u8])) -> Result<Challenge, (u16, Failure)> {
+    let fail = |why| Err((negotiate.transaction, why));
+    if negotiate.secure_channel != NO_SECURE_CHANNEL {
+        return fail(Failure::SecureChannel);
+    }
+    let offered = negotiate.hashes.iter();
+    let Some(hash) = offered.filter_map(|id| Hash::from_wire(*id)).max() else {
+        return fail(Failure::Hash);
+    };
+    if !negotiate.null_group {
+        return fail(Failure::Group);
+    }
+    let mut value = vec![0; hash.digest_bytes()];
+    random(&mut value);
+    let mut sequence = [0; 4];
+    random(&mut sequence);
+    Ok(Challenge {
+        transaction: negotiate.transaction,
+        hash,
+        // 0 says that there is none.
+        sequence: u32::from_le_bytes(sequence).max(1),
+        value,
+    })
+}
+
+/// The answer to a right proof.
+fn verify(
+    demands: &Authentication,
+    names: Names<'_>,
+    challenge: &Challenge,
+    reply: &Reply,
+) -> Result<Message, (u16, Failure)> {
+    let transaction = challenge.transaction;
+    let fail = |why| Err((transaction, why));
+    let hash = challenge.hash;
+    if reply.transaction != transaction || reply.response.len() != hash.digest_bytes() {
+        return fail(Failure::Payload);
+    }
+    let expected = Proof {
+        hash,
+        key: &demands.host.key_of(names.host),
+        challenge: &challenge.value,
+        sequence: challenge.sequence,
+        transaction,
+        role: ROLE_HOST,
+        own_nqn: names.host,
+        other_nqn: names.subsystem,
+    };
+    if !bool::from(expected.compute().ct_eq(&reply.response)) {
+        return fail(Failure::Failed);
+    }
+    let response = match &reply.challenge {
+        None => None,
+        // Our own challenge sent back to us would have us prove what the host is to prove.
+        Some(theirs) if *theirs == challenge.value => return fail(Failure::Failed),
+        Some(theirs) => {
+            let Some(secret) = &demands.subsystem else {
+                return fail(Failure::Failed);
+            };
+            let proof = Proof {
+                hash,
+                key: &secret.key_of(names.subsystem),
+                challenge: theirs,
+                sequence: reply.sequence,
+                transaction,
+                role: ROLE_CONTROLLER,
+                own_nqn: names.subsystem,
+                other_nqn: names.host,
+            };
+            Some(proof.compute())
+        }
+    };
+    Ok(Message::Success1 {
+        transaction,
+        hash_bytes: hash.digest_bytes() as u8,
+        response,
+    })
+}
