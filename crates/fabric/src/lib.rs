@@ -18,8 +18,8 @@
 //!
 //! # What it does not do
 //! No objects, no requests: messages are bytes. A link does not ask who may have what: whoever holds a session decides that, with
-//! [`Session::verify`](sessions::Session::verify) or with the session's own regions, before it asks a link for anything. No fabric
-//! hides payload from whoever can read the wire or the host's memory.
+//! [`Session::verify`](sessions::Session::verify) or with the session's own regions, before it asks a link for anything. Only
+//! iWARP over TLS hides payload from whoever can read the wire, and nothing does from whoever reads a host's memory.
 //!
 //! # Invariants
 //! - A peer reaches exposed memory only, and that only until [`Link::withdraw`] or [`Link::closed`] has returned.

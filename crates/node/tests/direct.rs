@@ -9,7 +9,9 @@ use std::path::Path as FilePath;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_client::direct::{Choice, Get, Options, Path, Region, Span, blocking::Client};
+use forebay_client::direct::{
+    Choice, Get, Options, Path, Region, Span, TokenSession, blocking::Client,
+};
 use forebay_client::{Error, Tls};
 use harness::{Place, Ran, Server, bytes};
 use rustix::process::Signal;
@@ -452,6 +454,16 @@ fn the_direct_door_speaks_tls() {
     ];
     let sent = server.json(&[&cp[..], &["--ca", &trusted]].concat());
     assert_eq!(sent.last().unwrap()["path"], "iwarp");
+    // A session opened by an S3 request is told the same.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let by_s3 = |ca: &str| {
+        let tls = Tls::new(Some(ca.as_ref())).unwrap();
+        let (s3, credentials) = (server.s3().parse().unwrap(), server.credentials());
+        let session = TokenSession::connect(&s3, &credentials, "iwarp", Some(&tls));
+        runtime.block_on(session).map(|session| session.path())
+    };
+    assert_eq!(by_s3(&trusted).unwrap(), Path::Iwarp);
+    by_s3(&other).unwrap_err();
     // The other doors are as they were.
     for path in [Path::Shm, Path::Http] {
         let client = connect(None, Choice::Only(path)).unwrap();

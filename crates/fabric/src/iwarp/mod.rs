@@ -18,7 +18,12 @@
 //! direction at once; at most 4096 regions a link. A peer whose messages nobody takes is no longer read from, unless an answer is
 //! awaited from it.
 //!
+//! # What is withdrawn too early
+//! Payload for a region that is no longer exposed ends the link (RFC 5040 section 7). It could be dropped as safely, but a fence behind it
+//! would then be answered, and prove what is not so.
+//!
 //! # Integrity
+//! With TLS nobody on the way reads or changes a byte: `wire` moves what the others send and receive through it.
 //! With CRCs ([`Options::crc`], or the peer's wish) every segment is staged and checked before a byte of it is placed.
 mod driver;
 mod fpdu;

@@ -8,7 +8,18 @@ use crate::gated::At;
 use crate::rig::*;
 use crate::support::{ALPHA, Ask, HOST, REGION, Sign};
 
-const SIZES: [usize; 7] = [1, 4095, 4096, 4097, 65_519, 1 << 20, (4 << 20) + 1];
+/// Around a page, around an iWARP segment, around several buffers.
+const SIZES: [usize; 9] = [
+    1,
+    4095,
+    4096,
+    4097,
+    65_519,
+    65_520,
+    65_521,
+    1 << 20,
+    (4 << 20) + 1,
+];
 
 #[tokio::test]
 async fn v1_v2_puts_and_gets_of_every_size() {
