@@ -9,7 +9,8 @@
 //! - [`nvme_tcp`]: PDUs of NVMe over TCP;
 //! - [`md5`]: the digest behind S3's ETag, two messages at a time;
 //! - [`nvme`]: entries, commands and the controller of NVMe, Fabrics included;
-//! - [`token`]: the tokens of S3 requests whose payload goes by remote memory access.
+//! - [`token`]: the tokens of S3 requests whose payload goes by remote memory access;
+//! - [`vfio_user`]: PCI devices served over a Unix socket.
 //!
 //! It does not open sockets, read files, look at a clock or draw random numbers, and it starts no
 //! thread: whoever drives it passes the time as an argument and moves the bytes.
@@ -32,3 +33,4 @@ pub mod nvme;
 pub mod nvme_tcp;
 pub mod s3;
 pub mod token;
+pub mod vfio_user;
