@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use forebay_proto::nvme::SubmissionQueueEntry;
+use forebay_proto::nvme::identify::{Descriptors, cns, list_entries};
+use forebay_proto::nvme::{Csi, SubmissionQueueEntry};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,10 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::block::BlockNamespace;
 use super::data::{Data, Sink};
 use super::host::{Address, NamespaceUrl, Options, Scheme, check_nqn};
-use super::identify::{
-    BlockInfo, CNS_ACTIVE_NAMESPACES, CNS_COMMAND_SET_NAMESPACE, CNS_DESCRIPTORS, CNS_NAMESPACE,
-    CSI_KV, ControllerInfo, Descriptors, KeyValueInfo, NamespaceContent, NamespaceInfo, u32_at,
-};
+use super::identify::{BlockInfo, ControllerInfo, KeyValueInfo, NamespaceContent, NamespaceInfo};
 use super::keeper::{self, ADMIN_DEPTH, Keeper, Order, Shared, State, identify};
 use super::kv::KeyValueNamespace;
 use super::queue::Queue;
@@ -186,10 +184,9 @@ impl Controller {
         let mut all: Vec<u32> = Vec::new();
         loop {
             let above = all.last().copied().unwrap_or(0);
-            let data = identify(&self.shared, CNS_ACTIVE_NAMESPACES, above, 0, false).await?;
-            let page = data.chunks_exact(4).map(|chunk| u32_at(chunk, 0));
+            let data = identify(&self.shared, cns::ACTIVE_NAMESPACES, above, 0, false).await?;
             let before = all.len();
-            all.extend(page.take_while(|nsid| *nsid != 0));
+            all.extend(list_entries(&data));
             let ascends = all[before..].is_sorted_by(|one, next| one < next)
                 && all.get(before).is_none_or(|first| *first > above);
             if !ascends {
@@ -209,32 +206,28 @@ impl Controller {
         self.describe(nsid).await.map(|(info, _)| info)
     }
 
-    async fn describe(&self, nsid: u32) -> Result<(NamespaceInfo, Descriptors)> {
+    /// What a namespace is, and its identification descriptors.
+    async fn describe(&self, nsid: u32) -> Result<(NamespaceInfo, Vec<u8>)> {
         let none = || Error::invalid(format!("there is no namespace {nsid}"));
-        let data = match identify(&self.shared, CNS_DESCRIPTORS, nsid, 0, false).await {
+        let identify = |cns, csi| identify(&self.shared, cns, nsid, csi, false);
+        let descriptors = match identify(cns::NAMESPACE_DESCRIPTORS, 0).await {
             Err(Error::Status(_)) => return Err(none()),
             data => data?,
         };
-        let descriptors = Descriptors::parse(&data);
-        let kind = match descriptors.csi {
-            None | Some(0) => {
-                let data = identify(&self.shared, CNS_NAMESPACE, nsid, 0, false).await?;
-                NamespaceContent::Block(BlockInfo::parse(&data).ok_or_else(none)?)
+        let names = Descriptors::decode(&descriptors);
+        let csi = names.csi.unwrap_or(Csi::Nvm as u8);
+        let kind = match Csi::from_wire(csi) {
+            Some(Csi::Nvm) => {
+                let data = identify(cns::NAMESPACE, 0).await?;
+                NamespaceContent::Block(BlockInfo::decode(&data).ok_or_else(none)?)
             }
-            Some(CSI_KV) => {
-                let cns = CNS_COMMAND_SET_NAMESPACE;
-                let data = identify(&self.shared, cns, nsid, CSI_KV, false).await?;
-                NamespaceContent::KeyValue(KeyValueInfo::parse(&data).ok_or_else(none)?)
+            Some(Csi::Kv) => {
+                let data = identify(cns::IO_NAMESPACE, csi).await?;
+                NamespaceContent::KeyValue(KeyValueInfo::decode(&data).ok_or_else(none)?)
             }
-            Some(other) => NamespaceContent::Other(other),
+            None => NamespaceContent::Other(csi),
         };
-        let info = NamespaceInfo {
-            nsid,
-            uuid: descriptors.uuid,
-            nguid: descriptors.nguid,
-            kind,
-        };
-        Ok((info, descriptors))
+        Ok((NamespaceInfo::new(nsid, &names, kind), descriptors))
     }
 
     /// A namespace of blocks.
@@ -265,7 +258,7 @@ impl Controller {
         Ok(KeyValueNamespace::new(self.clone(), nsid, info))
     }
 
-    fn know(&self, nsid: u32, descriptors: Descriptors) {
+    fn know(&self, nsid: u32, descriptors: Vec<u8>) {
         self.shared.known.lock().insert(nsid, descriptors);
     }
 

@@ -1,20 +1,18 @@
 //! What subsystems there are at an address (Base 2.0, section 5.16.1.23).
 
+use forebay_proto::nvme::discovery::{
+    DiscoveryEntry, DiscoveryLog, ENTRIES_MAX, ENTRY_BYTES, SubsystemType, TRANSPORT_TCP,
+};
+use forebay_proto::nvme::fabrics::DISCOVERY_NQN;
+
 use super::controller::Controller;
 use super::host::{Address, Options};
-use super::identify::{text, u16_at, u64_at};
 use super::{Error, Result};
 
-/// The NQN of every discovery subsystem.
-pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Log page: Discovery.
 const DISCOVERY: u8 = 0x70;
-/// Bytes of the log's header, and of each entry.
-const ENTRY_BYTES: u64 = 1024;
-/// Entries that are read with one command.
-const ENTRIES_AT_ONCE: u64 = 64;
-/// The most entries that are taken.
-const ENTRIES_MAX: u64 = 65536;
+/// Bytes that are read with one command.
+const STEP_BYTES: usize = 64 * ENTRY_BYTES;
 /// How often a log that changes while it is read is begun again.
 const ATTEMPTS: usize = 8;
 
@@ -50,30 +48,32 @@ pub struct Discovered {
     pub port_id: u16,
 }
 
-impl Discovered {
-    fn parse(entry: &[u8]) -> Option<Discovered> {
-        let entry = entry.get(..ENTRY_BYTES as usize)?;
-        Some(Discovered {
-            kind: match entry[2] {
-                1 => DiscoveredKind::Referral,
-                2 => DiscoveredKind::Nvm,
-                3 => DiscoveredKind::CurrentDiscovery,
-                other => DiscoveredKind::Other(other),
+impl From<DiscoveryEntry> for Discovered {
+    fn from(entry: DiscoveryEntry) -> Discovered {
+        Discovered {
+            kind: match entry.kind {
+                SubsystemType::Referral => DiscoveredKind::Referral,
+                SubsystemType::Nvm => DiscoveredKind::Nvm,
+                SubsystemType::CurrentDiscovery => DiscoveredKind::CurrentDiscovery,
+                SubsystemType::Other(kind) => DiscoveredKind::Other(kind),
             },
-            transport: entry[0],
-            address_family: entry[1],
-            address: text(&entry[512..768]),
-            service: text(&entry[32..64]),
-            subsystem: text(&entry[256..512]),
-            port_id: u16_at(entry, 4),
-        })
+            transport: entry.transport,
+            address_family: entry.address_family,
+            address: entry.address,
+            service: entry.service,
+            subsystem: entry.subnqn,
+            port_id: entry.port_id,
+        }
     }
+}
 
+impl Discovered {
     /// Where to connect to, when it is reached by TCP.
     pub fn tcp(&self) -> Option<Address> {
+        let is_tcp = self.transport == TRANSPORT_TCP;
         Some(Address {
             host: self.address.clone(),
-            port: self.service.parse().ok().filter(|_| self.transport == 3)?,
+            port: self.service.parse().ok().filter(|_| is_tcp)?,
         })
     }
 }
@@ -91,38 +91,34 @@ pub async fn discover(address: Address, options: Options) -> Result<Vec<Discover
 
 async fn read(controller: &Controller) -> Result<Vec<Discovered>> {
     for _ in 0..ATTEMPTS {
-        let (generation, count) = header(controller).await?;
-        if count > ENTRIES_MAX {
+        let header = part(controller, 0, ENTRY_BYTES).await?;
+        let told = DiscoveryLog::header(&header);
+        let (_, count) = told.ok_or_else(|| Error::protocol("no discovery log"))?;
+        if count > ENTRIES_MAX as u64 {
             return Err(Error::protocol(format!("{count} discovery entries")));
         }
-        let mut found = Vec::new();
-        while (found.len() as u64) < count {
-            let from = found.len() as u64;
-            let some = (count - from).min(ENTRIES_AT_ONCE);
-            let at = (1 + from) * ENTRY_BYTES;
-            let bytes = (some * ENTRY_BYTES) as u32;
-            let page = controller.log_page(DISCOVERY, 0, 0, at, bytes).await?;
-            let before = found.len();
-            found.extend(
-                page.chunks(ENTRY_BYTES as usize)
-                    .filter_map(Discovered::parse),
-            );
-            if found.len() == before {
-                return Err(Error::protocol("the discovery log ends early"));
-            }
+        let whole = ENTRY_BYTES * (1 + count as usize);
+        let mut log = header;
+        while log.len() < whole {
+            let step = (whole - log.len()).min(STEP_BYTES);
+            log.extend(part(controller, log.len(), step).await?);
         }
-        if header(controller).await? == (generation, count) {
-            return Ok(found);
+        let again = part(controller, 0, ENTRY_BYTES).await?;
+        if DiscoveryLog::header(&again) == told {
+            let log = DiscoveryLog::decode(&log);
+            let log = log.ok_or_else(|| Error::protocol("the discovery log ends early"))?;
+            return Ok(log.entries.into_iter().map(Discovered::from).collect());
         }
     }
     Err(Error::protocol("the discovery log does not stop changing"))
 }
 
-async fn header(controller: &Controller) -> Result<(u64, u64)> {
-    let bytes = ENTRY_BYTES as u32;
-    let header = controller.log_page(DISCOVERY, 0, 0, 0, bytes).await?;
-    if header.len() < 24 || u16_at(&header, 16) != 0 {
-        return Err(Error::protocol("an unknown format of discovery log"));
+async fn part(controller: &Controller, from: usize, bytes: usize) -> Result<Vec<u8>> {
+    let page = controller
+        .log_page(DISCOVERY, 0, 0, from as u64, bytes as u32)
+        .await?;
+    match page.len() == bytes {
+        true => Ok(page),
+        false => Err(Error::protocol("the discovery log ends early")),
     }
-    Ok((u64_at(&header, 0), u64_at(&header, 8)))
 }

@@ -1,20 +1,9 @@
 //! What a controller says of itself and of its namespaces, as far as a host here uses it (Base 2.0, section 5.17).
 
-/// Bytes of every Identify data structure.
-pub(super) const IDENTIFY_BYTES: usize = 4096;
-
-/// CNS: Identify Namespace of the NVM command set.
-pub(super) const CNS_NAMESPACE: u32 = 0x00;
-/// CNS: Identify Controller.
-pub(super) const CNS_CONTROLLER: u32 = 0x01;
-/// CNS: active namespaces above the one in the command.
-pub(super) const CNS_ACTIVE_NAMESPACES: u32 = 0x02;
-/// CNS: namespace identification descriptors.
-pub(super) const CNS_DESCRIPTORS: u32 = 0x03;
-/// CNS: Identify Namespace of the command set in the command.
-pub(super) const CNS_COMMAND_SET_NAMESPACE: u32 = 0x05;
-/// CSI: keys and values.
-pub(super) const CSI_KV: u8 = 1;
+use forebay_proto::nvme::identify::{
+    Descriptors, IdentifyBlocks, IdentifyController, IdentifyKv, KvVendor,
+};
+use forebay_proto::nvme::property::Capabilities;
 
 /// A controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,36 +36,33 @@ pub struct ControllerInfo {
     pub in_capsule_bytes_max: u64,
     /// The most commands that it takes from a queue; 0 when it does not say.
     pub(super) commands_max: u16,
-    /// Asynchronous events that it may raise.
-    pub(super) events: u32,
 }
 
 impl ControllerInfo {
-    /// Of the data structure; `page_shift` is 12 + CAP.MPSMIN. `None` when it is too short.
-    pub(super) fn parse(data: &[u8], page_shift: u32) -> Option<ControllerInfo> {
-        let data: &[u8; IDENTIFY_BYTES] = data.first_chunk()?;
-        let oncs = u16_at(data, 520);
-        let mdts = u32::from(data[77]);
-        let capsule_bytes = u64::from(u32_at(data, 1792)) * 16;
-        let nqn = &data[768..1024];
+    /// Of a controller with these capabilities; `None` when the data is too short.
+    pub(super) fn decode(data: &[u8], capabilities: Capabilities) -> Option<ControllerInfo> {
+        let told = IdentifyController::decode(data)?;
+        // CAP.MPSMIN: the unit of MDTS.
+        let page_shift = 12 + (capabilities.0 >> 48 & 0xf) as u32;
+        let mdts = u32::from(told.mdts);
+        let capsule_bytes = u64::from(told.command_capsule_16b) * 16;
         Some(ControllerInfo {
-            serial: text(&data[4..24]),
-            model: text(&data[24..64]),
-            firmware: text(&data[64..72]),
-            version: u32_at(data, 80),
-            cntlid: u16_at(data, 78),
-            subsystem: text(nqn),
+            serial: told.serial,
+            model: told.model,
+            firmware: told.firmware,
+            version: told.version,
+            cntlid: told.cntlid,
+            subsystem: told.subnqn,
             transfer_bytes_max: (mdts > 0)
                 .then(|| 1u64.checked_shl(page_shift + mdts))
                 .flatten(),
-            volatile_write_cache: data[525] & 1 != 0,
-            compare: oncs & 1 != 0,
-            dataset_management: oncs & 1 << 2 != 0,
-            write_zeroes: oncs & 1 << 3 != 0,
-            discovery: data[111] == 2,
+            volatile_write_cache: told.write_cache & 1 != 0,
+            compare: told.nvm_commands & 1 != 0,
+            dataset_management: told.nvm_commands & 1 << 2 != 0,
+            write_zeroes: told.nvm_commands & 1 << 3 != 0,
+            discovery: told.controller_type == 2,
             in_capsule_bytes_max: capsule_bytes.saturating_sub(64),
-            commands_max: u16_at(data, 514),
-            events: u32_at(data, 92),
+            commands_max: told.commands_max,
         })
     }
 }
@@ -129,88 +115,44 @@ pub struct KeyValueInfo {
     pub capacity_bytes: u64,
     /// What it holds, in bytes.
     pub used_bytes: u64,
-    /// Whether it refuses changes.
-    pub read_only: bool,
+    /// Our vendor commands that its controller knows.
+    pub vendor: KvVendor,
 }
 
-/// What names a namespace wherever it is seen, and its command set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Descriptors {
-    pub(super) eui64: Option<[u8; 8]>,
-    pub(super) nguid: Option<[u8; 16]>,
-    pub(super) uuid: Option<[u8; 16]>,
-    pub(super) csi: Option<u8>,
-}
-
-impl Descriptors {
-    pub(super) fn parse(data: &[u8]) -> Descriptors {
-        let mut found = Descriptors::default();
-        let mut rest = data;
-        while let Some(([kind, len, _, _], behind)) = rest.split_first_chunk::<4>() {
-            let Some(value) = behind.get(..usize::from(*len)).filter(|_| *len > 0) else {
-                break;
-            };
-            match kind {
-                1 => found.eui64 = value.try_into().ok(),
-                2 => found.nguid = value.try_into().ok(),
-                3 => found.uuid = value.try_into().ok(),
-                4 => found.csi = value.first().copied(),
-                _ => {}
-            }
-            rest = &behind[usize::from(*len)..];
+impl NamespaceInfo {
+    pub(super) fn new(nsid: u32, names: &Descriptors, kind: NamespaceContent) -> NamespaceInfo {
+        NamespaceInfo {
+            nsid,
+            uuid: names.uuid,
+            nguid: names.nguid,
+            kind,
         }
-        found
     }
 }
 
 impl BlockInfo {
     /// `None` when it is not active, or not in a format that is spoken here (metadata, blocks of odd lengths).
-    pub(super) fn parse(data: &[u8]) -> Option<BlockInfo> {
-        let data: &[u8; IDENTIFY_BYTES] = data.first_chunk()?;
-        let format = usize::from(data[26] & 0xf) | usize::from(data[26] >> 5 & 3) << 4;
-        let at = 128 + 4 * format;
-        let (metadata_bytes, shift) = (u16_at(data, at), data[at + 2]);
-        let blocks = u64_at(data, 0);
-        let spoken = metadata_bytes == 0 && (9..=16).contains(&shift);
-        let fits = blocks > 0 && blocks.checked_mul(1 << shift).is_some();
-        (spoken && fits && u64_at(data, 8) > 0).then(|| BlockInfo {
-            block_bytes: 1 << shift,
-            blocks,
-            read_only: data[99] & 1 != 0,
+    pub(super) fn decode(data: &[u8]) -> Option<BlockInfo> {
+        let told = IdentifyBlocks::decode(data)?;
+        let fits = told.blocks > 0 && told.blocks <= u64::MAX >> told.lba_shift;
+        fits.then(|| BlockInfo {
+            block_bytes: 1 << told.lba_shift,
+            blocks: told.blocks,
+            read_only: told.write_protected,
         })
     }
 }
 
 impl KeyValueInfo {
-    pub(super) fn parse(data: &[u8]) -> Option<KeyValueInfo> {
-        let data: &[u8; IDENTIFY_BYTES] = data.first_chunk()?;
-        let format = 72 + 16 * usize::from(data[29] & 0xf);
+    pub(super) fn decode(data: &[u8]) -> Option<KeyValueInfo> {
+        let told = IdentifyKv::decode(data)?;
         Some(KeyValueInfo {
-            key_bytes_max: u16_at(data, format),
-            value_bytes_max: u32_at(data, format + 4),
-            keys_max: u32_at(data, format + 8),
-            capacity_bytes: u64_at(data, 0),
-            used_bytes: u64_at(data, 16),
-            read_only: data[43] & 1 != 0,
+            key_bytes_max: told.key_bytes_max,
+            value_bytes_max: told.value_bytes_max,
+            keys_max: told.keys_max,
+            capacity_bytes: told.capacity_bytes,
+            used_bytes: told.used_bytes,
+            vendor: told.vendor,
         })
     }
-}
-
-/// Padded with spaces, or ended by NUL.
-pub(super) fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0);
-    let bytes = &bytes[..end.unwrap_or(bytes.len())];
-    String::from_utf8_lossy(bytes).trim().to_owned()
-}
-
-pub(super) fn u16_at(data: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([data[at], data[at + 1]])
-}
-
-pub(super) fn u32_at(data: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(data, at)) | u32::from(u16_at(data, at + 2)) << 16
-}
-
-pub(super) fn u64_at(data: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(data, at)) | u64::from(u32_at(data, at + 4)) << 32
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use forebay_proto::nvme::opcode::{admin, fabrics};
+use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, DISCOVERY_NQN, Property};
+use forebay_proto::nvme::identify::{BYTES as IDENTIFY_BYTES, cns};
+use forebay_proto::nvme::opcode::admin;
 use forebay_proto::nvme::property::{Capabilities, Configuration, ControllerStatus, offset};
 use forebay_proto::nvme::{NSID_ALL, SubmissionQueueEntry};
 use parking_lot::Mutex;
@@ -17,13 +19,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::data::{Data, Sink};
-use super::discovery::DISCOVERY_NQN;
 use super::host::{Address, Options};
-use super::identify::{
-    self, CNS_CONTROLLER, CNS_DESCRIPTORS, ControllerInfo, Descriptors, IDENTIFY_BYTES,
-};
+use super::identify::ControllerInfo;
 use super::queue::{Dial, Gone, Queue};
-use super::setup::{CNTLID_ANY, Purpose, fabrics_entry};
+use super::setup::Purpose;
 use super::slots::{Command, Completed, GiveUp, Slots};
 use super::{Error, Result};
 
@@ -72,8 +71,8 @@ pub(super) struct Shared {
     pub(super) io: Vec<Queue>,
     /// I/O queues that have connections.
     pub(super) active: AtomicUsize,
-    /// Namespaces that are used, as they were when they were first looked at.
-    pub(super) known: Mutex<BTreeMap<u32, Descriptors>>,
+    /// Identification descriptors of the namespaces that are used, when they were first looked at.
+    pub(super) known: Mutex<BTreeMap<u32, Vec<u8>>>,
     /// Grows with every change of which the controller told.
     pub(super) changes: watch::Sender<u64>,
 }
@@ -270,11 +269,11 @@ impl Keeper {
     async fn shut_down(&mut self) {
         let shared = self.shared.clone();
         let shutting = async {
-            let configuration = property_get(&shared, offset::CC, false).await? as u32;
+            let configuration = property_get(&shared, offset::CC).await? as u32;
             let configuration = Configuration(configuration).with_shutdown();
             property_set(&shared, offset::CC, configuration.0.into()).await?;
             loop {
-                let status = property_get(&shared, offset::CSTS, false).await?;
+                let status = property_get(&shared, offset::CSTS).await?;
                 if ControllerStatus(status as u32).shutdown_complete() {
                     return Ok::<(), Error>(());
                 }
@@ -300,12 +299,12 @@ impl Establishing<'_> {
             .dial(
                 &shared.admin,
                 0,
-                CNTLID_ANY,
+                CNTLID_DYNAMIC,
                 ADMIN_DEPTH,
                 ADMIN_IN_CAPSULE_BYTES_MAX,
             )
             .await?;
-        let capabilities = Capabilities(property_get(&shared, offset::CAP, true).await?);
+        let capabilities = Capabilities(property_get(&shared, offset::CAP).await?);
         let configuration = match capabilities.has_io_command_sets() {
             true => Configuration::ENABLE,
             false => ENABLE_NVM,
@@ -316,9 +315,8 @@ impl Establishing<'_> {
         timeout(patience, ready)
             .await
             .map_err(|_| Error::protocol("the controller does not become ready"))??;
-        let page_shift = 12 + (capabilities.0 >> 48 & 0xf) as u32;
-        let data = identify(&shared, CNS_CONTROLLER, 0, 0, true).await?;
-        let info = ControllerInfo::parse(&data, page_shift)
+        let data = identify(&shared, cns::CONTROLLER, 0, 0, true).await?;
+        let info = ControllerInfo::decode(&data, capabilities)
             .ok_or_else(|| Error::protocol("Identify Controller is too short"))?;
         if shared.io.is_empty() || shared.subsystem == DISCOVERY_NQN {
             return Ok(info);
@@ -376,8 +374,8 @@ impl Establishing<'_> {
     async fn recognise(&self) -> Result<()> {
         let known = self.shared.known.lock().clone();
         for (nsid, before) in known {
-            let data = identify(self.shared, CNS_DESCRIPTORS, nsid, 0, true).await?;
-            if Descriptors::parse(&data) != before {
+            let data = identify(self.shared, cns::NAMESPACE_DESCRIPTORS, nsid, 0, true).await?;
+            if data != before {
                 return Err(Error::Unreachable(format!(
                     "namespace {nsid} is not the one that it was"
                 )));
@@ -389,7 +387,7 @@ impl Establishing<'_> {
 
 async fn wait_until_ready(shared: &Shared) -> Result<()> {
     loop {
-        let status = ControllerStatus(property_get(shared, offset::CSTS, false).await? as u32);
+        let status = ControllerStatus(property_get(shared, offset::CSTS).await? as u32);
         if status.fatal() {
             return Err(Error::protocol("the controller reports a fatal status"));
         }
@@ -473,19 +471,14 @@ async fn preparation(
     Ok((reply.outcome?, reply.data))
 }
 
-async fn property_get(shared: &Shared, at: u32, wide: bool) -> Result<u64> {
-    let entry = fabrics_entry(fabrics::PROPERTY_GET)
-        .with_cdw(10, wide.into())
-        .with_cdw(11, at);
+async fn property_get(shared: &Shared, at: u32) -> Result<u64> {
+    let entry = Property::get(at, 0);
     let (completed, _) = preparation(shared, entry, Data::None).await?;
     Ok(completed.result)
 }
 
 async fn property_set(shared: &Shared, at: u32, value: u64) -> Result<()> {
-    let entry = fabrics_entry(fabrics::PROPERTY_SET)
-        .with_cdw(11, at)
-        .with_cdw(12, value as u32)
-        .with_cdw(13, (value >> 32) as u32);
+    let entry = Property::set(at, value, 0);
     preparation(shared, entry, Data::None).await.map(drop)
 }
 
@@ -500,15 +493,15 @@ async fn set_features(shared: &Shared, feature: u32, value: u32) -> Result<u64> 
 /// Identify; `preparing` as in [`Command`].
 pub(super) async fn identify(
     shared: &Shared,
-    cns: u32,
+    cns: u8,
     nsid: u32,
     csi: u8,
     preparing: bool,
 ) -> Result<Vec<u8>> {
     let entry = SubmissionQueueEntry::new(admin::IDENTIFY, 0, nsid)
-        .with_cdw(10, cns)
+        .with_cdw(10, cns.into())
         .with_cdw(11, u32::from(csi) << 24);
-    let sink = Sink::Bytes(vec![0; identify::IDENTIFY_BYTES]);
+    let sink = Sink::Bytes(vec![0; IDENTIFY_BYTES]);
     let mut command = command(entry, Data::In(sink));
     if !preparing {
         command.preparing = false;

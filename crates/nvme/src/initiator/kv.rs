@@ -4,8 +4,8 @@ use bytes::Bytes;
 use forebay_mem::Buf;
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{
-    EXTENDED_KEY_BYTES_MAX, KEY_BYTES_MAX, Key, KeyAt, KvCommand, ListReader, ListStart, RangeKey,
-    StoreOptions, Verb, head,
+    EXTENDED_KEY_BYTES_MAX, Key, KeyAt, KvCommand, ListReader, ListStart, RangeKey, StoreOptions,
+    Verb, head,
 };
 
 use super::controller::{Completion, Controller, Repeat};
@@ -204,23 +204,36 @@ impl KeyValueNamespace {
             .map(drop)
     }
 
-    /// The next keys after `after`, or the first ones, in the controller's order; none when there are no more. Of a key longer than
-    /// 16 bytes only the first 16 say where it stands.
+    /// The next keys after `after`, or the first ones, in the controller's order; none when there are no more. Keys of more than 16
+    /// bytes are told by controllers that know the extended verbs.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn list(&self, after: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
-        let start = after.map(|after| &after[..after.len().min(KEY_BYTES_MAX)]);
-        let start = start.and_then(Key::new);
+        let extended = self.info.vendor.extended_keys;
         let mut page_bytes = PAGE_BYTES;
         loop {
+            let start = match after {
+                None => ListStart::First,
+                Some(after) => match Key::new(after) {
+                    Some(key) => ListStart::Key(key),
+                    None => {
+                        let place = self.extended(after, Verb::Position, Repeat::Safe).await?;
+                        ListStart::Bound((place.result >> 32) as u32)
+                    }
+                },
+            };
             let command = KvCommand::List {
-                start: start.map_or(ListStart::First, ListStart::Key),
-                extended: false,
+                start,
+                extended,
                 buffer_bytes: page_bytes as u32,
             };
             let into = Sink::Bytes(vec![0; page_bytes]);
-            let (done, into) = self.receive(&command, into).await;
+            let (done, into) = match start {
+                // A handle is of one association.
+                ListStart::Bound(_) => self.receive_once(&command, into).await,
+                ListStart::First | ListStart::Key(_) => self.receive(&command, into).await,
+            };
             done?;
             let Sink::Bytes(page) = into else {
                 return Ok(Vec::new());

@@ -69,9 +69,11 @@ mod tests;
 pub use block::BlockNamespace;
 pub use controller::{Completion, Controller, Repeat};
 pub use data::{Data, Hold, Sink, Source};
-pub use discovery::{DISCOVERY_NQN, Discovered, DiscoveredKind, discover};
+pub use discovery::{Discovered, DiscoveredKind, discover};
 pub use disk::{NamespaceDisk, NamespaceFile};
 pub use error::{Error, Result};
+pub use forebay_proto::nvme::fabrics::DISCOVERY_NQN;
+pub use forebay_proto::nvme::identify::KvVendor;
 pub use forebay_proto::nvme::kv::StoreOptions;
 pub use host::{
     Address, DEPTH_MAX, DISCOVERY_PORT, HostIdentity, NamespaceUrl, Options, PORT, Scheme, Secret,

@@ -5,9 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use forebay_io::socket;
-use forebay_proto::nvme::opcode::{self, fabrics};
+use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, Connect};
 use forebay_proto::nvme::{CompletionQueueEntry, SglDescriptor, Status, SubmissionQueueEntry};
-use forebay_proto::nvme_tcp::pdu::PDA_MAX;
 use forebay_proto::nvme_tcp::{
     Agreed, Crc32c, DIGEST_BYTES, Digests, Event, Fault, ICReq, Inbound, Pdu, Progress, Transfer,
     capsule_cmd,
@@ -21,12 +20,6 @@ use super::{Error, Result, auth};
 
 /// What is under way to a controller on this host, in bytes: so little that it is still in the processor's cache when it is received.
 const SAME_HOST_SEND_BYTES: usize = 128 << 10;
-/// Connect's data (Fabrics 3.3).
-const CONNECT_DATA_BYTES: usize = 1024;
-/// CATTR: no flow control of the submission queue; completions may then ride on data.
-const DISABLE_SQ_FLOW_CONTROL: u32 = 1 << 2;
-/// Any controller.
-pub(super) const CNTLID_ANY: u16 = 0xffff;
 /// Connect's result: authentication is required (ATR, ASCR).
 const AUTHENTICATION_REQUIRED: u64 = 3 << 17;
 
@@ -37,7 +30,7 @@ pub(super) struct Purpose {
     pub(super) subsystem: String,
     /// 0 is the admin queue.
     pub(super) qid: u16,
-    /// The controller that the admin queue was connected to, or [`CNTLID_ANY`].
+    /// The controller that the admin queue was connected to, or [`CNTLID_DYNAMIC`].
     pub(super) cntlid: u16,
     /// Entries of the submission queue, less one: as many commands may be in flight.
     pub(super) depth: u16,
@@ -134,15 +127,18 @@ impl Line {
             0 => u32::try_from(options.keep_alive.as_millis()).unwrap_or(u32::MAX),
             _ => 0,
         };
-        let entry = fabrics_entry(fabrics::CONNECT)
-            .with_cdw(10, u32::from(purpose.qid) << 16)
-            .with_cdw(11, u32::from(purpose.depth) | DISABLE_SQ_FLOW_CONTROL << 16)
-            .with_cdw(12, keep_alive);
-        let mut data = vec![0; CONNECT_DATA_BYTES];
-        data[..16].copy_from_slice(&options.host.id);
-        data[16..18].copy_from_slice(&purpose.cntlid.to_le_bytes());
-        data[256..256 + purpose.subsystem.len()].copy_from_slice(purpose.subsystem.as_bytes());
-        data[512..512 + options.host.nqn.len()].copy_from_slice(options.host.nqn.as_bytes());
+        let connect = Connect {
+            qid: purpose.qid,
+            entries: u32::from(purpose.depth) + 1,
+            // Completions may then ride on data.
+            no_sq_flow_control: true,
+            kato_ms: keep_alive,
+            host_id: options.host.id,
+            cntlid: purpose.cntlid,
+            subnqn: purpose.subsystem.clone(),
+            hostnqn: options.host.nqn.clone(),
+        };
+        let (entry, data) = (connect.entry(0), connect.data());
         let result = match self.command(entry, &data, &mut []).await {
             Ok((result, _)) => result,
             Err(Error::Status(status)) => return Err(refused(status, purpose)),
@@ -152,7 +148,7 @@ impl Line {
             auth::authenticate(self, purpose, options).await?;
         }
         match result as u16 {
-            CNTLID_ANY => Err(Error::protocol("a controller without identifier")),
+            CNTLID_DYNAMIC => Err(Error::protocol("a controller without identifier")),
             cntlid if purpose.qid > 0 && cntlid != purpose.cntlid => {
                 Err(Error::protocol("an I/O queue of another controller"))
             }
@@ -260,12 +256,6 @@ impl Line {
 
 /// No PDU before a queue is ready is longer.
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
-const _: () = assert!(PDA_MAX == 31);
-
-/// A Fabrics command without its fields.
-pub(super) fn fabrics_entry(kind: u8) -> SubmissionQueueEntry {
-    SubmissionQueueEntry::new(opcode::FABRICS, 0, kind.into())
-}
 
 fn refused(status: Status, purpose: &Purpose) -> Error {
     match status.code() {

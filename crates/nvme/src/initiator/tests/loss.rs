@@ -1,0 +1,365 @@
+//! Connections that are lost, and targets that come back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use forebay_io::{Disk, File, OpenOptions, files::Directory};
+use forebay_mem::{Pool, Region};
+use forebay_proto::nvme::opcode::{kv, nvm};
+use tokio::task::JoinSet;
+
+use super::super::{Error, NamespaceDisk, NamespaceUrl, Options, Scheme, StoreOptions};
+use super::fake::{Answer, BLOCK_BYTES, Fake, Manner, SUBNQN};
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_load_every_block_survives_connections_that_are_cut() {
+    let manner = Manner {
+        c2h_bytes: 5000,
+        ..Manner::default()
+    };
+    let two = Options {
+        queues: 2,
+        ..options()
+    };
+    let (fake, namespace) = blocks(manner, two).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = JoinSet::new();
+    for task in 0..12u64 {
+        let (namespace, over) = (namespace.clone(), over.clone());
+        tasks.spawn(async move {
+            let mut turns = 0;
+            while !over.load(SeqCst) || turns < 20 {
+                turns += 1;
+                let bytes = pattern((1 + (turns % 60)) * BLOCK_BYTES, task * 1000 + turns as u64);
+                let first = task * 64;
+                namespace.write(first, source(&bytes), false).await.unwrap();
+                let (done, sink) = namespace.read(first, room(bytes.len())).await;
+                done.unwrap();
+                assert!(received(sink) == bytes);
+            }
+            turns
+        });
+    }
+    for _ in 0..10 {
+        namespace.controller().connected().await.unwrap();
+        for _ in 0..50 {
+            namespace.flush().await.unwrap();
+        }
+        fake.cut();
+    }
+    over.store(true, SeqCst);
+    while let Some(done) = tasks.join_next().await {
+        assert!(done.unwrap() >= 20);
+    }
+    assert!(fake.shared.connections.load(SeqCst) >= 3 * 5);
+}
+
+#[tokio::test]
+async fn a_command_that_may_not_be_made_twice_ends_with_an_unknown_outcome() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = seen.clone();
+    let manner = Manner::default().conduct(move |entry| match entry.opcode() {
+        kv::DELETE | kv::STORE => {
+            count.fetch_add(1, SeqCst);
+            Answer::Close
+        }
+        _ => Answer::Proper,
+    });
+    let (fake, namespace) = values(manner, options()).await;
+    let deleted = namespace.delete(b"key").await;
+    assert!(matches!(deleted, Err(Error::Lost(_))), "{deleted:?}");
+    let once = StoreOptions {
+        if_absent: true,
+        ..StoreOptions::default()
+    };
+    let stored = namespace.store(b"key", source(b"1"), once).await;
+    assert!(matches!(stored, Err(Error::Lost(_))), "{stored:?}");
+    assert_eq!(seen.load(SeqCst), 2);
+    // One that may is made again.
+    let mut store = Box::pin(namespace.store(b"key", source(b"2"), StoreOptions::default()));
+    while seen.load(SeqCst) < 4 {
+        let step = tokio::time::timeout(Duration::from_millis(5), &mut store).await;
+        assert!(step.is_err());
+    }
+    fake.behave(Manner::default());
+    store.await.unwrap();
+    assert_eq!(fake.shared.values.lock()[&b"key"[..]], b"2");
+}
+
+#[tokio::test]
+async fn calls_wait_for_a_target_as_long_as_their_patience() {
+    let patient = Options {
+        patience: Some(Duration::from_millis(300)),
+        ..options()
+    };
+    let (fake, namespace) = blocks(Manner::default(), patient).await;
+    namespace.write(0, source(&[1; 512]), false).await.unwrap();
+    let address = fake.address;
+    let kept = fake.stop().await;
+    let (done, _) = namespace.read(0, room(512)).await;
+    assert!(matches!(done, Err(Error::Unreachable(_))), "{done:?}");
+    assert!(namespace.controller().info().is_err());
+    let (fake, read) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Fake::start_at(address, Manner::default(), Some(kept)).await
+        },
+        async {
+            // Until the target is there, some time out.
+            loop {
+                if let (Ok(_), sink) = namespace.read(0, room(512)).await {
+                    return received(sink);
+                }
+            }
+        }
+    );
+    assert_eq!(read, [1; 512]);
+    drop(fake);
+}
+
+#[tokio::test]
+async fn another_namespace_in_the_same_place_is_not_used() {
+    let impatient = Options {
+        patience: Some(Duration::from_millis(300)),
+        ..options()
+    };
+    let (fake, namespace) = blocks(Manner::default(), impatient).await;
+    *fake.shared.uuid.lock() = [8; 16];
+    fake.cut();
+    namespace.controller().disconnected().await;
+    let written = namespace.write(0, source(&[1; 512]), false).await;
+    assert!(matches!(written, Err(Error::Unreachable(_))), "{written:?}");
+    assert_eq!(fake.shared.writes.load(SeqCst), 0);
+    *fake.shared.uuid.lock() = [7; 16];
+    namespace.controller().connected().await.unwrap();
+    namespace.write(0, source(&[1; 512]), false).await.unwrap();
+}
+
+#[tokio::test]
+async fn both_sides_are_kept_alive_and_a_dead_one_is_noticed() {
+    let manner = Manner::default();
+    let lively = Options {
+        keep_alive: Duration::from_millis(40),
+        ..options()
+    };
+    let (fake, namespace) = blocks(manner, lively).await;
+    while fake.shared.keep_alives.load(SeqCst) < 3 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    namespace.flush().await.unwrap();
+    assert_eq!(fake.shared.connections.load(SeqCst), 2, "nothing was lost");
+}
+
+#[tokio::test]
+async fn a_closed_host_refuses_and_a_dropped_one_disconnects() {
+    let (fake, namespace) = blocks(Manner::default().conduct(|_| Answer::Silence), options()).await;
+    let controller = namespace.controller().clone();
+    let (read, ()) = tokio::join!(namespace.read(0, room(512)), async {
+        tokio::task::yield_now().await;
+        controller.close().await;
+    });
+    assert!(
+        matches!(read.0, Err(Error::Closed | Error::Lost(_))),
+        "{read:?}"
+    );
+    assert!(matches!(namespace.flush().await, Err(Error::Closed)));
+    drop(fake);
+}
+
+fn url(fake: &Fake) -> NamespaceUrl {
+    NamespaceUrl {
+        scheme: Scheme::Block,
+        address: address(fake),
+        subsystem: SUBNQN.to_owned(),
+        nsid: 1,
+    }
+}
+
+async fn disk(fake: &Fake, directory: &std::path::Path, options: Options) -> NamespaceDisk {
+    let local = Directory::open(directory).unwrap();
+    NamespaceDisk::connect(local, &url(fake), options, 2)
+        .await
+        .unwrap()
+}
+
+const READ_WRITE: OpenOptions = OpenOptions {
+    create: true,
+    read_only: false,
+    direct: true,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_data_file_of_a_disk_is_the_namespace() {
+    let directory = tempfile::tempdir().unwrap();
+    for mdts in [0, 3] {
+        let fake = Fake::start(Manner {
+            mdts,
+            ..Manner::default()
+        })
+        .await;
+        let disk = disk(&fake, directory.path(), options()).await;
+        let file = disk.open("data", READ_WRITE).unwrap();
+        let whole = file.len().unwrap();
+        assert_eq!(whole, (super::fake::BLOCKS * BLOCK_BYTES) as u64);
+        let pool = Pool::new(4 << 20);
+        let mut model = vec![0; whole as usize];
+        let mut random = 12345u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(99);
+            (random >> 33) % below
+        };
+        for turn in 0..150 {
+            let aligned = turn % 3 == 0;
+            let unit = if aligned { 512 } else { 1 };
+            let at = next(400_000) / unit * unit;
+            let len = (next(70_000) / unit * unit + unit) as usize;
+            let bytes = pattern(len, turn);
+            match turn % 2 {
+                0 => file.write_at(at, buf(&pool, &bytes).await).await.unwrap(),
+                _ => tokio::task::block_in_place(|| file.write_all_at(at, &bytes)).unwrap(),
+            }
+            model[at as usize..][..len].copy_from_slice(&bytes);
+            let at = next(400_000) / unit * unit;
+            let len = (next(70_000) / unit * unit + unit) as usize;
+            let expected = &model[at as usize..][..len];
+            match turn % 3 {
+                0 => {
+                    let (done, got) = file.read_at(at, pool.take(len).await, len).await;
+                    done.unwrap();
+                    assert!(got[..] == *expected);
+                }
+                1 => {
+                    let region = Region::anonymous(len.next_multiple_of(4096)).unwrap();
+                    let memory = region.slice(0..len).unwrap();
+                    let got = file
+                        .read_into(at, memory.clone(), Arc::new(()))
+                        .await
+                        .unwrap();
+                    assert_eq!(got, len);
+                    let mut seen = vec![0; len];
+                    assert!(memory.read(0, &mut seen));
+                    assert!(seen == expected);
+                }
+                _ => {
+                    let mut seen = vec![0; len];
+                    tokio::task::block_in_place(|| file.read_exact_at(at, &mut seen)).unwrap();
+                    assert!(seen == expected);
+                }
+            }
+        }
+        tokio::task::block_in_place(|| file.sync_data()).unwrap();
+        // At its end it ends.
+        let (done, got) = file.read_at(whole - 512, pool.take(4096).await, 4096).await;
+        done.unwrap();
+        assert_eq!(got.len(), 512);
+        let mut over = [0; 513];
+        let past = tokio::task::block_in_place(|| file.read_exact_at(whole - 512, &mut over));
+        assert_eq!(past.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+        let full = file.allocate(whole - 4096, 8192).unwrap_err();
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+        let full = file
+            .write_at(whole - 512, buf(&pool, &[0; 1024]).await)
+            .await
+            .unwrap_err();
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+        // Other files are here.
+        let index = disk.open("index", READ_WRITE).unwrap();
+        index.write_all_at(0, b"here").unwrap();
+        assert!(directory.path().join("index").exists());
+        assert!(!directory.path().join("data").exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sync_brings_back_what_a_target_forgot() {
+    let directory = tempfile::tempdir().unwrap();
+    let volatile = Manner {
+        volatile: true,
+        ..Manner::default()
+    };
+    let fake = Fake::start(volatile.clone()).await;
+    let disk = disk(&fake, directory.path(), options()).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    let pool = Pool::new(4 << 20);
+    let sync = || tokio::task::block_in_place(|| file.sync_data());
+    for (at, fill) in [(0, 1), (4096, 2), (0, 3), (8192, 4)] {
+        file.write_at(at, buf(&pool, &[fill; 4096]).await)
+            .await
+            .unwrap();
+    }
+    sync().unwrap();
+    for (at, fill) in [(4096, 5), (12288, 6), (4096, 7)] {
+        file.write_at(at, buf(&pool, &[fill; 4096]).await)
+            .await
+            .unwrap();
+    }
+    let address = fake.address;
+    let kept = fake.stop().await;
+    assert_eq!(kept.blocks.lock()[4096], 2, "it forgot");
+    let fake = Fake::start_at(address, volatile, Some(kept)).await;
+    file.write_at(16384, buf(&pool, &[8; 4096]).await)
+        .await
+        .unwrap();
+    sync().unwrap();
+    let stable = fake.shared.stable.lock();
+    let seen: Vec<u8> = (0..5).map(|page| stable[page * 4096]).collect();
+    assert_eq!(seen, [3, 7, 4, 6, 8]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_a_disk_fail_and_writes_wait_while_the_target_is_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let impatient = Options {
+        patience: Some(Duration::from_millis(100)),
+        ..options()
+    };
+    let fake = Fake::start(Manner::default()).await;
+    let disk = disk(&fake, directory.path(), impatient).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    let pool = Pool::new(4 << 20);
+    file.write_at(0, buf(&pool, &[1; 4096]).await)
+        .await
+        .unwrap();
+    let address = fake.address;
+    let kept = fake.stop().await;
+    let (done, _) = file.read_at(0, pool.take(4096).await, 4096).await;
+    assert_eq!(done.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    let mut write = Box::pin(file.write_at(0, buf(&pool, &[2; 4096]).await));
+    let waits = tokio::time::timeout(Duration::from_millis(300), &mut write).await;
+    assert!(waits.is_err());
+    let _fake = Fake::start_at(address, Manner::default(), Some(kept)).await;
+    write.await.unwrap();
+    let (done, got) = file.read_at(0, pool.take(4096).await, 4096).await;
+    done.unwrap();
+    assert_eq!(got[..], [2; 4096]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_synced_is_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let flushes = Arc::new(AtomicUsize::new(0));
+    let count = flushes.clone();
+    let manner = Manner {
+        volatile: true,
+        ..Manner::default()
+    };
+    let manner = manner.conduct(move |entry| {
+        if entry.opcode() == nvm::FLUSH {
+            count.fetch_add(1, SeqCst);
+        }
+        Answer::Proper
+    });
+    let fake = Fake::start(manner).await;
+    let disk = disk(&fake, directory.path(), options()).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    let pool = Pool::new(16 << 20);
+    for turn in 0..24 {
+        let at = turn % 8 << 20;
+        file.write_at(at, buf(&pool, &[1; 1 << 20]).await)
+            .await
+            .unwrap();
+    }
+    assert!(flushes.load(SeqCst) >= 2);
+    assert!(pool.usage().in_use <= 9 << 20);
+}
