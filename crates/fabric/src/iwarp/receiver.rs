@@ -30,6 +30,14 @@ const BETWEEN_BYTES: usize = 256;
 /// After a segment that another follows: the next tagged head.
 const NEXT_HEAD_BYTES: usize = LENGTH_BYTES + TAGGED_BYTES;
 
+/// Whether there was nothing now, or nothing for us.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
 /// Why nothing more is received.
 pub(super) enum End {
     /// The peer broke the protocol.
@@ -149,7 +157,7 @@ impl Receiver {
     ) -> Result<io::Result<Option<()>>, End> {
         let (direct, received, asked) = match self.call(wire, regions) {
             Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Err(error)),
+            Err(error) if is_passing(&error) => return Ok(Err(error)),
             Err(error) => return Err(End::Lost(error)),
         };
         if received == 0 {
@@ -178,9 +186,9 @@ impl Receiver {
             (self.start, self.end) = (0, self.end - self.start);
         }
         if let Some(mut tls) = wire.tls() {
-            let room = &mut self.staging[self.end..];
-            let asked = room.len();
-            return Ok((0, tls.receive(wire.tcp(), room)?, asked));
+            let (received, more) = tls.receive(wire.tcp(), &mut self.staging[self.end..])?;
+            let asked = if more { received } else { usize::MAX };
+            return Ok((0, received, asked));
         }
         if let Some(current) = &self.current
             && current.placed < current.payload_bytes

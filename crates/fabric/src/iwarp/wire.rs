@@ -20,6 +20,9 @@ const PLAIN_BYTES_MAX: usize = 128 << 10;
 /// Room for records: several, so that one call receives them.
 const RECORDS_BYTES: usize = 64 << 10;
 
+/// Calls to the socket for one look at what there is: records may be empty.
+const CALLS_MAX: usize = 8;
+
 /// A connection that a link is to be made of.
 #[derive(Debug)]
 pub enum Stream {
@@ -236,17 +239,29 @@ impl Tls {
         Ok(())
     }
 
-    /// Receives as much of `into` as there is now; 0 when the peer has finished.
+    /// Receives into `into`; says how much, which is 0 when the peer has finished, and whether there may be more now.
     ///
     /// # Errors
-    /// The system's: [`io::ErrorKind::WouldBlock`] when there is nothing now, [`io::ErrorKind::UnexpectedEof`] when the connection ended
-    /// and the peer had not said so, [`io::ErrorKind::InvalidData`] for what is no TLS.
-    pub(super) fn receive(&mut self, tcp: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
+    /// The system's: [`io::ErrorKind::WouldBlock`] when there is nothing now, [`io::ErrorKind::Interrupted`] when there was much and nothing
+    /// of it was for us, [`io::ErrorKind::UnexpectedEof`] when the connection ended and the peer had not said so,
+    /// [`io::ErrorKind::InvalidData`] for what is no TLS.
+    pub(super) fn receive(
+        &mut self,
+        tcp: &TcpStream,
+        into: &mut [u8],
+    ) -> io::Result<(usize, bool)> {
         let mut filled = 0;
+        let mut calls = 0;
         while filled < into.len() {
             let more = match self.decrypted(&mut into[filled..]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.records(tcp).map(|()| None)
+                    if self.start == self.end {
+                        calls += 1;
+                    }
+                    match calls > CALLS_MAX {
+                        true => Err(io::ErrorKind::Interrupted.into()),
+                        false => self.records(tcp).map(|()| None),
+                    }
                 }
                 decrypted => decrypted.map(Some),
             };
@@ -254,12 +269,12 @@ impl Tls {
                 Ok(None) => {}
                 Ok(Some(0)) => break,
                 Ok(Some(bytes)) => filled += bytes,
-                // It comes again when there is nothing before it.
-                Err(_) if filled > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) if filled == 0 => return Err(error),
+                // Whatever else it is comes again when there is nothing before it.
+                Err(error) => return Ok((filled, error.kind() != io::ErrorKind::WouldBlock)),
             }
         }
-        Ok(filled)
+        Ok((filled, true))
     }
 
     fn decrypted(&mut self, into: &mut [u8]) -> io::Result<usize> {

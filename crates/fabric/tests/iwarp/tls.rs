@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use forebay_fabric::iwarp::{IwarpLink, Options, accept, connect};
 use forebay_fabric::suite::Suite;
-use forebay_fabric::{CloseReason, Error, ErrorKind, Link};
+use forebay_fabric::{CloseReason, Error, ErrorKind, Link, MESSAGE_BYTES_MAX};
+use forebay_proto::iwarp::ddp::UNTAGGED_BYTES;
+use forebay_proto::iwarp::fpdu::Trailer;
+use forebay_proto::iwarp::rdmap::Opcode;
+use forebay_proto::iwarp::{Outbound, mpa};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
+use crate::setup::TERMS;
 use crate::{streams, with_crc};
 
 /// A server's side, and that of clients that trust it.
@@ -118,7 +123,7 @@ async fn a_connection_that_is_cut_was_not_finished() {
     drop(client);
 
     let (theirs, mut ours) = shaken(&acceptor, &connector).await;
-    let request = forebay_proto::iwarp::mpa::request(&crate::setup::TERMS, b"");
+    let request = mpa::request(&TERMS, b"");
     ours.write_all(&request.encode().unwrap()).await.unwrap();
     let (link, ()) = accept(theirs, Options::default(), |_| Some(()))
         .await
@@ -133,7 +138,7 @@ async fn a_connection_that_is_cut_was_not_finished() {
 async fn what_is_no_record_ends_the_link() {
     let (acceptor, connector) = configured();
     let (theirs, mut ours) = shaken(&acceptor, &connector).await;
-    let request = forebay_proto::iwarp::mpa::request(&crate::setup::TERMS, b"");
+    let request = mpa::request(&TERMS, b"");
     ours.write_all(&request.encode().unwrap()).await.unwrap();
     let (link, ()) = accept(theirs, Options::default(), |_| Some(()))
         .await
@@ -142,4 +147,39 @@ async fn what_is_no_record_ends_the_link() {
     tcp.write_all(&[23, 3, 3, 0, 32]).await.unwrap();
     tcp.write_all(&[0; 32]).await.unwrap();
     assert_eq!(link.closed().await, CloseReason::Lost);
+}
+
+/// Records as short as can be are received all the same, and keep nobody from others for long.
+#[tokio::test]
+async fn a_record_for_every_byte() {
+    const MESSAGES: usize = 4;
+    let message = vec![7; MESSAGE_BYTES_MAX];
+    let (acceptor, connector) = configured();
+    let (theirs, mut ours) = shaken(&acceptor, &connector).await;
+    let request = mpa::request(&TERMS, b"");
+    ours.write_all(&request.encode().unwrap()).await.unwrap();
+    let accepted = accept(theirs, Options::default(), |_| Some(())).await;
+    let (link, ()) = accepted.unwrap();
+    let mut outbound = Outbound::new();
+    let mut frames = Vec::new();
+    for _ in 0..MESSAGES {
+        let mut send = outbound.begin_send(Opcode::Send, 0);
+        frames.extend_from_slice(&Outbound::send(&mut send, message.len(), true));
+        frames.extend_from_slice(&message);
+        let trailer = Trailer::new(UNTAGGED_BYTES + message.len(), None);
+        frames.extend_from_slice(trailer.as_bytes());
+    }
+    let sending = tokio::spawn(async move {
+        for byte in frames {
+            ours.write_all(&[byte]).await.unwrap();
+        }
+        ours.flush().await.unwrap();
+        ours
+    });
+    let mut received = Vec::new();
+    for _ in 0..MESSAGES {
+        link.recv(&mut received).await.unwrap().unwrap();
+        assert!(received == message);
+    }
+    sending.await.unwrap();
 }
