@@ -2,7 +2,7 @@
 
 use forebay_proto::bearer::Bearer;
 use forebay_proto::direct::{
-    Call, INLINE_BYTES_MAX, Operation, Status, parse_reply, parse_request, peek_id,
+    Attributes, Call, INLINE_BYTES_MAX, Operation, Status, parse_reply, parse_request, peek_id,
 };
 use forebay_proto::iwarp::{Access, Event, Fault, Inbound, Limits, Progress, Protection, Regions};
 use forebay_proto::iwarp::{fpdu, mpa};
@@ -23,6 +23,9 @@ pub fn direct_request(data: &[u8]) {
                 if let forebay_proto::direct::Body::Message(bytes) = element.body {
                     assert!(bytes.len() <= INLINE_BYTES_MAX);
                 }
+                let mut again = Vec::new();
+                let written = Attributes::encode(&mut again, element.attributes.iter());
+                assert_eq!(written, Ok(element.attributes));
             }
         }
         Call::Exist(elements) | Call::LongestPrefix(elements) => {

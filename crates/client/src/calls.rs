@@ -5,7 +5,7 @@ use forebay_proto::s3::percent::{self, Slash};
 use http::Method;
 
 use crate::client::{Call, header};
-use crate::{Client, Crc64, ListingPage, ObjectInfo, Result, answers};
+use crate::{Attributes, Client, Crc64, ListingPage, ObjectInfo, Result, answers};
 
 /// The most keys that one delete call takes.
 const DELETE_MANY_MAX: usize = 1000;
@@ -13,12 +13,10 @@ const DELETE_MANY_MAX: usize = 1000;
 /// How to put an object.
 #[derive(Debug, Clone, Default)]
 pub struct PutOptions {
-    /// Its type; the server's default when empty.
-    pub content_type: String,
+    /// What is kept with it.
+    pub attributes: Attributes,
     /// Only when no object has this key.
     pub if_absent: bool,
-    /// User metadata, names without `x-amz-meta-`.
-    pub metadata: Vec<(String, String)>,
 }
 
 impl Client {
@@ -179,11 +177,8 @@ impl Client {
 }
 
 pub(crate) fn described<'a>(mut call: Call<'a>, options: &PutOptions) -> Result<Call<'a>> {
-    if !options.content_type.is_empty() {
-        call = call.header("content-type", &options.content_type)?;
-    }
-    for (name, value) in &options.metadata {
-        call = call.header(&format!("x-amz-meta-{name}"), value)?;
+    for (name, value) in options.attributes.headers() {
+        call = call.header(&name, &value)?;
     }
     Ok(call)
 }

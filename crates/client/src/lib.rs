@@ -29,6 +29,7 @@
 
 mod admin;
 mod answers;
+mod attributes;
 mod calls;
 mod checksum;
 mod client;
@@ -43,6 +44,7 @@ mod token_session;
 pub mod transfer;
 
 pub use admin::Admin;
+pub use attributes::Attributes;
 pub use answers::{Listed, ListingPage, ObjectInfo, Part, UnfinishedUpload};
 pub use calls::PutOptions;
 pub use checksum::Crc64;

@@ -11,7 +11,7 @@ use forebay_client::direct::{
     Choice, Client, Condition, Entry, Get, Listing, Options, Path, Put, Region, Span, Transfer,
     blocking,
 };
-use forebay_client::{Crc64, Endpoint, Error, Kind};
+use forebay_client::{Attributes, Crc64, Endpoint, Error, Kind, PutOptions};
 use harness::{Place, Server, bytes};
 
 const NAMESPACE: &str = "values";
@@ -169,11 +169,11 @@ async fn many_values_in_one_call_complete_in_order() {
         let puts: Vec<Put<'_>> = keys
             .iter()
             .enumerate()
-            .map(|(index, key)| Put {
-                key: key.as_bytes(),
-                from: source.window(index * size..(index + 1) * size),
-                condition: Condition::None,
-                expires_ms: None,
+            .map(|(index, key)| {
+                Put::new(
+                    key.as_bytes(),
+                    source.window(index * size..(index + 1) * size),
+                )
             })
             .collect();
         let mut stored = Vec::new();
@@ -274,10 +274,8 @@ async fn keys_are_described_listed_and_deleted() {
             Kind::NotFound
         );
         let put = Put {
-            key: b"c",
-            from: source.window(0..100),
             condition: Condition::IfAbsent,
-            expires_ms: None,
+            ..Put::new(b"c", source.window(0..100))
         };
         let refused = client.put(NAMESPACE, &put).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::Precondition, "{path}: {refused}");
@@ -588,4 +586,67 @@ async fn memory_of_any_kind_can_be_used() {
         .unwrap();
     assert_eq!(got.path, Path::Iwarp);
     assert!(seen(&region, 0..contents.len()) == contents);
+}
+
+/// An object is the same to everybody whichever path its bytes took.
+#[tokio::test(flavor = "multi_thread")]
+async fn attributes_are_the_same_by_every_path() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    connect(&server, Path::Http).await;
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let attributes = Attributes {
+        content_type: "text/x-forebay".to_owned(),
+        cache_control: "no-cache".to_owned(),
+        metadata: vec![pair("Origin", "the lab"), pair("run", "7")],
+        tags: vec![pair("stage", "raw/wild +1"), pair("empty", "")],
+        ..Attributes::default()
+    };
+    let bytes = bytes(9, 5000);
+    let options = PutOptions {
+        attributes: attributes.clone(),
+        ..PutOptions::default()
+    };
+    let s3 = server.client();
+    let body = bytes.clone().into();
+    s3.put(NAMESPACE, "s3", body, &options).await.unwrap();
+    let mut expected = s3.head(NAMESPACE, "s3").await.unwrap();
+    assert_eq!(expected.content_type, "text/x-forebay");
+    assert_eq!(
+        expected.metadata,
+        [pair("origin", "the lab"), pair("run", "7")]
+    );
+
+    let source = filled(&bytes);
+    let many = Attributes {
+        // Longer than a message carries, and than S3 takes.
+        metadata: vec![pair("long", &"x".repeat(5000))],
+        ..Attributes::default()
+    };
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        let put = Put {
+            attributes: Some(&attributes),
+            ..Put::new(b"direct", source.window(0..bytes.len()))
+        };
+        let put = client.put(NAMESPACE, &put).await.unwrap();
+        assert_eq!(put.path, path);
+        let found = s3.head(NAMESPACE, "direct").await.unwrap();
+        expected.modified = found.modified;
+        assert_eq!(found, expected, "{path}");
+        let scattered = Put {
+            attributes: Some(&attributes),
+            ..Put::new(b"scattered", source.window(0..bytes.len()))
+        };
+        let each = |_, result: Result<Transfer, Error>| drop(result.unwrap());
+        client.scatter(NAMESPACE, &[scattered], each).await.unwrap();
+        let found = s3.head(NAMESPACE, "scattered").await.unwrap();
+        expected.modified = found.modified;
+        assert_eq!(found, expected, "{path}");
+        let refused = Put {
+            attributes: Some(&many),
+            ..Put::new(b"direct", source.window(0..bytes.len()))
+        };
+        assert!(client.put(NAMESPACE, &refused).await.is_err(), "{path}");
+    }
 }

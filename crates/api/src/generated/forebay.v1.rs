@@ -2404,8 +2404,42 @@ pub struct ObjectInfo {
     #[prost(uint64, optional, tag = "6")]
     pub expires_ms: ::core::option::Option<u64>,
 }
+/// What is kept with a value beside its bytes; S3 gives it back as headers. A field that is empty is not kept.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Attributes {
+    /// Its type; S3's default is `binary/octet-stream`.
+    #[prost(string, tag = "1")]
+    pub content_type: ::prost::alloc::string::String,
+    /// How long others may keep copies of it.
+    #[prost(string, tag = "2")]
+    pub cache_control: ::prost::alloc::string::String,
+    /// As what a browser takes it.
+    #[prost(string, tag = "3")]
+    pub content_disposition: ::prost::alloc::string::String,
+    /// How its bytes are coded.
+    #[prost(string, tag = "4")]
+    pub content_encoding: ::prost::alloc::string::String,
+    /// For readers of which languages.
+    #[prost(string, tag = "5")]
+    pub content_language: ::prost::alloc::string::String,
+    /// When a copy of it is stale.
+    #[prost(string, tag = "6")]
+    pub expires: ::prost::alloc::string::String,
+    /// User metadata: names in lower case, without `x-amz-meta-`; with their values at most 2048 bytes.
+    #[prost(btree_map = "string, string", tag = "7")]
+    pub metadata: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// At most 10 tags.
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub tags: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
 /// A value to be stored.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StoreRequest {
     /// Its namespace.
     #[prost(string, tag = "1")]
@@ -2425,6 +2459,9 @@ pub struct StoreRequest {
     /// CRC-64/NVME made over the client's memory: checked before the value is stored, DATA_LOSS when it differs.
     #[prost(fixed64, optional, tag = "8")]
     pub crc64nvme: ::core::option::Option<u64>,
+    /// What is kept beside its bytes.
+    #[prost(message, optional, tag = "9")]
+    pub attributes: ::core::option::Option<Attributes>,
     /// Where its bytes are.
     #[prost(oneof = "store_request::Source", tags = "3, 4")]
     pub source: ::core::option::Option<store_request::Source>,
@@ -2516,11 +2553,14 @@ pub struct StatRequest {
     pub version: ::core::option::Option<u64>,
 }
 /// A described value.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StatResponse {
     /// What is known of it.
     #[prost(message, optional, tag = "1")]
     pub object: ::core::option::Option<ObjectInfo>,
+    /// What is kept beside its bytes.
+    #[prost(message, optional, tag = "2")]
+    pub attributes: ::core::option::Option<Attributes>,
 }
 /// Keys to be looked for.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2718,7 +2758,7 @@ pub struct ScatterRequest {
     pub elements: ::prost::alloc::vec::Vec<ScatterElement>,
 }
 /// One value and where its bytes are.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScatterElement {
     /// Its key.
     #[prost(bytes = "bytes", tag = "1")]
@@ -2735,6 +2775,9 @@ pub struct ScatterElement {
     /// CRC-64/NVME made over the client's memory, checked before the value is stored.
     #[prost(fixed64, optional, tag = "5")]
     pub crc64nvme: ::core::option::Option<u64>,
+    /// What is kept beside its bytes.
+    #[prost(message, optional, tag = "6")]
+    pub attributes: ::core::option::Option<Attributes>,
 }
 /// One element is stored, or failed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -290,11 +290,9 @@ impl<'a> Worker<'a> {
                 let puts: Vec<Put<'_>> = keys
                     .iter()
                     .enumerate()
-                    .map(|(place, key)| Put {
-                        key: key.as_bytes(),
-                        from: self.region.window(place * size..(place + 1) * size),
-                        condition: Condition::None,
-                        expires_ms: None,
+                    .map(|(place, key)| {
+                        let from = self.region.window(place * size..(place + 1) * size);
+                        Put::new(key.as_bytes(), from)
                     })
                     .collect();
                 let mut failed = None;

@@ -92,7 +92,7 @@ pub(crate) async fn put(
     drop(loan);
     let options = PutOptions {
         if_absent,
-        ..PutOptions::default()
+        attributes: put.attributes.cloned().unwrap_or_default(),
     };
     let size = body.len() as u64;
     let crc = crate::Crc64::of(&body).value();

@@ -269,6 +269,7 @@ impl Client {
         let mut count = 0;
         let written = pending.write(|id, message| {
             let mut inline = [0; INLINE_BYTES_MAX];
+            let mut encoded = Vec::new();
             let mut writer = RequestWriter::begin(message, operation, id, namespace)?;
             for (index, place) in (first..end).zip(places) {
                 let appended = match (elements, place) {
@@ -280,7 +281,10 @@ impl Client {
                         let put = &puts[index];
                         let crc = self.sum(&put.from);
                         crcs.push_back(crc);
-                        writer.store(&put.element(place, crc, &mut inline))
+                        let attributes = put.described(&mut encoded);
+                        attributes.and_then(|attributes| {
+                            writer.store(&put.element(place, crc, attributes, &mut inline))
+                        })
                     }
                 };
                 match appended {

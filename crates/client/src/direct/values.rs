@@ -18,7 +18,7 @@ use super::options::Path;
 use super::region::Region;
 use super::transfer::Transfer;
 use super::window::{Span, Window, argument};
-use crate::{Crc64, Error, Result};
+use crate::{Attributes, Crc64, Error, Result};
 
 /// One value to get, or a part of it, and where it goes.
 #[derive(Debug, Clone)]
@@ -42,6 +42,8 @@ pub struct Put<'a> {
     pub condition: Condition<'a>,
     /// From when on it no longer exists, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
+    /// What is kept with it.
+    pub attributes: Option<&'a Attributes>,
 }
 
 pub use forebay_proto::direct::Condition;
@@ -95,19 +97,11 @@ impl Client {
         key: &'a (impl AsRef<[u8]> + ?Sized),
         from: impl Into<Window<'a>>,
     ) -> Result<Transfer> {
-        self.put(
-            namespace,
-            &Put {
-                key: key.as_ref(),
-                from: from.into(),
-                condition: Condition::None,
-                expires_ms: None,
-            },
-        )
-        .await
+        self.put(namespace, &Put::new(key.as_ref(), from.into()))
+            .await
     }
 
-    /// The same with conditions.
+    /// The same with conditions and attributes.
     ///
     /// # Errors
     /// As [`Client::put_from`]; [`Error::Refused`] with status 412 when the condition does not hold.
@@ -215,11 +209,13 @@ impl Client {
         let place = self.source(lane, connected, put).await?;
         let loan = lend(&put.from, Use::Source, tries).await?;
         let crc = self.sum(&put.from);
+        let mut encoded = Vec::new();
+        let attributes = put.described(&mut encoded).map_err(too_described)?;
         let mut pending = lane.begin(tries.until).await.map_err(stop)?;
         pending.keep(loan);
         let written = pending.write(|id, message| {
             let mut writer = RequestWriter::begin(message, Operation::Store, id, namespace)?;
-            writer.store(&put.element(place, crc, &mut [0; INLINE_BYTES_MAX]))?;
+            writer.store(&put.element(place, crc, attributes, &mut [0; INLINE_BYTES_MAX]))?;
             writer.finish();
             Ok(())
         });
@@ -342,11 +338,34 @@ impl Connected {
 }
 
 impl<'a> Put<'a> {
+    /// All bytes of the window under this key, whatever is there.
+    pub fn new(key: &'a [u8], from: Window<'a>) -> Put<'a> {
+        Put {
+            key,
+            from,
+            condition: Condition::None,
+            expires_ms: None,
+            attributes: None,
+        }
+    }
+
+    /// Its attributes in the message's form.
+    pub(crate) fn described<'e>(
+        &self,
+        encoded: &'e mut Vec<u8>,
+    ) -> Result<direct::Attributes<'e>, direct::Full> {
+        match self.attributes {
+            None => Ok(direct::Attributes::NONE),
+            Some(attributes) => attributes.encode(encoded),
+        }
+    }
+
     /// The message's form; without a place its bytes are copied to `inline` and ride in the message.
     pub(crate) fn element<'e>(
         &self,
         place: Option<direct::Window>,
         crc64nvme: Option<u64>,
+        attributes: direct::Attributes<'e>,
         inline: &'e mut [u8; INLINE_BYTES_MAX],
     ) -> direct::Store<'e>
     where
@@ -367,6 +386,7 @@ impl<'a> Put<'a> {
             condition: self.condition,
             crc64nvme,
             expires: self.expires_ms,
+            attributes,
         }
     }
 }
@@ -412,8 +432,14 @@ pub(crate) fn about(namespace: &str, key: &[u8]) -> String {
     format!("{namespace}/{}", String::from_utf8_lossy(key))
 }
 
+fn too_described(_: direct::Full) -> Failure {
+    Failure::Unable("its attributes are longer than a message takes".to_owned())
+}
+
 pub(crate) fn too_long(_: direct::Full) -> Failure {
-    Failure::Final(argument("a name, key or tag is longer than it may be"))
+    Failure::Final(argument(
+        "a name, key, tag or attribute is longer than it may be",
+    ))
 }
 
 /// Windows are checked before they are used.

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::direct::{Client as Direct, Path, Region, Request, Transfer, Window};
-use crate::{Client, Crc64, Error, Part, Result, client::Call};
+use crate::direct::{Client as Direct, Condition, Path, Put, Region, Request, Transfer, Window};
+use crate::{Client, Crc64, Error, Part, PutOptions, Result, client::Call};
 
 /// Moved between a file and registered memory at a time: it stays in the second-level cache in between.
 const STEP_BYTES: usize = 256 << 10;
@@ -318,7 +318,19 @@ fn may_fall_back(error: &Error) -> bool {
 }
 
 /// What a put of a whole value told.
-pub(super) async fn put_staged(staged: &Staged, namespace: &str, key: &str) -> Result<Transfer> {
-    let direct = &staged.staging.client;
-    direct.put_from(namespace, key, staged.window()).await
+pub(super) async fn put_staged(
+    staged: &Staged,
+    namespace: &str,
+    key: &str,
+    options: &PutOptions,
+) -> Result<Transfer> {
+    let put = Put {
+        condition: match options.if_absent {
+            true => Condition::IfAbsent,
+            false => Condition::None,
+        },
+        attributes: Some(&options.attributes),
+        ..Put::new(key.as_bytes(), staged.window())
+    };
+    staged.staging.client.put(namespace, &put).await
 }

@@ -12,7 +12,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use super::staging::{Piece, put_staged};
 use super::{Moved, Options, Staging};
 use crate::direct::Path as Way;
-use crate::{Client, Crc64, Error, Part, PutOptions, Result};
+use crate::{Attributes, Client, Crc64, Error, Part, PutOptions, Result};
 
 /// The largest object that one copy call takes (S3's bound), and the part size beyond it.
 const COPY_BYTES_MAX: u64 = 5 << 30;
@@ -39,7 +39,7 @@ pub async fn upload_file(
         name: path.display().to_string(),
         part_bytes,
         size,
-        staging: staging_for(put, size, part_bytes, options),
+        staging: options.staging(part_bytes.min(size)).cloned(),
     };
     let moved = if size <= part_bytes {
         let (piece, _) = source.part(1).await?;
@@ -98,21 +98,6 @@ impl Source {
     }
 }
 
-/// The registered memory for a value's parts. A single call of the direct path names no content type and no metadata: with those, a
-/// value of one part goes as a body.
-fn staging_for(
-    put: &PutOptions,
-    size: u64,
-    part_bytes: u64,
-    options: &Options,
-) -> Option<Arc<Staging>> {
-    let described = !put.content_type.is_empty() || !put.metadata.is_empty() || put.if_absent;
-    match size <= part_bytes && described {
-        true => None,
-        false => options.staging(part_bytes.min(size)).cloned(),
-    }
-}
-
 /// Stores a value of one part.
 async fn put_whole(
     client: &Client,
@@ -124,7 +109,7 @@ async fn put_whole(
 ) -> Result<Moved> {
     let bytes = piece.len();
     let path = match piece {
-        Piece::Staged(staged) => put_staged(&staged, namespace, key).await?.path,
+        Piece::Staged(staged) => put_staged(&staged, namespace, key, put).await?.path,
         Piece::Heap(body) => {
             client.put(namespace, key, body, put).await?;
             Way::Http
@@ -238,8 +223,8 @@ pub async fn upload_stream(
     };
     if (first.len() as u64) < part_bytes {
         joined(reading.await)?.map_err(Error::local("standard input"))?;
-        let staging = staging_for(put, first.len() as u64, part_bytes, options);
-        let piece = piece(first, staging.as_ref()).await?;
+        let staging = options.staging(first.len() as u64);
+        let piece = piece(first, staging).await?;
         return put_whole(client, namespace, key, piece, put, options).await;
     }
     let upload = &client.create_upload(namespace, key, put).await?;
@@ -337,8 +322,11 @@ pub async fn copy_object(
         client.copy(from, to).await?;
     } else {
         let put = PutOptions {
-            content_type: info.content_type.clone(),
-            metadata: info.metadata.clone(),
+            attributes: Attributes {
+                content_type: info.content_type.clone(),
+                metadata: info.metadata.clone(),
+                ..Attributes::default()
+            },
             ..PutOptions::default()
         };
         let upload = &client.create_upload(to.0, to.1, &put).await?;

@@ -9,6 +9,7 @@
 
 mod admin;
 mod admission;
+mod attributes;
 mod convert;
 mod identity;
 mod incoming;

@@ -13,6 +13,7 @@ use futures_util::stream::{self, StreamExt};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use super::attributes;
 use super::convert;
 use super::identity::Caller;
 use super::metrics::Way;
@@ -106,6 +107,7 @@ impl<S: Store> Batch<S> {
             condition: convert::condition(element.condition)?,
             expires: element.expires_ms,
             crc64nvme: element.crc64nvme,
+            attributes: attributes::kept(element.attributes)?,
         };
         let source = Source::Memory(target);
         let (stored, way) = store_from(&*self.service.store, arriving, source).await?;
@@ -153,6 +155,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
             condition: convert::condition(asked.condition)?,
             expires: asked.expires_ms,
             crc64nvme: asked.crc64nvme,
+            attributes: attributes::kept(asked.attributes)?,
         };
         let (stored, way) = store_from(&*self.store, arriving, source).await?;
         self.metrics.received(way, stored.meta.size);
@@ -206,8 +209,10 @@ impl<S: Store> objects_server::Objects for Door<S> {
         self.own_namespace(&caller, &asked.namespace)?;
         let address = Address::object(&asked.namespace, &asked.key);
         let meta = self.store.stat(address, asked.version.map(VersionId)).await;
+        let meta = meta.map_err(Refusal::from)?;
         Ok(Response::new(v1::StatResponse {
-            object: Some(convert::object(&meta.map_err(Refusal::from)?)),
+            object: Some(convert::object(&meta)),
+            attributes: Some(attributes::told(&meta.attributes)),
         }))
     }
 

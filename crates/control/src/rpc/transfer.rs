@@ -54,6 +54,7 @@ pub(crate) struct Wanted<'a> {
 
 /// What is known of a value before its bytes.
 pub(crate) struct Arriving<'a> {
+    pub(crate) attributes: Attributes,
     pub(crate) address: Address<'a>,
     pub(crate) condition: Condition,
     pub(crate) expires: Option<u64>,
@@ -267,7 +268,7 @@ pub(crate) async fn store_from<S: Store>(
     }
     let seal = Seal {
         etag: None,
-        attributes: Attributes::EMPTY,
+        attributes: arriving.attributes,
         expires: arriving.expires,
     };
     Ok((upload.commit(seal).await?, way))

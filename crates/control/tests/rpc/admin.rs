@@ -130,6 +130,7 @@ async fn a_namespace_from_its_making_to_its_end() {
                     bytes: bound(Some(77)),
                     objects: bound(Some(3)),
                 }),
+                nsid: None,
             }),
         })
         .await

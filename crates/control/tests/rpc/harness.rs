@@ -107,6 +107,7 @@ impl Default for Choice {
                 paths: vec![Path {
                     fabric: "shm".into(),
                     address: "/run/forebay.sock".into(),
+                    ..Path::default()
                 }],
                 ..Config::default()
             },

@@ -278,6 +278,10 @@ async fn gather_and_scatter_answer_in_the_callers_order_over(fabric: Fabric) {
             }),
             crc64nvme: Some(crc(&value) ^ u64::from(i == 6)),
             expires_ms: None,
+            attributes: Some(v1::Attributes {
+                content_type: format!("x/{i}"),
+                ..v1::Attributes::default()
+            }),
         }
     });
     let request = v1::ScatterRequest {

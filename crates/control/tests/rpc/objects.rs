@@ -443,3 +443,73 @@ async fn anothers_namespace_is_one_that_is_not_there() {
     }
     assert_eq!(read(&door.store, "data", b"key").await.unwrap(), b"value");
 }
+
+#[tokio::test]
+async fn attributes_are_kept_as_s3_keeps_them() {
+    let (door, mut red) = ready().await;
+    let map = |pairs: &[(&str, &str)]| {
+        let owned = pairs
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        owned.collect()
+    };
+    let attributes = v1::Attributes {
+        content_type: "text/plain".into(),
+        cache_control: "no-cache".into(),
+        content_disposition: "attachment".into(),
+        content_encoding: "gzip".into(),
+        content_language: "de".into(),
+        expires: "Thu, 01 Dec 1994 16:00:00 GMT".into(),
+        metadata: map(&[("origin", "lab"), ("run", "7")]),
+        tags: map(&[("stage", "raw/wild +1"), ("z", "")]),
+    };
+    let mut request = put("key", b"value");
+    request.attributes = Some(attributes.clone());
+    red.objects.store(request).await.unwrap();
+    let stat = |key: &str| v1::StatRequest {
+        namespace: "data".into(),
+        key: key.to_owned().into(),
+        version: None,
+    };
+    let answer = red.objects.stat(stat("key")).await.unwrap().into_inner();
+    assert_eq!(answer.attributes, Some(attributes));
+    let address = Address::object("data", b"key");
+    let kept = door.store.stat(address, None).await.unwrap().attributes;
+    assert_eq!(kept.get_str("x-amz-meta-run"), Some("7"));
+    assert_eq!(kept.get_str("s3.tags"), Some("stage=raw%2Fwild%20%2B1&z="));
+    assert_eq!(kept.iter().count(), 9);
+
+    for wrong in [
+        v1::Attributes {
+            content_type: "text/plain\r\nset-cookie: a".into(),
+            ..Default::default()
+        },
+        v1::Attributes {
+            metadata: map(&[("Upper", "x")]),
+            ..Default::default()
+        },
+        v1::Attributes {
+            metadata: map(&[("long", &"x".repeat(2048))]),
+            ..Default::default()
+        },
+        v1::Attributes {
+            tags: map(&[("", "empty")]),
+            ..Default::default()
+        },
+        v1::Attributes {
+            tags: (0..11).map(|n| (n.to_string(), String::new())).collect(),
+            ..Default::default()
+        },
+    ] {
+        let mut request = put("key", b"other");
+        request.attributes = Some(wrong);
+        let refused = red.objects.store(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    }
+    let value = read(&door.store, "data", b"key").await;
+    assert_eq!(value.as_deref(), Some(&b"value"[..]));
+    // A value replaces an object whole.
+    red.objects.store(put("key", b"plain")).await.unwrap();
+    let answer = red.objects.stat(stat("key")).await.unwrap().into_inner();
+    assert_eq!(answer.attributes, Some(v1::Attributes::default()));
+}

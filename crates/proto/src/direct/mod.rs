@@ -9,12 +9,14 @@
 //!
 //! A message that parses is right in form alone: whether a name is legal or a region exists is for those who know names and regions.
 
+mod attributes;
 mod bytes;
 mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
 
+pub use attributes::Attributes;
 pub use reply::{
     Deleted, Listed, Outcome, Reply, ReplyWriter, Results, Status, Value, parse_reply,
 };
@@ -37,6 +39,8 @@ pub const KEY_BYTES_MAX: usize = 1024;
 pub const NAMESPACE_BYTES_MAX: usize = 63;
 /// The longest entity tag.
 pub const ETAG_BYTES_MAX: usize = 64;
+/// The longest attributes of a value, all told.
+pub const ATTRIBUTES_BYTES_MAX: usize = 4 << 10;
 /// The longest text of an error.
 pub const TEXT_BYTES_MAX: usize = 256;
 /// The header of every message.
@@ -115,6 +119,9 @@ pub enum Malformed {
     /// A length over its bound.
     #[error("{0} is too long")]
     TooLong(&'static str),
+    /// Attributes whose names are not in ascending order, each once.
+    #[error("the attributes are not in order")]
+    Order,
     /// Text that is not.
     #[error("{0} is not text")]
     NotText(&'static str),

@@ -4,8 +4,8 @@ mod write;
 
 use super::bytes::Reader;
 use super::{
-    ETAG_BYTES_MAX, Header, INLINE_BYTES_MAX, KEY_BYTES_MAX, Malformed, NAMESPACE_BYTES_MAX,
-    Operation, Window,
+    ATTRIBUTES_BYTES_MAX, Attributes, ETAG_BYTES_MAX, Header, INLINE_BYTES_MAX, KEY_BYTES_MAX,
+    Malformed, NAMESPACE_BYTES_MAX, Operation, Window,
 };
 
 pub use write::RequestWriter;
@@ -138,6 +138,8 @@ pub struct Store<'a> {
     pub crc64nvme: Option<u64>,
     /// From when on it no longer exists, in milliseconds since 1970.
     pub expires: Option<u64>,
+    /// What is kept beside its bytes.
+    pub attributes: Attributes<'a>,
 }
 
 /// One key.
@@ -384,9 +386,17 @@ impl<'a> Element<'a> for Store<'a> {
         let crc64nvme = given(flags & CHECKSUM != 0, reader.u64()?)?;
         let expires = given(flags & HAS_EXPIRES != 0, reader.u64()?)?;
         let etag_len = reader.u8()?;
-        reader.zeroes(7)?;
+        reader.zeroes(1)?;
+        let attributes_len = usize::from(reader.u16()?);
+        reader.zeroes(4)?;
         let key = key(reader, key_len)?;
         let condition = condition(number, reader, etag_len)?;
+        let attributes = reader.bounded(
+            attributes_len,
+            ATTRIBUTES_BYTES_MAX,
+            "the list of attributes",
+        )?;
+        let attributes = Attributes::parse(attributes)?;
         let body = match flags & IN_MESSAGE != 0 {
             false => Body::Window(window),
             true if (window.stag, window.offset) != (0, 0) => return Err(Malformed::Reserved),
@@ -401,6 +411,7 @@ impl<'a> Element<'a> for Store<'a> {
             condition,
             crc64nvme,
             expires,
+            attributes,
         })
     }
 }

@@ -27,6 +27,17 @@ fn range() -> impl Strategy<Value = Range> {
     ]
 }
 
+fn attributes() -> impl Strategy<Value = Vec<u8>> {
+    let pairs = proptest::collection::btree_map("[a-z-]{1,20}", vec(any::<u8>(), 0..60), 0..6);
+    pairs.prop_map(|pairs| {
+        let mut encoded = Vec::new();
+        let pairs = pairs.iter().map(|(name, value)| (&name[..], &value[..]));
+        let written = Attributes::encode(&mut encoded, pairs.clone()).unwrap();
+        assert!(written.iter().eq(pairs));
+        encoded
+    })
+}
+
 fn condition<'a>() -> impl Strategy<Value = Condition<'a>> {
     prop_oneof![
         Just(Condition::None),
@@ -51,6 +62,42 @@ fn request(message: &[u8]) -> bool {
 
 fn reply(message: &[u8]) -> bool {
     parse_reply(message).is_ok()
+}
+
+#[test]
+fn attributes_that_are_none() {
+    let encode = |pairs: &[(&str, &[u8])]| {
+        let mut encoded = Vec::new();
+        Attributes::encode(&mut encoded, pairs.iter().copied())?;
+        Ok(encoded)
+    };
+    for pairs in [
+        &[("b", &b"1"[..]), ("a", b"2")][..],
+        &[("a", b"1"), ("a", b"2")],
+        &[("", b"1")],
+        &[("a", &[b'x'; ATTRIBUTES_BYTES_MAX - 4])],
+        &[("a", &[b'x'; 65536])],
+    ] {
+        assert_eq!(encode(pairs), Err(Full), "{:?}", pairs[0].0);
+    }
+    let longest = encode(&[("a", &[b'x'; ATTRIBUTES_BYTES_MAX - 5])]).unwrap();
+    assert_eq!(longest.len(), ATTRIBUTES_BYTES_MAX);
+    for (encoded, expected) in [
+        (&b"\x01\0\0\0"[..], Malformed::Truncated),
+        (b"\x01\0\xff\xffa", Malformed::Truncated),
+        (
+            b"\xff\xff\0\0a",
+            Malformed::TooLong("the name of an attribute"),
+        ),
+        (
+            b"\x01\0\0\0\xff",
+            Malformed::NotText("the name of an attribute"),
+        ),
+        (b"\0\0\x01\0a", Malformed::Order),
+        (b"\x01\0\0\0b\x01\0\0\0a", Malformed::Order),
+    ] {
+        assert_eq!(Attributes::parse(encoded), Err(expected), "{encoded:?}");
+    }
 }
 
 proptest! {
@@ -90,6 +137,7 @@ proptest! {
         condition in condition(),
         crc64nvme in option::of(any::<u64>()),
         expires in option::of(any::<u64>()),
+        attributes in attributes(),
     ) {
         let element = Store {
             key: &key,
@@ -100,6 +148,7 @@ proptest! {
             condition,
             crc64nvme,
             expires,
+            attributes: Attributes::parse(&attributes).unwrap(),
         };
         let mut message = Vec::new();
         let mut writer = RequestWriter::begin(&mut message, Operation::Store, 1, "").unwrap();
@@ -293,6 +342,7 @@ fn a_message_ends_at_its_bounds() {
         condition: Condition::None,
         crc64nvme: None,
         expires: None,
+        attributes: Attributes::NONE,
     };
     let long = [0; INLINE_BYTES_MAX + 1];
     assert_eq!(writer.store(&store(&long)), Err(Full));
@@ -363,6 +413,8 @@ mod golden {
     #[test]
     fn store_in_message() {
         let golden = bytes(include_str!("golden/store_in_message.hex"));
+        let mut encoded = Vec::new();
+        let pairs = [("content-type", &b"text/plain"[..]), ("x-amz-meta-a", b"1")];
         let mut message = Vec::new();
         let mut writer = RequestWriter::begin(&mut message, Operation::Store, 2, "demo").unwrap();
         let element = Store {
@@ -371,6 +423,7 @@ mod golden {
             condition: Condition::IfMatch("tag"),
             crc64nvme: Some(0x1122_3344_5566_7788),
             expires: Some(1_800_000_000_000),
+            attributes: Attributes::encode(&mut encoded, pairs).unwrap(),
         };
         writer.store(&element).unwrap();
         writer.finish();

@@ -9,6 +9,7 @@ pub mod chunked;
 pub mod cors;
 pub mod date;
 pub mod error;
+pub mod kept;
 pub mod lifecycle;
 pub mod percent;
 pub mod policy;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use clap::Args;
 use forebay_bench::Size;
 use forebay_client::direct::{Choice, Path};
-use forebay_client::{Client, PutOptions, transfer};
+use forebay_client::{Attributes, Client, PutOptions, transfer};
 use serde_json::json;
 
 use super::address::Place;
@@ -64,14 +64,49 @@ pub struct CopyArgs {
     /// Make the target's namespace when it is missing
     #[arg(long)]
     make_namespace: bool,
-    /// Type of the objects made
-    #[arg(long, value_name = "TYPE")]
-    content_type: Option<String>,
+    #[command(flatten)]
+    attributes: AttributeArgs,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
     server: ServerArgs,
+}
+
+/// What is kept with the objects made.
+#[derive(Debug, Args)]
+struct AttributeArgs {
+    /// Type of the objects made
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// How long others may keep copies of the objects made, such as max-age=3600
+    #[arg(long, value_name = "RULE")]
+    cache_control: Option<String>,
+    /// User metadata of the objects made; more than once for more
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+    /// A tag of the objects made; more than once for more
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    tag: Vec<(String, String)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+impl From<AttributeArgs> for Attributes {
+    fn from(args: AttributeArgs) -> Attributes {
+        Attributes {
+            content_type: args.content_type.unwrap_or_default(),
+            cache_control: args.cache_control.unwrap_or_default(),
+            metadata: args.metadata,
+            tags: args.tag,
+            ..Attributes::default()
+        }
+    }
 }
 
 /// What every part of a copy needs.
@@ -105,7 +140,7 @@ pub async fn run(args: CopyArgs) -> Outcome {
     let context = Context {
         client,
         put: PutOptions {
-            content_type: args.content_type.clone().unwrap_or_default(),
+            attributes: args.attributes.into(),
             ..PutOptions::default()
         },
         parallel,

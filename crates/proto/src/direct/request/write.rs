@@ -137,7 +137,8 @@ impl<'a> RequestWriter<'a> {
         if bytes.len() > INLINE_BYTES_MAX {
             return Err(Full);
         }
-        let more = etag.len() + bytes.len();
+        let attributes = element.attributes.encoded();
+        let more = etag.len() + attributes.len() + bytes.len();
         self.admit(Operation::Store, STORE_BYTES, element.key, more)?;
         let flags = in_message
             | flag(element.crc64nvme.is_some(), CHECKSUM)
@@ -147,9 +148,12 @@ impl<'a> RequestWriter<'a> {
         self.put(&[condition, flags]);
         self.put(&element.crc64nvme.unwrap_or(0).to_le_bytes());
         self.put(&element.expires.unwrap_or(0).to_le_bytes());
-        self.put(&[etag.len() as u8, 0, 0, 0, 0, 0, 0, 0]);
+        self.put(&[etag.len() as u8, 0]);
+        self.put(&(attributes.len() as u16).to_le_bytes());
+        self.put(&[0; 4]);
         self.put(element.key);
         self.put(etag.as_bytes());
+        self.put(attributes);
         self.put(bytes);
         Ok(())
     }
