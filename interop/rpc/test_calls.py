@@ -1,12 +1,14 @@
 """Every call of every service, by a client that learnt of them from reflection alone."""
 
+import json
 import os
+import subprocess
 from types import SimpleNamespace
 
 import grpc
 import pytest
 
-from conftest import connect as s3_client
+from conftest import binary, connect as s3_client
 from rpc_interface import bearer
 
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
@@ -16,7 +18,7 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 def test_reflection_tells_the_services(root):
     told = root.services()
     assert {"forebay.v1.Admin", "forebay.v1.Sessions", "forebay.v1.Objects", "forebay.v1.Watch"} <= set(told)
-    assert len(list(root.methods())) == len(set(root.methods())) == 35
+    assert len(list(root.methods())) == len(set(root.methods())) == 38
 
 
 def test_administration(root, server):
@@ -61,6 +63,17 @@ def test_administration(root, server):
     root.call("Admin.RemoveTenant", name="blue")
     assert root.call("Admin.Scrub").damaged == 0
     assert root.call("Admin.RunLifecycle").failed == 0
+
+
+def test_hosts_of_the_nvme_doors(root):
+    nqn = "nqn.2026-01.com.example:lab"
+    made = root.call("Admin.CreateHost", nqn=nqn, tenant="root")
+    assert (made.nqn, made.tenant, made.chap) == (nqn, "root", False)
+    assert root.refusal("Admin.CreateHost", nqn=nqn, tenant="root") == (grpc.StatusCode.ALREADY_EXISTS, "REASON_EXISTS")
+    assert root.refusal("Admin.CreateHost", nqn="no name", tenant="root") == (INVALID, "REASON_INVALID")
+    assert [host.nqn for host in root.call("Admin.ListHosts").hosts] == [nqn]
+    root.call("Admin.RemoveHost", nqn=nqn)
+    assert root.refusal("Admin.RemoveHost", nqn=nqn) == (NOT_FOUND, "REASON_NOT_FOUND")
 
 
 def test_sessions(root):
@@ -142,10 +155,22 @@ def test_objects_are_the_same_through_every_door(root, server, namespace):
     s3 = s3_client(SimpleNamespace(
         endpoint=server.endpoint, access_key=access_key, secret_key=secret_key, region="us-east-1",
     ))
-    root.call("Objects.Store", namespace=namespace, key=b"by-grpc", data=b"one")
-    assert s3.get_object(Bucket=namespace, Key="by-grpc")["Body"].read() == b"one"
-    s3.put_object(Bucket=namespace, Key="by-s3", Body=b"two")
+    kept = {"content_type": "text/plain", "metadata": {"run": "7"}, "tags": {"stage": "raw data"}}
+    root.call("Objects.Store", namespace=namespace, key=b"by-grpc", data=b"one", attributes=kept)
+    got = s3.get_object(Bucket=namespace, Key="by-grpc")
+    assert (got["Body"].read(), got["ContentType"], got["Metadata"]) == (b"one", "text/plain", {"run": "7"})
+    tags = s3.get_object_tagging(Bucket=namespace, Key="by-grpc")["TagSet"]
+    assert tags == [{"Key": "stage", "Value": "raw data"}]
+    s3.put_object(
+        Bucket=namespace, Key="by-s3", Body=b"two", ContentType="text/plain", Metadata={"run": "7"}, Tagging="stage=raw%20data"
+    )
     assert root.call("Objects.Retrieve", namespace=namespace, key=b"by-s3").data == b"two"
+    stat = lambda key: root.call("Objects.Stat", namespace=namespace, key=key).attributes
+    assert stat(b"by-s3") == stat(b"by-grpc")
+    wrong = {"content_type": "text/plain\r\nx: y"}
+    assert root.refusal("Objects.Store", namespace=namespace, key=b"by-grpc", data=b"", attributes=wrong) == (
+        INVALID, "REASON_INVALID",
+    )
 
 
 def test_watching(root, tenant):
@@ -212,3 +237,30 @@ def test_who_calls_must_be_proved(connect, server, wrong):
 def test_every_call_was_driven(root):
     """Last: the calls above were all there are."""
     assert set(root.methods()) == root.driven
+
+
+def test_our_command_line_administers_from_elsewhere(root, server, tmp_path):
+    def admin(*words, keys=server.keys, code=0):
+        env = {
+            "PATH": os.environ["PATH"], "FOREBAY_ENDPOINT": f"http://{server.rpc}",
+            "FOREBAY_ACCESS_KEY": keys[0], "FOREBAY_SECRET_KEY": keys[1],
+        }
+        command = [str(binary()), "admin", *words, "--json"]
+        done = subprocess.run(command, env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        assert done.returncode == code, f"{words}: {done.returncode} {done.stderr}"
+        assert len(done.stderr.splitlines()) == (1 if code else 0), done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    admin("tenant", "create", "far")
+    key = admin("key", "create", "far")[0]
+    keys = (key["access_key"], key["secret_key"])
+    assert admin("namespace", "create", "far-away", "--tenant", "far", keys=keys)[0]["tenant"] == "far"
+    assert [one["name"] for one in admin("namespace", "list", keys=keys)] == ["far-away"]
+    assert root.call("Admin.GetNamespace", name="far-away").tenant == "far"
+    admin("quota", "tenant", "far", "--objects", "7")
+    admin("quota", "tenant", "far", "--objects", "9", keys=keys, code=4)
+    assert root.call("Admin.GetTenant", name="far").quota.objects == 7
+    admin("tenant", "list", keys=(key["access_key"], "wrong"), code=4)
+    admin("key", "rm", "NOSUCHKEY", code=3)
+    admin("namespace", "rm", "far-away", keys=keys)
+    admin("tenant", "rm", "far")

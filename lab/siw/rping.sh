@@ -1,6 +1,8 @@
 #!/bin/bash
 # rping.sh - our iWARP and the kernel's (siw, in the lab guest) ping each other: rdma-core's rping as
-# client of our server, and as server of our client, without and with CRCs. What was on the wire stays
+# client of our server, and as server of our client, without and with CRCs. siw does not notice what
+# arrives between its reply to a connection and the end of siw_accept until more arrives: our client
+# sends more until it is answered (see crates/fabric/examples/rping.rs). What was on the wire stays
 # as $LAB_DIR/siw/out/*.pcap, for tshark and for golden frames.
 #
 # Usage: lab/siw/rping.sh [PROGRAM]
