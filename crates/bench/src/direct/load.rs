@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use forebay_client::direct::{Client, Condition, Get, Put, Region, Span};
+use forebay_client::direct::{Client, Get, Put, Region, Span};
 use forebay_client::{Error as ClientError, Kind};
 
 use super::{Target, refused};
