@@ -16,12 +16,14 @@ use forebay_fabric::iwarp::{IwarpLink, Options, accept, connect};
 use forebay_fabric::{Access, CloseReason, Exposure, Link, RemoteRange, Stag};
 use forebay_mem::{Pool, Region};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// What either side sends: address, key and length of memory; the server's are not looked at.
 const MESSAGE_BYTES: usize = 16;
+/// How long a server may take to answer before it is sent more.
+const UNHEARD: Duration = Duration::from_millis(200);
 /// What a kernel's stack takes without question.
 const SEGMENT_BYTES: usize = 61440;
 
@@ -47,8 +49,7 @@ fn main() -> Result<()> {
             ["client", address, count, bytes, ..] => {
                 let stream = TcpStream::connect(address).await?;
                 let link = connect(stream, b"", options).await?;
-                // While siw accepts a connection, it may lose what its user asks of it in answer to a first message.
-                sleep(Duration::from_secs(1)).await;
+                heard(&link).await?;
                 ping(&link, count.parse()?, bytes.parse()?).await?;
                 println!("{count} pings of {bytes} bytes came back whole");
                 link.close(CloseReason::Done);
@@ -57,6 +58,18 @@ fn main() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Waits until the peer reads what it is sent. siw (`siw_accept` in Linux 7.3) replies to a connection before it puts its receiver in
+/// place. What arrives in between is not lost, but lies unread until more arrives: a client that sends at once and then waits for the
+/// answer waits for ever, with peer-to-peer mode as without. So more is sent until something is answered.
+async fn heard(link: &IwarpLink) -> Result<()> {
+    loop {
+        if let Ok(answered) = timeout(UNHEARD, link.fence()).await {
+            answered?;
+            return Ok(());
+        }
+    }
 }
 
 async fn serve(link: &IwarpLink) -> Result<u64> {
