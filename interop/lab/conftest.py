@@ -54,6 +54,9 @@ def tshark(root):
     if shutil.which("tshark") is None and shutil.which("apt-get") is None:
         pytest.skip("tshark is not installed and there is no apt-get")
     skip_unless_done("tshark cannot be installed", script("install.sh", "tshark"))
+    look = ["dumpcap", "-q", "-i", "lo", "-a", "duration:1", "-w", "/dev/null"]
+    if subprocess.run(look, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("packets of loopback cannot be captured here")
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +64,8 @@ def siw(root):
     """A guest with the kernel's own iWARP, and no other guest meanwhile."""
     if not os.path.exists("/dev/net/tun"):
         pytest.skip("no /dev/net/tun for a guest")
+    if subprocess.run(["unshare", "--net", "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("network namespaces cannot be made here")
     skip_unless_done("the guest cannot be built", script("siw/build.sh"))
     with open(LAB_DIR / "turn", "w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
