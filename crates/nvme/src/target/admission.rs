@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use forebay_io::File;
@@ -16,6 +17,16 @@ use parking_lot::Mutex;
 
 use super::session::{Session, Viewer};
 use super::{Target, bound, parts};
+
+/// What a transport knows of a host beside its words.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arrival {
+    /// Whether it is run by whoever owns what is behind the target: then it may come, and sees everything, also when nobody made it
+    /// known.
+    pub trusted: bool,
+    /// Our own address that it came to.
+    pub local: Option<IpAddr>,
+}
 
 /// What an admitted host gets.
 pub struct Admitted<S: Store> {
@@ -118,22 +129,21 @@ impl<S: Store, F: File> Target<S, F> {
     /// # Errors
     /// What to complete the command with.
     pub fn connect(&self, now_ms: u64, connect: &Connect) -> Result<Admitted<S>, Refused> {
-        self.connect_trusted(now_ms, connect, false)
+        self.connect_by(now_ms, connect, Arrival::default())
     }
 
-    /// As [`connect`](Target::connect). `trusted`: the transport knows that the host is run by whoever owns what is behind this, so that
-    /// it may come and sees everything also when nobody made it known.
+    /// As [`connect`](Target::connect), with what the transport knows of the host beside its words.
     ///
     /// # Errors
     /// As there.
-    pub fn connect_trusted(
+    pub fn connect_by(
         &self,
         now_ms: u64,
         connect: &Connect,
-        trusted: bool,
+        arrival: Arrival,
     ) -> Result<Admitted<S>, Refused> {
         Controller::check_admin_connect(connect, self.config.queue_entries_max)?;
-        let viewer = self.viewer_of(&connect.hostnqn, trusted);
+        let viewer = self.viewer_of(&connect.hostnqn, arrival.trusted);
         let (kind, viewer) = match (&connect.subnqn, viewer) {
             // Whoever asks is told where to look; what it may not see is left out.
             (name, viewer) if name == DISCOVERY_NQN => {
@@ -147,7 +157,7 @@ impl<S: Store, F: File> Target<S, F> {
             (_, Some(viewer)) => (ControllerKind::Io, viewer),
         };
         let session = self
-            .session(Some(connect.hostnqn.clone()), viewer, trusted)
+            .session(Some(connect.hostnqn.clone()), viewer, arrival)
             .ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
         let config = ControllerConfig {
             kind,
@@ -176,7 +186,7 @@ impl<S: Store, F: File> Target<S, F> {
     /// A session for a device with `vectors` interrupts, and how to make its controller: again after each reset of the device.
     /// `None` when there are too many.
     pub fn attach(&self, viewer: Viewer) -> Option<Arc<Session<S>>> {
-        self.session(None, viewer, false)
+        self.session(None, viewer, Arrival::default())
     }
 
     /// The controller of a device as it is after power was turned on.
@@ -235,13 +245,13 @@ impl<S: Store, F: File> Target<S, F> {
         &self,
         host: Option<String>,
         viewer: Viewer,
-        trusted: bool,
+        arrival: Arrival,
     ) -> Option<Arc<Session<S>>> {
         let identifier = self.identifiers.take()?;
         Some(Arc::new(Session {
             identifier,
             host,
-            trusted,
+            arrival,
             viewer,
             bound: Mutex::new(bound::Bound::default()),
             parts: Mutex::new(parts::Parts::default()),
@@ -250,17 +260,24 @@ impl<S: Store, F: File> Target<S, F> {
         }))
     }
 
-    /// What discovery tells a host: subsystems only when it may come.
+    /// What discovery tells a host: subsystems only when it may come; where a door listens on any address, the one that it came to.
     pub(super) fn discovery_for(&self, session: &Session<S>) -> Arc<DiscoveryLog> {
-        let log = self.discovery.read().clone();
-        let may_come = |host: &str| self.viewer_of(host, session.trusted).is_some();
-        match session.host().is_none_or(may_come) {
-            true => log,
-            false => {
-                let mut log = DiscoveryLog::clone(&log);
-                log.entries.retain(|entry| entry.kind != SubsystemType::Nvm);
-                Arc::new(log)
+        let mut log = DiscoveryLog::clone(&self.discovery.read());
+        let Arrival { trusted, local } = session.arrival;
+        let may_come = |host: &str| self.viewer_of(host, trusted).is_some();
+        if !session.host().is_none_or(may_come) {
+            log.entries.retain(|entry| entry.kind != SubsystemType::Nvm);
+        }
+        for entry in &mut log.entries {
+            let any = entry
+                .address
+                .parse()
+                .is_ok_and(|ip: IpAddr| ip.is_unspecified());
+            if let (true, Some(local)) = (any, local) {
+                entry.address = local.to_string();
+                entry.address_family = if local.is_ipv4() { 1 } else { 2 };
             }
         }
+        Arc::new(log)
     }
 }

@@ -27,7 +27,7 @@ mod shown;
 mod status;
 mod transfer;
 
-pub use admission::Admitted;
+pub use admission::{Admitted, Arrival};
 pub use fused::{Fused, Fuser};
 pub use payload::Payload;
 pub use session::{Change, Session, Viewer};

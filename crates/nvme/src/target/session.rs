@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Target;
-use super::admission::Identifier;
+use super::admission::{Arrival, Identifier};
 use super::bound::Bound;
 use super::parts::Parts;
 
@@ -67,8 +67,7 @@ pub struct Session<S: Store> {
     pub(super) identifier: Identifier,
     /// The host's NQN; `None` for a device.
     pub(super) host: Option<String>,
-    /// Whether the host may come though nobody made it known.
-    pub(super) trusted: bool,
+    pub(super) arrival: Arrival,
     pub(super) viewer: Viewer,
     pub(super) bound: Mutex<Bound>,
     pub(super) parts: Mutex<Parts<S::Upload>>,
@@ -141,7 +140,7 @@ impl<S: Store, F: File> Target<S, F> {
     /// [`changed`](Target::changed); events may follow.
     pub fn update(&self, session: &Session<S>, controller: &mut Controller) -> Change {
         if let Some(host) = &session.host {
-            match self.viewer_of(host, session.trusted) {
+            match self.viewer_of(host, session.arrival.trusted) {
                 Some(viewer) if viewer == session.viewer => {}
                 _ if controller.config().kind == ControllerKind::Discovery => {}
                 _ => return Change::Over,

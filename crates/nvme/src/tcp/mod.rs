@@ -48,7 +48,7 @@ use forebay_store::Store;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
-use crate::target::{Change, Target};
+use crate::target::{Arrival, Change, Target};
 use association::{Association, Orders};
 use command::Queue;
 use driver::{Driver, End, Joined};
@@ -81,7 +81,22 @@ impl<S: Store, F: File> Door<S, F> {
 
     /// Serves a connection until it ends, soon after `shutdown` at the latest.
     pub async fn serve(&self, stream: TcpStream, shutdown: impl Future<Output = ()>) {
+        self.serve_trusted(stream, false, shutdown).await;
+    }
+
+    /// As [`serve`](Door::serve). `trusted`: the host may come though nobody made it known, see
+    /// [`Arrival`].
+    pub async fn serve_trusted(
+        &self,
+        stream: TcpStream,
+        trusted: bool,
+        shutdown: impl Future<Output = ()>,
+    ) {
         let peer = stream.peer_addr();
+        let arrival = Arrival {
+            trusted,
+            local: stream.local_addr().ok().map(|local| local.ip().to_canonical()),
+        };
         // Completions are small and awaited.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "an NVMe/TCP connection is lost");
@@ -89,7 +104,7 @@ impl<S: Store, F: File> Door<S, F> {
         }
         let wire = Wire::new(stream);
         let orders = Arc::new(Orders::default());
-        let end = match setup::begin(&wire, |connect| self.admit(connect, &orders)).await {
+        let end = match setup::begin(&wire, |connect| self.admit(connect, arrival, &orders)).await {
             Ok(granted) => {
                 let qid = granted.connect.qid;
                 let association = granted.to.clone();
@@ -114,10 +129,11 @@ impl<S: Store, F: File> Door<S, F> {
     fn admit(
         &self,
         connect: &Connect,
+        arrival: Arrival,
         orders: &Arc<Orders>,
     ) -> Result<(Arc<Association<S>>, u64), Refused> {
         if connect.qid == 0 {
-            let admitted = self.target.connect(now_ms(), connect)?;
+            let admitted = self.target.connect_by(now_ms(), connect, arrival)?;
             let cntlid = admitted.session.cntlid();
             let association = Association::new(admitted.controller, admitted.session);
             let association = Arc::new(association);
