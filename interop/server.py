@@ -10,6 +10,7 @@ import time
 
 READY_SECONDS = 30
 STOP_SECONDS = 15
+DOORS = ("s3", "rpc", "direct", "console", "nvme")
 
 
 class Server:
@@ -24,13 +25,14 @@ class Server:
         self.directory = pathlib.Path(directory)
         self.log = self.directory.with_suffix(".log")
         self.process = None
-        self.s3 = self.rpc = self.direct = self.console = f"{host}:0"
+        for door in DOORS:
+            setattr(self, door, f"{host}:0")
 
     def start(self):
         ready = self.directory.with_suffix(".ready")
         ready.unlink(missing_ok=True)
         command = [*self.within, self.binary, "serve", str(self.directory), "--ready-file", str(ready)]
-        for door in ("s3", "rpc", "direct", "console"):
+        for door in DOORS:
             command += [f"--{door}", getattr(self, door)]
         command += self.flags
         with open(self.log, "ab") as log:
@@ -44,7 +46,7 @@ class Server:
                 raise RuntimeError(f"not ready after {READY_SECONDS} s:\n{self.tail()}")
             time.sleep(0.005)
         doors = json.loads(ready.read_text())
-        for door in ("s3", "rpc", "direct", "console"):
+        for door in DOORS:
             # A door that a flag closed is not there.
             setattr(self, door, doors.get(door, getattr(self, door)))
         return self

@@ -37,6 +37,7 @@ impl PrivateServer {
             .arg(directory.path().join("data"))
             .args(["--s3", "127.0.0.1:0", "--console", "127.0.0.1:0"])
             .args(["--rpc", "127.0.0.1:0", "--direct", "127.0.0.1:0"])
+            .args(["--nvme", "127.0.0.1:0"])
             .args(["--log-level", "warn"])
             .arg("--ready-file")
             .arg(&ready)

@@ -50,7 +50,7 @@ fn the_ready_file_names_every_door_and_goes_with_the_server() {
         serde_json::from_slice(&fs::read(&ready).unwrap()).unwrap();
     assert_eq!(
         doors.keys().collect::<Vec<_>>(),
-        ["admin", "console", "direct", "rpc", "s3", "shm"]
+        ["admin", "console", "direct", "nvme", "rpc", "s3", "shm"]
     );
     assert!(!doors["s3"].ends_with(":0"));
     TcpStream::connect(&doors["s3"]).unwrap();
@@ -108,7 +108,10 @@ fn a_configuration_is_the_flags_and_flags_win() {
 fn wrong_flags_are_wrong_usage() {
     for arguments in [
         &["serve", "--s3", "nowhere"][..],
-        &["serve", "--nvme", "127.0.0.1:4420"],
+        &["serve", "--nvme", "nowhere"],
+        &["serve", "--nvme", "0.0.0.0:4420"],
+        &["serve", "--nvme-namespace", "data=0"],
+        &["serve", "--export", "disk"],
         &["serve", "--s3-tls-cert", "x.pem"],
         &["frobnicate"],
         &["cp", "only-one"],

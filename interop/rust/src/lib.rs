@@ -53,6 +53,8 @@ impl Server {
                 "127.0.0.1:0",
                 "--direct",
                 "127.0.0.1:0",
+                "--nvme",
+                "127.0.0.1:0",
                 "--ready-file",
             ])
             .arg(&ready)

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use forebay_bench::Size;
 
+use super::nvme::flags::{Export, Publish};
+
 /// What keeps the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
@@ -37,6 +39,7 @@ const EXAMPLES: &str = "\
 Examples:
   forebay serve                                  ./forebay-data, every door on 127.0.0.1
   forebay serve /srv/objects --s3 0.0.0.0:443 --s3-tls-cert cert.pem --s3-tls-key key.pem
+  forebay serve --nvme-namespace cache=1 --export disk=/srv/disk.img:2     NVMe hosts see keys and values, and blocks
   forebay serve --config /etc/forebay.toml       a line there is a flag here: s3 = \"0.0.0.0:9000\"
 
 The first start makes the tenant `root` with one access key and writes it to DIR/credentials (mode 0600, AWS format), unless
@@ -113,6 +116,27 @@ pub struct ServeArgs {
     /// Close the console
     #[arg(long)]
     pub no_console: bool,
+    /// Address of the NVMe/TCP door; port 0 picks one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4420")]
+    pub nvme: SocketAddr,
+    /// Close the NVMe/TCP door
+    #[arg(long)]
+    pub no_nvme: bool,
+    /// Publish a namespace to NVMe hosts as keys and values; made when missing; may be repeated
+    #[arg(long, value_name = "NAME[=NSID]")]
+    pub nvme_namespace: Vec<Publish>,
+    /// Export a file or device to NVMe hosts as blocks; may be repeated
+    #[arg(long, value_name = "NAME=PATH[:NSID]")]
+    pub export: Vec<Export>,
+    /// Let any NVMe host in and show it all that is published; else those that `admin host add` knows, and on loopback DIR's owner
+    #[arg(long)]
+    pub nvme_allow_any_host: bool,
+    /// The longest value that NVMe hosts may store, at most 128MiB
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub nvme_value: Size,
+    /// Serve NVMe controllers to virtual machines and programs of this host on sockets in DIR (vfio-user)
+    #[arg(long, value_name = "DIR")]
+    pub vfio_user: Option<PathBuf>,
     /// Allow a plaintext or unauthenticated door on an address that is not loopback
     #[arg(long)]
     pub insecure: bool,

@@ -22,7 +22,7 @@ use super::direct::Direct;
 use super::http::{Answer, Asked, serve};
 use super::shards::{DiskIo, Serve, Shards};
 use super::socket::Requests;
-use super::{credentials, live, rpc, socket, stopped, tls};
+use super::{credentials, live, nvme, rpc, socket, stopped, tls};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Connections that the kernel keeps for us while we are busy.
@@ -64,6 +64,13 @@ pub fn check(args: &ServeArgs) -> Outcome {
             "give --direct-tls-cert and --direct-tls-key, or say --insecure or --no-direct",
         );
     }
+    if !args.no_nvme && !args.nvme.ip().is_loopback() {
+        return refuse(
+            "nvme",
+            args.nvme,
+            "payloads travel in the clear: say --insecure, or --no-nvme",
+        );
+    }
     if !args.no_console && !args.console.ip().is_loopback() {
         return refuse("console", args.console, "say --insecure, or --no-console");
     }
@@ -76,6 +83,7 @@ pub struct Listeners {
     rpc: Option<Rpc>,
     direct: Option<(TcpListener, SocketAddr, Option<TlsAcceptor>)>,
     console: Option<(TcpListener, SocketAddr)>,
+    nvme: Option<(TcpListener, SocketAddr)>,
 }
 
 struct Rpc {
@@ -129,11 +137,16 @@ impl Listeners {
             true => None,
             false => Some(bind("console", args.console)?),
         };
+        let nvme = match args.no_nvme {
+            true => None,
+            false => Some(bind("nvme", args.nvme)?),
+        };
         Ok(Listeners {
             s3,
             rpc,
             direct,
             console,
+            nvme,
         })
     }
 
@@ -177,6 +190,13 @@ impl Listeners {
         matches!(self.direct, Some((.., Some(_))))
     }
 
+    /// The NVMe/TCP door, and where it listens.
+    pub fn nvme(&self) -> Option<(&TcpListener, SocketAddr)> {
+        self.nvme
+            .as_ref()
+            .map(|(listener, address)| (listener, *address))
+    }
+
     /// The console, as a browser names it.
     pub fn console_url(&self) -> Option<String> {
         let (_, address) = self.console.as_ref()?;
@@ -200,6 +220,12 @@ impl Listeners {
         }
         if let Some((_, address)) = &self.console {
             doors.insert("console", address.to_string());
+        }
+        if let Some((_, address)) = &self.nvme {
+            doors.insert("nvme", address.to_string());
+        }
+        if let Some(dir) = &args.vfio_user {
+            doors.insert("vfio-user", nvme::device_path(dir).display().to_string());
         }
         let socket = absolute(&socket::path(&args.dir));
         doors.insert("admin", socket.display().to_string());
@@ -225,6 +251,13 @@ impl Listeners {
         if let Some(url) = self.console_url() {
             doors.insert("console".to_owned(), url);
         }
+        if let Some((_, address)) = &self.nvme {
+            doors.insert("nvme".to_owned(), reachable(*address).to_string());
+        }
+        if let Some(dir) = &args.vfio_user {
+            let socket = nvme::device_path(dir).display().to_string();
+            doors.insert("vfio-user".to_owned(), socket);
+        }
         api::Server {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -246,7 +279,7 @@ pub fn absolute(path: &Path) -> PathBuf {
 }
 
 /// An address that a client can connect to: "any address" means this host.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub fn reachable(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => {
             SocketAddr::from(([127, 0, 0, 1], v4.port()))

@@ -11,6 +11,7 @@ mod limits;
 pub mod live;
 mod logs;
 mod metrics;
+mod nvme;
 mod rpc;
 mod shards;
 pub mod socket;
@@ -44,6 +45,7 @@ use leaf::{EngineLeaf, Leaf, MemoryLeaf};
 use limits::Memory;
 use logs::Logs;
 use metrics::NodeMetrics;
+use nvme::Nvme;
 use shards::Shards;
 use tending::Tending;
 
@@ -153,7 +155,7 @@ async fn serve<L: Leaf>(
     leaf.register(&mut registry);
     registry.register_collector(Box::new(NodeMetrics {
         store: store.clone(),
-        pool,
+        pool: pool.clone(),
         shards: shards.clone(),
         disk_io: disk_io.clone(),
         started_s: clock() / 1000,
@@ -171,6 +173,7 @@ async fn serve<L: Leaf>(
     ));
     // Made even when its door stays closed: it ends the sessions of keys that are removed.
     let rpc_config = rpc::config(args, &listeners, &args.dir);
+    let nvme = Nvme::open(args, &admin, identities.clone(), store.clone(), pool).await?;
     let service = Service::new(store, identities, admin.clone(), sessions, rpc_config);
     service.register(&mut registry);
     let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));
@@ -178,6 +181,8 @@ async fn serve<L: Leaf>(
 
     doors::open_s3(&listeners, &shards, &door, &stopping)?;
     doors::open_direct(&listeners, &shards, &direct, &stopping)?;
+    nvme.open_tcp(&listeners, &args.dir, &shards, &stopping)?;
+    nvme.open_devices(args, &shards, &stopping)?;
     doors::open_admin(requests, admin, direct.clone(), &stopping);
     let calls = rpc::open(&listeners, service, &stopping)?;
     doors::open_console(&listeners, Arc::new(RwLock::new(registry)), &stopping)?;
@@ -192,6 +197,7 @@ async fn serve<L: Leaf>(
         _ = interrupt.recv() => "SIGINT",
         never = tending.tend() => match never {},
         never = direct.expire() => match never {},
+        never = nvme.follow() => match never {},
     };
     tracing::info!(
         signal = ended,

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::args::{Backend, ServeArgs};
 use super::doors::{Listeners, absolute};
+use super::nvme::device_path;
 use super::shards::DiskIo;
 use super::{credentials_path, socket};
 
@@ -43,6 +44,12 @@ fn text(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) -> String {
             false => "iWARP",
         };
         line("direct", &format!("{address}  ({how})"));
+    }
+    if let Some((_, address)) = listeners.nvme() {
+        line("nvme", &format!("{address}  (NVMe/TCP)"));
+    }
+    if let Some(dir) = &args.vfio_user {
+        line("vfio-user", &device_path(dir).display().to_string());
     }
     if let Some(url) = listeners.console_url() {
         line("console", &format!("{url}  (/metrics /healthz /readyz)"));

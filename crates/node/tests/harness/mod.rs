@@ -98,7 +98,7 @@ impl Place {
             .args(["--memory", "64MiB", "--s3-etag", "crc64nvme"])
             .args(flags)
             .stdin(Stdio::null());
-        for door in ["--s3", "--rpc", "--direct", "--console"] {
+        for door in ["--s3", "--rpc", "--direct", "--console", "--nvme"] {
             if !flags.contains(&door) {
                 command.args([door, "127.0.0.1:0"]);
             }

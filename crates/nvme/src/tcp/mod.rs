@@ -95,7 +95,10 @@ impl<S: Store, F: File> Door<S, F> {
         let peer = stream.peer_addr();
         let arrival = Arrival {
             trusted,
-            local: stream.local_addr().ok().map(|local| local.ip().to_canonical()),
+            local: stream
+                .local_addr()
+                .ok()
+                .map(|local| local.ip().to_canonical()),
         };
         // Completions are small and awaited.
         if let Err(error) = stream.set_nodelay(true) {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_io::passthrough::{self, Data};
 use forebay_nvme::initiator::{KeyValueNamespace, Sink, StoreOptions};
 use forebay_proto::nvme::Status;
-use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, ListReader};
+use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, ListReader, ListStart};
 
 use super::connect::{HostArgs, Place};
 use super::exit_of;
@@ -135,7 +135,11 @@ impl Device {
             Device::Remote(remote) => Ok(remote.list(after).await?),
             Device::Kernel(kernel) => {
                 let command = KvCommand::List {
-                    start: after.map(short).transpose()?,
+                    start: match after {
+                        None => ListStart::First,
+                        Some(after) => ListStart::Key(short(after)?),
+                    },
+                    extended: false,
                     buffer_bytes: PAGE_BYTES as u32,
                 };
                 let mut page = vec![0; PAGE_BYTES];

@@ -1,0 +1,123 @@
+//! What the flags of the NVMe doors name.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A namespace that is published as keys and values: `NAME` or `NAME=NSID`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publish {
+    /// Of the store; made when it is missing.
+    pub namespace: String,
+    /// Its namespace identifier; the one that it had, or any.
+    pub nsid: Option<u32>,
+}
+
+/// A file or device that is exported as blocks: `NAME=PATH` or `NAME=PATH:NSID`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// By which it keeps its namespace identifier and its UUID.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its namespace identifier; the one that it had, or any.
+    pub nsid: Option<u32>,
+}
+
+impl FromStr for Publish {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Publish, String> {
+        let (namespace, nsid) = match text.split_once('=') {
+            Some((namespace, nsid)) => (namespace, Some(number(nsid)?)),
+            None => (text, None),
+        };
+        match namespace {
+            "" => Err("a namespace has a name: NAME or NAME=NSID".to_owned()),
+            _ => Ok(Publish {
+                namespace: namespace.to_owned(),
+                nsid,
+            }),
+        }
+    }
+}
+
+impl FromStr for Export {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Export, String> {
+        let (name, place) = text
+            .split_once('=')
+            .filter(|(name, place)| !name.is_empty() && !place.is_empty())
+            .ok_or("an export is NAME=PATH or NAME=PATH:NSID")?;
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if name.len() > 63 || !name.bytes().all(legal) {
+            return Err(format!(
+                "{name:?} is not an export's name: at most 63 of A-Z a-z 0-9 - _ ."
+            ));
+        }
+        // A path may hold colons: a number after the last one is the identifier.
+        let (path, nsid) = match place.rsplit_once(':') {
+            Some((path, nsid))
+                if !path.is_empty() && nsid.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
+                (path, Some(number(nsid)?))
+            }
+            _ => (place, None),
+        };
+        Ok(Export {
+            name: name.to_owned(),
+            path: PathBuf::from(path),
+            nsid,
+        })
+    }
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    let nsid = text.parse().ok();
+    nsid.filter(|nsid| (1..=forebay_control::NSID_MAX).contains(nsid))
+        .ok_or_else(|| {
+            format!(
+                "{text:?} is not a namespace identifier: 1 to {}",
+                forebay_control::NSID_MAX
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces() {
+        let parse = |text: &str| text.parse::<Publish>().map(|p| (p.namespace, p.nsid));
+        assert_eq!(parse("data"), Ok(("data".to_owned(), None)));
+        assert_eq!(parse("data=7"), Ok(("data".to_owned(), Some(7))));
+        for wrong in ["", "=7", "data=", "data=0", "data=x", "data=4294967295"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn exports() {
+        let parse = |text: &str| {
+            let export = text.parse::<Export>();
+            export.map(|e| (e.name, e.path.display().to_string(), e.nsid))
+        };
+        let is = |name: &str, path: &str, nsid| Ok((name.to_owned(), path.to_owned(), nsid));
+        assert_eq!(parse("disk=/dev/sdb"), is("disk", "/dev/sdb", None));
+        assert_eq!(parse("disk=/dev/sdb:3"), is("disk", "/dev/sdb", Some(3)));
+        assert_eq!(parse("d=/a:b=c"), is("d", "/a:b=c", None));
+        assert_eq!(parse("d=/a:b:12"), is("d", "/a:b", Some(12)));
+        for wrong in [
+            "",
+            "disk",
+            "=/x",
+            "disk=",
+            "a b=/x",
+            "disk=/x:0",
+            "disk=/x:99999999999",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

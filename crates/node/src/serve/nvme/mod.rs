@@ -1,0 +1,306 @@
+//! The NVMe doors of this node: what they show to whom, over TCP and to clients of this host by vfio-user.
+
+pub mod flags;
+mod follow;
+mod peer;
+mod vfio_user;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_control::api::{NamespaceChange, NewNamespace};
+use forebay_control::{Admin, Identities, Kind, Published, ROOT_TENANT, What};
+use forebay_io::files::{Directory, OpenFile};
+use forebay_io::{Disk, OpenOptions, SystemClock};
+use forebay_mem::Pool;
+use forebay_nvme::tcp;
+use forebay_nvme::target::{self, Backing, Host, Target, TargetConfig};
+use forebay_proto::nvme::auth::Secret;
+use forebay_proto::nvme::discovery::{DiscoveryEntry, SubsystemType, TRANSPORT_TCP};
+use forebay_store::Store;
+use tokio::sync::watch;
+
+use super::args::ServeArgs;
+use super::doors::{Listeners, absolute};
+use super::shards::{Serve, Shards};
+use super::stopped;
+use crate::exit::{Exit, Failure, Outcome};
+use flags::Export;
+
+pub use vfio_user::path as device_path;
+use vfio_user::Socket;
+
+/// Blocks of exports: what every host can use.
+const LBA_SHIFT: u8 = 9;
+
+/// What the doors have in common.
+pub struct Nvme<S: Store> {
+    /// What hosts see.
+    pub target: Arc<Target<S, OpenFile>>,
+    tcp: tcp::Door<S, OpenFile>,
+    identities: Arc<Identities<S>>,
+    store: Arc<S>,
+}
+
+/// A file or device that is open.
+struct Exported {
+    export: Export,
+    file: OpenFile,
+    read_only: bool,
+}
+
+impl<S: Store> Nvme<S> {
+    /// Publishes what the flags name, and follows what administrators change from now on.
+    pub async fn open(
+        args: &ServeArgs,
+        admin: &Admin<S>,
+        identities: Arc<Identities<S>>,
+        store: Arc<S>,
+        pool: Pool,
+    ) -> Outcome<Arc<Nvme<S>>> {
+        let mut exports = Vec::new();
+        for export in &args.export {
+            let exported = open_export(export, &args.dir)?;
+            let published = identities.publish_block(&export.name, export.nsid).await;
+            published.map_err(|error| flag("export", &export.name, error))?;
+            exports.push(exported);
+        }
+        for wanted in &args.nvme_namespace {
+            let nsid = Some(Some(wanted.nsid.unwrap_or(0)));
+            let config = NamespaceChange {
+                nsid,
+                ..NamespaceChange::default()
+            };
+            let name = &wanted.namespace;
+            let published = match admin.namespace(name) {
+                Ok(_) => admin.change_namespace(name, config).await,
+                Err(error) if error.kind == Kind::NotFound => {
+                    let new = NewNamespace {
+                        name: name.clone(),
+                        tenant: ROOT_TENANT.to_owned(),
+                        config,
+                    };
+                    admin.create_namespace(new).await
+                }
+                Err(error) => Err(error),
+            };
+            published.map_err(|error| flag("nvme-namespace", name, error))?;
+        }
+        let uuid = identities.subsystem_uuid().await?;
+        let config = TargetConfig {
+            nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{}", hyphenated(&uuid)),
+            serial: uuid.chars().take(20).collect(),
+            value_bytes_max: u32::try_from(args.nvme_value.0)
+                .unwrap_or(u32::MAX)
+                .min(target::VALUE_BYTES_MAX),
+            controllers_max: u16::try_from(args.connections).unwrap_or(u16::MAX),
+            allow_any_host: args.nvme_allow_any_host,
+            ..TargetConfig::default()
+        };
+        let clock = Arc::new(SystemClock::default());
+        let target = Arc::new(Target::new(store.clone(), pool, clock, config));
+        let shown = target.clone();
+        identities.on_nvme_changed(move |hosts, published| {
+            shown.set_hosts(hosts.iter().map(|host| admitted(host)).collect());
+            let published = published.iter();
+            shown.publish(
+                published
+                    .filter_map(|one| shown_as(one, &exports))
+                    .collect(),
+            );
+        });
+        Ok(Arc::new(Nvme {
+            tcp: tcp::Door::new(target.clone()),
+            target,
+            identities,
+            store,
+        }))
+    }
+
+    /// Gives the connections of the TCP door to the shards, and tells hosts that discover where it is.
+    pub fn open_tcp(
+        self: &Arc<Nvme<S>>,
+        listeners: &Listeners,
+        dir: &Path,
+        shards: &Arc<Shards>,
+        stopping: &watch::Receiver<bool>,
+    ) -> Outcome {
+        let Some((listener, address)) = listeners.nvme() else {
+            return Ok(());
+        };
+        let listener = listener.try_clone().map_err(Failure::io("--nvme"))?;
+        let owner = std::fs::metadata(dir)
+            .map_err(Failure::io(dir.display()))?
+            .uid();
+        self.target.set_addresses(vec![DiscoveryEntry {
+            transport: TRANSPORT_TCP,
+            address_family: if address.is_ipv4() { 1 } else { 2 },
+            kind: SubsystemType::Nvm,
+            port_id: 1,
+            service: address.port().to_string(),
+            subnqn: self.target.config().nqn.clone(),
+            address: address.ip().to_string(),
+        }]);
+        let (nvme, stop) = (self.clone(), stopping.clone());
+        let serve: Serve = Arc::new(move |stream, peer| {
+            let (nvme, stop) = (nvme.clone(), stop.clone());
+            Box::pin(async move {
+                let trusted = match stream.local_addr().and_then(|own| peer::user(own, peer)) {
+                    Ok(user) => user.is_some_and(|user| user == owner || user == 0),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot tell whose a connection is");
+                        false
+                    }
+                };
+                nvme.tcp.serve_trusted(stream, trusted, stopped(stop)).await;
+            })
+        });
+        let (shards, stopping) = (shards.clone(), stopping.clone());
+        tokio::spawn(async move {
+            if let Err(error) = shards.accept(listener, serve, stopping).await {
+                tracing::error!(%error, "the NVMe door is closed");
+            }
+        });
+        Ok(())
+    }
+
+    /// Opens the socket of vfio-user, where one is asked for.
+    pub fn open_devices(
+        self: &Arc<Nvme<S>>,
+        args: &ServeArgs,
+        shards: &Arc<Shards>,
+        stopping: &watch::Receiver<bool>,
+    ) -> Outcome {
+        if let Some(dir) = &args.vfio_user {
+            let socket = Socket::bind(dir)?;
+            tokio::spawn(socket.serve(self.clone(), shards.clone(), stopping.clone()));
+        }
+        Ok(())
+    }
+}
+
+fn flag(name: &str, value: &str, error: forebay_control::Error) -> Failure {
+    let failure = Failure::from(error);
+    Failure::new(failure.exit, format_args!("--{name} {value}: {failure}"))
+}
+
+/// As the doors know a host. A secret was checked when it was kept.
+fn admitted(host: &forebay_control::Host) -> Host {
+    Host {
+        nqn: host.nqn.clone(),
+        tenant: host.tenant.clone(),
+        secret: host.chap_secret.as_deref().and_then(Secret::parse),
+        subsystem_secret: None,
+    }
+}
+
+/// As the doors show what has a number; nothing for an export that is not open now.
+fn shown_as(published: &Published, exports: &[Exported]) -> Option<target::Published<OpenFile>> {
+    let backing = match &published.what {
+        What::KeyValue { namespace, id } => Backing::KeyValue {
+            namespace: namespace.clone(),
+            id: Some(*id),
+        },
+        What::Block { name } => {
+            let exported = exports.iter().find(|one| one.export.name == *name)?;
+            Backing::Block {
+                file: exported.file.clone(),
+                lba_shift: LBA_SHIFT,
+                read_only: exported.read_only,
+                tenant: Some(ROOT_TENANT.to_owned()),
+            }
+        }
+    };
+    let uuid = u128::from_str_radix(&published.uuid, 16).ok()?;
+    Some(target::Published {
+        nsid: published.nsid,
+        uuid: uuid.to_be_bytes(),
+        backing,
+    })
+}
+
+/// Opens what is exported: for writing when that is allowed.
+fn open_export(export: &Export, dir: &Path) -> Outcome<Exported> {
+    let path = absolute(&export.path);
+    let shown = export.path.display();
+    let failed = |error| Failure::io(format_args!("--export {shown}"))(error);
+    let real = std::fs::canonicalize(&path).map_err(failed)?;
+    if real.starts_with(std::fs::canonicalize(dir).map_err(failed)?) {
+        return Err(Failure::new(
+            Exit::Usage,
+            format_args!("--export {shown}: the data directory's own files are not for export"),
+        ));
+    }
+    let (Some(folder), Some(name)) = (real.parent(), real.file_name().and_then(|n| n.to_str()))
+    else {
+        return Err(Failure::new(
+            Exit::Usage,
+            format_args!("--export {shown}: not a file or device"),
+        ));
+    };
+    let disk = Directory::open(folder).map_err(failed)?;
+    let open = |read_only| {
+        let options = OpenOptions {
+            create: false,
+            read_only,
+            direct: true,
+        };
+        disk.open(name, options)
+    };
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    let (file, read_only) = match open(false) {
+        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
+            (open(true).map_err(failed)?, true)
+        }
+        opened => (opened.map_err(failed)?, false),
+    };
+    tracing::info!(name = export.name, path = %real.display(), read_only, "exported");
+    Ok(Exported {
+        export: export.clone(),
+        file,
+        read_only,
+    })
+}
+
+/// A UUID of 32 digits as people write it.
+fn hyphenated(uuid: &str) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, digit) in uuid.chars().enumerate() {
+        if matches!(at, 8 | 12 | 16 | 20) {
+            text.push('-');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_people_do() {
+        assert_eq!(
+            hyphenated("0123456789abcdef0123456789abcdef"),
+            "01234567-89ab-cdef-0123-456789abcdef"
+        );
+    }
+
+    #[test]
+    fn files_of_the_data_directory_are_not_exported() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("data");
+        std::fs::create_dir(&dir).unwrap();
+        for (path, fine) in [("disk", true), ("data/data", false)] {
+            let path = folder.path().join(path);
+            std::fs::write(&path, [0; 4096]).unwrap();
+            let export = Export {
+                name: "x".to_owned(),
+                path,
+                nsid: None,
+            };
+            assert_eq!(open_export(&export, &dir).is_ok(), fine);
+        }
+    }
+}
