@@ -74,7 +74,7 @@ pub struct CopyArgs {
 }
 
 /// What is kept with the objects made.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct AttributeArgs {
     /// Type of the objects made
     #[arg(long, value_name = "TYPE")]
@@ -140,7 +140,7 @@ pub async fn run(args: CopyArgs) -> Outcome {
     let context = Context {
         client,
         put: PutOptions {
-            attributes: args.attributes.into(),
+            attributes: args.attributes.clone().into(),
             ..PutOptions::default()
         },
         parallel,
