@@ -26,6 +26,7 @@ mod copies;
 mod pool;
 mod region;
 mod shared;
+mod sum;
 mod touch;
 
 pub use buf::{Buf, BufMut};

@@ -331,7 +331,7 @@ impl RegionSlice {
     }
 
     /// The address of `len` bytes at `offset`, if they lie inside.
-    fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         let inside = end <= self.len();
         // SAFETY: the range lies inside the region, so the address does, too.
