@@ -16,10 +16,6 @@ use super::lane::Lane;
 use super::loans::{LoanId, Loans, Use};
 use super::seat::Memory;
 use crate::Crc64;
-use crate::checksum::Running;
-
-/// A value as small as this is looked at in one piece.
-const SMALL_BYTES: usize = 4096;
 
 /// Memory of this process that a server may place values in and take them from, while calls name it.
 ///
@@ -168,17 +164,9 @@ impl Region {
 
     /// The CRC-64/NVME of bytes in it; `None` when they are out of range.
     pub fn crc64(&self, range: Range<usize>) -> Option<Crc64> {
-        if range.start <= range.end && range.len() <= SMALL_BYTES {
-            let mut small = [0; SMALL_BYTES];
-            let small = small.get_mut(..range.len())?;
-            return self.read(range.start, small).then(|| Crc64::of(small));
-        }
-        let bytes = self.slice(range)?;
-        let mut crc = Running::new();
-        bytes
-            .for_each_chunk(|chunk| crc.update(chunk))
-            .then_some(())?;
-        Some(crc.crc())
+        let len = range.end.checked_sub(range.start)?;
+        let value = self.shared.memory.crc64nvme(range)?;
+        Some(Crc64::known(value, len as u64))
     }
 
     /// Waits until no call uses it, those included that were dropped or timed out.
