@@ -12,6 +12,7 @@ use futures_util::future::poll_immediate;
 use futures_util::stream::{Stream, StreamExt};
 
 use crate::live::Counting;
+use crate::retrieve::Retrieved;
 use crate::status::Failure;
 
 /// Elements of one request worked on at once.
@@ -78,11 +79,21 @@ async fn answer<S: Store, L: Link>(
         context.counting.failed(failure.status);
         return replies.refuse(&failure).await;
     }
-    if let Call::Retrieve(elements) = request.call {
+    // A future is moved into its place whole, every time: the short way of one retrieve must not pay for the length of the others.
+    if let Call::Retrieve(mut elements) = request.call {
+        if elements.len() == 1
+            && let Some(only) = elements.next()
+        {
+            let result = context.retrieve(request.namespace, only).await;
+            context.counting.outcome(&result);
+            return replies
+                .only(&result, |writer, done| done.write(writer))
+                .await;
+        }
         let results = elements.map(|element| context.retrieve(request.namespace, element));
-        return each(context, results, replies, |writer, done| done.write(writer)).await;
+        let write = |writer: &mut ReplyWriter, done: &Retrieved| done.write(writer);
+        return Box::pin(each(context, results, replies, write)).await;
     }
-    // A future is moved into its place whole: the short way of a retrieve must not pay for the length of the others.
     Box::pin(answer_other(context, request, replies)).await
 }
 
@@ -138,7 +149,7 @@ async fn answer_other<S: Store, L: Link>(
 /// Works on elements side by side and answers them in order, each as soon as it and those before it are done.
 async fn each<S, L, T, F>(
     context: &Context<'_, S, L>,
-    mut work: impl ExactSizeIterator<Item = F>,
+    work: impl Iterator<Item = F>,
     replies: &mut Replies<'_, L>,
     write: impl Fn(&mut ReplyWriter, &T) -> std::result::Result<(), Full>,
 ) -> Result<()>
@@ -146,15 +157,6 @@ where
     L: Link,
     F: Future<Output = std::result::Result<T, Failure>>,
 {
-    // One element is what most requests have: no stream for it.
-    if work.len() == 1
-        && let Some(only) = work.next()
-    {
-        let result = only.await;
-        context.counting.outcome(&result);
-        replies.put(&result, &write).await?;
-        return replies.last(false).await;
-    }
     let mut results = pin!(futures_util::stream::iter(work).buffered(ELEMENTS_AT_ONCE));
     while let Some(result) = next(results.as_mut(), replies).await? {
         context.counting.outcome(&result);
@@ -221,22 +223,28 @@ pub(crate) struct Replies<'a, L> {
 }
 
 impl<L: Link> Replies<'_, L> {
+    /// Sends the only result there is. The first one of a reply fits.
+    async fn only<T>(
+        &mut self,
+        result: &std::result::Result<T, Failure>,
+        write: impl Fn(&mut ReplyWriter, &T) -> std::result::Result<(), Full>,
+    ) -> Result<()> {
+        let written = append(&mut self.writer, result, write);
+        written.map_err(too_long)?;
+        self.last(false).await
+    }
+
     /// Appends a result; sends what there is when it does not fit any more.
     pub(crate) async fn put<T>(
         &mut self,
         result: &std::result::Result<T, Failure>,
         write: impl Fn(&mut ReplyWriter, &T) -> std::result::Result<(), Full>,
     ) -> Result<()> {
-        let append = |writer: &mut ReplyWriter| match result {
-            Ok(done) => write(writer, done),
-            Err(failure) => writer.failed(failure.status, failure.hop, &failure.text),
-        };
-        if append(&mut self.writer).is_ok() {
+        if append(&mut self.writer, result, &write).is_ok() {
             return Ok(());
         }
         self.flush().await?;
-        append(&mut self.writer)
-            .map_err(|full| Error::new(ErrorKind::Invalid, format!("a result: {full}")))
+        append(&mut self.writer, result, &write).map_err(too_long)
     }
 
     /// Sends what there is, if anything, and begins the next reply.
@@ -259,4 +267,19 @@ impl<L: Link> Replies<'_, L> {
             .await?;
         self.last(false).await
     }
+}
+
+fn append<T>(
+    writer: &mut ReplyWriter,
+    result: &std::result::Result<T, Failure>,
+    write: impl Fn(&mut ReplyWriter, &T) -> std::result::Result<(), Full>,
+) -> std::result::Result<(), Full> {
+    match result {
+        Ok(done) => write(writer, done),
+        Err(failure) => writer.failed(failure.status, failure.hop, &failure.text),
+    }
+}
+
+fn too_long(full: Full) -> Error {
+    Error::new(ErrorKind::Invalid, format!("a result: {full}"))
 }

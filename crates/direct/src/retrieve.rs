@@ -106,7 +106,9 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         let version = element.version.map(VersionId);
         let window = match element.target {
             Target::Window(window) => window,
-            Target::Message => return self.retrieve_inline(address, version, &element).await,
+            Target::Message => {
+                return Box::pin(self.retrieve_inline(address, version, &element)).await;
+            }
         };
         Self::check(&window)?;
         let mapped = self.mapped(&window, Access::Write);
@@ -124,8 +126,8 @@ impl<S: Store, L: Link> Context<'_, S, L> {
                     return Err(Failure::TOO_SHORT);
                 }
                 match mapped {
-                    Some(target) => copy_out(object, &element, &target).await,
-                    None => self.write_out(object, &element, &window).await,
+                    Some(target) => Box::pin(copy_out(object, &element, &target)).await,
+                    None => Box::pin(self.write_out(object, &element, &window)).await,
                 }
             }
         }?;
