@@ -116,7 +116,7 @@ impl Future for &mut Driver {
                 Round::Over => return Poll::Ready(()),
                 Round::Sleep => {
                     let mut orders = this.shared.orders.lock();
-                    if orders.waiting.is_empty() {
+                    if orders.waiting.is_empty() && !std::mem::take(&mut orders.left) {
                         orders.sleeper = Some(cx.waker().clone());
                         this.asleep = true;
                         return Poll::Pending;

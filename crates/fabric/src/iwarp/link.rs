@@ -1,5 +1,6 @@
 //! The link: what calls do, and how it ends.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -29,6 +30,10 @@ const WITHDRAW: Duration = Duration::from_secs(5);
 const TALK_BYTES_MAX: usize = 1 << 20;
 /// Room that every order takes besides its payload.
 const ORDER_BYTES: usize = 64;
+
+/// Orders that are worth a call of their own: kept back for more of them, they would keep the peer waiting, which then has nothing to
+/// do, and nothing for us.
+const ENOUGH: usize = 8;
 
 /// How a peer is told that its session has ended.
 pub(super) const SESSION_ENDED: Fault = Fault::Unspecified;
@@ -68,6 +73,8 @@ pub(super) struct Io {
     pub(super) open: bool,
     pub(super) sender: Sender,
     pub(super) regions: Regions,
+    /// Empty; its memory is for orders that are not left to the task.
+    early: VecDeque<Order>,
 }
 
 impl Io {
@@ -171,6 +178,44 @@ impl Shared {
         Ok(())
     }
 
+    /// Sends what is ordered now, by one call, unless the link's task is about to. What is left is the task's.
+    fn hurry(&self) {
+        let Some(mut io) = self.io.try_lock() else {
+            return;
+        };
+        if !io.open {
+            return;
+        }
+        let Io {
+            sender,
+            regions,
+            early,
+            ..
+        } = &mut *io;
+        std::mem::swap(early, &mut self.orders.lock().waiting);
+        sender.take(early);
+        let sent = match sender.prepare(regions) {
+            Ok(true) => sender.flush(&self.wire, regions),
+            Ok(false) => Ok(Some(())),
+            Err(error) => Err(error),
+        };
+        io.sent(self);
+        match sent {
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
+                tracing::debug!(%error, "an iWARP connection broke");
+                self.end(&mut io, ErrorKind::Closed, CloseReason::Lost, false);
+            }
+            Ok(Some(())) if !io.sender.is_behind() => {}
+            _ => {
+                drop(io);
+                let mut orders = self.orders.lock();
+                // It may be about to sleep, having seen that nothing waits.
+                orders.left = true;
+                wake(orders);
+            }
+        }
+    }
+
     async fn read(&self, from: RemoteRange, into: Option<BufMut>) -> Result<Option<BufMut>> {
         let (answer, answered) = oneshot::channel();
         let answer = Some(answer);
@@ -195,6 +240,7 @@ impl IwarpLink {
                 open: true,
                 sender,
                 regions: Regions::default(),
+                early: VecDeque::new(),
             }),
             orders: Mutex::default(),
             inbox: Mutex::default(),
@@ -306,7 +352,11 @@ impl Link for IwarpLink {
             message: copy,
             room,
         });
+        let enough = orders.waiting.len() >= ENOUGH;
         wake(orders);
+        if enough {
+            self.shared.hurry();
+        }
         Ok(())
     }
 

@@ -33,6 +33,8 @@ pub(super) struct ReadOrder {
 #[derive(Default)]
 pub(super) struct Orders {
     pub(super) waiting: VecDeque<Order>,
+    /// Something that is no order any more is left to send.
+    pub(super) left: bool,
     /// The task sleeps, and is to be woken by this.
     pub(super) sleeper: Option<Waker>,
     /// Memory of messages that are sent.

@@ -158,6 +158,16 @@ impl Sender {
         self.outstanding > 0 || !self.reads.is_empty()
     }
 
+    /// Whether something is cut or ordered and not sent, or the driver does not know of a Read Request yet.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.queue.is_empty()
+            || !self.orders.is_empty()
+            || !self.answers.is_empty()
+            || self.current.is_some()
+            || !self.outcome.issued.is_empty()
+            || self.outcome.answered > 0
+    }
+
     /// Whether some of a segment is sent and the rest is not.
     pub(super) fn is_amid(&self) -> bool {
         self.sent > 0
