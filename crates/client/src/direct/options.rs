@@ -100,7 +100,7 @@ pub struct Options {
     pub better_after: Duration,
     /// How long the server keeps the session without a sign of life.
     pub lease: Duration,
-    /// For `https` endpoints: whom to trust; the machine's certificates when missing.
+    /// For `https` endpoints, and where the server asks for TLS on links: whom to trust; the machine's certificates when missing.
     pub tls: Option<Tls>,
     /// The region that signatures of S3 requests name.
     pub region: String,

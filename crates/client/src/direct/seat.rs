@@ -62,11 +62,20 @@ struct Better {
 }
 
 impl Better {
-    fn after(pause: Duration) -> Better {
+    fn after(pause: Duration, now: Instant) -> Better {
         Better {
-            at: Instant::now() + pause,
+            at: now + pause,
             pause,
         }
+    }
+
+    /// Whether it is time; the next time is after twice as long.
+    fn is_time(&mut self, now: Instant) -> bool {
+        let due = self.at <= now;
+        if due {
+            *self = Better::after((self.pause * 2).min(PAUSE_MAX), now);
+        }
+        due
     }
 }
 
@@ -74,7 +83,7 @@ impl Seat {
     pub(crate) async fn take(server: Arc<Server>, memory: Memory) -> Result<Arc<Seat>> {
         let connected = server.establish(memory).await?;
         Ok(Arc::new(Seat {
-            better: Mutex::new(Better::after(server.options.better_after)),
+            better: Mutex::new(Better::after(server.options.better_after, Instant::now())),
             server,
             memory,
             connected: RwLock::new(connected),
@@ -90,20 +99,11 @@ impl Seat {
     /// The session for a call, which goes by HTTP at most until a better path works again.
     pub(crate) fn for_call(self: &Arc<Seat>) -> Arc<Connected> {
         let connected = self.connected();
-        if connected.fell_back() && self.is_time() {
+        if connected.fell_back() && self.better.lock().is_time(Instant::now()) {
             let looking = Seat::look_for_better(Arc::downgrade(self));
             connected.runtime.spawn(looking);
         }
         connected
-    }
-
-    fn is_time(&self) -> bool {
-        let mut better = self.better.lock();
-        let now = better.at <= Instant::now();
-        if now {
-            *better = Better::after((better.pause * 2).min(PAUSE_MAX));
-        }
-        now
     }
 
     async fn look_for_better(this: Weak<Seat>) {
@@ -139,7 +139,27 @@ impl Seat {
     }
 
     fn replace(&self, connected: Arc<Connected>) {
-        *self.better.lock() = Better::after(self.server.options.better_after);
+        *self.better.lock() = Better::after(self.server.options.better_after, Instant::now());
         *self.connected.write() = connected;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn better_paths_are_tried_less_and_less_but_for_ever() {
+        let mut now = Instant::now();
+        let mut better = Better::after(Duration::from_secs(1), now);
+        assert!(!better.is_time(now));
+        let mut tried = Vec::new();
+        for second in 1..=250 {
+            now += Duration::from_secs(1);
+            if better.is_time(now) {
+                tried.push(second);
+            }
+        }
+        assert_eq!(tried, [1, 3, 7, 15, 31, 63, 123, 183, 243]);
     }
 }
