@@ -1,12 +1,14 @@
 //! I/O commands of every kind.
 
+use std::sync::Arc;
+
 use forebay_io::File;
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{IoCommand, IoVerb, Status};
 use forebay_store::Store;
 
 use super::session::Session;
-use super::shown::What;
+use super::shown::{Place, What};
 use super::{Payload, Target};
 
 impl<S: Store, F: File> Target<S, F> {
@@ -33,9 +35,7 @@ impl<S: Store, F: File> Target<S, F> {
         if payload.len() < command.bytes_to_host {
             return Err(Status::DATA_SGL_LENGTH_INVALID);
         }
-        // It was there when the command was parsed; it may have gone since.
-        let place = self.shown.read().place(command.nsid);
-        let place = place.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+        let place = self.place(session, command.nsid)?;
         match (&place.what, &command.verb) {
             (What::Kv { namespace, .. }, IoVerb::Kv(verb)) => {
                 self.execute_kv(session, command.nsid, namespace, verb, payload)
@@ -49,47 +49,48 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
+    /// What is behind a number. The host saw it when its command was checked; by now something else may be there.
+    fn place(&self, session: &Session<S>, nsid: u32) -> Result<Arc<Place<F>>, Status> {
+        let place = self.shown.read().place(nsid);
+        place
+            .filter(|place| self.may_use(place, &session.viewer))
+            .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
+    }
+
     /// Executes the two halves of a fused operation, each with its payload; see [`Fuser`](super::Fuser). Returns how each ended.
     pub async fn execute_fused(
         &self,
+        session: &Session<S>,
         first: (&IoCommand, &mut impl Payload),
         second: (&IoCommand, &mut impl Payload),
     ) -> (Status, Status) {
-        let place = self.shown.read().place(first.0.nsid);
-        let answered =
-            |status: Result<(), Status>| status.map_or_else(Status::answered, |()| Status::SUCCESS);
-        let verbs = (&first.0.verb, &second.0.verb);
-        let (What::Block { blocks, .. }, true) = (
-            match &place {
-                Some(place) => &place.what,
-                None => {
-                    let gone = Status::INVALID_NAMESPACE_OR_FORMAT.answered();
-                    return (gone, gone);
-                }
-            },
-            first.0.nsid == second.0.nsid,
-        ) else {
-            let wrong = Status::INVALID_FIELD.answered();
-            return (wrong, wrong);
+        let both = |status: Status| (status.answered(), status.answered());
+        let (compare, write) = (first.0, second.0);
+        let place = match self.place(session, compare.nsid) {
+            Ok(place) if compare.nsid == write.nsid => place,
+            Ok(_) => return both(Status::INVALID_FIELD),
+            Err(status) => return both(status),
         };
-        match verbs {
-            (
-                IoVerb::Nvm(NvmCommand::Compare { blocks: compared }),
-                IoVerb::Nvm(NvmCommand::Write {
-                    blocks: written,
-                    fua,
-                }),
-            ) if compared == written => {
-                let (first, second) = blocks
-                    .compare_and_write(&self.pool, (*compared, first.1), (*written, *fua, second.1))
-                    .await;
-                (answered(first), answered(second))
-            }
-            // Both halves are of the same blocks (NVM Command Set 1.0, section 3.2.4 of fused operations).
-            _ => {
-                let wrong = Status::INVALID_FIELD.answered();
-                (wrong, wrong)
-            }
+        let (
+            What::Block { blocks, .. },
+            IoVerb::Nvm(NvmCommand::Compare { blocks: compared }),
+            IoVerb::Nvm(NvmCommand::Write {
+                blocks: written,
+                fua,
+            }),
+        ) = (&place.what, &compare.verb, &write.verb)
+        else {
+            return both(Status::INVALID_FIELD);
+        };
+        // The halves are about the same blocks.
+        if compared != written {
+            return both(Status::INVALID_FIELD);
         }
+        let compare = (*compared, first.1);
+        let write = (*written, *fua, second.1);
+        let (compared, written) = blocks.compare_and_write(&self.pool, compare, write).await;
+        let answered =
+            |done: Result<(), Status>| done.map_or_else(Status::answered, |()| Status::SUCCESS);
+        (answered(compared), answered(written))
     }
 }

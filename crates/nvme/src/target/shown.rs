@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_io::File;
 use forebay_proto::nvme::{Namespace, NamespaceKind, Subsystem};
-use forebay_store::{Scope, Store};
+use forebay_store::{NamespaceInfo, Quota, Scope, Store};
 
 use super::block::Blocks;
 use super::session::Viewer;
@@ -159,37 +159,45 @@ impl<S: Store, F: File> Target<S, F> {
     fn look(&self, place: &Place<F>, viewer: &Viewer) -> Option<NamespaceKind> {
         match &place.what {
             What::Kv { namespace, id } => {
-                let info = self.store.namespace(namespace).ok()?;
-                let same = id.is_none_or(|id| id == info.id);
-                if !same || !viewer.sees(Some(&info.config.tenant)) {
-                    return None;
-                }
+                let info = self.namespace(namespace, *id, viewer)?;
                 // It may be removed at this moment; then it holds nothing.
                 let usage = self.store.usage(Scope::Namespace(namespace));
-                let quota = info.config.quota;
-                Some(kv(
-                    &self.config,
-                    quota.bytes,
-                    quota.objects,
-                    usage.map_or(0, |usage| usage.bytes),
-                ))
+                let used_bytes = usage.map_or(0, |usage| usage.bytes);
+                Some(kv(&self.config, info.config.quota, used_bytes))
             }
             What::Block { blocks, tenant } => viewer.sees(tenant.as_deref()).then(|| blocks.kind()),
         }
     }
+
+    /// Whether a viewer's commands may reach what is there now.
+    pub(super) fn may_use(&self, place: &Place<F>, viewer: &Viewer) -> bool {
+        match &place.what {
+            What::Kv { namespace, id } => self.namespace(namespace, *id, viewer).is_some(),
+            What::Block { tenant, .. } => viewer.sees(tenant.as_deref()),
+        }
+    }
+
+    /// The store's namespace of this name, if it is the one that is meant and the viewer's.
+    fn namespace(
+        &self,
+        name: &str,
+        id: Option<u32>,
+        viewer: &Viewer,
+    ) -> Option<Arc<NamespaceInfo>> {
+        let info = self.store.namespace(name).ok()?;
+        let meant = id.is_none_or(|id| id == info.id) && viewer.sees(Some(&info.config.tenant));
+        meant.then_some(info)
+    }
 }
 
-fn kv(
-    config: &TargetConfig,
-    bytes_max: Option<u64>,
-    keys_max: Option<u64>,
-    used_bytes: u64,
-) -> NamespaceKind {
+fn kv(config: &TargetConfig, quota: Quota, used_bytes: u64) -> NamespaceKind {
     NamespaceKind::Kv {
         value_bytes_max: config.value_bytes_max,
         // MNKS says 0 where there is no bound; a bound of none at all cannot be said.
-        keys_max: keys_max.map_or(0, |keys| keys.clamp(1, u64::from(u32::MAX)) as u32),
-        capacity_bytes: bytes_max.unwrap_or(config.capacity_bytes).max(used_bytes),
+        keys_max: quota
+            .objects
+            .map_or(0, |keys| keys.clamp(1, u64::from(u32::MAX)) as u32),
+        capacity_bytes: quota.bytes.unwrap_or(config.capacity_bytes).max(used_bytes),
         used_bytes,
     }
 }

@@ -74,7 +74,11 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         let _memory = self.association.memory(bytes).await;
         let (first, second) = self
             .target
-            .execute_fused((&first.0, &mut one), (&second.0, &mut other))
+            .execute_fused(
+                &self.association.session,
+                (&first.0, &mut one),
+                (&second.0, &mut other),
+            )
             .await;
         Outcome {
             first: Some((place, first)),

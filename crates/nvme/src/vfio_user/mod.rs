@@ -1,12 +1,25 @@
 //! The target as a PCI device over a Unix socket (vfio-user), for virtual machines and for programs that drive a device themselves.
 //!
 //! - [`serve`]: one client, one controller, until the client goes.
+//! - [`client`]: the other end, for programs.
+//!
+//! A socket is best bound as `DIR/NAME/cntrl`: initiators such as SPDK's are told `DIR/NAME` and add the rest themselves. Whoever can
+//! connect to it is a host: the socket's mode and folder decide that, and the [`Viewer`] what is seen.
 //!
 //! # How it works
 //! The client hands its memory over by files, and the controller reads commands there, and reads and writes their data, as a device
-//! would by DMA: [`transfer`] finds the pieces, [`payload`] gives them to the target, which reads its disk straight into them where
-//! it can. Registers are reached by messages ([`messages`], [`pci`]); doorbells by messages or in memory ([`doorbells`]);
-//! completions are told by eventfds ([`interrupts`]).
+//! would by DMA: `transfer` finds the pieces, `payload` gives them to the target, which reads its disk straight into them where it
+//! can. Registers are reached by messages (`messages`, `pci`); doorbells by messages or in memory (`doorbells`); completions are told
+//! by eventfds (`interrupts`).
+//!
+//! # Waiting
+//! Shadow doorbells (Doorbell Buffer Config) are watched while commands come; then the client is asked to ring by a message, and
+//! nothing runs until it does. A client that tells nothing of itself in `VERSION` may map the page of doorbells; nobody hears it ring
+//! there, and a timer looks, from a thousand down to sixteen times a second, as long as the controller is enabled.
+//!
+//! # What it does not do
+//! Memory that is mapped without a file is kept on the books and cannot be reached: the server asks nothing of its client (`DMA_READ`,
+//! `DMA_WRITE`). No interrupt pin, no masks, no file for a doorbell, no migration. Commands in progress are not aborted; they end.
 //!
 //! # What a hostile client can do
 //! Change its queues and lists while they are read, take its memory away, lie in every field, vanish: each ends or fails at most its
@@ -125,7 +138,8 @@ async fn execute<S: Store, F: File>(
             Done::One(ticket, status, result)
         }
         Work::Both((first, mut one), (second, mut other)) => {
-            let fused = target.execute_fused((&first, &mut one.data), (&second, &mut other.data));
+            let fused =
+                target.execute_fused(session, (&first, &mut one.data), (&second, &mut other.data));
             // A future is moved into its place whole: the short way must not pay for the length of this.
             let (status, other_status) = Box::pin(fused).await;
             Done::Both((one, status), (other, other_status))

@@ -35,6 +35,8 @@ mod sgl;
 mod status;
 mod submission;
 mod subsystem;
+#[cfg(test)]
+mod tests;
 
 pub use command::{Fuse, IoCommand, IoVerb};
 pub use completion::CompletionQueueEntry;

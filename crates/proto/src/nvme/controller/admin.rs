@@ -76,7 +76,9 @@ impl Controller {
     ) -> AdminReply {
         self.heard(now_ms);
         let done = match entry.opcode() {
-            opcode::FABRICS => self.fabrics_command(0, entry, data_in),
+            opcode::FABRICS if self.admin_commands().contains(&opcode::FABRICS) => {
+                self.fabrics_command(0, entry, data_in)
+            }
             _ => self.admin_command(entry, data_in),
         };
         self.reply(0, entry, done)

@@ -30,10 +30,11 @@ impl Controller {
         }
         let csi = || Csi::from_wire(csi_wire).ok_or(Status::INVALID_FIELD);
         match cns {
-            cns::NAMESPACE => match self.known(nsid)? {
-                Some(namespace) => Ok(blocks(namespace).encode()),
-                None => Ok(IdentifyBlocks::default().encode()),
-            },
+            // Of what is not there, or has no blocks, this structure says nothing.
+            cns::NAMESPACE => Ok(match self.known(nsid)?.and_then(blocks) {
+                Some(blocks) => blocks.encode(),
+                None => zeroes(),
+            }),
             cns::ACTIVE_NAMESPACES => self.active(nsid, None),
             cns::IO_ACTIVE_NAMESPACES => self.active(nsid, Some(csi()?)),
             cns::NAMESPACE_DESCRIPTORS => {
@@ -46,9 +47,10 @@ impl Controller {
                 let Some(namespace) = self.known(nsid)? else {
                     return Ok(zeroes());
                 };
-                match (csi, namespace.csi()) {
-                    (Csi::Kv, Csi::Kv) => Ok(kv(namespace).encode()),
-                    (Csi::Nvm, Csi::Nvm) => Ok(zeroes()),
+                match (csi, kv(namespace)) {
+                    (Csi::Kv, Some(kv)) => Ok(kv.encode()),
+                    // What NVM adds here (protection, streams) is not there.
+                    (Csi::Nvm, None) => Ok(zeroes()),
                     _ => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
                 }
             }
@@ -179,31 +181,30 @@ fn mdts(bytes: u64) -> u8 {
         .map_or(0, |pages| pages.ilog2() as u8)
 }
 
-fn blocks(namespace: &Namespace) -> IdentifyBlocks {
+fn blocks(namespace: &Namespace) -> Option<IdentifyBlocks> {
     match namespace.kind {
         NamespaceKind::Block {
             lba_shift,
             blocks,
             read_only,
-        } => IdentifyBlocks {
+        } => Some(IdentifyBlocks {
             blocks,
             lba_shift,
             write_protected: read_only,
             nguid: namespace.nguid,
-        },
-        // It has no blocks: this structure says nothing of it.
-        NamespaceKind::Kv { .. } => IdentifyBlocks::default(),
+        }),
+        NamespaceKind::Kv { .. } => None,
     }
 }
 
-fn kv(namespace: &Namespace) -> IdentifyKv {
+fn kv(namespace: &Namespace) -> Option<IdentifyKv> {
     match namespace.kind {
         NamespaceKind::Kv {
             value_bytes_max,
             keys_max,
             capacity_bytes,
             used_bytes,
-        } => IdentifyKv {
+        } => Some(IdentifyKv {
             capacity_bytes,
             used_bytes,
             nguid: namespace.nguid,
@@ -215,7 +216,7 @@ fn kv(namespace: &Namespace) -> IdentifyKv {
                 extended_keys: true,
                 ranges: true,
             },
-        },
-        NamespaceKind::Block { .. } => IdentifyKv::default(),
+        }),
+        NamespaceKind::Block { .. } => None,
     }
 }

@@ -245,6 +245,7 @@ impl Controller {
         if effect == Effect::Reset {
             self.queues.reset();
             self.events.reset();
+            self.kept = Kept::default();
             self.verifiers.retain(|qid, _| *qid == 0);
         }
         Ok(effect)

@@ -153,16 +153,15 @@ impl Properties {
         let new = Configuration(value);
         let old = self.cc;
         let possible = value & !CC_BITS == 0
-            && matches!(new.command_sets(), 0 | 6 | 7)
+            && matches!(new.command_sets(), 0 | 6)
             && new.page_size() == 0
             && new.arbitration() == 0
             && new.shutdown() != 3;
-        let sizes = new.submission_entry_size() == 6 && new.completion_entry_size() == 4;
-        if !possible || new.enabled() && !old.enabled() && self.fabrics && !sizes {
-            // A device has no way to refuse a write: it stops working (section 3.1.3.5).
+        if !possible {
             if self.fabrics {
                 return Err(Status::INVALID_FIELD);
             }
+            // A device has no way to refuse a write: it stops working (section 3.1.3.5).
             if new.enabled() {
                 self.set_failed();
             }

@@ -1,0 +1,167 @@
+//! Who may come, and what they see.
+
+use forebay_nvme::target::{Change, Viewer};
+use forebay_proto::nvme::discovery::{DiscoveryEntry, SubsystemType};
+use forebay_proto::nvme::fabrics::{DISCOVERY_NQN, Refused};
+use forebay_proto::nvme::kv::{Key, KvCommand};
+use forebay_proto::nvme::property::offset;
+use forebay_proto::nvme::{Controller, ControllerKind, NamespaceKind, Status};
+use forebay_store::{NamespaceConfig, Store};
+
+use crate::support::*;
+
+fn nsids(controller: &Controller) -> Vec<u32> {
+    let namespaces = controller.subsystem().namespaces.iter();
+    namespaces.map(|namespace| namespace.nsid).collect()
+}
+
+#[tokio::test]
+async fn a_host_sees_the_namespaces_of_its_tenant() {
+    let mut fixture = Fixture::new().await;
+    assert_eq!(nsids(&fixture.controller), [KV, BLOCK, READ_ONLY]);
+    let exist = KvCommand::Exist {
+        key: Key::new(b"key").unwrap(),
+    };
+    let foreign = fixture
+        .execute(&exist.entry(1, OTHERS), &mut Data::none())
+        .await;
+    assert_eq!(foreign, Err(Status::INVALID_NAMESPACE_OR_FORMAT));
+    let theirs = fixture
+        .target
+        .connect(0, &connect("nqn.their-host"))
+        .unwrap();
+    assert_eq!(nsids(&theirs.controller), [BLOCK, OTHERS, READ_ONLY]);
+    let stranger = fixture.target.connect(0, &connect("nqn.stranger"));
+    assert_eq!(
+        stranger.unwrap_err(),
+        Refused::from(Status::CONNECT_INVALID_HOST)
+    );
+    let mut elsewhere = connect("nqn.our-host");
+    elsewhere.subnqn = "nqn.elsewhere".to_owned();
+    let refused = fixture.target.connect(0, &elsewhere).unwrap_err();
+    assert_eq!(refused, Refused::in_data(256));
+    let device = fixture.target.attach(Viewer::Everything).unwrap();
+    let device = fixture.target.device(0, &device, 4);
+    assert_eq!(nsids(&device), [KV, BLOCK, OTHERS, READ_ONLY]);
+    let namespace = device.subsystem().namespace(BLOCK).unwrap();
+    let kind = NamespaceKind::Block {
+        lba_shift: 9,
+        blocks: BLOCKS,
+        read_only: false,
+    };
+    assert_eq!(namespace.kind, kind);
+}
+
+#[tokio::test]
+async fn controllers_are_numbered_and_bounded() {
+    let fixture = Fixture::new().await;
+    let mut sessions = Vec::new();
+    let mut numbers = vec![fixture.session.cntlid()];
+    for _ in 1..8 {
+        let admitted = fixture.target.connect(0, &connect("nqn.our-host")).unwrap();
+        assert_eq!(admitted.result, u64::from(admitted.session.cntlid()));
+        numbers.push(admitted.session.cntlid());
+        sessions.push(admitted.session);
+    }
+    numbers.dedup();
+    assert_eq!(numbers.len(), 8);
+    let busy = fixture
+        .target
+        .connect(0, &connect("nqn.our-host"))
+        .unwrap_err();
+    assert_eq!(busy, Refused::from(Status::CONNECT_CONTROLLER_BUSY));
+    drop(sessions.pop());
+    let admitted = fixture.target.connect(0, &connect("nqn.our-host")).unwrap();
+    assert!(!numbers.contains(&admitted.session.cntlid()));
+}
+
+#[tokio::test]
+async fn what_changes_is_shown_and_told() {
+    let mut fixture = Fixture::new().await;
+    let mut since = 0;
+    fixture.target.changed(&fixture.session, &mut since).await;
+    fixture
+        .target
+        .publish(vec![key_value(9, "values"), key_value(OTHERS, "theirs")]);
+    fixture.target.changed(&fixture.session, &mut since).await;
+    let Fixture {
+        target,
+        session,
+        controller,
+        ..
+    } = &mut fixture;
+    assert_eq!(target.update(session, controller), Change::Shown);
+    assert_eq!(nsids(controller), [9]);
+    // A namespace that was removed and made again for somebody else is not the one that was published.
+    fixture.store.delete_namespace("values").await.unwrap();
+    let config = NamespaceConfig {
+        tenant: "others".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    let exist = KvCommand::Exist {
+        key: Key::new(b"key").unwrap(),
+    };
+    let gone = Err(Status::INVALID_NAMESPACE_OR_FORMAT);
+    let entry = exist.entry(1, 9);
+    assert_eq!(fixture.execute(&entry, &mut Data::none()).await, gone);
+    fixture
+        .store
+        .create_namespace("values", config)
+        .await
+        .unwrap();
+    assert_eq!(fixture.execute(&entry, &mut Data::none()).await, gone);
+    // A host that may not come any more has to go.
+    fixture
+        .target
+        .set_hosts(vec![host("nqn.our-host", "others")]);
+    let Fixture {
+        target,
+        session,
+        controller,
+        ..
+    } = &mut fixture;
+    assert_eq!(target.update(session, controller), Change::Over);
+}
+
+#[tokio::test]
+async fn discovery_tells_strangers_nothing() {
+    let fixture = Fixture::new().await;
+    let way = |kind, subnqn: &str| DiscoveryEntry {
+        transport: 3,
+        address_family: 1,
+        kind,
+        port_id: 1,
+        service: "4420".to_owned(),
+        subnqn: subnqn.to_owned(),
+        address: "127.0.0.1".to_owned(),
+    };
+    fixture.target.set_addresses(vec![
+        way(SubsystemType::CurrentDiscovery, DISCOVERY_NQN),
+        way(SubsystemType::Nvm, SUBSYSTEM),
+    ]);
+    for (nqn, entries) in [("nqn.our-host", 2), ("nqn.stranger", 1)] {
+        let mut connect = connect(nqn);
+        connect.subnqn = DISCOVERY_NQN.to_owned();
+        let admitted = fixture.target.connect(0, &connect).unwrap();
+        let mut controller = admitted.controller;
+        assert_eq!(controller.config().kind, ControllerKind::Discovery);
+        assert!(nsids(&controller).is_empty());
+        controller
+            .write_property(offset::CC, 4, 0x0046_0001)
+            .unwrap();
+        let asked = forebay_proto::nvme::log_page::GetLogPage {
+            lid: 0x70,
+            retain_event: false,
+            bytes: 1024 * 4,
+            offset: 0,
+            csi: 0,
+        };
+        let sgl = forebay_proto::nvme::SglDescriptor::transport(4096);
+        let reply = controller.admin(0, &asked.entry(1, 0).with_sgl(sgl), &[]);
+        let forebay_proto::nvme::AdminReply::Complete { data, .. } = reply else {
+            panic!("{reply:?}");
+        };
+        let log = forebay_proto::nvme::discovery::DiscoveryLog::decode(&data).unwrap();
+        assert_eq!(log.entries.len(), entries);
+    }
+}

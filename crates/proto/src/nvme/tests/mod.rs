@@ -1,0 +1,5 @@
+mod controller;
+mod entries;
+mod hostile;
+mod sequences;
+mod support;
