@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_io::Disk;
-use forebay_mem::{Buf, BufMut, Pool};
+use forebay_mem::{Buf, Pool};
 use forebay_store::{Durability, ErrorKind, NamespaceInfo, Quota, Result, StoreError};
 
 use crate::cache::Piece;
@@ -30,6 +30,7 @@ use crate::usage::Reservation;
 use crate::view::View;
 
 pub(crate) use namespaces::decode_greatest;
+use pack::Pack;
 pub(crate) use values::check;
 
 /// Values of at most so many bytes are kept in table inline.
@@ -58,8 +59,8 @@ pub(crate) struct Batch {
     pub records: u32,
     pub freed: Vec<Freed>,
     pub answers: Vec<Answer>,
-    /// Small values to be written: the first granule, and the bytes.
-    pub packs: Vec<(u64, BufMut)>,
+    /// Small values to be written.
+    pub packs: Vec<Pack>,
     pub packed_bytes: usize,
     /// Packed for commands that then failed; free once the packs are written.
     pub unused: Vec<Run>,

@@ -253,13 +253,13 @@ impl<D: Disk> Journal<D> {
 
     /// Writes small values and the group: many values beside the group, since neither counts before the sync that covers both.
     fn write(&mut self, batch: &Batch) -> Result<()> {
-        let packed_bytes: usize = batch.packs.iter().map(|(_, pack)| pack.len()).sum();
         let mut writing = Vec::new();
-        let sent = self.send_group(batch, packed_bytes >= ASIDE_BYTES_MIN, &mut writing);
+        let sent = self.send_group(batch, batch.packed_bytes >= ASIDE_BYTES_MIN, &mut writing);
         let packed = sent.and_then(|()| {
-            batch.packs.iter().try_for_each(|(start, pack)| {
-                let offset = self.core.space.offset(*start);
-                self.core.data.write_all_at(offset, pack).map_err(failed)
+            batch.packs.iter().try_for_each(|pack| {
+                let offset = self.core.space.offset(pack.start);
+                let written = self.core.data.write_each_at(offset, &pack.pages);
+                written.map_err(failed)
             })
         });
         // All are waited for, also after a failure: nothing may land later.

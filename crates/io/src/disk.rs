@@ -77,6 +77,16 @@ pub trait File: Clone + Send + Sync + 'static {
     /// Blocking write of all of `from`. Any alignment, also on a direct file; aligned callers pay no copy.
     fn write_all_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
+    /// As [`File::write_all_at`], of buffers one after the other, with as few calls to the system as it allows.
+    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
+        let mut at = offset;
+        for buf in from {
+            self.write_all_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Blocking: makes all completed writes durable (fdatasync).
     fn sync_data(&self) -> io::Result<()>;
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_io::{Disk, File};
-use forebay_mem::{Buf, CopySite, copy, count_copy};
+use forebay_mem::{Buf, CopySite, Pool, copy, count_copy};
 use forebay_store::{ErrorKind, Result, StoreError};
 
 use crate::draft::Draft;
@@ -12,6 +12,17 @@ use crate::keys;
 use crate::keys::Table;
 
 use super::{Decider, INLINE_BYTES_MAX};
+
+/// Small values in granules one after the other, as they will be written: where they arrived.
+#[derive(Debug)]
+pub(crate) struct Pack {
+    /// The first granule.
+    pub start: u64,
+    /// The first granule after it.
+    end: u64,
+    /// Whole pages.
+    pub pages: Vec<Buf>,
+}
 
 impl<D: Disk> Decider<D> {
     /// The place of a small value, and its body and run when it was packed.
@@ -76,21 +87,21 @@ impl<D: Disk> Decider<D> {
             return Err(no_buffer());
         };
         let bytes = needed as usize * GRANULE_BYTES;
-        let fits = self.batch.packs.last().is_some_and(|(start, pack)| {
-            start + u64::from(granules(pack.len())) == run.start && pack.room() >= bytes
-        });
-        if !fits {
-            let room = run.granules as usize * GRANULE_BYTES;
-            let block = self.pool.try_take(room).map_err(|_| no_buffer())?;
-            self.batch.packs.push((run.start, block));
-        }
-        let Some((_, pack)) = self.batch.packs.last_mut() else {
-            return Err(no_buffer());
+        let pages = match buf.padded_to_page() {
+            Some(pages) => pages,
+            None => copied(&self.pool, buf, bytes)?,
         };
-        let spare = pack.spare();
-        copy(CopySite::EngineRepack, &mut spare[..buf.len()], buf);
-        spare[buf.len()..bytes].fill(0);
-        pack.set_len(pack.len() + bytes);
+        match self.batch.packs.last_mut() {
+            Some(pack) if pack.end == run.start => pack.pages.push(pages),
+            _ => self.batch.packs.push(Pack {
+                start: run.start,
+                end: run.start,
+                pages: vec![pages],
+            }),
+        }
+        if let Some(pack) = self.batch.packs.last_mut() {
+            pack.end += u64::from(needed);
+        }
         self.batch.packed_bytes += bytes;
         let start = run.start;
         run.start += u64::from(needed);
@@ -100,6 +111,16 @@ impl<D: Disk> Decider<D> {
         }
         Ok(start)
     }
+}
+
+/// `buf` in `bytes` of whole pages, zeroes after it.
+fn copied(pool: &Pool, buf: &Buf, bytes: usize) -> Result<Buf> {
+    let mut pages = pool.try_take(bytes).map_err(|_| no_buffer())?;
+    pages.set_len(bytes);
+    let (head, tail) = pages.split_at_mut(buf.len());
+    copy(CopySite::EngineRepack, head, buf);
+    tail.fill(0);
+    Ok(pages.freeze())
 }
 
 fn no_buffer() -> StoreError {

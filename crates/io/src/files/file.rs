@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::future::Future;
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -10,12 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
+use rustix::io::{Errno, pwritev};
 use tokio::sync::oneshot;
 
 use super::transfer::Transfer;
 use super::workers::Workers;
 use crate::{File, Hold, ring};
+
+/// The most pieces of one call (IOV_MAX of Linux).
+const PIECES_MAX: usize = 1024;
 
 /// Names one descriptor for the life of the process; never reused, unlike the descriptor's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -173,6 +176,31 @@ impl File for OpenFile {
         self.handle(offset, from.as_ptr(), from.len())
             .file
             .write_all_at(from, offset)
+    }
+
+    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
+        let aligned = |buf: &Buf| self.handle(offset, buf.as_ptr(), buf.len()).direct;
+        let handle = match (&self.direct, from.iter().all(aligned)) {
+            (Some(direct), true) => direct,
+            _ => &self.buffered,
+        };
+        let mut pieces: Vec<IoSlice<'_>> = from.iter().map(|buf| IoSlice::new(buf)).collect();
+        let mut left = &mut pieces[..];
+        IoSlice::advance_slices(&mut left, 0);
+        let mut at = offset;
+        while !left.is_empty() {
+            let some = &left[..left.len().min(PIECES_MAX)];
+            match pwritev(&handle.file, some, at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    IoSlice::advance_slices(&mut left, written);
+                    at += written as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -173,6 +173,27 @@ pub async fn odd_blocking_io_on_direct_files<D: Disk>(disk: D) {
     assert_eq!(past.kind(), io::ErrorKind::UnexpectedEof);
 }
 
+pub async fn many_buffers_are_written_one_after_the_other<D: Disk>(disk: D) {
+    let pool = Pool::new(16 << 20);
+    let file = disk.open("file", DIRECT).unwrap();
+    let mut bufs = Vec::new();
+    for seed in 0..1500 {
+        bufs.push(match seed % 700 {
+            // Heap memory that ends inside a page, and none: what follows is not aligned.
+            698 => Buf::from(pattern(seed, 5)),
+            699 => Buf::from(Vec::new()),
+            _ => filled(&pool, &pattern(seed, PAGE_BYTES)).await,
+        });
+    }
+    for bufs in [&bufs[..], &bufs[1..40], &bufs[699..701], &[]] {
+        file.write_each_at(2 * PAGE, bufs).unwrap();
+        let whole: Vec<u8> = bufs.iter().flat_map(|buf| buf.to_vec()).collect();
+        let mut read = vec![0; whole.len()];
+        file.read_exact_at(2 * PAGE, &mut read).unwrap();
+        assert!(read == whole);
+    }
+}
+
 pub async fn heap_buffers_can_be_written<D: Disk>(disk: D) {
     let pool = Pool::new(1 << 20);
     let file = disk.open("data", DIRECT).unwrap();
