@@ -1,8 +1,10 @@
-//! MD5 (RFC 1321), alone or two messages at a time.
+//! MD5 (RFC 1321), alone or up to four messages at a time.
 //!
 //! S3's ETag is the MD5 of the object, and MD5 is a chain of dependent additions: one message uses a third of a core's
 //! adders. Two independent messages interleaved run almost twice as fast in total (measured: 0.69 GB/s alone, 1.22 GB/s as a
-//! pair), with nothing but scalar code. Wider interleaving gains no more, because the registers run out.
+//! pair), with nothing but scalar code. Four fit the lanes of vectors that every x86-64 has (1.8 GB/s); eight would need wider ones.
+
+use std::array;
 
 /// The length of a digest in bytes.
 pub const DIGEST_BYTES: usize = 16;
@@ -47,25 +49,24 @@ impl Md5 {
         self.advance(blocks.len(), rest);
     }
 
-    /// Appends `ours` to `self` and `theirs` to `other`, interleaved as far as both last.
-    pub fn update_pair(&mut self, ours: &[u8], other: &mut Md5, theirs: &[u8]) {
-        let ours = self.complete_block(ours);
-        let theirs = other.complete_block(theirs);
-        let common = ours.len().min(theirs.len()) / BLOCK_BYTES * BLOCK_BYTES;
-        let (our_head, our_rest) = ours.split_at(common);
-        let (their_head, their_rest) = theirs.split_at(common);
-        let (our_blocks, _) = our_head.as_chunks::<BLOCK_BYTES>();
-        let (their_blocks, _) = their_head.as_chunks::<BLOCK_BYTES>();
-        for (our_block, their_block) in our_blocks.iter().zip(their_blocks) {
-            compress(
-                [&mut self.state, &mut other.state],
-                [our_block, their_block],
-            );
+    /// Appends to each message its bytes, interleaved as far as all last. Two and four are the numbers that pay.
+    pub fn update_all<const N: usize>(messages: [(&mut Md5, &[u8]); N]) {
+        let mut messages = messages.map(|(md5, bytes)| {
+            let bytes = md5.complete_block(bytes);
+            (md5, bytes)
+        });
+        let shortest = messages.iter().map(|(_, bytes)| bytes.len()).min();
+        let common = shortest.unwrap_or(0) / BLOCK_BYTES;
+        let blocks =
+            array::from_fn::<_, N, _>(|lane| messages[lane].1.as_chunks::<BLOCK_BYTES>().0);
+        for at in 0..common {
+            let states = messages.each_mut().map(|(md5, _)| &mut md5.state);
+            compress(states, blocks.map(|blocks| &blocks[at]));
         }
-        self.advance(our_blocks.len(), &[]);
-        other.advance(their_blocks.len(), &[]);
-        self.update(our_rest);
-        other.update(their_rest);
+        for (md5, bytes) in messages {
+            md5.advance(common, &[]);
+            md5.update(&bytes[common * BLOCK_BYTES..]);
+        }
     }
 
     /// The digest of everything appended.
@@ -110,14 +111,14 @@ impl Md5 {
 /// RFC 1321 section 3.4 on one block of each of `N` messages.
 #[inline(always)]
 fn compress<const N: usize>(states: [&mut [u32; 4]; N], blocks: [&[u8; BLOCK_BYTES]; N]) {
-    let words: [[u32; N]; 16] = std::array::from_fn(|word| {
-        std::array::from_fn(|lane| {
+    let words: [[u32; N]; 16] = array::from_fn(|word| {
+        array::from_fn(|lane| {
             let bytes = &blocks[lane].as_chunks::<4>().0[word];
             u32::from_le_bytes(*bytes)
         })
     });
     let [mut a, mut b, mut c, mut d]: [[u32; N]; 4] =
-        std::array::from_fn(|word| std::array::from_fn(|lane| states[lane][word]));
+        array::from_fn(|word| array::from_fn(|lane| states[lane][word]));
 
     // One operation: a = b + ((a + f(b, c, d) + word + sine) <<< shift), in every lane.
     macro_rules! operation {
@@ -270,17 +271,25 @@ mod tests {
         }
 
         #[test]
-        fn pairs_agree_with_each_alone(
-            ours in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6),
-            theirs in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6),
+        fn messages_together_agree_with_each_alone(
+            parts in prop::collection::vec(prop::array::uniform4(prop::collection::vec(any::<u8>(), 0..300)), 1..6),
         ) {
-            let (mut our_md5, mut their_md5) = (Md5::default(), Md5::default());
-            for (our_part, their_part) in ours.iter().zip(&theirs) {
-                our_md5.update_pair(our_part, &mut their_md5, their_part);
+            let mut four: [Md5; 4] = Default::default();
+            let mut two: [Md5; 2] = Default::default();
+            for part in &parts {
+                let mut md5s = four.each_mut().into_iter();
+                let messages = part.each_ref().map(|bytes| (md5s.next().unwrap(), &bytes[..]));
+                Md5::update_all(messages);
+                let [first, second] = two.each_mut();
+                Md5::update_all([(first, &part[0]), (second, &part[3])]);
             }
-            let common = ours.len().min(theirs.len());
-            prop_assert_eq!(our_md5.finalize(), independent(&ours[..common].concat()));
-            prop_assert_eq!(their_md5.finalize(), independent(&theirs[..common].concat()));
+            let whole = |lane: usize| independent(&parts.iter().flat_map(|part| part[lane].clone()).collect::<Vec<_>>());
+            for (lane, md5) in four.into_iter().enumerate() {
+                prop_assert_eq!(md5.finalize(), whole(lane));
+            }
+            let [first, second] = two;
+            prop_assert_eq!(first.finalize(), whole(0));
+            prop_assert_eq!(second.finalize(), whole(3));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! MD5 of bodies, two at a time.
+//! MD5 of bodies, up to four at a time.
 //!
-//! MD5 is one chain of dependent additions, so a core hashes two bodies interleaved in little more time than one
-//! ([`Md5::update_pair`]). Buffers therefore wait a moment for one of another body on the same thread; what finds no partner in
+//! MD5 is one chain of dependent additions, so a core hashes several bodies interleaved in little more time than one
+//! ([`Md5::update_all`]). Buffers therefore wait a moment for those of other bodies on the same thread; what finds no partner in
 //! that moment is hashed alone. No thread ever waits: the waiting is a few turns of the run queue. A small buffer waits one turn, and
 //! only as long as that has been worth it on this thread lately.
 
@@ -26,9 +26,12 @@ const RELUCTANCE_MAX: u32 = 64;
 /// Bodies being hashed in this process.
 static BODIES: AtomicUsize = AtomicUsize::new(0);
 
+/// Bodies hashed together at most.
+const LANES: usize = 4;
+
 thread_local! {
-    /// The buffer that waits on this thread, if one does.
-    static WAITING: RefCell<Option<Arc<Mutex<Seat>>>> = const { RefCell::new(None) };
+    /// The buffers that wait on this thread, small and large ones apart: those of similar length last together.
+    static WAITING: [RefCell<Vec<Arc<Mutex<Seat>>>>; 2] = const { [const { RefCell::new(Vec::new()) }; 2] };
     /// Small buffers on this thread.
     static SMALL: Cell<Reluctance> = const { Cell::new(Reluctance { skip: 0, next: 1 }) };
 }
@@ -65,7 +68,7 @@ impl Reluctance {
     }
 }
 
-/// Where a waiting buffer and its partner meet.
+/// Where a waiting buffer and its partners meet.
 enum Seat {
     Waiting(Md5, Buf),
     /// A partner did the work.
@@ -90,16 +93,18 @@ impl Lane {
     /// Appends a buffer.
     pub(crate) async fn update(&mut self, buf: Buf) {
         let large = buf.len() >= LARGE_BYTES_MIN;
-        let alone = buf.len() < SMALL_BYTES_MIN || (large && BODIES.load(Relaxed) < 2);
-        if !alone && self.join(&buf) {
+        let turns = match large {
+            true if BODIES.load(Relaxed) > 1 => TURNS_LARGE,
+            false if buf.len() >= SMALL_BYTES_MIN && Reluctance::asks() => TURNS_SMALL,
+            _ => 0,
+        };
+        if turns == 0 {
+            self.md5.update(&buf);
             return;
         }
-        if alone || !(large || Reluctance::asks()) {
-            self.md5.update(&buf);
-        } else if large {
-            self.wait(buf, TURNS_LARGE).await;
-        } else {
-            Reluctance::learns(self.wait(buf, TURNS_SMALL).await);
+        let found = self.share(buf, large, turns).await;
+        if !large {
+            Reluctance::learns(found);
         }
     }
 
@@ -107,48 +112,68 @@ impl Lane {
         self.md5.clone().finalize()
     }
 
-    /// Hashes together with the buffer that waits on this thread; false when none does.
-    fn join(&mut self, buf: &Buf) -> bool {
-        let Some(seat) = WAITING.take() else {
-            return false;
-        };
-        let mut seat = seat.lock();
-        match std::mem::replace(&mut *seat, Seat::Empty) {
-            Seat::Waiting(mut theirs, their_buf) => {
-                self.md5.update_pair(buf, &mut theirs, &their_buf);
-                *seat = Seat::Hashed(theirs);
-                true
-            }
-            other => {
-                *seat = other;
-                false
-            }
-        }
-    }
-
-    /// Waits for a partner; hashes alone, and says false, when none comes.
-    async fn wait(&mut self, buf: Buf, turns: usize) -> bool {
+    /// Hashes together with what waits on this thread, after waiting for more of it; says whether there was any.
+    async fn share(&mut self, buf: Buf, large: bool, turns: usize) -> bool {
         let seat = Taken(Arc::new(Mutex::new(Seat::Waiting(self.md5.clone(), buf))));
-        WAITING.set(Some(Arc::clone(&seat.0)));
-        for _ in 0..turns {
+        let full = WAITING.with(|waiting| {
+            let mut waiting = waiting[usize::from(large)].borrow_mut();
+            waiting.push(seat.0.clone());
+            waiting.len() == LANES
+        });
+        for _ in 0..if full { 0 } else { turns } {
             tokio::task::yield_now().await;
-            if matches!(*seat.0.lock(), Seat::Hashed(_)) {
-                break;
+            if let Seat::Hashed(md5) = &*seat.0.lock() {
+                self.md5 = md5.clone();
+                return true;
             }
         }
+        let together = hash_waiting(large);
         match std::mem::replace(&mut *seat.0.lock(), Seat::Empty) {
-            Seat::Hashed(md5) => {
-                self.md5 = md5;
-                true
-            }
+            Seat::Hashed(md5) => self.md5 = md5,
+            // It waits on the thread where its task was before.
             Seat::Waiting(mut md5, buf) => {
                 md5.update(&buf);
                 self.md5 = md5;
-                false
             }
-            Seat::Empty => false,
+            Seat::Empty => {}
+        }
+        together > 1
+    }
+}
+
+/// Hashes everything that waits on this thread; tells how many bodies that were.
+fn hash_waiting(large: bool) -> usize {
+    let seats = WAITING.with(|waiting| waiting[usize::from(large)].take());
+    let mut bodies: Vec<_> = seats
+        .into_iter()
+        .filter_map(|seat| {
+            let taken = std::mem::replace(&mut *seat.lock(), Seat::Empty);
+            match taken {
+                Seat::Waiting(md5, buf) => Some((seat, md5, buf)),
+                // Given up meanwhile.
+                Seat::Hashed(_) | Seat::Empty => None,
+            }
+        })
+        .collect();
+    match &mut bodies[..] {
+        [a, b, c, d] => Md5::update_all([a, b, c, d].map(|(_, md5, buf)| (md5, &buf[..]))),
+        [a, b, rest @ ..] => {
+            Md5::update_all([a, b].map(|(_, md5, buf)| (md5, &buf[..])));
+            for (_, md5, buf) in rest {
+                md5.update(buf);
+            }
+        }
+        rest => {
+            for (_, md5, buf) in rest {
+                md5.update(buf);
+            }
         }
     }
+    let together = bodies.len();
+    for (seat, md5, _) in bodies {
+        *seat.lock() = Seat::Hashed(md5);
+    }
+    together
 }
 
 impl Drop for Lane {
@@ -188,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pairs_hash_as_each_would_alone() {
+    async fn bodies_hash_as_each_would_alone() {
         for base in [SMALL_BYTES_MIN, LARGE_BYTES_MIN] {
             let bodies = (0..5u32).map(|seed| {
                 let lengths = (0..4)
