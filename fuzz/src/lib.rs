@@ -8,6 +8,7 @@
 
 pub mod direct;
 pub mod nvme;
+pub mod nvme_controller;
 pub mod tokens;
 
 use forebay_proto::s3::{
@@ -23,7 +24,7 @@ use forebay_proto::s3::{
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("sigv4_authorization", sigv4_authorization),
     ("chunked", chunked),
     ("xml_requests", xml_requests),
@@ -39,6 +40,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("mpa", direct::mpa),
     ("iwarp", direct::iwarp),
     ("nvme_tcp", nvme::nvme_tcp),
+    ("nvme_controller", nvme_controller::nvme_controller),
 ];
 
 /// `Authorization` headers and presigned queries.
