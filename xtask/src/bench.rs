@@ -12,6 +12,7 @@ mod figures;
 mod idle;
 mod machine;
 mod measure;
+mod nvme;
 mod peers;
 mod probe;
 mod redis;

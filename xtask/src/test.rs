@@ -136,7 +136,11 @@ fn build() -> Result<PathBuf> {
         ["--package", "forebay-client", "--examples"].as_slice(),
         &["--package", "forebay-fabric", "--example", "rping"],
     ] {
-        run_tool(cargo().args(["build", "--quiet", "--locked"]).args(examples))?;
+        run_tool(
+            cargo()
+                .args(["build", "--quiet", "--locked"])
+                .args(examples),
+        )?;
     }
     let binary = target().join("debug").join("forebay");
     if !binary.is_file() {

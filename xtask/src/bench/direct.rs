@@ -58,7 +58,10 @@ fn shared_memory() -> Vec<Figure> {
                     direct("get", "1MiB", "shm", 8) + " --no-checksum",
                 ),
                 ours(HTTP, direct("get", "1MiB", "http", 8)),
-                contender(MEMCPY, Probe::Memory("--size 1MiB --concurrency 8")),
+                contender(
+                    MEMCPY,
+                    Probe::Alone("memory --size 1MiB --concurrency 8".to_owned()),
+                ),
             ],
             vec![Bound::Bytes(MEMCPY, 0.9), Bound::ClientCpu(HTTP, 0.1)],
         ),

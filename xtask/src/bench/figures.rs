@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 
-use crate::bench::direct;
 use crate::bench::idle::{self, Idle};
 use crate::bench::machine;
 use crate::bench::measure::Bench;
 use crate::bench::peers;
 use crate::bench::probe::Probe;
 use crate::bench::sample::{Sample, median};
+use crate::bench::{direct, nvme};
 
 /// One table.
 pub struct Figure {
@@ -210,6 +210,7 @@ fn published(bench: &Bench) -> Vec<Figure> {
 pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> {
     let mut figures = published(bench);
     figures.extend(direct::published());
+    figures.extend(nvme::published());
     figures.retain(|figure| only.is_none_or(|only| figure.name.contains(only)));
     let machine = machine::describe(&bench.folder);
     let ours = peers::forebay(bench, "forebay", FOREBAY, &[])?;

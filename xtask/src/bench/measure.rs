@@ -122,25 +122,28 @@ impl Bench {
                 .arg(format!("--filename={}", file.display())),
         );
         std::fs::remove_file(&file)?;
-        let text = text?;
-        // Notes may stand before the object.
-        let object = text.find('{').map_or("", |at| &text[at..]);
-        let told: serde_json::Value = serde_json::from_str(object)?;
-        let read = &told["jobs"][0]["read"];
-        let number = |path: &serde_json::Value| path.as_f64().unwrap_or_default();
-        let percentile = |name: &str| number(&read["clat_ns"]["percentile"][name]) / 1e3;
-        if number(&read["iops"]) == 0.0 {
-            bail!("fio read nothing");
-        }
-        Ok(Some(Sample {
-            ops_per_s: number(&read["iops"]),
-            mb_per_s: number(&read["bw_bytes"]) / 1e6,
-            p50_us: percentile("50.000000"),
-            p99_us: percentile("99.000000"),
-            p999_us: percentile("99.900000"),
-            ..Sample::default()
-        }))
+        read_fio(&text?).map(Some)
     }
+}
+
+/// Reads what fio tells of the reads of its only group, after notes that may stand before.
+pub fn read_fio(text: &str) -> Result<Sample> {
+    let object = text.find('{').map_or("", |at| &text[at..]);
+    let told: serde_json::Value = serde_json::from_str(object)?;
+    let read = &told["jobs"][0]["read"];
+    let number = |path: &serde_json::Value| path.as_f64().unwrap_or_default();
+    let percentile = |name: &str| number(&read["clat_ns"]["percentile"][name]) / 1e3;
+    if number(&read["iops"]) == 0.0 {
+        bail!("fio read nothing");
+    }
+    Ok(Sample {
+        ops_per_s: number(&read["iops"]),
+        mb_per_s: number(&read["bw_bytes"]) / 1e6,
+        p50_us: percentile("50.000000"),
+        p99_us: percentile("99.000000"),
+        p999_us: percentile("99.900000"),
+        ..Sample::default()
+    })
 }
 
 /// Copies that only values on their way in are subject to: what is read was put before, by the same command.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::bench::measure::Bench;
-use crate::bench::redis;
+use crate::bench::{nvme, redis};
 use crate::tool::{command, output, run};
 
 /// Everybody's access key.
@@ -37,12 +37,13 @@ pub struct Server {
 type Start = fn(&Bench) -> Result<Option<Server>>;
 
 /// The peers that are servers, by the names that tables have.
-pub const ALL: [(&str, Start); 5] = [
+pub const ALL: [(&str, Start); 6] = [
     ("SeaweedFS", seaweedfs),
     ("s3s-fs", s3s),
     ("Garage", garage),
     (redis::DEFAULTS, redis::defaults),
     (redis::ALWAYS, redis::always),
+    (nvme::NBDKIT, nvme::nbdkit),
 ];
 
 impl Server {

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use crate::bench::measure::Bench;
 use crate::bench::peers::Server;
+use crate::bench::redis::{EIGHT_CLIENTS, PIPELINED};
 use crate::bench::sample::Sample;
 
 /// What is run for a row.
@@ -14,14 +15,18 @@ pub enum Probe {
     Direct(&'static str, String),
     /// `forebay bench` with these arguments, over a folder of its own.
     Own(String),
-    /// `forebay bench memory` with these arguments.
-    Memory(&'static str),
+    /// `forebay bench` with these arguments, over nothing that was started here.
+    Alone(String),
     /// So many streams.
     Iperf3(usize),
     /// Block size, reads in flight of a job, jobs.
     Fio(&'static str, usize, usize),
-    /// The Redis of this name, `get` or `set`, bytes of a value.
+    /// The Redis of this name, `get` or `set`, bytes of a value, asked by eight clients.
     Redis(&'static str, &'static str, usize),
+    /// The same asked by one client that has 32 requests under way.
+    Pipelined(&'static str, &'static str, usize),
+    /// The NBD server of this name, block size, reads in flight.
+    Nbd(&'static str, &'static str, usize),
     /// Mooncake's transfer engine, `read` or `write`.
     Mooncake(&'static str),
     /// NIXL's OBJ back end on the server of this name, `read` or `write`.
@@ -44,12 +49,19 @@ impl Probe {
                 let more = ["--dir".to_owned(), folder];
                 bench.ours(arguments, &more).map(Some)
             }
-            Probe::Memory(arguments) => bench.ours(&format!("memory {arguments}"), &[]).map(Some),
+            Probe::Alone(arguments) => bench.ours(arguments, &[]).map(Some),
             Probe::Iperf3(streams) => bench.iperf3(*streams),
             Probe::Fio(block, depth, jobs) => bench.fio(block, *depth, *jobs),
             Probe::Redis(name, op, size) => server(name)
-                .map(|server| bench.redis(server, op, *size))
+                .map(|server| bench.redis(server, op, *size, EIGHT_CLIENTS))
                 .transpose(),
+            Probe::Pipelined(name, op, size) => server(name)
+                .map(|server| bench.redis(server, op, *size, PIPELINED))
+                .transpose(),
+            Probe::Nbd(name, block, depth) => match server(name) {
+                Some(server) => bench.nbd(server, block, *depth),
+                None => Ok(None),
+            },
             Probe::Mooncake(op) => bench.mooncake(op),
             Probe::Nixl(name, op) => match server(name) {
                 Some(server) => bench.nixl(server, op),
@@ -64,9 +76,11 @@ impl Probe {
             Probe::S3(name, _)
             | Probe::Direct(name, _)
             | Probe::Redis(name, _, _)
+            | Probe::Pipelined(name, _, _)
+            | Probe::Nbd(name, _, _)
             | Probe::Nixl(name, _) => Some(name),
             Probe::Own(_)
-            | Probe::Memory(_)
+            | Probe::Alone(_)
             | Probe::Iperf3(_)
             | Probe::Fio(..)
             | Probe::Mooncake(_) => None,
@@ -76,15 +90,26 @@ impl Probe {
     /// The command, as one would type it.
     pub fn command(&self) -> String {
         match self {
-            Probe::S3(_, arguments) | Probe::Direct(_, arguments) | Probe::Own(arguments) => {
-                format!("forebay bench {arguments}")
-            }
-            Probe::Memory(arguments) => format!("forebay bench memory {arguments}"),
+            Probe::S3(_, arguments)
+            | Probe::Direct(_, arguments)
+            | Probe::Own(arguments)
+            | Probe::Alone(arguments) => format!("forebay bench {arguments}"),
             Probe::Iperf3(streams) => format!("iperf3 -c HOST -P {streams} -O 1"),
             Probe::Fio(block, depth, jobs) => format!(
                 "fio --rw=randread --direct=1 --ioengine=io_uring --size=1G --bs={block} --iodepth={depth} --numjobs={jobs}"
             ),
-            Probe::Redis(_, op, size) => format!("redis-benchmark -t {op} -d {size} -c 8"),
+            Probe::Redis(_, op, size) => {
+                format!(
+                    "redis-benchmark -t {op} -d {size} {}",
+                    EIGHT_CLIENTS.join(" ")
+                )
+            }
+            Probe::Pipelined(_, op, size) => {
+                format!("redis-benchmark -t {op} -d {size} {}", PIPELINED.join(" "))
+            }
+            Probe::Nbd(_, block, depth) => {
+                format!("fio --rw=randread --ioengine=nbd --bs={block} --iodepth={depth}")
+            }
             Probe::Mooncake(op) => format!("lab/peers/mooncake_tcp.py --op {op}"),
             Probe::Nixl(_, op) => format!("lab/peers/nixl_obj.py --op {op}"),
         }

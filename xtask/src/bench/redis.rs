@@ -15,7 +15,10 @@ pub const ALWAYS: &str = "Redis, appendfsync always";
 /// Values that fill 256 MiB, at most 4096: as many as ours.
 const VALUES_BYTES: usize = 256 << 20;
 const VALUES_MAX: usize = 4096;
-const CLIENTS: &str = "8";
+/// Eight clients, each with one request under way.
+pub const EIGHT_CLIENTS: &[&str] = &["-c", "8"];
+/// One client with 32.
+pub const PIPELINED: &[&str] = &["-c", "1", "-P", "32"];
 /// Requests of the first run, which only tells how many fill the window.
 const TRIAL: usize = 2000;
 
@@ -54,15 +57,16 @@ fn start(
 }
 
 impl Bench {
-    /// `get` or `set` of random values by eight clients.
-    pub fn redis(&self, server: &Server, op: &str, size: usize) -> Result<Sample> {
+    /// `get` or `set` of random values by these clients.
+    pub fn redis(&self, server: &Server, op: &str, size: usize, by: &[&str]) -> Result<Sample> {
         let program = self.find("redis-benchmark").context("no redis-benchmark")?;
         let port = server.endpoint.rsplit(':').next().unwrap_or_default();
         let values = (VALUES_BYTES / size).min(VALUES_MAX);
         let round = |op: &str, requests: usize| -> Result<Sample> {
             let text = output(
                 command(&program)
-                    .args(["-p", port, "-c", CLIENTS, "--csv", "-t", op])
+                    .args(["-p", port, "--csv", "-t", op])
+                    .args(by)
                     .args(["-d", &size.to_string(), "-r", &values.to_string()])
                     .args(["-n", &requests.to_string()]),
             )?;
