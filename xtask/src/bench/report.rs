@@ -31,6 +31,10 @@ thread, one connection, checksums made and compared on both sides unless a row s
 is measured by its own redis-benchmark, with as many values of the same size; NIXL and Mooncake by the scripts in `lab/peers`, eight
 blocks a call, which is also how ours is asked beside them. Mooncake moves bytes between the memories of two processes and keeps
 nothing.
+
+Tables named NVMe are about `forebay bench nvme`: our own host and our own target, one queue, blocks of a file and values of a store on
+a file system in memory. Both sides sleep when there is nothing to do. The rates that SPDK publishes, which are asked for, are of a
+core polling at each end. nbdkit serves as much of its memory, read by fio; Redis is asked by one client with 32 requests under way.
 ";
 
 /// The whole document.
