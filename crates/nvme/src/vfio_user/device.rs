@@ -288,6 +288,7 @@ impl<'a> Device<'a> {
             // Of Fabrics.
             AdminReply::Disconnect => self.complete(ADMIN, cid, Status::INVALID_OPCODE, 0),
         }
+        self.tell_events();
     }
 
     /// What comes with an admin command.

@@ -136,19 +136,6 @@ impl<F: Future> Slots<F> {
             }
         }
     }
-
-    /// Drops the future of a place; false when there is none.
-    pub(super) fn cancel(&mut self, at: usize) -> bool {
-        let Some(place) = self.places.get_mut(at) else {
-            return false;
-        };
-        if place.future.is_none() {
-            return false;
-        }
-        place.future.set(None);
-        self.idle.push(at);
-        true
-    }
 }
 
 #[cfg(test)]
