@@ -19,6 +19,7 @@ use super::association::{Association, Ending, Orders};
 use super::payload::Pointer;
 use super::receiver::{Capsule, Next};
 use super::slots::Slots;
+use super::transfers::PLACES_MAX;
 use super::wire::Wire;
 use crate::target::{Fused, Fuser};
 
@@ -119,7 +120,7 @@ impl Outcome {
 pub(super) struct Joined {
     pub(super) qid: u16,
     /// Entries of the submission queue.
-    pub(super) entries: u16,
+    pub(super) entries: u32,
     pub(super) flow_control: bool,
     /// Where the submission queue's head stands.
     pub(super) head: u16,
@@ -168,7 +169,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             wire,
             association,
             orders,
-            slots: Slots::new(usize::from(queue.entries)),
+            slots: Slots::new(PLACES_MAX.min(queue.entries as usize)),
             queue,
             begin,
             fuser: Fuser::default(),
@@ -356,7 +357,8 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
                     if !self.poll_readable(cx)? {
                         return Ok(called);
                     }
-                    match wire.state().receiver.receive(&wire.socket) {
+                    let received = wire.state().receiver.receive(&wire.socket);
+                    match received {
                         Ok(_) => called = true,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Err(error) => {
@@ -419,10 +421,10 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
         let entry = SubmissionQueueEntry::from_bytes(&capsule.entry);
         let cid = entry.cid();
         if self.queue.flow_control {
-            self.queue.head = (self.queue.head + 1) % self.queue.entries.max(1);
+            self.queue.head = ((u32::from(self.queue.head) + 1) % self.queue.entries.max(1)) as u16;
         }
         let known = self.cids.contains(&Some(cid)) || self.held.contains(&cid);
-        let room = self.slots.busy() + self.held.len() < usize::from(self.queue.entries);
+        let room = self.slots.busy() + self.held.len() < self.queue.entries as usize;
         let place = self.slots.place().filter(|_| room);
         let Some(place) = place else {
             // More than its queue has entries.

@@ -53,7 +53,6 @@ use association::{Association, Orders};
 use command::Queue;
 use driver::{Driver, End, Joined};
 use setup::Granted;
-use transfers::PLACES_MAX;
 use wire::Wire;
 
 /// Room for capsules that come together on an I/O queue: 32 writes of 4 KiB.
@@ -176,7 +175,7 @@ impl<S: Store, F: File> Door<S, F> {
         };
         let joined = Joined {
             qid,
-            entries: connect.entries.min(PLACES_MAX as u32) as u16,
+            entries: connect.entries,
             flow_control: !connect.no_sq_flow_control,
             // The Connect was its first.
             head: 1,

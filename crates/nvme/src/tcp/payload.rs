@@ -159,7 +159,7 @@ impl<'a> TcpPayload<'a> {
     fn ask(&mut self) {
         if !self.asked {
             self.asked = true;
-            self.wire.ask(self.place, self.cid, 0, self.pointer.len());
+            self.wire.ask(self.place, self.cid, 0, self.wanted);
         }
     }
 

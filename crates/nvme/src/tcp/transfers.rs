@@ -6,7 +6,7 @@ use forebay_proto::nvme_tcp::{Data, FatalErrorStatus, R2T, Transfer};
 
 /// Places that a tag can name, and the bits it does that with. The bits above tell the transfers of a place apart.
 pub(super) const PLACES_MAX: usize = 1 << PLACE_BITS;
-const PLACE_BITS: u32 = 7;
+const PLACE_BITS: u32 = 10;
 const GENERATIONS: u16 = u16::MAX >> PLACE_BITS;
 /// Transfers of commands that are over, which the host goes on with: beyond, it has been given too many.
 const ABANDONED_MAX: usize = PLACES_MAX;

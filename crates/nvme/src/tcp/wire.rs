@@ -81,7 +81,9 @@ impl Wire {
         };
         into.copy_from_slice(part);
         count_copy(CopySite::LinkStaging, into.len());
-        if let Some(staged) = &mut state.staged {
+        if let Some(staged) = &mut state.staged
+            && staged.place == place
+        {
             staged.taken = at + into.len();
         }
         true

@@ -1,0 +1,573 @@
+//! A target with a namespace of keys and values (1) and one of blocks (2), a thread that serves it, and a plain host.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_io::files::Directory;
+use forebay_io::{Disk, File as _, OpenOptions, SystemClock};
+use forebay_mem::Pool;
+use forebay_nvme::target::{Backing, Published, Target, TargetConfig};
+use forebay_nvme::tcp::Door;
+use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, Connect, Property};
+use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions};
+use forebay_proto::nvme::property::{Configuration, offset};
+use forebay_proto::nvme::{
+    CompletionQueueEntry, SglDescriptor, Status, SubmissionQueueEntry, feature, opcode,
+};
+use forebay_proto::nvme_tcp::digest::digest;
+use forebay_proto::nvme_tcp::{
+    Agreed, Data, Digests, Event, Framing, ICReq, Inbound, PduType, Progress, R2T, TermReq,
+    capsule_cmd,
+};
+use forebay_store::{MemoryStore, NamespaceConfig, Store};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::LocalSet;
+
+pub const KV: u32 = 1;
+pub const BLOCK: u32 = 2;
+pub const BLOCK_BYTES: usize = 4096;
+pub const BLOCKS: u64 = 4096;
+pub const NQN: &str = "nqn.2026-01.org.example:test";
+pub const IN_CAPSULE_BYTES: usize = 16 << 10;
+/// Nothing here takes this long, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub type File = <Directory as Disk>::File;
+
+/// What is served.
+pub struct World {
+    pub address: SocketAddr,
+    pub pool: Pool,
+    pub target: Arc<Target<MemoryStore, File>>,
+    pub door: Arc<Door<MemoryStore, File>>,
+    /// One for each connection that has ended.
+    ended: mpsc::Receiver<()>,
+    going: Arc<Notify>,
+    thread: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some((thread, stop)) = self.thread.take() {
+            let _ = stop.send(());
+            let served = thread.join();
+            if !std::thread::panicking() {
+                served.unwrap();
+            }
+        }
+    }
+}
+
+impl World {
+    pub fn new() -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = Pool::new(512 << 20);
+        let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
+        let clock = move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let store = Arc::new(MemoryStore::new(pool.clone(), clock));
+        let disk = Directory::open(folder.path()).unwrap();
+        let options = OpenOptions {
+            create: true,
+            read_only: false,
+            direct: false,
+        };
+        let file = disk.open("blocks", options).unwrap();
+        file.set_len(BLOCKS * BLOCK_BYTES as u64).unwrap();
+        let config = TargetConfig {
+            nqn: NQN.to_owned(),
+            serial: "1".to_owned(),
+            in_capsule_bytes: IN_CAPSULE_BYTES as u32,
+            allow_any_host: true,
+            ..TargetConfig::default()
+        };
+        let clock = Arc::new(SystemClock::default());
+        let target = Arc::new(Target::new(store.clone(), pool.clone(), clock, config));
+        let door = Arc::new(Door::new(target.clone()));
+        let (started, starting) = mpsc::channel();
+        let (over, ended) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let going = Arc::new(Notify::new());
+        let (serving, goes) = (door.clone(), going.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let served = async {
+                let config = NamespaceConfig {
+                    tenant: "tenant".to_owned(),
+                    ..NamespaceConfig::default()
+                };
+                store.create_namespace("values", config).await.unwrap();
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                started.send(listener.local_addr().unwrap()).unwrap();
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    let (door, over, goes) = (serving.clone(), over.clone(), goes.clone());
+                    tokio::task::spawn_local(async move {
+                        door.serve(stream, goes.notified()).await;
+                        let _ = over.send(());
+                    });
+                }
+            };
+            let served = async {
+                tokio::select! {
+                    () = served => {}
+                    _ = stopped => {}
+                }
+            };
+            LocalSet::new().block_on(&runtime, served);
+        });
+        let world = World {
+            address: starting.recv().unwrap(),
+            pool,
+            target,
+            door,
+            ended,
+            going,
+            thread: Some((thread, stop)),
+            _folder: folder,
+        };
+        world.publish(Some(file));
+        world
+    }
+
+    /// Shows the values, and blocks if there are any.
+    pub fn publish(&self, blocks: Option<File>) {
+        let mut published = vec![Published {
+            nsid: KV,
+            uuid: [1; 16],
+            backing: Backing::KeyValue {
+                namespace: "values".to_owned(),
+                id: None,
+            },
+        }];
+        published.extend(blocks.map(|file| Published {
+            nsid: BLOCK,
+            uuid: [2; 16],
+            backing: Backing::Block {
+                file,
+                lba_shift: BLOCK_BYTES.ilog2() as u8,
+                read_only: false,
+                tenant: None,
+            },
+        }));
+        self.target.publish(published);
+    }
+
+    /// Waits until so many connections have ended since the last time.
+    pub fn wait_for_ends(&self, connections: usize) {
+        for _ in 0..connections {
+            self.ended.recv_timeout(PATIENCE).expect("an end");
+        }
+    }
+
+    /// Tells all connections that the server stops.
+    pub fn go(&self) {
+        self.going.notify_waiters();
+    }
+
+    /// Bytes of buffers that somebody holds.
+    pub fn held(&self) -> usize {
+        self.pool.usage().in_use
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// An admin queue whose controller is enabled.
+    pub fn admin(&self, options: Options) -> Host {
+        let mut host = Host::initialize(self.connect(), options);
+        let cntlid = host.join(0, CNTLID_DYNAMIC).expect("a controller");
+        host.cntlid = cntlid;
+        let enable = Property::set(offset::CC, u64::from(Configuration::ENABLE.0), 0);
+        host.ok(enable);
+        let queues = SubmissionQueueEntry::new(opcode::admin::SET_FEATURES, 0, 0)
+            .with_cdw(10, 7)
+            .with_cdw(11, feature::queues(4, 4));
+        host.ok(queues);
+        host
+    }
+
+    /// An I/O queue of that controller.
+    pub fn io(&self, admin: &Host, qid: u16, options: Options) -> Host {
+        let mut host = Host::initialize(self.connect(), options);
+        host.join(qid, admin.cntlid).expect("a queue");
+        host
+    }
+
+    /// Both, with the first I/O queue.
+    pub fn host(&self, options: Options) -> (Host, Host) {
+        let admin = self.admin(options);
+        let io = self.io(&admin, 1, options);
+        (admin, io)
+    }
+}
+
+/// How a host connects.
+#[derive(Clone, Copy)]
+pub struct Options {
+    pub digests: Digests,
+    pub hpda: u8,
+    pub flow_control: bool,
+    pub kato_ms: u32,
+    pub entries: u32,
+}
+
+pub const PLAIN: Options = Options {
+    digests: Digests {
+        header: false,
+        data: false,
+    },
+    hpda: 0,
+    flow_control: true,
+    kato_ms: 0,
+    entries: 32,
+};
+
+pub const DIGESTS: Options = Options {
+    digests: Digests {
+        header: true,
+        data: true,
+    },
+    hpda: 7,
+    flow_control: false,
+    ..PLAIN
+};
+
+/// One queue of a host.
+pub struct Host {
+    pub stream: TcpStream,
+    pub agreed: Agreed,
+    pub cntlid: u16,
+    pub options: Options,
+    /// How much a capsule may carry.
+    capsule_bytes: usize,
+    inbound: Inbound,
+    received: Vec<u8>,
+    scratch: Vec<u8>,
+    cid: u16,
+    /// Commands completed by data alone.
+    pub implied: usize,
+}
+
+/// What a controller sends.
+#[derive(Debug)]
+pub enum Got {
+    Completion(CompletionQueueEntry),
+    Data(Data, Vec<u8>),
+    R2T(R2T),
+    Terminated(TermReq),
+    Closed,
+}
+
+impl Host {
+    pub fn initialize(mut stream: TcpStream, options: Options) -> Host {
+        let request = ICReq {
+            hpda: options.hpda,
+            digests: options.digests,
+            r2ts_max: 1,
+        };
+        stream.write_all(&request.encode()).unwrap();
+        let mut response = [0; 128];
+        stream.read_exact(&mut response).unwrap();
+        let mut inbound = Inbound::host();
+        let Ok(Progress::Pdu(pdu)) = inbound.pdu(&response) else {
+            panic!("{response:?}");
+        };
+        let Event::ICResp(response) = pdu.event else {
+            panic!("{pdu:?}");
+        };
+        assert_eq!((response.cpda, response.h2c_data_bytes_max), (0, 1 << 20));
+        let agreed = Agreed::new(&request, &response).unwrap();
+        inbound.initialized(&agreed);
+        Host {
+            stream,
+            agreed,
+            cntlid: 0,
+            options,
+            capsule_bytes: 8 << 10,
+            inbound,
+            received: Vec::new(),
+            scratch: vec![0; 256 << 10],
+            cid: 0,
+            implied: 0,
+        }
+    }
+
+    pub fn connect_command(&self, qid: u16, cntlid: u16) -> (SubmissionQueueEntry, [u8; 1024]) {
+        let connect = Connect {
+            qid,
+            entries: self.options.entries,
+            no_sq_flow_control: !self.options.flow_control,
+            kato_ms: self.options.kato_ms,
+            host_id: [7; 16],
+            cntlid,
+            subnqn: NQN.to_owned(),
+            hostnqn: "nqn.2026-01.org.example:host".to_owned(),
+        };
+        let entry = connect.entry(0);
+        let entry = entry.with_sgl(SglDescriptor::in_capsule(0, 1024));
+        (entry, connect.data())
+    }
+
+    /// Connects the queue; gives the controller's number.
+    pub fn join(&mut self, qid: u16, cntlid: u16) -> Result<u16, Status> {
+        let (entry, data) = self.connect_command(qid, cntlid);
+        self.capsule(&entry, &data);
+        let completion = self.completion();
+        if !completion.status.is_success() {
+            return Err(completion.status.code());
+        }
+        let granted = if self.options.flow_control { 1 } else { 0xffff };
+        assert_eq!(completion.sq_head, granted);
+        if qid > 0 {
+            self.capsule_bytes = IN_CAPSULE_BYTES;
+        }
+        Ok(completion.result as u16)
+    }
+
+    pub fn framing(&self) -> &Framing {
+        &self.agreed.h2c
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// A capsule with this data in it.
+    pub fn capsule_bytes(&self, entry: &SubmissionQueueEntry, data: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        capsule_cmd(
+            self.framing(),
+            entry.as_bytes(),
+            data.len() as u32,
+            &mut out,
+        );
+        self.put_data(&mut out, data);
+        out
+    }
+
+    pub fn capsule(&mut self, entry: &SubmissionQueueEntry, data: &[u8]) {
+        let bytes = self.capsule_bytes(entry, data);
+        self.send(&bytes);
+    }
+
+    fn put_data(&self, out: &mut Vec<u8>, data: &[u8]) {
+        out.extend_from_slice(data);
+        if self.framing().data_digest && !data.is_empty() {
+            out.extend_from_slice(&digest(data));
+        }
+    }
+
+    /// One H2CData PDU for `r2t`.
+    pub fn h2c_bytes(&self, r2t: &R2T, from: u32, data: &[u8], last: bool) -> Vec<u8> {
+        let header = Data {
+            cccid: r2t.cccid,
+            ttag: r2t.ttag,
+            offset: from,
+            bytes: data.len() as u32,
+            last,
+            success: false,
+        };
+        let mut out = Vec::new();
+        header.encode(PduType::H2CData, self.framing(), &mut out);
+        self.put_data(&mut out, data);
+        out
+    }
+
+    /// All that `r2t` asks for of `data`, cut at `piece` bytes.
+    pub fn answer(&mut self, r2t: &R2T, data: &[u8], piece: usize) {
+        let (from, bytes) = (r2t.offset as usize, r2t.bytes as usize);
+        let mut at = from;
+        for part in data[from..from + bytes].chunks(piece) {
+            let last = at + part.len() == from + bytes;
+            let pdu = self.h2c_bytes(r2t, at as u32, part, last);
+            self.send(&pdu);
+            at += part.len();
+        }
+    }
+
+    /// The next PDU.
+    pub fn get(&mut self) -> Got {
+        loop {
+            match self.inbound.pdu(&self.received).expect("a sound PDU") {
+                Progress::Pdu(pdu) => {
+                    let data_end = pdu.head_bytes + pdu.data_bytes;
+                    let end = data_end + pdu.trailer_bytes;
+                    if self.received.len() >= end {
+                        let pdu_bytes: Vec<u8> = self.received.drain(..end).collect();
+                        let data = pdu_bytes[pdu.head_bytes..data_end].to_vec();
+                        if pdu.trailer_bytes > 0 {
+                            assert_eq!(pdu_bytes[data_end..], digest(&data));
+                        }
+                        return match pdu.event {
+                            Event::CapsuleResp(entry) => {
+                                let (entry, phase) = CompletionQueueEntry::decode(&entry);
+                                assert!(!phase);
+                                Got::Completion(entry)
+                            }
+                            Event::Data(header) => Got::Data(header, data),
+                            Event::R2T(r2t) => Got::R2T(r2t),
+                            Event::Terminate(request) => Got::Terminated(request),
+                            other => panic!("{other:?}"),
+                        };
+                    }
+                }
+                Progress::Need(_) => {}
+            }
+            let more = &mut self.scratch;
+            match self.stream.read(more) {
+                Ok(0) => return Got::Closed,
+                Ok(bytes) => self.received.extend_from_slice(&more[..bytes]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Got::Closed,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub fn completion(&mut self) -> CompletionQueueEntry {
+        match self.get() {
+            Got::Completion(entry) => entry,
+            other => panic!("{other:?} for a completion"),
+        }
+    }
+
+    pub fn r2t(&mut self) -> R2T {
+        match self.get() {
+            Got::R2T(r2t) => r2t,
+            other => panic!("{other:?} for an R2T"),
+        }
+    }
+
+    /// Waits for the end; gives the reason, if one was said.
+    pub fn end(&mut self) -> Option<TermReq> {
+        let mut said = None;
+        loop {
+            match self.get() {
+                Got::Terminated(request) => said = Some(request),
+                Got::Closed => return said,
+                _ => {}
+            }
+        }
+    }
+
+    /// The entry with an identifier of its own.
+    pub fn numbered(&mut self, entry: SubmissionQueueEntry) -> SubmissionQueueEntry {
+        self.cid = self.cid.wrapping_add(1);
+        let mut bytes = *entry.as_bytes();
+        bytes[2..4].copy_from_slice(&self.cid.to_le_bytes());
+        SubmissionQueueEntry::from_bytes(&bytes)
+    }
+
+    /// Runs a command to its end: data goes out in its capsule or when asked for, and up to `room` bytes come back.
+    pub fn run(
+        &mut self,
+        entry: SubmissionQueueEntry,
+        data: &[u8],
+        room: usize,
+    ) -> (CompletionQueueEntry, Vec<u8>) {
+        let entry = self.numbered(entry);
+        if !data.is_empty() && data.len() <= self.capsule_bytes {
+            let sgl = SglDescriptor::in_capsule(0, data.len() as u32);
+            self.capsule(&entry.with_sgl(sgl), data);
+        } else {
+            let sgl = SglDescriptor::transport(data.len().max(room) as u32);
+            self.capsule(&entry.with_sgl(sgl), &[]);
+        }
+        let mut back = Vec::new();
+        let mut last = false;
+        loop {
+            match self.get() {
+                Got::Completion(completion) => {
+                    assert_eq!(completion.cid, entry.cid());
+                    if completion.status.is_success() {
+                        assert_eq!(last, !back.is_empty(), "the last data is marked");
+                    }
+                    return (completion, back);
+                }
+                Got::Data(header, bytes) => {
+                    assert!(!last);
+                    assert_eq!(
+                        (header.cccid, header.offset),
+                        (entry.cid(), back.len() as u32)
+                    );
+                    back.extend_from_slice(&bytes);
+                    assert!(back.len() <= room);
+                    last = header.last;
+                    if header.success {
+                        assert!(!self.options.flow_control);
+                        self.implied += 1;
+                        let completion = CompletionQueueEntry {
+                            cid: entry.cid(),
+                            ..CompletionQueueEntry::default()
+                        };
+                        return (completion, back);
+                    }
+                }
+                Got::R2T(r2t) => {
+                    assert_eq!(r2t.cccid, entry.cid());
+                    self.answer(&r2t, data, 1 << 20);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// A command without data, which must succeed.
+    pub fn ok(&mut self, entry: SubmissionQueueEntry) -> u64 {
+        let (completion, _) = self.run(entry, &[], 0);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        completion.result
+    }
+
+    pub fn store(&mut self, name: &str, value: &[u8]) -> Status {
+        self.run(store(name, value.len()), value, 0).0.status.code()
+    }
+
+    /// The true length, and what fits into `room`.
+    pub fn retrieve(&mut self, name: &str, room: usize) -> Result<(u64, Vec<u8>), Status> {
+        let command = KvCommand::Retrieve {
+            key: key(name),
+            buffer_bytes: room as u32,
+        };
+        let (completion, value) = self.run(command.entry(0, KV), &[], room);
+        match completion.status.is_success() {
+            true => Ok((completion.result, value)),
+            false => Err(completion.status.code()),
+        }
+    }
+}
+
+pub fn key(name: &str) -> Key {
+    Key::new(name.as_bytes()).unwrap()
+}
+
+pub fn store(name: &str, value_bytes: usize) -> SubmissionQueueEntry {
+    let command = KvCommand::Store {
+        key: KeyAt::Inline(key(name)),
+        value_bytes: value_bytes as u32,
+        options: StoreOptions::default(),
+    };
+    command.entry(0, KV)
+}
+
+/// Bytes that differ from place to place.
+pub fn bytes(len: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed | 1;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .collect()
+}
