@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 use super::control::{self, Last, Outgoing, Reader, Uses};
 use super::frame::Frame;
 use super::ring::DIRECTION_BYTES;
-use super::shared::{Phase, Shared, Taken};
+use super::shared::{LONG_BYTES, Phase, Shared, Taken};
 use super::spin::{SHORTEST, Seen, look_for};
 use crate::sessions::LinkId;
 use crate::{
@@ -239,6 +239,9 @@ impl Link for ShmLink {
     }
 
     fn mapped(&self, range: RemoteRange, access: Access) -> Option<RegionSlice> {
+        if range.len > LONG_BYTES {
+            self.shared.wake_owed();
+        }
         let found = self.shared.find(range, access).ok()?;
         // What may vanish fails a device's transfer, which is then to blame on the peer and not on the device.
         found.region().is_steady().then_some(found)

@@ -217,6 +217,11 @@ impl Consumer {
         Ok(ahead == 0)
     }
 
+    /// Whether messages are there by what was seen last, without looking again.
+    pub(super) fn is_behind(&self) -> bool {
+        self.consumed < self.produced
+    }
+
     /// Whether the producer last ran on the processor that this thread runs on: it cannot run while we look.
     pub(super) fn is_in_the_way(&self) -> bool {
         let runs = self.shared.word(PRODUCER_RUNS);

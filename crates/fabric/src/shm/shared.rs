@@ -1,5 +1,6 @@
 //! What a link's calls and its task both hold: the rings, the regions, and whether it has ended.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -12,9 +13,9 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use super::control::Outgoing;
 use super::frame::{Frame, WAKE};
 use super::regions::{Exposures, PeerRegions};
-use super::ring::{Consumer, Producer, Pushed, Violation};
+use super::ring::{Consumer, Producer, Pushed, RING_BYTES, Violation};
 use super::spin::{Seen, Spin};
-use crate::{Access, CloseReason, Error, ErrorKind, RemoteRange, Result};
+use crate::{Access, CloseReason, Error, ErrorKind, MESSAGE_BYTES_MAX, RemoteRange, Result};
 
 /// What is copied between two looks at whether the link has ended: some ten microseconds of copying.
 const STEP_BYTES: usize = 256 << 10;
@@ -24,6 +25,14 @@ const MESSAGES_A_TURN: u32 = 64;
 
 /// Exposures that wait for the peer's answer at once; the frames of both ends then fit their sockets, so neither blocks the other.
 const OFFERS_MAX: usize = 32;
+
+/// Messages that a sleeping peer is woken for together, while this end has messages to take: both ends then pay once.
+const MESSAGES_A_WAKE: u32 = 4;
+
+const _: () = assert!(RING_BYTES > MESSAGES_A_WAKE as usize * 2 * MESSAGE_BYTES_MAX);
+
+/// Work on this much is too long to keep a peer asleep.
+pub(super) const LONG_BYTES: u64 = 1 << 20;
 
 /// Copies at once, of one link, that may wait for a disk; each has a thread.
 const APART_MAX: usize = 4;
@@ -59,6 +68,9 @@ pub(super) struct Shared {
     pub(super) stream: Arc<UnixStream>,
     pub(super) sending: Mutex<Sending>,
     pub(super) receiving: Mutex<Receiving>,
+    /// Messages that the peer, which sleeps, has not been woken for. It grows only while `receiving` is locked and behind, and
+    /// whoever finds nothing left to take wakes the peer: so it is not forgotten.
+    owed: AtomicU32,
     /// Whether bytes may move; held for reading while some do.
     moving: RwLock<bool>,
     pub(super) peer_regions: RwLock<PeerRegions>,
@@ -92,6 +104,7 @@ impl Shared {
                 spin: Spin::default(),
                 in_a_row: 0,
             }),
+            owed: AtomicU32::new(0),
             moving: RwLock::new(true),
             peer_regions: RwLock::default(),
             exposures: Mutex::default(),
@@ -144,6 +157,28 @@ impl Shared {
     pub(super) fn wake_peer(&self) {
         // When its socket is full it has been woken; when the link has ended nobody sleeps.
         let _ = passing::try_send(&self.stream, &[WAKE], None);
+    }
+
+    /// Wakes the peer for what it has been left asleep for.
+    pub(super) fn wake_owed(&self) {
+        if self.owed.load(Relaxed) > 0 && self.owed.swap(0, Relaxed) > 0 {
+            self.wake_peer();
+        }
+    }
+
+    /// A message was sent; `asleep`: the peer slept until then.
+    fn sent(&self, asleep: bool) {
+        if !asleep && self.owed.load(Relaxed) == 0 {
+            return;
+        }
+        let receiving = self.receiving.lock();
+        let owed = self.owed.load(Relaxed) + 1;
+        let later = receiving.consumer.is_behind() && owed < MESSAGES_A_WAKE;
+        self.owed.store(if later { owed } else { 0 }, Relaxed);
+        drop(receiving);
+        if !later {
+            self.wake_peer();
+        }
     }
 
     pub(super) fn closed(&self) -> Error {
@@ -251,6 +286,8 @@ impl Shared {
         let popped = popped.map_err(|violation| self.violated(violation))?;
         if popped.wake {
             self.wake_peer();
+        } else if !taken {
+            self.wake_owed();
         }
         match ending {
             _ if taken => Ok(Taken::Message { turn }),
@@ -301,11 +338,10 @@ impl Shared {
         drop(sending);
         match pushed.map_err(|violation| self.violated(violation))? {
             Pushed::Done { wake } => {
-                if wake {
-                    self.wake_peer();
-                }
+                self.sent(wake);
                 Ok(true)
             }
+            // A peer that is owed a wake-up has taken all before it, so there is room for as many as wake it.
             Pushed::Full => Ok(false),
         }
     }
