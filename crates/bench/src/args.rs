@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use forebay_client::Endpoint;
 use forebay_client::direct::Choice;
+use forebay_nvme::initiator::NamespaceUrl;
 
 use crate::Size;
 
@@ -27,6 +28,9 @@ pub enum Kind {
     /// The direct path as a cache uses it: blocks in batches, in a namespace that answers stores before they are on disk
     #[command(after_help = KV_HELP)]
     Kv(DirectArgs),
+    /// NVMe/TCP: blocks and values of a namespace, of a running target or of a private server
+    #[command(after_help = NVME_HELP)]
+    Nvme(NvmeArgs),
     /// The embedded engine over a directory, without a network
     Engine(EngineArgs),
     /// The naive durable store for comparison: every value a file, written and fsynced
@@ -246,6 +250,89 @@ pub struct DirectArgs {
     pub json: bool,
 }
 
+const NVME_HELP: &str = "\
+Examples:
+  forebay bench nvme --op read,write --size 4KiB,128KiB --concurrency 1,32
+  forebay bench nvme --op store,retrieve --size 4KiB --concurrency 32 --json
+  forebay bench nvme --op read --endpoint nvme+tcp://10.0.0.7:4420/nqn.2026-01.org.example:pool/1";
+
+/// An operation over NVMe/TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NvmeOp {
+    /// Read random blocks
+    Read,
+    /// Write blocks in turn
+    Write,
+    /// Store values, replacing them in turn
+    Store,
+    /// Retrieve random values whole
+    Retrieve,
+}
+
+impl NvmeOp {
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            NvmeOp::Read => "read",
+            NvmeOp::Write => "write",
+            NvmeOp::Store => "store",
+            NvmeOp::Retrieve => "retrieve",
+        }
+    }
+}
+
+/// Arguments of `forebay bench nvme`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct NvmeArgs {
+    /// Operations to measure, one after the other
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "read")]
+    pub op: Vec<NvmeOp>,
+    /// Bytes of one command
+    #[arg(long, value_delimiter = ',', default_value = "4KiB")]
+    pub size: Vec<Size>,
+    /// Commands in flight, shared out over the threads
+    #[arg(long, value_delimiter = ',', default_value = "32")]
+    pub concurrency: Vec<usize>,
+    /// A CRC32C over headers
+    #[arg(long)]
+    pub header_digest: bool,
+    /// A CRC32C over data
+    #[arg(long)]
+    pub data_digest: bool,
+    /// Length of the measured window
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Load before the window that is not counted
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    pub warm_up: f64,
+    /// How many values, or places of the size, to work on [default: as many as fill 256 MiB; of values at most 4096]
+    #[arg(long)]
+    pub objects: Option<u64>,
+    /// Generating threads, each a host with a queue of its own [default: half the cores]
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// A namespace, nvme+tcp://HOST:PORT/SUBNQN/NSID or kv://HOST:PORT/SUBNQN/NSID [default: those of a private server]
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<NamespaceUrl>,
+    /// The endpoint's process, whose CPU time is then told
+    #[arg(long, requires = "endpoint", value_name = "PID")]
+    pub server_pid: Option<u32>,
+    /// Write over the blocks of the endpoint
+    #[arg(long, requires = "endpoint")]
+    pub overwrite: bool,
+    /// Where a private server keeps its data and the file that it exports, in new directories that are removed afterwards; in
+    /// memory where it is a tmpfs [default: the system's temporary directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// The private server keeps no values in memory, so that retrieving reads the device
+    #[arg(long, conflicts_with = "endpoint")]
+    pub cold: bool,
+    /// One JSON object a point
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// An operation on the embedded engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EngineOp {
@@ -343,6 +430,7 @@ impl Args {
         match &self.kind {
             Kind::S3(args) => args.json,
             Kind::Direct(args) | Kind::Kv(args) => args.json,
+            Kind::Nvme(args) => args.json,
             Kind::Engine(args) => args.json,
             Kind::Files(args) => args.json,
             Kind::Memory(args) => args.json,

@@ -4,6 +4,7 @@
 //! - [`s3`]: a closed-loop S3 client (any endpoint, so that peers are measured by the same code) that costs as little CPU as a
 //!   client can: non-blocking sockets, requests built in place, one signature each, bodies read into one reused buffer;
 //! - `direct`: a closed loop over the direct path (shared memory, iWARP) or, for comparison, the same calls over HTTP;
+//! - `nvme`: a closed loop over NVMe/TCP, of blocks or of values;
 //! - `engine`: the embedded engine in this process, through the waist (`embedded` works on any store);
 //! - `files`: the naive store that a durable PUT is compared with: a file and an fsync each;
 //! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
@@ -30,6 +31,7 @@ mod error;
 mod files;
 mod histogram;
 mod memory;
+mod nvme;
 mod payload;
 mod point;
 pub mod s3;
@@ -37,7 +39,8 @@ mod server;
 mod size;
 
 pub use args::{
-    Args, DirectArgs, DirectOp, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, Op, S3Args,
+    Args, DirectArgs, DirectOp, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, NvmeArgs,
+    NvmeOp, Op, S3Args,
 };
 pub use error::Error;
 pub use histogram::Histogram;
@@ -54,6 +57,7 @@ pub fn run(args: &Args) -> Result<Vec<Point>, Error> {
         Kind::S3(args) => s3::run(args),
         Kind::Direct(args) => direct::run(args, direct::DIRECT),
         Kind::Kv(args) => direct::run(args, direct::KV),
+        Kind::Nvme(args) => nvme::run(args),
         Kind::Engine(args) => engine::run(args),
         Kind::Files(args) => files::run(args),
         Kind::Memory(args) => memory::run(args),

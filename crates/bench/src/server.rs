@@ -1,6 +1,7 @@
 //! A private server for one measurement: this program's own `serve`, on free ports, over a new directory.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -28,6 +29,15 @@ pub(crate) struct PrivateServer {
 impl PrivateServer {
     /// Starts one; its directory is made in `parent`. `cold`: it keeps no values in memory.
     pub(crate) fn start(parent: Option<&Path>, cold: bool) -> Result<PrivateServer, Error> {
+        PrivateServer::start_with(parent, cold, &[])
+    }
+
+    /// The same, with more arguments.
+    pub(crate) fn start_with(
+        parent: Option<&Path>,
+        cold: bool,
+        more: &[OsString],
+    ) -> Result<PrivateServer, Error> {
         let directory = private_directory(parent)?;
         let ready = directory.path().join("ready");
         let program = std::env::current_exe().map_err(Error::io("find this program"))?;
@@ -39,6 +49,7 @@ impl PrivateServer {
             .args(["--rpc", "127.0.0.1:0", "--direct", "127.0.0.1:0"])
             .args(["--nvme", "127.0.0.1:0"])
             .args(["--log-level", "warn"])
+            .args(more)
             .arg("--ready-file")
             .arg(&ready)
             .env("FOREBAY_ACCESS_KEY", ACCESS_KEY)

@@ -2,6 +2,7 @@
 //!
 //! - [`direct`]: [`direct::Client`] opens a session, makes the best link there is (shared memory, iWARP), and moves values into and out
 //!   of [`direct::Region`]s; without a link the same calls go by HTTP. `docs/client.md` begins with an example.
+//! - [`kv`]: keys and values of any NVMe device that keeps them, over NVMe/TCP.
 //! - [`Client`]: one S3 endpoint and one identity; keep-alive connections, retries, time-outs. Its calls are S3's: put, get, head,
 //!   list, delete, copy, multipart.
 //! - [`Admin`]: tenants, keys, namespaces and quotas of a server elsewhere, over gRPC.
@@ -39,13 +40,14 @@ pub mod direct;
 mod download;
 mod endpoint;
 mod error;
+pub mod kv;
 mod multipart;
 mod token_session;
 pub mod transfer;
 
 pub use admin::Admin;
-pub use attributes::Attributes;
 pub use answers::{Listed, ListingPage, ObjectInfo, Part, UnfinishedUpload};
+pub use attributes::Attributes;
 pub use calls::PutOptions;
 pub use checksum::Crc64;
 pub use client::{Client, Config};

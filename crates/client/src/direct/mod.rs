@@ -7,7 +7,7 @@ mod connected;
 mod http;
 mod keys;
 mod lane;
-mod loans;
+pub(crate) mod loans;
 mod many;
 mod options;
 mod region;

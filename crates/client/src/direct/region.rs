@@ -207,6 +207,15 @@ impl Region {
         })
     }
 
+    /// The same without an end to waiting.
+    pub(crate) async fn lend_patiently(&self, range: Range<usize>, what: Use) -> Loan {
+        let id = self.wait(|loans| loans.lend(range.clone(), what)).await;
+        Loan {
+            region: self.clone(),
+            id,
+        }
+    }
+
     async fn wait<T>(&self, mut ready: impl FnMut(&mut Loans) -> Option<T>) -> T {
         let shared = &*self.shared;
         let _waiting = Waiting::begin(shared);

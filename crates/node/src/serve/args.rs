@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use forebay_bench::Size;
+use forebay_nvme::initiator::NamespaceUrl;
 
 use super::nvme::flags::{Export, Publish};
 
@@ -40,6 +41,7 @@ Examples:
   forebay serve                                  ./forebay-data, every door on 127.0.0.1
   forebay serve /srv/objects --s3 0.0.0.0:443 --s3-tls-cert cert.pem --s3-tls-key key.pem
   forebay serve --nvme-namespace cache=1 --export disk=/srv/disk.img:2     NVMe hosts see keys and values, and blocks
+  forebay serve /srv/index --device nvme+tcp://10.0.0.7:4420/nqn.2026-01.org.example:pool/1     values lie on that namespace
   forebay serve --config /etc/forebay.toml       a line there is a flag here: s3 = \"0.0.0.0:9000\"
 
 The first start makes the tenant `root` with one access key and writes it to DIR/credentials (mode 0600, AWS format), unless
@@ -59,6 +61,21 @@ pub struct ServeArgs {
     /// What keeps the data
     #[arg(long, value_enum, default_value_t = Backend::Engine)]
     pub backend: Backend,
+    /// Keep values on a namespace of blocks elsewhere, nvme+tcp://HOST:PORT/SUBNQN/NSID; DIR keeps their index, and belongs to it
+    #[arg(long, value_name = "URL")]
+    pub device: Option<NamespaceUrl>,
+    /// Our NVMe Qualified Name for the device [default: of /etc/nvme/hostnqn, else one that is made up at every start]
+    #[arg(long, value_name = "NQN", requires = "device")]
+    pub device_host_nqn: Option<String>,
+    /// What proves it (DH-HMAC-CHAP): DHHC-1:...
+    #[arg(
+        long,
+        value_name = "SECRET",
+        requires = "device",
+        env = "FOREBAY_DEVICE_CHAP_SECRET",
+        hide_env_values = true
+    )]
+    pub device_chap_secret: Option<String>,
     /// Address of the S3 door; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
     pub s3: SocketAddr,

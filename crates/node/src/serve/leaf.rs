@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use forebay_control::api::{Finding, ScrubReport};
 use forebay_engine::{Engine, OpenError};
 use forebay_io::SystemClock;
-use forebay_io::files::Directory;
 use forebay_mem::Pool;
 use forebay_store::{
     Address, After, Body, ByteRange, ErrorKind, ListOptions, MemoryStore, Space, Store, StoreError,
@@ -21,6 +20,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::args::ServeArgs;
+use super::device::Device;
 use super::limits::Memory;
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -53,21 +53,21 @@ pub trait Leaf: Send + Sync + 'static {
     fn close(&self) -> Outcome;
 }
 
-/// Values in files of a directory.
+/// Values in files of a directory, or of a namespace of blocks elsewhere.
 pub struct EngineLeaf {
-    store: Arc<Engine<Directory>>,
+    store: Arc<Engine<Device>>,
 }
 
 impl EngineLeaf {
     /// Opens the directory; blocks while a journal is replayed.
     pub fn open(
-        disk: Directory,
+        disk: Device,
         clock: Arc<SystemClock>,
         pool: Pool,
         memory: &Memory,
         args: &ServeArgs,
     ) -> Outcome<EngineLeaf> {
-        let place = disk.path().display().to_string();
+        let place = args.dir.display();
         let config = forebay_engine::Config {
             cache_bytes: memory.cache,
             capacity_bytes: args.capacity.map_or(u64::MAX, |size| size.0),
@@ -98,9 +98,9 @@ impl EngineLeaf {
 }
 
 impl Leaf for EngineLeaf {
-    type Store = Engine<Directory>;
+    type Store = Engine<Device>;
 
-    fn store(&self) -> &Arc<Engine<Directory>> {
+    fn store(&self) -> &Arc<Engine<Device>> {
         &self.store
     }
 
@@ -149,7 +149,7 @@ impl Leaf for EngineLeaf {
 }
 
 /// What the engine counts, read when it is asked for.
-struct EngineMetrics(Arc<Engine<Directory>>);
+struct EngineMetrics(Arc<Engine<Device>>);
 
 impl fmt::Debug for EngineMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod config;
 mod credentials;
+mod device;
 mod direct;
 mod doors;
 mod http;
@@ -39,6 +40,7 @@ use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure, Outcome};
 use args::{Backend, ServeArgs};
+use device::Device;
 use direct::Direct;
 use doors::{Keyring, Listeners};
 use leaf::{EngineLeaf, Leaf, MemoryLeaf};
@@ -93,9 +95,14 @@ async fn open(args: &ServeArgs) -> Outcome {
     match args.backend {
         Backend::Engine => {
             let sessions = sessions(&system);
+            let disk = Device::open(disk, args).await?;
             let leaf = EngineLeaf::open(disk, system, pool.clone(), &memory, args)?;
             serve(args, leaf, pool, clock, sessions).await
         }
+        Backend::Memory if args.device.is_some() => Err(Failure::new(
+            Exit::Usage,
+            "--device keeps the values of --backend engine",
+        )),
         Backend::Memory => {
             let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
             let capacity = args.capacity.map_or(u64::MAX, |size| size.0);

@@ -20,6 +20,13 @@ pub enum Source {
 #[derive(Clone)]
 pub struct Hold(pub forebay_io::Hold);
 
+impl Hold {
+    /// Keeps this.
+    pub fn of(what: impl std::any::Any + Send + Sync) -> Hold {
+        Hold(std::sync::Arc::new(what))
+    }
+}
+
 impl std::fmt::Debug for Hold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hold")
