@@ -77,15 +77,26 @@ impl<F: File> Blocks<F> {
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
         match *command {
-            NvmCommand::Flush => self.flush().await?,
             NvmCommand::Read { blocks } => self.read(pool, self.bytes(blocks), payload).await?,
             NvmCommand::Write { blocks, fua } => {
                 let _shared = self.gate.read().await;
                 self.write(pool, self.bytes(blocks), fua, payload).await?;
             }
-            NvmCommand::Compare { blocks } => {
-                self.compare(pool, self.bytes(blocks), payload).await?;
-            }
+            // The others are seldom: they need no place in the future of every command.
+            command => Box::pin(self.execute_seldom(pool, command, payload)).await?,
+        }
+        Ok(0)
+    }
+
+    async fn execute_seldom(
+        &self,
+        pool: &Pool,
+        command: NvmCommand,
+        payload: &mut impl Payload,
+    ) -> Result<(), Status> {
+        match command {
+            NvmCommand::Flush => self.flush().await,
+            NvmCommand::Compare { blocks } => self.compare(pool, self.bytes(blocks), payload).await,
             NvmCommand::WriteZeroes {
                 blocks,
                 deallocate,
@@ -96,16 +107,18 @@ impl<F: File> Blocks<F> {
                 if !(deallocate && self.punch(bytes).await?) {
                     self.zero(pool, bytes).await?;
                 }
-                if fua {
-                    self.flush().await?;
+                match fua {
+                    true => self.flush().await,
+                    false => Ok(()),
                 }
             }
             NvmCommand::DatasetManagement { ranges, deallocate } => {
-                self.manage(pool, ranges, deallocate, payload).await?;
+                self.manage(pool, ranges, deallocate, payload).await
             }
-            NvmCommand::Verify { blocks } => self.verify(pool, self.bytes(blocks)).await?,
+            NvmCommand::Verify { blocks } => self.verify(pool, self.bytes(blocks)).await,
+            // Executed where they came from.
+            NvmCommand::Read { .. } | NvmCommand::Write { .. } => Err(Status::INTERNAL_ERROR),
         }
-        Ok(0)
     }
 
     /// Compare, and only when that holds Write; nothing else changes blocks meanwhile.

@@ -62,8 +62,51 @@ impl<S: Store, F: File> Target<S, F> {
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
         match command {
+            KvCommand::Store {
+                key: KeyAt::Inline(key),
+                value_bytes,
+                options,
+            } => {
+                let len = u64::from(*value_bytes);
+                if payload.len() < len {
+                    return Err(Status::DATA_SGL_LENGTH_INVALID);
+                }
+                let address = Address::object(namespace, key.as_bytes());
+                self.store_value(address, len, options, payload).await
+            }
+            KvCommand::Retrieve { key, buffer_bytes } => {
+                let address = Address::object(namespace, key.as_bytes());
+                let room = u64::from(*buffer_bytes);
+                let size = place(&*self.store, address, 0, room, payload).await?;
+                Ok(dword(size))
+            }
+            KvCommand::Exist { key } => {
+                let address = Address::object(namespace, key.as_bytes());
+                self.exist(address).await
+            }
+            KvCommand::Delete { key } => {
+                let address = Address::object(namespace, key.as_bytes());
+                self.delete(address).await
+            }
             // What was acknowledged is as durable as its namespace promises.
             KvCommand::Flush => Ok(0),
+            // The others are seldom: they need no place in the future of every command.
+            command => {
+                let seldom = self.execute_seldom(session, nsid, namespace, command, payload);
+                Box::pin(seldom).await
+            }
+        }
+    }
+
+    async fn execute_seldom(
+        &self,
+        session: &Session<S>,
+        nsid: u32,
+        namespace: &str,
+        command: &KvCommand,
+        payload: &mut impl Payload,
+    ) -> Result<u64, Status> {
+        match command {
             KvCommand::Store {
                 key,
                 value_bytes,
@@ -74,10 +117,23 @@ impl<S: Store, F: File> Target<S, F> {
                 self.store_value(address, u64::from(*value_bytes), options, payload)
                     .await
             }
-            KvCommand::Retrieve { key, buffer_bytes } => {
+            KvCommand::StorePart {
+                key,
+                offset,
+                value_bytes,
+                options,
+                last,
+            } => {
+                let key = self.key(key, *value_bytes, payload).await?;
+                let part = Part {
+                    nsid,
+                    offset: *offset,
+                    len: u64::from(*value_bytes),
+                    last: *last,
+                };
                 let address = Address::object(namespace, key.as_bytes());
-                let size = place(&*self.store, address, 0, u64::from(*buffer_bytes), payload);
-                size.await.map(dword)
+                self.store_part(session, address, part, options, payload)
+                    .await
             }
             KvCommand::RetrieveRange {
                 key,
@@ -95,13 +151,6 @@ impl<S: Store, F: File> Target<S, F> {
                 let address = Address::object(namespace, key);
                 let room = u64::from(*buffer_bytes);
                 place(&*self.store, address, *offset, room, payload).await
-            }
-            KvCommand::Delete { key } => {
-                self.delete(Address::object(namespace, key.as_bytes()))
-                    .await
-            }
-            KvCommand::Exist { key } => {
-                self.exist(Address::object(namespace, key.as_bytes())).await
             }
             KvCommand::List {
                 start,
@@ -137,24 +186,11 @@ impl<S: Store, F: File> Target<S, F> {
                     Verb::Position => Ok(u64::from(self.bind(session, nsid, &key)) << 32),
                 }
             }
-            KvCommand::StorePart {
-                key,
-                offset,
-                value_bytes,
-                options,
-                last,
-            } => {
-                let key = self.key(key, *value_bytes, payload).await?;
-                let part = Part {
-                    nsid,
-                    offset: *offset,
-                    len: u64::from(*value_bytes),
-                    last: *last,
-                };
-                let address = Address::object(namespace, key.as_bytes());
-                self.store_part(session, address, part, options, payload)
-                    .await
-            }
+            // Executed where they came from.
+            KvCommand::Retrieve { .. }
+            | KvCommand::Exist { .. }
+            | KvCommand::Delete { .. }
+            | KvCommand::Flush => Err(Status::INTERNAL_ERROR),
         }
     }
 

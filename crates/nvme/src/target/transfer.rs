@@ -72,7 +72,7 @@ pub(super) async fn place<S: Store>(
                 left = left.saturating_sub(piece.len() as u64);
                 pieces.push(piece);
             }
-            return place_scattered(store, address, offset, &pieces).await;
+            return Box::pin(place_scattered(store, address, offset, &pieces)).await;
         }
         None => {
             let range = ByteRange::Inclusive(offset, offset.saturating_add(last));

@@ -5,6 +5,8 @@
 use super::page::Page;
 use super::{Csi, Namespace, NamespaceKind};
 
+/// The PCI vendor of devices that this project presents: the one under which virtual NVMe devices over vfio-user are known.
+pub const PCI_VENDOR: u16 = 0x4e58;
 /// Bytes of every structure.
 pub const BYTES: usize = 4096;
 /// The most namespaces in one list.
@@ -38,6 +40,8 @@ pub(crate) type Data = Page<BYTES>;
 /// Identify Controller (CNS 01h).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IdentifyController {
+    /// VID and SSVID, of a PCI device.
+    pub vendor: u16,
     /// SN.
     pub serial: String,
     /// MN.
@@ -105,6 +109,8 @@ impl IdentifyController {
     /// The wire's form.
     pub fn encode(&self) -> Vec<u8> {
         let mut page = Data::zeroed();
+        page.put_u16(0, self.vendor);
+        page.put_u16(2, self.vendor);
         page.put_ascii(4, 20, &self.serial);
         page.put_ascii(24, 40, &self.model);
         page.put_ascii(64, 8, &self.firmware);
@@ -142,6 +148,7 @@ impl IdentifyController {
     pub fn decode(bytes: &[u8]) -> Option<IdentifyController> {
         let page = Page::<BYTES>(bytes.try_into().ok()?);
         Some(IdentifyController {
+            vendor: page.u16(0),
             serial: page.text(4, 20),
             model: page.text(24, 40),
             firmware: page.text(64, 8),

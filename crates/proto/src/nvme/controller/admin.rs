@@ -29,7 +29,6 @@ const PCIE_COMMANDS: &[u8] = &[
     admin::SET_FEATURES,
     admin::GET_FEATURES,
     admin::ASYNC_EVENT_REQUEST,
-    admin::KEEP_ALIVE,
     admin::DOORBELL_BUFFER_CONFIG,
 ];
 const FABRICS_COMMANDS: &[u8] = &[
@@ -125,10 +124,10 @@ impl Controller {
 
     /// Over Fabrics the descriptor says how much the host has room for.
     fn check_room(&self, entry: &SubmissionQueueEntry, done: Done) -> Result<Done, Status> {
-        if let (Done::Data(data), Transport::Tcp { .. }) = (&done, self.config.transport) {
-            if (entry.sgl().length as usize) < data.len() {
-                return Err(Status::DATA_SGL_LENGTH_INVALID);
-            }
+        if let (Done::Data(data), Transport::Tcp { .. }) = (&done, self.config.transport)
+            && (entry.sgl().length as usize) < data.len()
+        {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
         }
         Ok(done)
     }

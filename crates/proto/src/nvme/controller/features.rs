@@ -133,19 +133,19 @@ impl Controller {
     }
 
     fn check_feature(&self, feature: u8) -> Result<(), Status> {
-        let everywhere = matches!(
-            feature,
-            fid::ASYNC_EVENT_CONFIGURATION | fid::KEEP_ALIVE_TIMER
-        );
+        let keep_alive = feature == fid::KEEP_ALIVE_TIMER;
         let interrupts = matches!(
             feature,
             fid::INTERRUPT_COALESCING | fid::INTERRUPT_VECTOR_CONFIGURATION
         );
         let here = match (&self.config.kind, self.config.transport) {
-            (ControllerKind::Discovery, _) => everywhere,
+            (ControllerKind::Discovery, _) => {
+                keep_alive || feature == fid::ASYNC_EVENT_CONFIGURATION
+            }
             // Fabrics raise no interrupts.
             (ControllerKind::Io, Transport::Tcp { .. }) => !interrupts,
-            (ControllerKind::Io, Transport::Pcie { .. }) => true,
+            // The life of a device's host is that of its client.
+            (ControllerKind::Io, Transport::Pcie { .. }) => !keep_alive,
         };
         match here {
             true => Ok(()),
@@ -190,8 +190,7 @@ impl Controller {
     }
 
     fn set_keep_alive(&mut self, value: u32) -> Result<u64, Status> {
-        let fabrics = matches!(self.config.transport, Transport::Tcp { .. });
-        if value == 0 && fabrics && self.config.kind == ControllerKind::Io {
+        if value == 0 && self.config.kind == ControllerKind::Io {
             return Err(Status::KEEP_ALIVE_TIMEOUT_INVALID);
         }
         self.config.kato_ms = value;

@@ -128,13 +128,12 @@ impl Controller {
             } else {
                 EVENT_DISCOVERY
             },
-            attributes: CTRATT_HOST_ID_128 | CTRATT_TRAFFIC_KEEP_ALIVE,
+            attributes: CTRATT_HOST_ID_128,
             controller_type: if io { 1 } else { 2 },
             abort_limit_z: 3,
             async_event_limit_z: super::events::OUTSTANDING_MAX as u8 - 1,
             log_attributes: LPA_EXTENDED | if io { LPA_EFFECTS } else { 0 },
             error_entries_z: super::logs::ERROR_ENTRIES as u8 - 1,
-            keep_alive_granularity: KEEP_ALIVE_GRANULARITY_100MS,
             submission_entry_sizes: 0x66,
             completion_entry_sizes: 0x44,
             commands_max: config.queue_entries_max.min(u32::from(u16::MAX)) as u16,
@@ -153,6 +152,8 @@ impl Controller {
         };
         match config.transport {
             Transport::Tcp { in_capsule_bytes } => IdentifyController {
+                attributes: base.attributes | CTRATT_TRAFFIC_KEEP_ALIVE,
+                keep_alive_granularity: KEEP_ALIVE_GRANULARITY_100MS,
                 sgl_support: SGLS_SUPPORTED | SGLS_OFFSET | SGLS_TRANSPORT,
                 command_capsule_16b: ENTRY_16B + in_capsule_bytes / 16,
                 response_capsule_16b: RESPONSE_16B,
@@ -161,6 +162,7 @@ impl Controller {
                 ..base
             },
             Transport::Pcie { .. } => IdentifyController {
+                vendor: identify::PCI_VENDOR,
                 admin_commands: OACS_DOORBELLS,
                 sgl_support: SGLS_SUPPORTED,
                 ..base
