@@ -10,6 +10,7 @@ pub mod direct;
 pub mod nvme;
 pub mod nvme_controller;
 pub mod tokens;
+pub mod vfio_user;
 
 use forebay_proto::s3::{
     chunked::{ChunkChain, Decoder, Event},
@@ -24,7 +25,7 @@ use forebay_proto::s3::{
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("sigv4_authorization", sigv4_authorization),
     ("chunked", chunked),
     ("xml_requests", xml_requests),
@@ -41,6 +42,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("iwarp", direct::iwarp),
     ("nvme_tcp", nvme::nvme_tcp),
     ("nvme_controller", nvme_controller::nvme_controller),
+    ("vfio_user", vfio_user::vfio_user),
 ];
 
 /// `Authorization` headers and presigned queries.

@@ -85,6 +85,8 @@ struct State {
     patience: Patience,
     /// Since when there was nothing to do.
     idle: Option<Instant>,
+    /// We were told to stop.
+    stopping: bool,
     /// Whether the client was told to wake us.
     asleep: bool,
     nap: Duration,
@@ -114,6 +116,7 @@ where
                 segments: Vec::new(),
                 patience: Patience::default(),
                 idle: None,
+                stopping: false,
                 asleep: false,
                 nap: NAP,
                 sleep: None,
@@ -129,22 +132,25 @@ where
     ) -> Ended {
         let mut shutdown = pin!(shutdown);
         poll_fn(|cx| {
-            if shutdown.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ended::Stopped);
-            }
+            self.state.stopping = self.state.stopping || shutdown.as_mut().poll(cx).is_ready();
             self.device.now_ms = self.state.started.elapsed().as_millis() as u64;
             while update(cx, &mut self.device.controller).is_ready() {
                 self.device.tell_events();
             }
             for _ in 0..ROUNDS {
-                match self.round(cx) {
-                    Ok(Some(true)) => {
-                        self.state.idle = None;
-                    }
-                    Ok(Some(false)) => return self.wait(cx),
+                let moved = match self.round(cx) {
+                    Ok(Some(moved)) => moved,
                     Ok(None) => return Poll::Ready(Ended::Gone),
                     Err(error) => return Poll::Ready(Ended::Broken(error)),
+                };
+                // What was begun is completed.
+                if self.state.stopping && self.device.busy == 0 {
+                    return Poll::Ready(Ended::Stopped);
                 }
+                if !moved {
+                    return self.wait(cx);
+                }
+                self.state.idle = None;
             }
             cx.waker().wake_by_ref();
             Poll::Pending
@@ -177,6 +183,9 @@ where
 
     /// Starts commands of all queues that have some; whether there were any.
     fn take_commands(&mut self) -> bool {
+        if self.state.stopping {
+            return false;
+        }
         let mut ready = std::mem::take(&mut self.state.ready);
         ready.clear();
         self.device.look(&mut ready);
@@ -289,7 +298,8 @@ where
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         let shadow = self.device.doorbells.has_shadow();
         let mapped = self.messages.are_doorbells_mapped();
-        if !self.device.runs() || !(shadow || mapped) || self.slots.busy() >= COMMANDS_MAX {
+        let takes = self.device.runs() && !self.state.stopping && self.slots.busy() < COMMANDS_MAX;
+        if !takes || !(shadow || mapped) {
             // Whatever comes next, comes by a message or is the end of a command.
             return Poll::Pending;
         }

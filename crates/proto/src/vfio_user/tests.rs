@@ -183,6 +183,55 @@ fn what_can_be_mapped_is_told_to_who_has_room() {
     assert!(reply::parse_region(&whole).is_err());
 }
 
+/// What QEMU 11.1 and its guest's driver said to our device, and what that answered, up to the first doorbell: `>` or `<`, how many files
+/// came beside, the message.
+const HANDSHAKE: &str = include_str!("golden/qemu_handshake.txt");
+
+#[test]
+fn the_messages_of_a_virtual_machine_are_read_as_they_are_written() {
+    let mut asked = std::collections::BTreeMap::new();
+    for line in HANDSHAKE.lines() {
+        let [way, _, text] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+        let bytes: Vec<u8> = (0..text.len()).step_by(2).map(digit).collect();
+        let (head, payload) = bytes.split_first_chunk::<HEADER_BYTES>().unwrap();
+        let header = Header::parse(head).unwrap();
+        assert_eq!(
+            (header.payload_bytes(), &header.encode()),
+            (payload.len(), head)
+        );
+        let command = header.command().unwrap();
+        if way == ">" {
+            let request = Request::parse(command, payload).unwrap();
+            let mut again = Vec::new();
+            request.put(&mut again);
+            assert_eq!(Request::parse(command, &again), Ok(request), "{line}");
+            asked.insert(header.id, command);
+            continue;
+        }
+        assert_eq!(asked.remove(&header.id), Some(command));
+        assert_eq!(header.kind, Kind::Reply { error: None });
+        match command {
+            Command::Version => assert!(
+                Version::parse(payload)
+                    .unwrap()
+                    .capabilities
+                    .unwrap()
+                    .write_multiple
+            ),
+            Command::DeviceGetInfo => {
+                assert_eq!(reply::parse_device_info(payload), Ok((REGIONS, IRQS)))
+            }
+            Command::DeviceGetRegionInfo => drop(reply::parse_region(payload).unwrap()),
+            Command::DeviceGetIrqInfo => drop(reply::parse_irq(payload).unwrap()),
+            Command::RegionRead => drop(reply::parse_read(payload).unwrap()),
+            _ => {}
+        }
+    }
+}
+
 fn access() -> impl Strategy<Value = Access> {
     (any::<u64>(), any::<u32>(), 0..=64u32).prop_map(|(offset, region, count)| Access {
         offset,

@@ -1,0 +1,7 @@
+//! Our client against our device, and clients that mean ill.
+
+mod hostile;
+mod io;
+mod raw;
+mod recorded;
+mod support;

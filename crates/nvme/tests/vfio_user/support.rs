@@ -1,0 +1,265 @@
+//! A target with a namespace of keys and values (1), one of blocks of 512 bytes (2), and a thread that serves its clients.
+
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use forebay_io::files::Directory;
+use forebay_io::{Disk, OpenOptions, SystemClock};
+use forebay_mem::Pool;
+use forebay_nvme::target::{Backing, Published, Target, TargetConfig, Viewer};
+use forebay_nvme::vfio_user::client::{
+    Device, DoorbellMode, Error, Mapping, QueueOptions, QueuePair,
+};
+use forebay_nvme::vfio_user::{Ended, serve};
+use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions};
+use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
+use forebay_proto::nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
+use forebay_store::{MemoryStore, NamespaceConfig, Store};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+pub const KV: u32 = 1;
+pub const BLOCK: u32 = 2;
+pub const BLOCK_BYTES: usize = 512;
+pub const BLOCKS: u64 = 256 << 10;
+/// The largest value.
+pub const VALUE_BYTES_MAX: usize = 64 << 20;
+
+type File = <Directory as Disk>::File;
+
+/// What is served, and its folder.
+pub struct World {
+    pub target: Arc<Target<MemoryStore, File>>,
+    _folder: tempfile::TempDir,
+}
+
+/// A client that is being served.
+pub struct Served {
+    thread: JoinHandle<Ended>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Served {
+    /// Waits for the client to have gone.
+    pub fn ended(self) -> Ended {
+        self.thread.join().unwrap()
+    }
+
+    /// Tells it to stop, and waits.
+    pub fn stop(self) -> Ended {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+impl World {
+    pub async fn new() -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = Pool::new(512 << 20);
+        let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
+        let clock = move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let store = Arc::new(MemoryStore::new(pool.clone(), clock));
+        let config = NamespaceConfig {
+            tenant: "tenant".to_owned(),
+            ..NamespaceConfig::default()
+        };
+        store.create_namespace("values", config).await.unwrap();
+        let disk = Directory::open(folder.path()).unwrap();
+        let options = OpenOptions {
+            create: true,
+            read_only: false,
+            direct: false,
+        };
+        use forebay_io::File as _;
+        let file = disk.open("blocks", options).unwrap();
+        file.set_len(BLOCKS * BLOCK_BYTES as u64).unwrap();
+        let config = TargetConfig {
+            nqn: "nqn.2026-01.org.example:test".to_owned(),
+            serial: "1".to_owned(),
+            value_bytes_max: VALUE_BYTES_MAX as u32,
+            ..TargetConfig::default()
+        };
+        let target = Target::new(store, pool, Arc::new(SystemClock::default()), config);
+        target.publish(vec![
+            Published {
+                nsid: KV,
+                uuid: [1; 16],
+                backing: Backing::KeyValue {
+                    namespace: "values".to_owned(),
+                    id: None,
+                },
+            },
+            Published {
+                nsid: BLOCK,
+                uuid: [2; 16],
+                backing: Backing::Block {
+                    file,
+                    lba_shift: 9,
+                    read_only: false,
+                    tenant: None,
+                },
+            },
+        ]);
+        World {
+            target: Arc::new(target),
+            _folder: folder,
+        }
+    }
+
+    /// A connection and the thread at its other end.
+    pub fn connect(&self) -> (UnixStream, Served) {
+        let (near, far) = StdUnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.set_nonblocking(true).unwrap();
+        let target = self.target.clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let served = async {
+                let stream = UnixStream::from_std(far).unwrap();
+                let viewer = Viewer::Tenant("tenant".to_owned());
+                // A sender that is dropped stops nobody.
+                let stopped = async {
+                    if stopped.await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                };
+                serve(stream, &target, viewer, stopped).await
+            };
+            LocalSet::new().block_on(&runtime, served)
+        });
+        let near = UnixStream::from_std(near).unwrap();
+        (near, Served { thread, stop })
+    }
+
+    pub async fn device(&self, mode: DoorbellMode) -> (Device, Served) {
+        let (stream, served) = self.connect();
+        (Device::over(stream, mode).await.unwrap(), served)
+    }
+}
+
+/// A device and one pair of queues.
+pub struct Host {
+    pub device: Device,
+    pub queue: QueuePair,
+    pub served: Served,
+}
+
+impl Host {
+    pub async fn new(world: &World, mode: DoorbellMode) -> Host {
+        let (device, served) = world.device(mode).await;
+        let queue = device.create_queue(QueueOptions::default()).await.unwrap();
+        Host {
+            device,
+            queue,
+            served,
+        }
+    }
+
+    /// Makes one command and waits for its end.
+    pub async fn execute(&mut self, entry: &SubmissionQueueEntry) -> CompletionQueueEntry {
+        let mut all = self.execute_all(std::slice::from_ref(entry)).await;
+        all.pop().unwrap()
+    }
+
+    /// Makes commands at once, and waits for all of them.
+    pub async fn execute_all(
+        &mut self,
+        entries: &[SubmissionQueueEntry],
+    ) -> Vec<CompletionQueueEntry> {
+        let mut ended = Vec::new();
+        for entry in entries {
+            assert!(self.queue.submit(entry));
+        }
+        self.queue.ring().await.unwrap();
+        while ended.len() < entries.len() {
+            let ended = &mut ended;
+            self.queue.wait(|one| ended.push(one)).await.unwrap();
+        }
+        ended
+    }
+
+    pub async fn store(&mut self, key: &[u8], from: &Mapping, len: usize) -> CompletionQueueEntry {
+        let command = from.point(store(key, len), 0, len).unwrap();
+        self.execute(&command).await
+    }
+
+    pub async fn retrieve(
+        &mut self,
+        key: &[u8],
+        into: &Mapping,
+        len: usize,
+    ) -> CompletionQueueEntry {
+        let command = into.point(retrieve(key, len), 0, len).unwrap();
+        self.execute(&command).await
+    }
+}
+
+pub fn store(key: &[u8], len: usize) -> SubmissionQueueEntry {
+    let command = KvCommand::Store {
+        key: KeyAt::Inline(Key::new(key).unwrap()),
+        value_bytes: len as u32,
+        options: StoreOptions::default(),
+    };
+    command.entry(7, KV)
+}
+
+pub fn retrieve(key: &[u8], len: usize) -> SubmissionQueueEntry {
+    let command = KvCommand::Retrieve {
+        key: Key::new(key).unwrap(),
+        buffer_bytes: len as u32,
+    };
+    command.entry(8, KV)
+}
+
+pub fn blocks(first: u64, count: u32) -> Blocks {
+    Blocks { first, count }
+}
+
+pub fn read(cid: u16, first: u64, count: u32) -> SubmissionQueueEntry {
+    let blocks = blocks(first, count);
+    NvmCommand::Read { blocks }.entry(cid, BLOCK)
+}
+
+pub fn write(cid: u16, first: u64, count: u32) -> SubmissionQueueEntry {
+    let blocks = blocks(first, count);
+    NvmCommand::Write { blocks, fua: false }.entry(cid, BLOCK)
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+pub fn put(mapping: &Mapping, offset: usize, bytes: &[u8]) {
+    let whole = mapping.region().slice(0..mapping.region().len()).unwrap();
+    assert!(whole.write(offset, bytes));
+}
+
+pub fn get(mapping: &Mapping, offset: usize, len: usize) -> Vec<u8> {
+    let whole = mapping.region().slice(0..mapping.region().len()).unwrap();
+    let mut bytes = vec![0; len];
+    assert!(whole.read(offset, &mut bytes));
+    bytes
+}
+
+pub fn status(error: Error) -> Status {
+    match error {
+        Error::Status(status) => status.code(),
+        other => panic!("{other}"),
+    }
+}
