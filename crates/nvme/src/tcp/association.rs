@@ -14,8 +14,6 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use crate::target::Session;
 
-/// What the commands of a controller in progress hold of their data together, at most.
-const MEMORY_BYTES: u32 = 64 << 20;
 /// Memory is lent in units of this many bytes.
 const UNIT_BYTES: u32 = 4096;
 /// What a command in progress holds of its data at most: a buffer that moves and one that follows.
@@ -73,6 +71,7 @@ pub(super) struct Association<S: Store> {
     controller: Mutex<Controller>,
     queues: Mutex<Queues>,
     memory: Semaphore,
+    memory_units: u32,
 }
 
 #[derive(Default)]
@@ -82,12 +81,19 @@ struct Queues {
 }
 
 impl<S: Store> Association<S> {
-    pub(super) fn new(controller: Controller, session: Arc<Session<S>>) -> Association<S> {
+    /// Commands of all its queues are lent `memory_bytes` for their data.
+    pub(super) fn new(
+        controller: Controller,
+        session: Arc<Session<S>>,
+        memory_bytes: u32,
+    ) -> Association<S> {
+        let memory_units = (memory_bytes / UNIT_BYTES).max(1);
         Association {
             session,
             controller: Mutex::new(controller),
             queues: Mutex::default(),
-            memory: Semaphore::new((MEMORY_BYTES / UNIT_BYTES) as usize),
+            memory: Semaphore::new(memory_units as usize),
+            memory_units,
         }
     }
 
@@ -158,6 +164,7 @@ impl<S: Store> Association<S> {
     /// Waits until a command with so many bytes of data may hold memory for them. They are served in order.
     pub(super) async fn memory(&self, bytes: u32) -> Option<SemaphorePermit<'_>> {
         let units = bytes.min(COMMAND_BYTES_MAX).div_ceil(UNIT_BYTES);
+        let units = units.min(self.memory_units);
         self.memory.acquire_many(units).await.ok()
     }
 }

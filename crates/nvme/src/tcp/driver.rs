@@ -25,8 +25,6 @@ use crate::target::{Fused, Fuser};
 
 /// Calls to the socket before other tasks get a turn.
 const ROUNDS_MAX: usize = 16;
-/// How long the host may leave bytes untaken, or owe bytes that it was asked for.
-const STALL: Duration = Duration::from_secs(30);
 /// How long commands in progress may take when the queue is to end.
 const FINISH: Duration = Duration::from_secs(2);
 
@@ -143,6 +141,8 @@ pub(super) struct Driver<'a, S: Store, F, N> {
     held: Vec<u16>,
     outcomes: Vec<(usize, Outcome)>,
     now_ms: fn() -> u64,
+    /// How long the host may leave bytes untaken, or owe bytes.
+    stall: Duration,
     ending: Option<Instant>,
     waits_for_host: bool,
     owed: Option<Owed>,
@@ -163,6 +163,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
         orders: &'a Orders,
         queue: Joined,
         now_ms: fn() -> u64,
+        stall: Duration,
         begin: N,
     ) -> Driver<'a, S, F, N> {
         Driver {
@@ -178,6 +179,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             held: Vec::new(),
             outcomes: Vec::new(),
             now_ms,
+            stall,
             ending: None,
             waits_for_host: false,
             owed: None,
@@ -602,7 +604,7 @@ impl<S: Store, F, N> Driver<'_, S, F, N> {
                 return true;
             }
             _ => {
-                let until = now + STALL;
+                let until = now + self.stall;
                 self.owed = Some(Owed {
                     until,
                     received,

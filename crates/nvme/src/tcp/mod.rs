@@ -40,7 +40,7 @@ mod wire;
 use std::collections::HashMap;
 use std::future::{Future, pending};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_io::File;
 use forebay_proto::nvme::fabrics::{Connect, Refused, connect_at};
@@ -58,17 +58,45 @@ use wire::Wire;
 /// Room for capsules that come together on an I/O queue: 32 writes of 4 KiB.
 const STAGING_BYTES: usize = 160 << 10;
 
+/// What hosts are granted, the same for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a host may take for ICReq, and then again for Connect.
+    pub begin: Duration,
+    /// How long it may leave what it was sent, or what it was asked for: then it is cut off.
+    pub stall: Duration,
+    /// What the commands in progress of a controller are lent for their data, in bytes.
+    pub controller_bytes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            begin: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            controller_bytes: 64 << 20,
+        }
+    }
+}
+
 /// Serves connections of one target.
 pub struct Door<S: Store, F: File> {
     target: Arc<Target<S, F>>,
+    limits: Limits,
     associations: Mutex<HashMap<u16, Arc<Association<S>>>>,
 }
 
 impl<S: Store, F: File> Door<S, F> {
     /// A door to this target.
     pub fn new(target: Arc<Target<S, F>>) -> Door<S, F> {
+        Door::with_limits(target, Limits::default())
+    }
+
+    /// A door to this target, with other limits than usual.
+    pub fn with_limits(target: Arc<Target<S, F>>, limits: Limits) -> Door<S, F> {
         Door {
             target,
+            limits,
             associations: Mutex::default(),
         }
     }
@@ -106,7 +134,8 @@ impl<S: Store, F: File> Door<S, F> {
         }
         let wire = Wire::new(stream);
         let orders = Arc::new(Orders::default());
-        let end = match setup::begin(&wire, |connect| self.admit(connect, arrival, &orders)).await {
+        let admit = |connect: &Connect| self.admit(connect, arrival, &orders);
+        let end = match setup::begin(&wire, self.limits.begin, admit).await {
             Ok(granted) => {
                 let qid = granted.connect.qid;
                 let association = granted.to.clone();
@@ -137,7 +166,11 @@ impl<S: Store, F: File> Door<S, F> {
         if connect.qid == 0 {
             let admitted = self.target.connect_by(now_ms(), connect, arrival)?;
             let cntlid = admitted.session.cntlid();
-            let association = Association::new(admitted.controller, admitted.session);
+            let association = Association::new(
+                admitted.controller,
+                admitted.session,
+                self.limits.controller_bytes,
+            );
             let association = Arc::new(association);
             let mut associations = self.associations.lock();
             associations.insert(cntlid, association.clone());
@@ -187,9 +220,9 @@ impl<S: Store, F: File> Door<S, F> {
                 _ => pending().await,
             }
         };
-        let driver = Driver::new(wire, &association, orders, joined, now_ms, |work| {
-            queue.serve(work)
-        });
+        let stall = self.limits.stall;
+        let begin = |work| queue.serve(work);
+        let driver = Driver::new(wire, &association, orders, joined, now_ms, stall, begin);
         driver.run(shutdown, over).await
     }
 

@@ -17,8 +17,6 @@ use super::wire::Wire;
 
 /// MAXH2CDATA.
 const H2C_DATA_BYTES_MAX: u32 = 1 << 20;
-/// How long a host may take to begin, and then to connect.
-const BEGIN: Duration = Duration::from_secs(10);
 /// How long the end of a connection may take: the host is to see what it was sent.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// SQHD of a Connect's completion that grants a queue without flow control.
@@ -30,14 +28,18 @@ pub(super) struct Granted<T> {
     pub(super) to: T,
 }
 
-/// Answers ICReq and then Connect, which `admit` judges: it gives what the queue belongs to and the result of the command.
+/// Answers ICReq and then Connect, for each of which the host may take so long. `admit` judges the Connect: it gives what the queue
+/// belongs to and the result of the command.
 pub(super) async fn begin<T>(
     wire: &Wire,
+    patience: Duration,
     admit: impl Fn(&Connect) -> Result<(T, u64), Refused>,
 ) -> Result<Granted<T>, End> {
     let late = |_| End::Stalled;
-    timeout(BEGIN, initialize(wire)).await.map_err(late)??;
-    timeout(BEGIN, connect(wire, admit)).await.map_err(late)?
+    timeout(patience, initialize(wire)).await.map_err(late)??;
+    timeout(patience, connect(wire, admit))
+        .await
+        .map_err(late)?
 }
 
 async fn initialize(wire: &Wire) -> Result<(), End> {
@@ -51,10 +53,11 @@ async fn initialize(wire: &Wire) -> Result<(), End> {
         h2c_data_bytes_max: H2C_DATA_BYTES_MAX,
     };
     let agreed = Agreed::new(&request, &response).map_err(End::Fault)?;
-    let mut state = wire.state();
-    state.receiver.initialized(&agreed);
-    state.sender.icresp(&response, agreed.c2h);
-    drop(state);
+    {
+        let mut state = wire.state();
+        state.receiver.initialized(&agreed);
+        state.sender.icresp(&response, agreed.c2h);
+    }
     flush(wire).await
 }
 
@@ -175,7 +178,11 @@ pub(super) async fn farewell(wire: &Wire, end: &End) {
         let offending = state.receiver.offending().to_vec();
         state.sender.terminate(fault, &offending);
     }
-    if matches!(end, End::Closed | End::Lost(_) | End::Terminated(_)) {
+    // Whoever is gone hears nothing, and whoever stalled is not waited for again.
+    if matches!(
+        end,
+        End::Closed | End::Lost(_) | End::Terminated(_) | End::Stalled
+    ) {
         return;
     }
     // Whatever goes wrong now, the connection is over.

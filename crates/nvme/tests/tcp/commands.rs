@@ -379,6 +379,7 @@ fn a_queue_disconnects_and_may_come_again() {
     for _ in 0..3 {
         io.ok(disconnect(0));
         assert_eq!(io.end(), None);
+        drop(io);
         world.wait_for_ends(1);
         io = world.io(&admin, 1, PLAIN);
     }

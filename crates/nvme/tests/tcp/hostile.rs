@@ -2,7 +2,9 @@
 //! notice.
 
 use std::io::{Read, Write};
+use std::time::Duration;
 
+use forebay_nvme::tcp::Limits;
 use forebay_proto::nvme::fabrics::CNTLID_DYNAMIC;
 use forebay_proto::nvme::kv::KvCommand;
 use forebay_proto::nvme::{
@@ -480,10 +482,47 @@ fn a_flood_of_connections_leaves_others_alone() {
 }
 
 #[test]
-fn whoever_trickles_is_heard_and_whoever_is_silent_is_not_waited_for() {
-    let world = World::new();
+fn whoever_is_silent_is_not_waited_for() {
+    let world = World::with_limits(Limits {
+        begin: Duration::from_millis(50),
+        stall: Duration::from_millis(50),
+        ..Limits::default()
+    });
+    let (_witness, mut witness) = world.host(PLAIN);
+    assert_eq!(witness.store("value", &bytes(8 << 20, 1)), Status::SUCCESS);
+    let before = world.held();
+    // No ICReq, no Connect.
     let mut silent = world.connect();
-    let mut stuck = Host::initialize(world.connect(), PLAIN);
+    assert_eq!(silent.read(&mut [0; 8]).unwrap(), 0);
+    let mut host = Host::initialize(world.connect(), PLAIN);
+    assert_eq!(host.end(), None);
+    // Half of a capsule, half of a value.
+    let (_admin, mut io) = world.host(PLAIN);
+    io.send(&header(4, 0, 72, 0, 72)[..50]);
+    assert_eq!(io.end(), None);
+    let (_admin, mut io, r2t, value) = asked(&world, PLAIN);
+    let part = io.h2c_bytes(&r2t, 0, &value[..20_000], false);
+    io.send(&part);
+    assert_eq!(io.end(), None);
+    // A value that it does not read.
+    let (_admin, mut io) = world.host(PLAIN);
+    let command = KvCommand::Retrieve {
+        key: key("value"),
+        buffer_bytes: 8 << 20,
+    };
+    for _ in 0..8 {
+        let entry = io.numbered(command.entry(0, KV));
+        io.capsule(&entry.with_sgl(SglDescriptor::transport(8 << 20)), &[]);
+    }
+    world.wait_for_ends(5);
+    assert_eq!(world.held(), before);
+    // Whoever owes nothing may be as silent as it likes.
+    assert_eq!(witness.store("value", b"other"), Status::SUCCESS);
+}
+
+#[test]
+fn whoever_trickles_is_heard() {
+    let world = World::new();
     let mut trickle = world.connect();
     for byte in ICREQ {
         trickle.write_all(&[byte]).unwrap();
@@ -510,8 +549,6 @@ fn whoever_trickles_is_heard_and_whoever_is_silent_is_not_waited_for() {
     assert!(io.completion().status.is_success());
     let value = io.retrieve("trickle", 300).unwrap().1;
     assert!(value == (0..300u32).map(|at| at as u8).collect::<Vec<_>>());
-    assert_eq!(silent.read(&mut response).unwrap(), 0);
-    assert_eq!(stuck.end(), None);
 }
 
 #[test]

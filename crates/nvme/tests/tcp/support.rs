@@ -10,7 +10,7 @@ use forebay_io::files::Directory;
 use forebay_io::{Disk, File as _, OpenOptions, SystemClock};
 use forebay_mem::Pool;
 use forebay_nvme::target::{Backing, Published, Target, TargetConfig};
-use forebay_nvme::tcp::Door;
+use forebay_nvme::tcp::{Door, Limits};
 use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, Connect, Property};
 use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions};
 use forebay_proto::nvme::property::{Configuration, offset};
@@ -64,6 +64,10 @@ impl Drop for World {
 
 impl World {
     pub fn new() -> World {
+        World::with_limits(Limits::default())
+    }
+
+    pub fn with_limits(limits: Limits) -> World {
         let folder = tempfile::tempdir().unwrap();
         let pool = Pool::new(512 << 20);
         let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
@@ -86,7 +90,7 @@ impl World {
         };
         let clock = Arc::new(SystemClock::default());
         let target = Arc::new(Target::new(store.clone(), pool.clone(), clock, config));
-        let door = Arc::new(Door::new(target.clone()));
+        let door = Arc::new(Door::with_limits(target.clone(), limits));
         let (started, starting) = mpsc::channel();
         let (over, ended) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
@@ -405,7 +409,8 @@ impl Host {
                     let data_end = pdu.head_bytes + pdu.data_bytes;
                     let end = data_end + pdu.trailer_bytes;
                     if self.received.len() >= end {
-                        let pdu_bytes: Vec<u8> = self.received.drain(..end).collect();
+                        let rest = self.received.split_off(end);
+                        let pdu_bytes = std::mem::replace(&mut self.received, rest);
                         let data = pdu_bytes[pdu.head_bytes..data_end].to_vec();
                         if pdu.trailer_bytes > 0 {
                             assert_eq!(pdu_bytes[data_end..], digest(&data));
