@@ -66,7 +66,7 @@ fn main() -> Result<()> {
 async fn heard(link: &IwarpLink) -> Result<()> {
     loop {
         if let Ok(answered) = timeout(UNHEARD, link.fence()).await {
-            answered?;
+            let _placed = answered?;
             return Ok(());
         }
     }
