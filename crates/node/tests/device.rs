@@ -1,5 +1,5 @@
-//! A server whose values lie on a namespace of blocks that another server exports: either is killed, and nothing that was acknowledged
-//! is lost.
+//! Our own hosts: a server whose values lie on a namespace of blocks that another server exports, where either is killed and nothing
+//! that was acknowledged is lost; and the client's keys and values.
 
 mod harness;
 
@@ -7,7 +7,9 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use forebay_client::PutOptions;
+use forebay_client::direct::Region;
+use forebay_client::kv::{KeyValue, StoreOptions};
+use forebay_client::{Kind, PutOptions};
 use forebay_nvme::initiator::{Address, DiscoveredKind, Options, discover};
 use harness::{Place, bytes};
 
@@ -40,6 +42,15 @@ async fn get(client: &forebay_client::Client, number: u64) -> Vec<u8> {
     value
 }
 
+async fn subsystem(door: &str) -> String {
+    let address: Address = door.parse().unwrap();
+    let found = discover(address, Options::default()).await.unwrap();
+    let found = found
+        .into_iter()
+        .find(|one| one.kind == DiscoveredKind::Nvm);
+    found.unwrap().subsystem
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
     let (pool, near) = (Place::new(), Place::new());
@@ -49,10 +60,7 @@ async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
     let export = format!("pool={}:1", file.display());
     let flags = ["--nvme", &door, "--export", &export];
     let target = pool.serve(&flags);
-    let address: Address = door.parse().unwrap();
-    let found = discover(address, Options::default()).await.unwrap();
-    let subsystem = found.iter().find(|one| one.kind == DiscoveredKind::Nvm);
-    let device = format!("nvme+tcp://{door}/{}/1", subsystem.unwrap().subsystem);
+    let device = format!("nvme+tcp://{door}/{}/1", subsystem(&door).await);
     let flags = ["--device", &device, "--nvme", "127.0.0.1:0"];
 
     let server = near.serve(&flags);
@@ -85,4 +93,65 @@ async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
     assert_eq!(server.terminate(), Some(0));
     assert_eq!(target.terminate(), Some(0));
     assert!(!near.data().join("data").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_client_stores_by_nvme_is_an_object_and_the_reverse() {
+    let place = Place::new();
+    let server = place.serve(&["--nvme-namespace", "cache=1"]);
+    let door = &server.doors["nvme"];
+    let url = format!("kv://{door}/{}/1", subsystem(door).await);
+    let values = KeyValue::connect(&url, Options::default()).await.unwrap();
+    let region = Region::alloc(2 << 20).unwrap();
+    for (number, key) in [
+        "a",
+        "sixteen bytes ok",
+        "a key that is longer than sixteen bytes",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let value = bytes(number as u64, [0, 5000, 1_500_000][number]);
+        assert!(region.write(0, &value));
+        let window = (&region, 0..value.len());
+        let stored = values.store_from(key.as_bytes(), window, StoreOptions::default());
+        stored.await.unwrap();
+        let mut download = server.client().get("cache", key, None, None).await.unwrap();
+        let mut seen = Vec::new();
+        while let Some(more) = download.next().await.unwrap() {
+            seen.extend_from_slice(&more);
+        }
+        assert!(seen == value, "{key}");
+        let other = bytes(100 + number as u64, 3000);
+        let options = PutOptions::default();
+        let put = server
+            .client()
+            .put("cache", key, other.clone().into(), &options)
+            .await;
+        put.unwrap();
+        assert_eq!(values.retrieve(key.as_bytes()).await.unwrap(), other);
+        let found = values
+            .retrieve_into(key.as_bytes(), (&region, 0..1000))
+            .await
+            .unwrap();
+        assert_eq!((found.value_bytes, found.placed), (3000, 1000));
+        let mut head = vec![0; 1000];
+        assert!(region.read(0, &mut head) && head == other[..1000]);
+    }
+    assert_eq!(values.list(None).await.unwrap().len(), 3);
+    assert!(values.exist(b"a").await.unwrap());
+    values.delete(b"a").await.unwrap();
+    let gone = values.retrieve(b"a").await.unwrap_err();
+    assert_eq!(gone.kind(), Kind::NotFound);
+    let once = StoreOptions {
+        if_absent: true,
+        ..StoreOptions::default()
+    };
+    values
+        .store_from(b"a", (&region, 0..10), once)
+        .await
+        .unwrap();
+    let again = values.store_from(b"a", (&region, 0..10), once).await;
+    assert_eq!(again.unwrap_err().kind(), Kind::Precondition);
+    assert_eq!(server.terminate(), Some(0));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_io::{File, SystemClock};
+use forebay_io::{Clock, File, SystemClock};
 use forebay_mem::Pool;
 use forebay_nvme::initiator::{Address, Controller, Options};
 use forebay_nvme::target::{Backing, Host, Published, Target, TargetConfig};
@@ -31,8 +31,8 @@ pub struct Kept<F> {
 
 impl<F: File> Kept<F> {
     pub fn new(blocks: F) -> Kept<F> {
-        let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
-        let clock = move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let now = SystemClock::default();
+        let clock = move || now.unix_millis();
         let store = Arc::new(MemoryStore::new(Pool::new(256 << 20), clock));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
