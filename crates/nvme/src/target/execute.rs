@@ -20,10 +20,12 @@ impl<S: Store, F: File> Target<S, F> {
         command: &IoCommand,
         payload: &mut impl Payload,
     ) -> (Status, u64) {
-        match self.try_execute(session, command, payload).await {
+        let (status, result) = match self.try_execute(session, command, payload).await {
             Ok(result) => (Status::SUCCESS, result),
             Err(status) => (status.answered(), 0),
-        }
+        };
+        self.counters.count(command, status, result);
+        (status, result)
     }
 
     async fn try_execute(
@@ -91,6 +93,9 @@ impl<S: Store, F: File> Target<S, F> {
         let (compared, written) = blocks.compare_and_write(&self.pool, compare, write).await;
         let answered =
             |done: Result<(), Status>| done.map_or_else(Status::answered, |()| Status::SUCCESS);
-        (answered(compared), answered(written))
+        let (compared, written) = (answered(compared), answered(written));
+        self.counters.count(first.0, compared, 0);
+        self.counters.count(second.0, written, 0);
+        (compared, written)
     }
 }

@@ -7,9 +7,10 @@
 //!
 //! # How a transport drives it
 //! Over Fabrics [`Target::connect`] answers the Connect of an admin queue with a [`Controller`](forebay_proto::nvme::Controller) and a
-//! session; a device gets them by [`Target::attach`]. Before an admin command the transport calls [`Session::prepare`]; an I/O command
+//! session; a device gets them by [`Target::attach`]. Before an admin command the transport calls [`Target::prepare`]; an I/O command
 //! that [`Controller::io`](forebay_proto::nvme::Controller::io) let pass goes to [`Target::execute`], two halves of a fused
-//! operation to [`Target::execute_fused`]. [`Session::changed`] says when to look for events and whether to go on.
+//! operation to [`Target::execute_fused`]. [`Target::changed`] returns when something may have changed; [`Target::update`] then shows it
+//! and says whether to go on, and events may follow.
 //!
 //! # Status codes
 //! `status` holds what each failure of the store is called.
@@ -17,6 +18,7 @@
 mod admission;
 mod block;
 mod bound;
+mod counters;
 mod execute;
 mod fused;
 mod kv;
@@ -28,6 +30,7 @@ mod status;
 mod transfer;
 
 pub use admission::{Admitted, Arrival};
+pub use counters::{Counted, Executed};
 pub use fused::{Fused, Fuser};
 pub use payload::Payload;
 pub use session::{Change, Session, Viewer};
@@ -43,6 +46,7 @@ use forebay_store::Store;
 use parking_lot::RwLock;
 
 use admission::Identifiers;
+use counters::Counters;
 use session::Watchers;
 use shown::Shown;
 
@@ -106,6 +110,7 @@ pub struct Target<S: Store, F: File> {
     generation: AtomicU64,
     identifiers: Arc<Identifiers>,
     watchers: Watchers,
+    counters: Counters,
 }
 
 impl<S: Store, F: File> Target<S, F> {
@@ -131,6 +136,7 @@ impl<S: Store, F: File> Target<S, F> {
             discovery: RwLock::default(),
             generation: AtomicU64::new(1),
             watchers: Watchers::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -142,6 +148,11 @@ impl<S: Store, F: File> Target<S, F> {
     /// The store behind its KV namespaces.
     pub fn store(&self) -> &Arc<S> {
         &self.store
+    }
+
+    /// What was executed since it was made.
+    pub fn executed(&self) -> Executed {
+        self.counters.read()
     }
 
     /// Replaces the hosts that may come. Associations of hosts that may not any more, or that belong to another tenant now, end.

@@ -33,7 +33,7 @@ impl Viewer {
     }
 }
 
-/// What [`Session::changed`] tells.
+/// What [`Target::update`] tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The controller shows something else now: look for events.

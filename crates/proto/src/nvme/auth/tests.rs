@@ -159,3 +159,48 @@ fn every_cut_of_every_message_decodes_or_not_without_panic() {
         }
     }
 }
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(digit).collect()
+}
+
+/// The proofs of one exchange, computed by another implementation (Python's hmac) from the formula of section 8.13.5.5.
+#[test]
+fn known_answers() {
+    let (own, theirs) = (secret(SECRETS[1]), secret(SECRETS[0]));
+    let demands = Authentication {
+        host: own.clone(),
+        subsystem: Some(theirs.clone()),
+    };
+    let mut verifier = Verifier::default();
+    let mut prover = Prover::new(HOST, SUBSYSTEM, &own, Some(&theirs), 7);
+    verifier.take(&demands, names(), &prover.negotiate(), fixed);
+    let challenge = verifier.give(80).unwrap();
+    assert_eq!(
+        challenge[..16],
+        [1, 1, 0, 0, 7, 0, 64, 0, 3, 0, 0, 0, 0x5a, 0x5a, 0x5a, 0x5a]
+    );
+    let reply = prover.challenged(&challenge, other).unwrap();
+    assert_eq!(
+        reply[..16],
+        [1, 2, 0, 0, 7, 0, 64, 0, 1, 0, 0, 0, 0xa5, 0xa5, 0xa5, 0xa5]
+    );
+    let response = bytes(concat!(
+        "76e388dd0bbb0bbd03e3fdc5b850b8549dea5ebca2b7be356e76b42b293fd567",
+        "33e182ffa6ed2c2e5056aba72aea932c318c63cf1355b6d75c0271b1464fd809"
+    ));
+    assert_eq!(reply[16..80], response);
+    assert_eq!(reply[80..], [0xa5; 64]);
+    verifier.take(&demands, names(), &reply, fixed);
+    let success = verifier.give(80).unwrap();
+    assert_eq!(success[..10], [1, 3, 0, 0, 7, 0, 64, 0, 1, 0]);
+    let response = bytes(concat!(
+        "be0534c85f52761880d0c3a8bb939482cc599024d06dea14fa86d487df5511ae",
+        "af2e45baf3c29f0cc86e821889b4479d6677dcd79a241e38f1007926aafad812"
+    ));
+    assert_eq!(success[16..], response);
+    let confirm = prover.answered(&success).unwrap().unwrap();
+    assert_eq!(confirm[..6], [1, 4, 0, 0, 7, 0]);
+    assert_eq!(prover.failure(Failure::Failed), [0, 0xf0, 0, 0, 7, 0, 1, 1]);
+}

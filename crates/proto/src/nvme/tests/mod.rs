@@ -1,5 +1,6 @@
 mod controller;
 mod entries;
 mod hostile;
+mod layouts;
 mod sequences;
 mod support;

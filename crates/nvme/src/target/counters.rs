@@ -1,0 +1,131 @@
+//! What was executed, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_proto::nvme::kv::KvCommand;
+use forebay_proto::nvme::nvm::NvmCommand;
+use forebay_proto::nvme::{IoCommand, IoVerb, Status};
+
+/// The names of the commands, as metrics have them.
+const NAMES: [&str; 15] = [
+    "flush",
+    "store",
+    "retrieve",
+    "delete",
+    "exist",
+    "list",
+    "extended_key",
+    "retrieve_range",
+    "store_part",
+    "read",
+    "write",
+    "compare",
+    "write_zeroes",
+    "dataset_management",
+    "verify",
+];
+
+/// Counts since the target was made.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    commands: [Ended; NAMES.len()],
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Ended {
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How many commands of one name have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// Such as `store`.
+    pub command: &'static str,
+    /// Completed with success.
+    pub succeeded: u64,
+    /// Completed with another status.
+    pub failed: u64,
+}
+
+/// What a target has executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executed {
+    /// By command.
+    pub commands: Vec<Counted>,
+    /// Payload taken from hosts, in bytes: values stored and blocks written.
+    pub received_bytes: u64,
+    /// Payload given to hosts, in bytes: values retrieved and blocks read.
+    pub sent_bytes: u64,
+}
+
+impl Counters {
+    /// A command has ended.
+    pub(super) fn count(&self, command: &IoCommand, status: Status, result: u64) {
+        let Some(ended) = self.commands.get(index(&command.verb)) else {
+            return;
+        };
+        if !status.is_success() {
+            ended.failed.fetch_add(1, Relaxed);
+            return;
+        }
+        ended.succeeded.fetch_add(1, Relaxed);
+        let (received, sent) = match command.verb {
+            IoVerb::Kv(KvCommand::Store { .. } | KvCommand::StorePart { .. })
+            | IoVerb::Nvm(NvmCommand::Write { .. }) => (command.bytes_to_controller, 0),
+            IoVerb::Nvm(NvmCommand::Read { .. }) => (0, command.bytes_to_host),
+            // The result is the value's length, the buffer may be shorter.
+            IoVerb::Kv(KvCommand::Retrieve { .. }) => (0, result.min(command.bytes_to_host)),
+            IoVerb::Kv(KvCommand::RetrieveRange { offset, .. }) => {
+                let behind = result.saturating_sub(offset);
+                (0, behind.min(command.bytes_to_host))
+            }
+            _ => (0, 0),
+        };
+        if received > 0 {
+            self.received_bytes.fetch_add(received, Relaxed);
+        }
+        if sent > 0 {
+            self.sent_bytes.fetch_add(sent, Relaxed);
+        }
+    }
+
+    pub(super) fn read(&self) -> Executed {
+        let commands = NAMES
+            .iter()
+            .zip(&self.commands)
+            .map(|(command, ended)| Counted {
+                command,
+                succeeded: ended.succeeded.load(Relaxed),
+                failed: ended.failed.load(Relaxed),
+            });
+        Executed {
+            commands: commands.collect(),
+            received_bytes: self.received_bytes.load(Relaxed),
+            sent_bytes: self.sent_bytes.load(Relaxed),
+        }
+    }
+}
+
+/// Where a command stands in [`NAMES`].
+fn index(verb: &IoVerb) -> usize {
+    match verb {
+        IoVerb::Kv(KvCommand::Flush) | IoVerb::Nvm(NvmCommand::Flush) => 0,
+        IoVerb::Kv(KvCommand::Store { .. }) => 1,
+        IoVerb::Kv(KvCommand::Retrieve { .. }) => 2,
+        IoVerb::Kv(KvCommand::Delete { .. }) => 3,
+        IoVerb::Kv(KvCommand::Exist { .. }) => 4,
+        IoVerb::Kv(KvCommand::List { .. }) => 5,
+        IoVerb::Kv(KvCommand::ExtendedKey { .. }) => 6,
+        IoVerb::Kv(KvCommand::RetrieveRange { .. }) => 7,
+        IoVerb::Kv(KvCommand::StorePart { .. }) => 8,
+        IoVerb::Nvm(NvmCommand::Read { .. }) => 9,
+        IoVerb::Nvm(NvmCommand::Write { .. }) => 10,
+        IoVerb::Nvm(NvmCommand::Compare { .. }) => 11,
+        IoVerb::Nvm(NvmCommand::WriteZeroes { .. }) => 12,
+        IoVerb::Nvm(NvmCommand::DatasetManagement { .. }) => 13,
+        IoVerb::Nvm(NvmCommand::Verify { .. }) => 14,
+    }
+}
