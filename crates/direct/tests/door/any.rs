@@ -1,6 +1,6 @@
 //! The links that the door is tested over: a pipe inside the process, and the real ones.
 
-use forebay_fabric::{Connection, Fabric, Link};
+use forebay_fabric::{Connection, Fabric};
 
 use crate::pipe::Pipe;
 
