@@ -269,9 +269,11 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
 
     /// Completes what is over.
     fn settle(&mut self) -> Result<(), End> {
-        while let Some((place, outcome)) = self.outcomes.pop() {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        for (place, outcome) in outcomes.drain(..) {
             self.complete(place, outcome);
         }
+        self.outcomes = outcomes;
         let mut state = self.wire.state();
         if let Some(fault) = state.fault.take() {
             return Err(End::Fault(fault));
@@ -295,7 +297,11 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             Then::Nothing => {}
             Then::Held => return self.held.push(cid),
             Then::Effect(Effect::None | Effect::Enable) => {}
-            Then::Effect(Effect::Reset) => self.association.reset(),
+            Then::Effect(Effect::Reset) => {
+                // The controller has forgotten them, and so has the host.
+                self.held.clear();
+                self.association.reset();
+            }
             Then::Effect(Effect::Shutdown) => self.association.end_io_queues(Ending::Soon),
             Then::Disconnect => self.end(Ending::Soon),
         }

@@ -22,10 +22,9 @@
 //! TLS is refused like every other that does not begin with ICReq.
 //!
 //! # Bounds
-//! A host has ten seconds for ICReq and ten for Connect. A queue runs as many commands as it has entries; one more ends it. A command
-//! whose data comes by R2T holds no buffer before data comes, and all commands of a controller are lent a bounded amount of memory:
-//! who comes later asks for its data later. A host that leaves for half a minute what it was sent, or what it was asked for, is cut
-//! off. Reading stops while a command has no place for what comes next.
+//! [`Limits`] says how long hosts are waited for and what is lent to them. A queue runs as many commands as it has entries; one more
+//! ends it. A command whose data comes by R2T holds no buffer before data comes, and all commands of a controller are lent a bounded
+//! amount of memory: who comes later asks for its data later. Reading stops while a command has no place for what comes next.
 mod association;
 mod command;
 mod driver;

@@ -362,6 +362,31 @@ fn a_reset_ends_the_io_queues_and_others_may_come_in_their_place() {
 }
 
 #[test]
+fn requests_for_events_are_forgotten_by_a_reset() {
+    let world = World::new();
+    let mut admin = world.admin(PLAIN);
+    let request = SubmissionQueueEntry::new(opcode::admin::ASYNC_EVENT_REQUEST, 77, 0);
+    let request = request.with_sgl(SglDescriptor::transport(0));
+    for _ in 0..3 {
+        admin.capsule(&request, &[]);
+        admin.ok(SubmissionQueueEntry::new(opcode::admin::KEEP_ALIVE, 0, 0));
+        admin.ok(Property::set(offset::CC, 0x0046_0060, 0));
+        let enable = Property::set(offset::CC, u64::from(Configuration::ENABLE.0), 0);
+        admin.ok(enable);
+    }
+    // One more than there may be.
+    for cid in 100..103 {
+        let request = SubmissionQueueEntry::new(opcode::admin::ASYNC_EVENT_REQUEST, cid, 0);
+        admin.capsule(&request.with_sgl(SglDescriptor::transport(0)), &[]);
+    }
+    admin.capsule(&request, &[]);
+    let request = SubmissionQueueEntry::new(opcode::admin::ASYNC_EVENT_REQUEST, 0, 0);
+    let (completion, _) = admin.run(request, &[], 0);
+    let limit = Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED;
+    assert_eq!(completion.status.code(), limit);
+}
+
+#[test]
 fn a_shutdown_ends_the_io_queues() {
     let world = World::new();
     let (mut admin, mut io) = world.host(PLAIN);
