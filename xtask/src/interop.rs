@@ -42,6 +42,11 @@ pub const GROUPS: &[Group] = &[
         optional: false,
     },
     Group {
+        name: "nvme",
+        kind: Kind::Python("sdk"),
+        optional: false,
+    },
+    Group {
         name: "lab",
         kind: Kind::Python("sdk"),
         optional: false,

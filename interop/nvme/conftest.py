@@ -1,0 +1,218 @@
+"""Linux as the host: a guest of lab/ whose kernel connects to a server on this side of a bridge."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+import pytest
+
+from conftest import binary
+from server import Server
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+LAB = ROOT / "lab"
+# The host's side of the guest's network.
+ADDRESS = "10.77.0.1"
+GUEST_SECONDS = 200
+SPARE_FILES = 16
+SECTION = re.compile(r"^=== (\S+)$", re.M)
+
+
+@pytest.fixture(scope="session")
+def lab():
+    """The guest is there. Of all guests on a machine one runs at a time: guest-run.sh waits for its turn."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes network namespaces for a guest")
+    if not os.path.exists("/dev/net/tun"):
+        pytest.skip("no /dev/net/tun for a guest")
+    built = subprocess.run(
+        [LAB / "guest-build.sh"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if built.returncode != 0:
+        last = (built.stdout.strip().splitlines() or [""])[-1]
+        pytest.skip(f"the guest cannot be built: {last}")
+    return LAB
+
+
+@pytest.fixture(scope="session")
+def tshark(lab):
+    if not shutil.which("tshark"):
+        subprocess.run([lab / "install.sh", "tshark"], stdin=subprocess.DEVNULL, capture_output=True)
+    return shutil.which("tshark") or pytest.skip("tshark is not installed and cannot be")
+
+
+@pytest.fixture
+def scratch():
+    # Short: the name of a socket is at most 107 bytes long.
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+class Place:
+    """A network of one guest and one server."""
+
+    def __init__(self, lab, scratch):
+        self.lab, self.scratch = lab, scratch
+        self.netns = f"fb{uuid.uuid4().hex[:8]}"
+        self.within = ["ip", "netns", "exec", self.netns]
+        self.shared = scratch / "shared"
+        self.shared.mkdir()
+        self.server = None
+        self.run(self.lab / "guest-run.sh", "--netns-up", self.netns)
+
+    @staticmethod
+    def run(*words, **more):
+        done = subprocess.run(
+            [str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True, **more
+        )
+        assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def serve(self, *flags):
+        """A server with an NVMe door that the guest reaches."""
+        self.server = Server(
+            binary(), self.scratch / "data", flags=["--insecure", *flags], host=ADDRESS, within=self.within
+        ).start()
+        self.files = self.server.open_files()
+        return self.server
+
+    def admin(self, *words):
+        """`forebay admin`, on the server's own side."""
+        out = self.run(binary(), "admin", *words, "--dir", self.server.directory, "--json")
+        return [json.loads(line) for line in out.splitlines()]
+
+    def forebay(self, *words):
+        """`forebay` as the root tenant, by the server's network."""
+        access_key, secret_key = self.server.keys
+        env = {**os.environ, "FOREBAY_ACCESS_KEY": access_key, "FOREBAY_SECRET_KEY": secret_key,
+               "FOREBAY_ENDPOINT": f"http://{self.server.rpc}"}
+        return self.run(*self.within, binary(), *words, env=env, timeout=120)
+
+    def aws(self, program, *words):
+        """The AWS CLI, by the server's network."""
+        access_key, secret_key = self.server.keys
+        env = {**os.environ, "AWS_ACCESS_KEY_ID": access_key, "AWS_SECRET_ACCESS_KEY": secret_key}
+        return self.run(*self.within, program, "--endpoint-url", self.server.endpoint, *words, env=env, timeout=120)
+
+    def guest(self, script, *options, timeout=GUEST_SECONDS):
+        """Starts a guest that runs `script` with this place's shared folder at /share."""
+        command = [str(self.lab / "guest-run.sh"), "--netns", self.netns, "--share", f"{self.shared}:/share",
+                   "--timeout", str(timeout), *map(str, options), "-"]
+        port = self.server.nvme.rsplit(":", 1)[1]
+        return Guest(command, PRELUDE.replace("@PORT@", port) + script)
+
+    def close(self):
+        try:
+            if self.server and self.server.process.poll() is None:
+                # A guest that went away without a word is not waited for.
+                deadline = time.monotonic() + 30
+                while (held := self.server.open_files()) > self.files + SPARE_FILES and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                self.server.stop()
+                assert held <= self.files + SPARE_FILES, f"{held} open files, {self.files} before the test"
+        finally:
+            self.run(self.lab / "guest-run.sh", "--netns-down", self.netns)
+
+
+class Guest:
+    """A guest that runs a script; what it prints comes in sections that begin with `=== NAME`."""
+
+    def __init__(self, command, script):
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.process.stdin.write(script)
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def wait(self):
+        """What it printed, by section; it must have ended well."""
+        out, _ = self.process.communicate()
+        if self.process.returncode == 125:
+            pytest.fail(f"the lab failed:\n{out}")
+        assert self.process.returncode == 0, f"exit {self.process.returncode} in the guest:\n{out}"
+        parts = SECTION.split(out)
+        return Sections(zip(parts[1::2], parts[2::2]))
+
+
+class Sections(dict):
+    """What a guest printed."""
+
+    def json(self, name):
+        return json.loads(self[name])
+
+
+@pytest.fixture
+def aws():
+    own = pathlib.Path(sys.executable).parent / "aws"
+    return own if own.exists() else pytest.skip("the AWS CLI is not installed")
+
+
+@pytest.fixture
+def place(lab, scratch):
+    one = Place(lab, scratch)
+    yield one
+    one.close()
+
+
+# What every script in the guest begins with.
+PRELUDE = r"""
+set -euo pipefail
+trap 'code=$?; [ $code = 0 ] || { echo "--- failed: $BASH_COMMAND"; dmesg | grep -E "WARNING|BUG|stall"; dmesg | tail -30; }' EXIT
+PORT=@PORT@
+section() { echo "=== $1"; }
+# The subsystem that discovery tells of.
+discover() {
+    NQN=$(nvme discover -t tcp -a $HOST_IP -s $PORT "$@" -o json 2>/dev/null |
+        sed -n 's/.*"subnqn" *: *"\([^"]*\)".*/\1/p' | grep -v discovery | head -1) || true
+}
+# Connects, and tells its controller's device.
+connect() {
+    discover
+    nvme connect -t tcp -a $HOST_IP -s $PORT -n "$NQN" "$@" >/dev/null
+    for dev in /sys/class/nvme/nvme*; do
+        if [ "$(cat $dev/subsysnqn)" = "$NQN" ]; then CTRL=${dev##*/}; fi
+    done
+}
+disconnect() { nvme disconnect -n "$NQN" >/dev/null; }
+# The kernel counts its devices by itself: the number of a device's namespace.
+nsid() { nvme get-ns-id $1 | sed 's/.*: *//'; }
+# The device of a namespace, when it has come: `node ng 2`, `node nvme 1`.
+node() {
+    local path
+    for _ in $(seq 100); do
+        for path in /dev/${1}[0-9]*n[0-9]*; do
+            if [ -e $path ] && [ "$(nsid $path)" = $2 ]; then echo $path; return; fi
+        done
+        sleep 0.1
+    done
+    echo "no $1 device of namespace $2"; ls /dev; return 1
+}
+# A key of at most 16 bytes in its four dwords.
+key() {
+    local hex=$(printf %s "$1" | xxd -p) at dword out=
+    hex=$(printf '%-32s' "$hex" | tr ' ' 0)
+    for at in 0 8 16 24; do
+        dword=${hex:$at:8}
+        out+=" 0x${dword:6:2}${dword:4:2}${dword:2:2}${dword:0:2}"
+    done
+    set -- $out ${#1}
+    echo "--cdw2=$1 --cdw3=$2 --cdw14=$3 --cdw15=$4"
+}
+# Commands of the key value set, by passthrough: DEVICE KEY ...
+kv() { local op=$1 dev=$2 key=$3; shift 3
+    nvme io-passthru $dev -n $(nsid $dev) --opcode=$op $(key "$key") "$@" 2>&1; }
+kv_store() { kv 0x01 $1 "$2" --cdw10=$(stat -c %s $3) --cdw11=$((${#2} | ${4:-0} << 8)) -l $(stat -c %s $3) -w -i $3; }
+kv_retrieve() { nvme io-passthru $1 -n $(nsid $1) --opcode=0x02 $(key "$2") --cdw10=$4 --cdw11=${#2} -l $4 -r -b >$3; }
+kv_delete() { kv 0x10 $1 "$2" --cdw11=${#2}; }
+kv_exist() { kv 0x14 $1 "$2" --cdw11=${#2}; }
+kv_list() { nvme io-passthru $1 -n $(nsid $1) --opcode=0x06 $(key "$2") --cdw10=$3 --cdw11=${#2} -l $3 -r -b; }
+"""
