@@ -128,12 +128,8 @@ impl<S: Store> Association<S> {
 
     /// Ends all I/O queues. After a reset others may join in their place.
     pub(super) fn end_io_queues(&self, ending: Ending) {
-        let mut queues = self.queues.lock();
-        for orders in queues.orders.values() {
+        for orders in self.queues.lock().orders.values() {
             orders.end(ending);
-        }
-        if ending == Ending::Now {
-            queues.orders.clear();
         }
     }
 

@@ -32,7 +32,7 @@ mod payload;
 mod receiver;
 mod sender;
 mod setup;
-mod slots;
+pub(crate) mod slots;
 mod transfers;
 mod wire;
 

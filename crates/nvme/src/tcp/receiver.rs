@@ -319,6 +319,8 @@ impl Receiver {
         let behind = match &self.current {
             // What comes next is payload again, for which there is a place only later.
             Some(current) if asked_for_place > 0 && asked_for_place < current.left => 0,
+            // Nobody wants what comes: the more of it at once, the better.
+            Some(current) if current.place.is_none() => self.staging.len(),
             _ if self.average >= LONG_BYTES => {
                 BETWEEN_BYTES.max(self.need.saturating_sub(self.end))
             }

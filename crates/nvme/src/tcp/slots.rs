@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 
 /// At most `limit` futures.
-pub(super) struct Slots<F> {
+pub(crate) struct Slots<F> {
     places: Vec<Place<F>>,
     idle: Vec<usize>,
     limit: usize,
@@ -57,7 +57,7 @@ impl Wake for PlaceWaker {
 }
 
 impl<F: Future> Slots<F> {
-    pub(super) fn new(limit: usize) -> Slots<F> {
+    pub(crate) fn new(limit: usize) -> Slots<F> {
         let words = (0..limit.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Slots {
             places: Vec::new(),
@@ -71,12 +71,12 @@ impl<F: Future> Slots<F> {
     }
 
     /// How many futures are not finished.
-    pub(super) fn busy(&self) -> usize {
+    pub(crate) fn busy(&self) -> usize {
         self.places.len() - self.idle.len()
     }
 
     /// Takes a place for a future, which is to be given to [`Slots::start`] next; `None` when all are taken.
-    pub(super) fn place(&mut self) -> Option<usize> {
+    pub(crate) fn place(&mut self) -> Option<usize> {
         if let Some(at) = self.idle.pop() {
             return Some(at);
         }
@@ -93,23 +93,23 @@ impl<F: Future> Slots<F> {
     }
 
     /// Gives a place back that was taken for nothing.
-    pub(super) fn give_back(&mut self, at: usize) {
+    pub(crate) fn give_back(&mut self, at: usize) {
         self.idle.push(at);
     }
 
     /// Starts a future in its place: what it is ready with at once, or nothing, and then it goes on here.
-    pub(super) fn start(&mut self, at: usize, future: F) -> Option<F::Output> {
+    pub(crate) fn start(&mut self, at: usize, future: F) -> Option<F::Output> {
         self.places.get_mut(at)?.future.set(Some(future));
         self.poll(at)
     }
 
     /// Says that a place is to be polled at the next [`Slots::poll_woken`], by who is about to call it.
-    pub(super) fn mark(&self, at: usize) {
+    pub(crate) fn mark(&self, at: usize) {
         self.woken.mark(at);
     }
 
     /// Polls what was woken; calls `done` with each place that is free again and its output.
-    pub(super) fn poll_woken(
+    pub(crate) fn poll_woken(
         &mut self,
         cx: &mut Context<'_>,
         mut done: impl FnMut(usize, F::Output),
@@ -133,7 +133,7 @@ impl<F: Future> Slots<F> {
     }
 
     /// Polls one place, if a future is in it.
-    pub(super) fn poll(&mut self, at: usize) -> Option<F::Output> {
+    pub(crate) fn poll(&mut self, at: usize) -> Option<F::Output> {
         let place = self.places.get_mut(at)?;
         // A place may be woken once more after its future has finished.
         let future = place.future.as_mut().as_pin_mut()?;
@@ -148,7 +148,7 @@ impl<F: Future> Slots<F> {
     }
 
     /// Drops the future of a place; false when there is none.
-    pub(super) fn cancel(&mut self, at: usize) -> bool {
+    pub(crate) fn cancel(&mut self, at: usize) -> bool {
         let Some(place) = self.places.get_mut(at) else {
             return false;
         };
@@ -187,7 +187,7 @@ mod tests {
                 slots.poll_woken(cx, |at, output| outputs.push((at, output)));
                 match outputs.as_slice() {
                     [] => Poll::Pending,
-                    [only] => Poll::Ready(*only),
+                    [only] => Poll::Ready(only.clone()),
                     more => panic!("{more:?}"),
                 }
             });

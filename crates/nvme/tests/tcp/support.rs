@@ -32,6 +32,8 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const BLOCKS: u64 = 4096;
 pub const NQN: &str = "nqn.2026-01.org.example:test";
 pub const IN_CAPSULE_BYTES: usize = 16 << 10;
+/// Threads that serve.
+const SHARDS: usize = 2;
 /// Nothing here takes this long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,19 +48,66 @@ pub struct World {
     /// One for each connection that has ended.
     ended: mpsc::Receiver<()>,
     going: Arc<Notify>,
-    thread: Option<(JoinHandle<()>, oneshot::Sender<()>)>,
+    threads: Option<(Vec<JoinHandle<()>>, oneshot::Sender<()>)>,
     _folder: tempfile::TempDir,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        if let Some((thread, stop)) = self.thread.take() {
+        if let Some((threads, stop)) = self.threads.take() {
             let _ = stop.send(());
-            let served = thread.join();
-            if !std::thread::panicking() {
-                served.unwrap();
+            for served in threads.into_iter().map(JoinHandle::join) {
+                if !std::thread::panicking() {
+                    served.unwrap();
+                }
             }
         }
+    }
+}
+
+/// Runs until it is ready, with all that it began.
+fn run(future: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    LocalSet::new().block_on(&runtime, future);
+}
+
+/// Serves the connections it is given, until there will be no more.
+async fn shard(
+    door: Arc<Door<MemoryStore, File>>,
+    going: Arc<Notify>,
+    over: mpsc::Sender<()>,
+    mut given: tokio::sync::mpsc::UnboundedReceiver<TcpStream>,
+) {
+    while let Some(stream) = given.recv().await {
+        let stream = tokio::net::TcpStream::from_std(stream).unwrap();
+        let (door, going, over) = (door.clone(), going.clone(), over.clone());
+        tokio::task::spawn_local(async move {
+            door.serve(stream, going.notified()).await;
+            // Whoever waits for it may have failed.
+            let _ = over.send(());
+        });
+    }
+}
+
+/// Gives connections to the shards in turn, so that the queues of a controller are on several.
+async fn accept(
+    store: Arc<MemoryStore>,
+    started: mpsc::Sender<SocketAddr>,
+    shards: Vec<tokio::sync::mpsc::UnboundedSender<TcpStream>>,
+) {
+    let config = NamespaceConfig {
+        tenant: "tenant".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace("values", config).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    started.send(listener.local_addr().unwrap()).unwrap();
+    for shard in shards.iter().cycle() {
+        let (stream, _) = listener.accept().await.unwrap();
+        shard.send(stream.into_std().unwrap()).unwrap();
     }
 }
 
@@ -95,37 +144,24 @@ impl World {
         let (over, ended) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let going = Arc::new(Notify::new());
-        let (serving, goes) = (door.clone(), going.clone());
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            let served = async {
-                let config = NamespaceConfig {
-                    tenant: "tenant".to_owned(),
-                    ..NamespaceConfig::default()
-                };
-                store.create_namespace("values", config).await.unwrap();
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                started.send(listener.local_addr().unwrap()).unwrap();
-                loop {
-                    let (stream, _) = listener.accept().await.unwrap();
-                    let (door, over, goes) = (serving.clone(), over.clone(), goes.clone());
-                    tokio::task::spawn_local(async move {
-                        door.serve(stream, goes.notified()).await;
-                        let _ = over.send(());
-                    });
-                }
-            };
-            let served = async {
+        let mut shards = Vec::new();
+        let mut threads = Vec::new();
+        for _ in 0..SHARDS {
+            let (give, given) = tokio::sync::mpsc::unbounded_channel();
+            let (door, going, over) = (door.clone(), going.clone(), over.clone());
+            threads.push(std::thread::spawn(move || {
+                run(shard(door, going, over, given));
+            }));
+            shards.push(give);
+        }
+        threads.push(std::thread::spawn(move || {
+            run(async {
                 tokio::select! {
-                    () = served => {}
+                    () = accept(store, started, shards) => {}
                     _ = stopped => {}
                 }
-            };
-            LocalSet::new().block_on(&runtime, served);
-        });
+            });
+        }));
         let world = World {
             address: starting.recv().unwrap(),
             pool,
@@ -133,7 +169,7 @@ impl World {
             door,
             ended,
             going,
-            thread: Some((thread, stop)),
+            threads: Some((threads, stop)),
             _folder: folder,
         };
         world.publish(Some(file));
