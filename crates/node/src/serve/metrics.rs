@@ -36,18 +36,29 @@ impl<S> fmt::Debug for NodeMetrics<S> {
     }
 }
 
-type Labels<'a> = Vec<(&'static str, &'a str)>;
+/// Names and values of labels.
+pub type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// One family of samples.
-struct Family<'a> {
-    name: &'static str,
-    help: &'static str,
-    unit: Option<Unit>,
-    samples: Vec<(Labels<'a>, u64)>,
+pub struct Family<'a> {
+    /// Without its unit and suffix.
+    pub name: &'static str,
+    /// What it is.
+    pub help: &'static str,
+    /// Of the values.
+    pub unit: Option<Unit>,
+    /// Labels and values.
+    pub samples: Vec<(Labels<'a>, u64)>,
 }
 
 impl<'a> Family<'a> {
-    fn one(name: &'static str, help: &'static str, unit: Option<Unit>, value: u64) -> Family<'a> {
+    /// One value without labels.
+    pub fn one(
+        name: &'static str,
+        help: &'static str,
+        unit: Option<Unit>,
+        value: u64,
+    ) -> Family<'a> {
         Family {
             name,
             help,
@@ -57,11 +68,13 @@ impl<'a> Family<'a> {
     }
 }
 
-fn counters(encoder: &mut DescriptorEncoder, family: &Family<'_>) -> fmt::Result {
+/// Encodes what only grows.
+pub fn counters(encoder: &mut DescriptorEncoder, family: &Family<'_>) -> fmt::Result {
     encode(encoder, family, MetricType::Counter)
 }
 
-fn gauges(encoder: &mut DescriptorEncoder, family: &Family<'_>) -> fmt::Result {
+/// Encodes what goes up and down.
+pub fn gauges(encoder: &mut DescriptorEncoder, family: &Family<'_>) -> fmt::Result {
     encode(encoder, family, MetricType::Gauge)
 }
 

@@ -48,6 +48,7 @@ use limits::Memory;
 use logs::Logs;
 use metrics::NodeMetrics;
 use nvme::Nvme;
+use nvme::metrics::NvmeMetrics;
 use shards::Shards;
 use tending::Tending;
 
@@ -181,6 +182,7 @@ async fn serve<L: Leaf>(
     // Made even when its door stays closed: it ends the sessions of keys that are removed.
     let rpc_config = rpc::config(args, &listeners, &args.dir);
     let nvme = Nvme::open(args, &admin, identities.clone(), store.clone(), pool).await?;
+    registry.register_collector(Box::new(NvmeMetrics(nvme.clone())));
     let service = Service::new(store, identities, admin.clone(), sessions, rpc_config);
     service.register(&mut registry);
     let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));

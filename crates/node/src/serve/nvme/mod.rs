@@ -2,20 +2,22 @@
 
 pub mod flags;
 mod follow;
+pub mod metrics;
 mod peer;
 mod vfio_user;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use forebay_control::api::{NamespaceChange, NewNamespace};
 use forebay_control::{Admin, Identities, Kind, Published, ROOT_TENANT, What};
 use forebay_io::files::{Directory, OpenFile};
 use forebay_io::{Disk, OpenOptions, SystemClock};
 use forebay_mem::Pool;
-use forebay_nvme::tcp;
 use forebay_nvme::target::{self, Backing, Host, Target, TargetConfig};
+use forebay_nvme::tcp;
 use forebay_proto::nvme::auth::Secret;
 use forebay_proto::nvme::discovery::{DiscoveryEntry, SubsystemType, TRANSPORT_TCP};
 use forebay_store::Store;
@@ -28,8 +30,8 @@ use super::stopped;
 use crate::exit::{Exit, Failure, Outcome};
 use flags::Export;
 
-pub use vfio_user::path as device_path;
 use vfio_user::Socket;
+pub use vfio_user::path as device_path;
 
 /// Blocks of exports: what every host can use.
 const LBA_SHIFT: u8 = 9;
@@ -39,6 +41,8 @@ pub struct Nvme<S: Store> {
     /// What hosts see.
     pub target: Arc<Target<S, OpenFile>>,
     tcp: tcp::Door<S, OpenFile>,
+    /// Clients of vfio-user that are served now.
+    devices: AtomicUsize,
     identities: Arc<Identities<S>>,
     store: Arc<S>,
 }
@@ -112,6 +116,7 @@ impl<S: Store> Nvme<S> {
         });
         Ok(Arc::new(Nvme {
             tcp: tcp::Door::new(target.clone()),
+            devices: AtomicUsize::new(0),
             target,
             identities,
             store,

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use forebay_nvme::target::Viewer;
@@ -91,7 +92,9 @@ impl Socket {
                     // Who runs the server may see whatever it publishes.
                     let viewer = Viewer::Everything;
                     let end = stopped(stopping);
+                    nvme.devices.fetch_add(1, Relaxed);
                     let ended = vfio_user::serve(stream, &nvme.target, viewer, end).await;
+                    nvme.devices.fetch_sub(1, Relaxed);
                     tracing::debug!(?ended, "a vfio-user client has ended");
                 })
             }));
