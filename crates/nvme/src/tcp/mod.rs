@@ -38,12 +38,14 @@ mod wire;
 
 use std::collections::HashMap;
 use std::future::{Future, pending};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use forebay_io::File;
 use forebay_proto::nvme::fabrics::{Connect, Refused, connect_at};
 use forebay_store::Store;
+use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
@@ -134,7 +136,13 @@ impl<S: Store, F: File> Door<S, F> {
         let wire = Wire::new(stream);
         let orders = Arc::new(Orders::default());
         let admit = |connect: &Connect| self.admit(connect, arrival, &orders);
-        let end = match setup::begin(&wire, self.limits.begin, admit).await {
+        let mut shutdown = pin!(shutdown);
+        let begun = pin!(setup::begin(&wire, self.limits.begin, admit));
+        let begun = match select(begun, &mut shutdown).await {
+            Either::Left((begun, _)) => begun,
+            Either::Right(_) => Err(End::Ended),
+        };
+        let end = match begun {
             Ok(granted) => {
                 let qid = granted.connect.qid;
                 let association = granted.to.clone();

@@ -20,8 +20,8 @@ impl Interrupts {
     pub(super) fn count(index: u32) -> Result<u32, Errno> {
         match index {
             IRQ_MSIX => Ok(u32::from(VECTORS)),
-            0..IRQS => Ok(0),
-            _ => Err(Errno::INVALID),
+            IRQS.. => Err(Errno::INVALID),
+            _ => Ok(0),
         }
     }
 

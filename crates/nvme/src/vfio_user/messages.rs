@@ -259,8 +259,8 @@ impl Messages {
         let (size, mappable) = match index {
             REGION_BAR0 => (BAR_BYTES, maps.then_some((DOORBELLS, 0))),
             REGION_CONFIG => (CONFIG_BYTES as u64, None),
-            0..REGIONS => (0, None),
-            _ => return Err(Errno::INVALID),
+            REGIONS.. => return Err(Errno::INVALID),
+            _ => (0, None),
         };
         Ok(Region {
             index,

@@ -45,7 +45,6 @@ mod payload;
 mod pci;
 mod queues;
 mod run;
-mod slots;
 mod transfer;
 
 use std::future::{Future, poll_fn};

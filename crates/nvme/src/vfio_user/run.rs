@@ -19,9 +19,9 @@ use super::memory::Direction;
 use super::messages::Messages;
 use super::patience::Patience;
 use super::payload::{Data, Ticket};
-use super::slots::Slots;
 use super::transfer::Segments;
 use crate::target::Fused;
+use crate::tcp::slots::Slots;
 
 /// Commands of one client that are executed at once; more stay in their queues.
 const COMMANDS_MAX: usize = 1024;
