@@ -449,7 +449,9 @@ fn a_server_that_stops_ends_its_connections() {
     let entry = io.numbered(store("unfinished", 50_000));
     io.capsule(&entry.with_sgl(SglDescriptor::transport(50_000)), &[]);
     io.r2t();
+    let mut early = Host::initialize(world.connect(), PLAIN);
     world.go();
     assert_eq!(admin.end(), None);
     assert_eq!(io.end(), None);
+    assert_eq!(early.end(), None);
 }
