@@ -3,4 +3,5 @@
 mod commands;
 mod gone;
 mod hostile;
+mod mixed;
 mod support;
