@@ -7,9 +7,9 @@ use forebay_proto::nvme::{AdminReply, Controller, IoCommand, IoVerb, Status};
 use forebay_store::Store;
 
 use super::association::Association;
-use super::driver::{Begin, Outcome, Then, Work};
 use super::payload::{Pointer, TcpPayload};
 use super::wire::Wire;
+use super::work::{Begin, Outcome, Then, Work};
 use crate::target::{Payload, Target};
 
 /// What the commands of a queue share.

@@ -1,118 +1,32 @@
 //! The loop of one queue: takes what arrived in one call, starts its commands together, and sends what came of them in one call.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use forebay_mem::Buf;
 use forebay_proto::nvme::opcode::FABRICS;
-use forebay_proto::nvme::{CompletionQueueEntry, Effect, IoCommand, Status, SubmissionQueueEntry};
-use forebay_proto::nvme_tcp::{Data, FatalErrorStatus, Fault, TermReq};
+use forebay_proto::nvme::{CompletionQueueEntry, Effect, Status, SubmissionQueueEntry};
+use forebay_proto::nvme_tcp::{FatalErrorStatus, Fault};
 use forebay_store::Store;
 use tokio::io::Interest;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::association::{Association, Ending, Orders};
+use super::end::End;
 use super::payload::Pointer;
 use super::receiver::{Capsule, Next};
 use super::slots::Slots;
 use super::transfers::PLACES_MAX;
 use super::wire::Wire;
+use super::work::{Begin, Outcome, Then, Work};
 use crate::target::{Fused, Fuser};
 
 /// Calls to the socket before other tasks get a turn.
 const ROUNDS_MAX: usize = 16;
 /// How long commands in progress may take when the queue is to end.
 const FINISH: Duration = Duration::from_secs(2);
-
-/// Why a queue has ended.
-#[derive(Debug)]
-pub(super) enum End {
-    /// The host broke the protocol.
-    Fault(Fault),
-    /// The host ended the connection, and says why.
-    Terminated(TermReq),
-    /// The host closed the connection.
-    Closed,
-    /// The connection broke.
-    Lost(io::Error),
-    /// The host took nothing, or owed something, for too long.
-    Stalled,
-    /// No sign of life.
-    KeepAliveExpired,
-    /// By its controller, or because the server stops.
-    Ended,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            End::Fault(fault) => write!(f, "the host broke the protocol: {fault}"),
-            End::Terminated(request) => write!(f, "the host ended it: {request}"),
-            End::Closed => f.write_str("the host closed it"),
-            End::Lost(error) => write!(f, "lost: {error}"),
-            End::Stalled => f.write_str("the host stalled"),
-            End::KeepAliveExpired => f.write_str("no sign of life from the host"),
-            End::Ended => f.write_str("by us"),
-        }
-    }
-}
-
-/// A command, where it runs, and where its data is.
-pub(super) struct Begin {
-    pub(super) place: usize,
-    pub(super) entry: SubmissionQueueEntry,
-    pub(super) pointer: Pointer,
-}
-
-/// What is to be started.
-pub(super) enum Work {
-    /// An admin or fabrics command.
-    Admin(Begin),
-    /// An I/O command.
-    Io(IoCommand, Begin),
-    /// Two that happen as one; they run in the place of the second.
-    Fused((IoCommand, Begin), (IoCommand, Begin)),
-}
-
-/// What a command came to.
-pub(super) struct Outcome {
-    pub(super) status: Status,
-    pub(super) result: u64,
-    /// The last of its data, which is not sent yet.
-    pub(super) last: Option<(Data, Buf)>,
-    /// Its data may say that it succeeded.
-    pub(super) success_by_data: bool,
-    pub(super) then: Then,
-    /// What the first half of a fused operation came to, and its place: it is completed before.
-    pub(super) first: Option<(usize, Status)>,
-}
-
-/// What else is to be done.
-pub(super) enum Then {
-    Nothing,
-    /// There is no completion now: an event will be one.
-    Held,
-    Effect(Effect),
-    /// The connection is to be closed behind the completion.
-    Disconnect,
-}
-
-impl Outcome {
-    pub(super) fn status(status: Status) -> Outcome {
-        Outcome {
-            status,
-            result: 0,
-            last: None,
-            success_by_data: false,
-            then: Then::Nothing,
-            first: None,
-        }
-    }
-}
 
 /// What a queue was connected as.
 pub(super) struct Joined {
@@ -279,7 +193,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             return Err(End::Fault(fault));
         }
         match state.broken.take() {
-            Some(error) => Err(ended(error, false)),
+            Some(error) => Err(End::of(error, false)),
             None => Ok(()),
         }
     }
@@ -371,7 +285,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Err(error) => {
                             let between = wire.state().receiver.is_between();
-                            return Err(ended(error, between));
+                            return Err(End::of(error, between));
                         }
                     }
                 }
@@ -624,11 +538,4 @@ impl<S: Store, F, N> Driver<'_, S, F, N> {
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
-}
-
-fn ended(error: io::Error, between: bool) -> End {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof if between => End::Closed,
-        _ => End::Lost(error),
-    }
 }

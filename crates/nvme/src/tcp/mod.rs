@@ -3,7 +3,7 @@
 //! [`Door::serve`] runs one connection, which is one queue, to its end, on the thread it is called on. A controller is shared by its
 //! queues, wherever they are served.
 //!
-//! - `setup`: ICReq and Connect, and the end of a connection; `driver`: the loop of a queue;
+//! - `setup`: ICReq and Connect, and the end of a connection; `driver`: the loop of a queue, `work`: what it starts;
 //! - `receiver`, `transfers`, `sender`: the two directions of a connection; `wire`: how the loop and its commands share them;
 //! - `slots`: commands side by side in one task; `command`, `payload`: one command and its data;
 //! - `association`: a controller and its queues.
@@ -28,6 +28,7 @@
 mod association;
 mod command;
 mod driver;
+mod end;
 mod payload;
 mod receiver;
 mod sender;
@@ -35,6 +36,7 @@ mod setup;
 pub(crate) mod slots;
 mod transfers;
 mod wire;
+mod work;
 
 use std::collections::HashMap;
 use std::future::{Future, pending};
@@ -52,7 +54,8 @@ use tokio::net::TcpStream;
 use crate::target::{Arrival, Change, Target};
 use association::{Association, Orders};
 use command::Queue;
-use driver::{Driver, End, Joined};
+use driver::{Driver, Joined};
+use end::End;
 use setup::Granted;
 use wire::Wire;
 

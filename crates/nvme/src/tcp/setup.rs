@@ -10,7 +10,7 @@ use forebay_proto::nvme_tcp::{Agreed, FatalErrorStatus, Fault, ICResp};
 use tokio::io::Interest;
 use tokio::time::timeout;
 
-use super::driver::End;
+use super::end::End;
 use super::payload::Pointer;
 use super::receiver::{Capsule, Next};
 use super::wire::Wire;

@@ -9,9 +9,8 @@ use forebay_proto::nvme::{
     CompletionQueueEntry, SglDescriptor, Status, SubmissionQueueEntry, feature, log_page, opcode,
 };
 
-use crate::support::{
-    BLOCK, BLOCK_BYTES, DIGESTS, Got, Host, KV, Options, PLAIN, World, bytes, key, store,
-};
+use crate::host::{DIGESTS, Got, Host, Options, PLAIN, bytes, key, store};
+use crate::world::{BLOCK, BLOCK_BYTES, KV, World};
 
 fn identify(host: &mut Host, cns: u8) -> Vec<u8> {
     let entry = SubmissionQueueEntry::new(opcode::admin::IDENTIFY, 0, 0);

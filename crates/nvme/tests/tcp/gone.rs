@@ -8,7 +8,8 @@ use forebay_proto::nvme::kv::KvCommand;
 use forebay_proto::nvme::{SglDescriptor, Status};
 use forebay_proto::nvme_tcp::ICReq;
 
-use crate::support::{DIGESTS, Host, KV, Options, PLAIN, World, bytes, key, store};
+use crate::host::{DIGESTS, Host, Options, PLAIN, bytes, key, store};
+use crate::world::{KV, World};
 
 fn vanish(host: Host, reset: bool) {
     if reset {
@@ -186,11 +187,11 @@ fn a_host_that_reads_nothing_holds_little() {
         let (mut bytes, mut done) = (0, false);
         while !done {
             match io.get() {
-                crate::support::Got::Data(header, data) => {
+                crate::host::Got::Data(header, data) => {
                     assert!(header.last || bytes + data.len() < 1 << 20);
                     bytes += data.len();
                 }
-                crate::support::Got::Completion(completion) => {
+                crate::host::Got::Completion(completion) => {
                     assert_eq!(completion.result, 1 << 20);
                     done = true;
                 }

@@ -14,7 +14,8 @@ use forebay_proto::nvme_tcp::digest::digest;
 use forebay_proto::nvme_tcp::fault::{FatalErrorStatus, FatalErrorStatus::*};
 use forebay_proto::nvme_tcp::{Data, PduType, R2T};
 
-use crate::support::{DIGESTS, Got, Host, KV, Options, PLAIN, World, bytes, key, store};
+use crate::host::{DIGESTS, Got, Host, Options, PLAIN, bytes, key, store};
+use crate::world::{KV, World};
 
 const ICREQ: [u8; 128] = {
     let mut bytes = [0; 128];

@@ -2,6 +2,7 @@
 
 mod commands;
 mod gone;
+mod host;
 mod hostile;
 mod mixed;
-mod support;
+mod world;

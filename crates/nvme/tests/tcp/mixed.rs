@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use forebay_proto::nvme::kv::KvCommand;
 use forebay_proto::nvme::{SglDescriptor, Status};
 
-use crate::support::{
-    DIGESTS, Got, Host, IN_CAPSULE_BYTES, KV, Options, PLAIN, World, bytes, key, store,
-};
+use crate::host::{DIGESTS, Got, Host, Options, PLAIN, bytes, key, store};
+use crate::world::{IN_CAPSULE_BYTES, KV, World};
 
 /// The same numbers for the same seed.
 struct Dice(u64);
