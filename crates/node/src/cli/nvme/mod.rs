@@ -43,7 +43,7 @@ pub struct NvmeArgs {
 enum What {
     /// List the subsystems that a discovery controller knows
     Discover {
-        /// HOST[:PORT]
+        /// `HOST[:PORT]`
         #[arg(default_value = "127.0.0.1:4420")]
         place: Place,
         #[command(flatten)]
@@ -51,7 +51,7 @@ enum What {
     },
     /// Print what to type to connect: for nvme-cli, for SPDK, for this program
     ConnectString {
-        /// HOST[:PORT]
+        /// `HOST[:PORT]`
         #[arg(default_value = "127.0.0.1:4420")]
         place: Place,
         #[command(flatten)]
@@ -59,7 +59,7 @@ enum What {
     },
     /// List the namespaces that we see
     List {
-        /// kv://HOST[:PORT][/SUBNQN]
+        /// `kv://HOST[:PORT][/SUBNQN]`
         #[arg(default_value = "127.0.0.1:4420")]
         place: Place,
         #[command(flatten)]
@@ -121,7 +121,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct DeviceArgs {
-    /// kv://HOST[:PORT]/[SUBNQN/]NSID or /dev/ngXnY
+    /// `kv://HOST[:PORT]/[SUBNQN/]NSID` or `/dev/ngXnY`
     device: Place,
     /// Keys are given and shown in hexadecimal digits
     #[arg(long)]
