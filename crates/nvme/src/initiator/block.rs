@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_proto::nvme::Status;
 use forebay_proto::nvme::nvm::{Blocks, DsmRange, NvmCommand};
 
 use super::controller::{Completion, Controller, Repeat};
@@ -145,7 +146,6 @@ impl BlockNamespace {
     /// # Errors
     /// See [`Error`].
     pub async fn compare(&self, first: u64, with: impl Into<Source>) -> Result<bool> {
-        use forebay_proto::nvme::Status;
         let with = with.into();
         let blocks = self.blocks(with.len(), first)?;
         let command = NvmCommand::Compare { blocks };

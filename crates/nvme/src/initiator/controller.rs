@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use forebay_proto::nvme::identify::{Descriptors, cns, list_entries};
-use forebay_proto::nvme::{Csi, SubmissionQueueEntry};
+use forebay_proto::nvme::{Csi, Status, SubmissionQueueEntry};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -354,6 +354,9 @@ impl Controller {
         let mut data = data;
         let mut attempt = 1;
         loop {
+            if let Data::In(sink) = &mut data {
+                sink.restart();
+            }
             let command = Command {
                 entry,
                 data,
@@ -366,9 +369,6 @@ impl Controller {
             data = reply.data;
             match reply.outcome {
                 Err(error) if repeatable && attempt < ATTEMPTS && is_passing(&error) => {
-                    if let Data::In(sink) = &mut data {
-                        sink.restart();
-                    }
                     tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
                     attempt += 1;
                 }
@@ -421,7 +421,6 @@ impl NamespaceUrl {
 
 /// Whether the same command may succeed in a moment, by what the controller says.
 fn is_passing(error: &Error) -> bool {
-    use forebay_proto::nvme::Status;
     match error {
         Error::Damaged => true,
         Error::Status(status) => {

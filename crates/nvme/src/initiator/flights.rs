@@ -146,9 +146,8 @@ impl Flight {
     fn reply(self, association: u64) -> Reply {
         let outcome = self.outcome(association);
         let mut data = self.command.data;
-        if let Data::In(sink) = &mut data {
-            let received = self.transfer.map_or(0, |transfer| transfer.next());
-            sink.finish(received.into());
+        if let (Data::In(sink), Ok(completed)) = (&mut data, &outcome) {
+            sink.finish(completed.received);
         }
         Reply { outcome, data }
     }

@@ -114,6 +114,8 @@ pub struct Kept {
     pub keep_alives: AtomicUsize,
     /// Ends all connections when it changes.
     pub epoch: tokio::sync::watch::Sender<u64>,
+    /// Connections of each epoch.
+    living: tokio::sync::watch::Sender<BTreeMap<u64, usize>>,
     /// Raises an event when it changes.
     pub events: tokio::sync::watch::Sender<u32>,
     manner: Mutex<Manner>,
@@ -139,6 +141,7 @@ impl Fake {
                 connections: AtomicUsize::new(0),
                 keep_alives: AtomicUsize::new(0),
                 epoch: tokio::sync::watch::Sender::new(0),
+                living: tokio::sync::watch::Sender::default(),
                 events: tokio::sync::watch::Sender::new(0),
                 manner: Mutex::new(manner.clone()),
             })
@@ -151,13 +154,20 @@ impl Fake {
                 stream.set_nodelay(true).unwrap();
                 kept.connections.fetch_add(1, SeqCst);
                 let kept = kept.clone();
+                let mut epoch = kept.epoch.subscribe();
+                let now = *epoch.borrow();
+                let living = kept.enter(now);
                 tokio::spawn(async move {
-                    let mut epoch = kept.epoch.subscribe();
-                    let now = *epoch.borrow();
+                    // Nothing of a connection that was cut is carried out after a later one has begun.
+                    let mut others = kept.living.subscribe();
+                    let alone =
+                        |living: &BTreeMap<u64, usize>| living.range(..now).next().is_none();
+                    others.wait_for(alone).await.unwrap();
                     tokio::select! {
                         _ = serve(stream, kept.clone()) => {}
                         _ = epoch.wait_for(|epoch| *epoch != now) => {}
                     }
+                    drop(living);
                 });
             }
         });
@@ -188,6 +198,29 @@ impl Fake {
             *self.shared.blocks.lock() = stable;
         }
         self.shared
+    }
+}
+
+/// A connection of an epoch, while it lives.
+struct Living(Arc<Kept>, u64);
+
+impl Kept {
+    fn enter(self: &Arc<Kept>, epoch: u64) -> Living {
+        self.living
+            .send_modify(|living| *living.entry(epoch).or_default() += 1);
+        Living(self.clone(), epoch)
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.0.living.send_modify(|living| {
+            let count = living.get_mut(&self.1).unwrap();
+            *count -= 1;
+            if *count == 0 {
+                living.remove(&self.1);
+            }
+        });
     }
 }
 

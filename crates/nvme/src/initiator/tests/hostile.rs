@@ -244,7 +244,7 @@ async fn a_controller_that_cannot_carry_out_a_command_for_a_moment_is_asked_agai
     let times = Arc::new(AtomicUsize::new(0));
     let seen = times.clone();
     let manner = Manner::default().conduct(move |entry| {
-        if entry.opcode() == nvm::WRITE && seen.fetch_add(1, SeqCst) < 2 {
+        if seen.fetch_add(1, SeqCst) % 3 < 2 {
             Answer::Raw(response(entry.cid(), Status::NAMESPACE_NOT_READY))
         } else {
             Answer::Proper
@@ -253,6 +253,13 @@ async fn a_controller_that_cannot_carry_out_a_command_for_a_moment_is_asked_agai
     let (_fake, namespace) = blocks(manner, options()).await;
     namespace.write(0, source(&[1; 512]), false).await.unwrap();
     assert_eq!(times.load(SeqCst), 3);
+    let pool = Pool::new(1 << 20);
+    for sink in [room(512), Sink::Buf(pool.take(512).await, 512)] {
+        let (done, sink) = namespace.read(0, sink).await;
+        done.unwrap();
+        assert_eq!(received(sink), [1; 512]);
+    }
+    assert_eq!(times.load(SeqCst), 9);
 }
 
 #[tokio::test]

@@ -363,3 +363,18 @@ async fn what_is_not_synced_is_bounded() {
     assert!(flushes.load(SeqCst) >= 2);
     assert!(pool.usage().in_use <= 9 << 20);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocking_calls_may_be_made_where_a_runtime_counts_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let fake = Fake::start(Manner::default()).await;
+    let disk = disk(&fake, directory.path(), options()).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    for turn in 0..300 {
+        file.write_all_at(turn * 512, &[turn as u8; 512]).unwrap();
+    }
+    file.sync_data().unwrap();
+    let mut seen = [0; 512];
+    file.read_exact_at(299 * 512, &mut seen).unwrap();
+    assert_eq!(seen, [299u64 as u8; 512]);
+}
