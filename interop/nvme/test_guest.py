@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from conftest import binary
+
 MIB = 1 << 20
 DISK_BYTES = 64 * MIB
 
@@ -98,6 +100,31 @@ disconnect
     assert (place.shared / "large").read_bytes() == data(5 * MIB + 3, seed=2)
     assert (place.shared / "small").read_bytes() == data(300_000, seed=1)
     assert keys((place.shared / "list").read_bytes()) == [b"by-aws", b"by-cp", b"large", b"small-key-16byte"]
+
+
+def test_our_command_line_by_the_kernels_driver(place, data):
+    """`forebay nvme` on a device of Linux's own driver."""
+    place.serve("--nvme-allow-any-host", "--nvme-namespace", "values=2")
+    (place.shared / "value").write_bytes(data(2 * MIB + 1, seed=3))
+    said = place.guest(r"""
+connect
+dev=$(node ng 2)
+nvme() { /app/""" + binary().name + r""" nvme "$@"; }
+section store; nvme store $dev key /share/value; nvme store $dev other /share/value --if-absent --json
+section keys; nvme keys $dev --json
+section retrieve; nvme retrieve $dev key /share/back
+nvme retrieve $dev key - | cmp - /share/value
+nvme delete $dev other
+section exist; nvme exist $dev key other || echo $?
+section again; nvme store $dev key /share/value --if-absent 2>&1 || echo $?
+unset -f nvme; disconnect
+""", "--share", f"{binary().resolve().parent}:/app:ro").wait()
+    assert (place.shared / "back").read_bytes() == data(2 * MIB + 1, seed=3)
+    assert said["keys"].split() == ['{"key":"key"}', '{"key":"other"}']
+    assert said["exist"] == "key there\nother not there\n3\n"
+    assert "Key Exists" in said["again"] and said["again"].endswith("1\n")
+    place.forebay("cp", "fb://values/key", place.shared / "copy")
+    assert (place.shared / "copy").read_bytes() == data(2 * MIB + 1, seed=3)
 
 
 def keys(page):
@@ -195,7 +222,7 @@ def test_only_hosts_that_are_known(place):
     """A stranger is sent away; a host sees its tenant's namespaces; one with a secret must prove it."""
     place.serve("--nvme-namespace", "roots=1")
     secret = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
-    wrong = "DHHC-1:00:hR/kf4Zt5Smv09n3tEPJYAmVcYWqAFYp9bcuyVSKFWfUZVZP:"
+    wrong = "DHHC-1:00:CzBVep/E6Q4zWH2ix+wRNluApcrvFDleg6jN8hc8YYYVgfSp:"
     hosts = {name: f"nqn.2026-01.com.example:{name}" for name in ("stranger", "vision", "secret")}
     place.admin("tenant", "create", "vision")
     place.admin("namespace", "create", "frames", "--tenant", "vision", "--nvme", "nsid=7")

@@ -1,0 +1,258 @@
+//! The NVMe doors as their users see them: one namespace through NVMe, S3 and `cp`; who is let in; what is published and exported.
+
+mod harness;
+
+use std::fs;
+
+use harness::{Place, Server, bytes};
+
+const HOST: &str = "nqn.2026-01.com.example:host";
+const SECRET: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
+const WRONG: &str = "DHHC-1:00:CzBVep/E6Q4zWH2ix+wRNluApcrvFDleg6jN8hc8YYYVgfSp:";
+
+/// A namespace of a server, as `forebay nvme` names it.
+fn device(server: &Server, nsid: u32) -> String {
+    format!("kv://{}/{nsid}", server.doors["nvme"])
+}
+
+/// Runs `forebay nvme`, which needs no directory.
+fn nvme(arguments: &[&str]) -> harness::Ran {
+    let mut command = harness::forebay();
+    command.arg("nvme").args(arguments);
+    command.stdin(std::process::Stdio::null());
+    harness::Ran::new(command.output().unwrap())
+}
+
+fn json(arguments: &[&str]) -> Vec<serde_json::Value> {
+    let ran = nvme(&[arguments, &["--json"]].concat()).expect(0);
+    let lines = ran.out.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_value_is_an_object_and_an_object_a_value() {
+    let place = Place::new();
+    let server = place.serve(&["--nvme-namespace", "values=7"]);
+    let values = device(&server, 7);
+    assert!(
+        server
+            .welcome
+            .contains(&format!("{}  (NVMe/TCP)", server.doors["nvme"]))
+    );
+    let (file, back) = (place.path("file"), place.path("back"));
+    let (file, back) = (file.to_str().unwrap(), back.to_str().unwrap());
+    for (key, len) in [
+        ("k", 0),
+        ("sixteen-bytes-ky", 70_000),
+        ("a key longer than sixteen bytes", 3 << 20),
+    ] {
+        let value = bytes(len as u64, len);
+        fs::write(file, &value).unwrap();
+        nvme(&["store", &values, key, file]).expect(0);
+        server.ok(&["cp", &format!("fb://values/{key}"), back]);
+        assert_eq!(fs::read(back).unwrap(), value, "{key}");
+
+        server.ok(&["cp", file, &format!("fb://values/{key}.cp")]);
+        nvme(&["retrieve", &values, &format!("{key}.cp"), back]).expect(0);
+        assert_eq!(fs::read(back).unwrap(), value, "{key}");
+    }
+    let keys: Vec<String> = json(&["keys", &values])
+        .iter()
+        .map(|line| line["key"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(keys.len(), 6, "{keys:?}");
+    assert!(keys.is_sorted(), "{keys:?}");
+    let after = json(&["keys", &values, "--after", "k", "--limit", "1"]);
+    assert_eq!(after[0]["key"], "k.cp");
+
+    let again = nvme(&["store", &values, "k", file, "--if-absent"]).expect(1);
+    assert!(
+        again.err.contains("Key Exists") && again.err.lines().count() == 1,
+        "{again:?}"
+    );
+    nvme(&["store", &values, "new", file, "--if-exists"]).expect(3);
+    assert_eq!(
+        nvme(&["exist", &values, "k", "new"]).expect(3).out,
+        "k there\nnew not there\n"
+    );
+    nvme(&["delete", &values, "k"]).expect(0);
+    nvme(&["delete", &values, "k"]).expect(3);
+    nvme(&["retrieve", &values, "k"]).expect(3);
+    server.run(&["stat", "fb://values/k"]).expect(3);
+    // Any bytes are a key; S3 knows those that are text.
+    nvme(&["store", &values, "00ff0a", file, "--hex"]).expect(0);
+    assert_eq!(
+        nvme(&["exist", &values, "00ff0a", "--hex"]).expect(0).out,
+        "00ff0a there\n"
+    );
+
+    let metrics = server.console("/metrics").1;
+    for line in [
+        "forebay_nvme_commands_total{command=\"store\",outcome=\"success\"}",
+        "forebay_nvme_commands_total{command=\"retrieve\",outcome=\"error\"} 1",
+        "forebay_nvme_namespaces 1",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn what_is_published_and_exported_keeps_its_number() {
+    let place = Place::new();
+    let disk = place.path("disk");
+    fs::write(&disk, vec![0; 1 << 20]).unwrap();
+    let export = format!("disk={}:3", disk.display());
+    let config = place.path("forebay.toml");
+    fs::write(
+        &config,
+        format!("nvme-namespace = [\"one\", \"two=9\"]\nexport = [\"{export}\"]\n"),
+    )
+    .unwrap();
+    let list = |server: &Server| json(&["list", &server.doors["nvme"]]);
+    let server = place.serve(&["--config", config.to_str().unwrap()]);
+    let first = list(&server);
+    let numbers: Vec<_> = first
+        .iter()
+        .map(|n| (n["nsid"].as_u64(), n["keeps"].as_str()))
+        .collect();
+    assert_eq!(
+        numbers,
+        [
+            (Some(1), Some("keys")),
+            (Some(3), Some("blocks")),
+            (Some(9), Some("keys"))
+        ]
+    );
+    assert_eq!(first[1]["bytes"], 1 << 20);
+    let found = json(&["discover", &server.doors["nvme"]]);
+    let strings = json(&["connect-string", &server.doors["nvme"]]);
+    let name = found[0]["subsystem"].as_str().unwrap();
+    assert!(
+        strings[0]["nvme_cli"].as_str().unwrap().ends_with(name),
+        "{strings:?}"
+    );
+    server.kill();
+
+    // Without flags the namespaces stay published, and the file is not exported.
+    let server = place.serve(&[]);
+    let again = list(&server);
+    assert_eq!(again.len(), 2);
+    assert_eq!(
+        (&again[0]["uuid"], &again[1]["uuid"]),
+        (&first[0]["uuid"], &first[2]["uuid"])
+    );
+    assert_eq!(
+        json(&["discover", &server.doors["nvme"]])[0]["subsystem"],
+        name
+    );
+    server.ok(&["admin", "namespace", "set", "one", "--nvme", "none"]);
+    let create = |name, nvme| ["admin", "namespace", "create", name, "--nvme", nvme];
+    let three = server.json(&create("three", "auto"));
+    assert_eq!(three[0]["nsid"], 1);
+    // The export keeps its number.
+    server.run(&create("four", "nsid=3")).expect(1);
+}
+
+#[test]
+fn a_number_that_is_taken_makes_no_namespace() {
+    let place = Place::new();
+    let server = place.serve(&["--nvme-namespace", "one=5"]);
+    server
+        .run(&["admin", "namespace", "create", "two", "--nvme", "nsid=5"])
+        .expect(1);
+    server
+        .run(&["admin", "namespace", "create", "two", "--nvme", "nsid=0"])
+        .expect(2);
+    assert_eq!(server.json(&["admin", "namespace", "list"]).len(), 1);
+    let two = server.json(&["admin", "namespace", "create", "two", "--nvme", "nsid=6"]);
+    assert_eq!(two[0]["nsid"], 6);
+    // Removed by another door, it is gone for hosts, too.
+    server.ok(&["admin", "namespace", "rm", "two"]);
+    assert_eq!(json(&["list", &server.doors["nvme"]]).len(), 1);
+    drop(server);
+    for flags in [
+        ["--nvme-namespace", "two=5"],
+        ["--nvme-namespace", "NOT_LEGAL"],
+        ["--export", "d=/none"],
+    ] {
+        let ran = harness::Ran::new(place.serve_command(&flags).output().unwrap());
+        assert!(ran.code != Some(0) && ran.err.contains(flags[0]), "{ran:?}");
+    }
+}
+
+#[test]
+fn hosts_that_are_known_see_their_tenants_namespaces() {
+    let place = Place::new();
+    let server = place.serve(&["--nvme-namespace", "roots=1"]);
+    server.ok(&["admin", "tenant", "create", "red"]);
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "reds",
+        "--tenant",
+        "red",
+        "--nvme",
+        "nsid=2",
+    ]);
+    let door = server.doors["nvme"].clone();
+    let seen = |more: &[&str]| {
+        let lines = json(&[&["list", &door, "--host-nqn", HOST], more].concat());
+        lines
+            .iter()
+            .map(|line| line["nsid"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    // On loopback the owner of the directory is nobody's tenant.
+    assert_eq!(seen(&[]), [1, 2]);
+    server.ok(&[
+        "admin",
+        "host",
+        "add",
+        HOST,
+        "--tenant",
+        "red",
+        "--chap-secret",
+        SECRET,
+    ]);
+    let listed = server.json(&["admin", "host", "list"]);
+    assert_eq!(
+        (&listed[0]["nqn"], &listed[0]["chap"]),
+        (&HOST.into(), &true.into())
+    );
+    assert!(!listed[0].to_string().contains("DHHC"));
+    assert_eq!(seen(&["--chap-secret", SECRET]), [2]);
+    for wrong in [&["--chap-secret", WRONG][..], &[]] {
+        let arguments = [&["list", &door, "--host-nqn", HOST], wrong].concat();
+        let ran = nvme(&arguments).expect(4);
+        assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    }
+    server.ok(&["admin", "host", "rm", HOST]);
+    assert_eq!(seen(&[]), [1, 2]);
+    for secret in ["DHHC-1:00:short:", "not a secret"] {
+        server
+            .run(&["admin", "host", "add", HOST, "--chap-secret", secret])
+            .expect(2);
+    }
+}
+
+#[test]
+fn wrong_devices_are_told_in_one_line() {
+    let place = Place::new();
+    let server = place.serve(&["--no-nvme", "--nvme-namespace", "values"]);
+    assert!(!server.doors.contains_key("nvme"));
+    for (arguments, code) in [
+        (&["keys", "/dev/null"][..], 1),
+        (&["keys", "/dev/ng-none"], 3),
+        (&["keys", "kv://127.0.0.1:1/1"], 1),
+        (&["keys", "kv://127.0.0.1:1"], 2),
+        (&["list", "/dev/null"], 2),
+    ] {
+        let ran = nvme(arguments).expect(code);
+        assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    }
+    nvme(&["keys", "s3://x/1"]).expect(2);
+}
