@@ -4,6 +4,8 @@ use forebay_mem::{CopySite, Region, copied_bytes};
 use forebay_nvme::vfio_user::Ended;
 use forebay_nvme::vfio_user::client::{DoorbellMode, QueueOptions};
 use forebay_proto::nvme::Status;
+use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions, Verb, head};
+use forebay_proto::nvme::nvm::NvmCommand;
 
 use crate::support::*;
 
@@ -163,4 +165,122 @@ async fn a_server_that_stops_says_so() {
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
     assert!(matches!(host.served.stop(), Ended::Stopped));
     assert!(host.queue.wait(|_| {}).await.is_err());
+}
+
+#[tokio::test]
+async fn a_long_key_travels_at_the_head_of_the_payload() {
+    let world = World::new().await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let memory = host
+        .device
+        .map(Region::memfd(1 << 20).unwrap())
+        .await
+        .unwrap();
+    let value = pattern(50_000, 3);
+    for key_len in [1, 17, 255] {
+        let key = pattern(key_len, 9);
+        let mut payload = head::encode(&key).unwrap();
+        let head_len = payload.len();
+        payload.extend_from_slice(&value);
+        // It may begin anywhere: the head is then in two pieces.
+        for offset in [0, 4094] {
+            put(&memory, offset, &payload);
+            let store = KvCommand::Store {
+                key: KeyAt::Head,
+                value_bytes: value.len() as u32,
+                options: StoreOptions::default(),
+            };
+            let store = memory
+                .point(store.entry(1, KV), offset, payload.len())
+                .unwrap();
+            assert_eq!(host.execute(&store).await.status, Status::SUCCESS);
+            let verb = Verb::Exist;
+            let exist = KvCommand::ExtendedKey { verb }
+                .entry(2, KV)
+                .with_cdw(10, head_len as u32);
+            let exist = memory.point(exist, offset, head_len).unwrap();
+            let found = host.execute(&exist).await;
+            assert_eq!(
+                (found.status, found.result as u32),
+                (Status::SUCCESS, value.len() as u32)
+            );
+        }
+    }
+    // Lengths of keys that there are none of.
+    for length in [0u16, 256, 65535] {
+        put(&memory, 0, &length.to_le_bytes());
+        let key = KeyAt::Head;
+        let options = StoreOptions::default();
+        let store = KvCommand::Store {
+            key,
+            value_bytes: 10,
+            options,
+        }
+        .entry(1, KV);
+        let store = memory.point(store, 0, 4096).unwrap();
+        assert_eq!(
+            host.execute(&store).await.status.code(),
+            Status::INVALID_KEY_SIZE
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_fused_compare_and_write_happens_as_one_or_not_at_all() {
+    let world = World::new().await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let memory = host
+        .device
+        .map(Region::memfd(3 * 4096).unwrap())
+        .await
+        .unwrap();
+    let (old, new) = (pattern(4096, 1), pattern(4096, 2));
+    put(&memory, 0, &old);
+    put(&memory, 4096, &new);
+    let at = |entry, page: usize| memory.point(entry, page * 4096, 4096).unwrap();
+    let blocks = blocks(0, 8);
+    let compare = at(NvmCommand::Compare { blocks }.entry(1, BLOCK), 0).with_fuse(1);
+    let replace = at(write(2, 0, 8), 1).with_fuse(2);
+    assert_eq!(
+        host.execute(&at(write(3, 0, 8), 0)).await.status,
+        Status::SUCCESS
+    );
+    let statuses = async |host: &mut Host, pair: &[_]| {
+        let mut ended = host.execute_all(pair).await;
+        ended.sort_by_key(|one| one.cid);
+        ended
+            .iter()
+            .map(|one| one.status.code())
+            .collect::<Vec<_>>()
+    };
+    let pair = [compare, replace];
+    assert_eq!(statuses(&mut host, &pair).await, [Status::SUCCESS; 2]);
+    let failed = [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED];
+    assert_eq!(statuses(&mut host, &pair).await, failed);
+    assert_eq!(
+        host.execute(&at(read(4, 0, 8), 2)).await.status,
+        Status::SUCCESS
+    );
+    assert!(get(&memory, 8192, 4096) == new);
+    // Halves without each other.
+    let missing = Status::ABORTED_MISSING_FUSED;
+    assert_eq!(statuses(&mut host, &[replace]).await, [missing]);
+    let alone = [compare, at(read(2, 0, 8), 2)];
+    assert_eq!(
+        statuses(&mut host, &alone).await,
+        [missing, Status::SUCCESS]
+    );
+}
+
+#[tokio::test]
+async fn a_namespace_that_goes_ends_its_commands_alone() {
+    let world = World::new().await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let memory = host.device.map(Region::memfd(4096).unwrap()).await.unwrap();
+    let command = memory.point(read(1, 0, 8), 0, 4096).unwrap();
+    assert_eq!(host.execute(&command).await.status, Status::SUCCESS);
+    world.target.publish(Vec::new());
+    let gone = host.execute(&command).await.status.code();
+    assert_eq!(gone, Status::INVALID_NAMESPACE_OR_FORMAT);
+    assert!(host.device.read_register(0x1c, 4).await.unwrap() & 3 == 1);
 }
