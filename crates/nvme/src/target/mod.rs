@@ -91,7 +91,7 @@ impl Default for TargetConfig {
             capacity_bytes: 1 << 50,
             queue_entries_max: 128,
             io_queues_max: 64,
-            in_capsule_bytes: 8192,
+            in_capsule_bytes: 16 << 10,
             controllers_max: 1024,
             allow_any_host: false,
         }

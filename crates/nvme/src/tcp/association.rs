@@ -101,18 +101,19 @@ impl<S: Store> Association<S> {
         self.controller.lock()
     }
 
-    /// An I/O queue joins.
+    /// An I/O queue joins; gives the result of its Connect.
     ///
     /// # Errors
     /// What to answer.
-    pub(super) fn join(&self, connect: &Connect, orders: &Arc<Orders>) -> Result<(), Refused> {
+    pub(super) fn join(&self, connect: &Connect, orders: &Arc<Orders>) -> Result<u64, Refused> {
         let mut queues = self.queues.lock();
         if queues.over {
             return Err(Refused::in_data(connect_at::CNTLID));
         }
-        self.controller.lock().connect_io(connect)?;
+        let mut controller = self.controller.lock();
+        controller.connect_io(connect)?;
         queues.orders.insert(connect.qid, orders.clone());
-        Ok(())
+        Ok(controller.connect_result())
     }
 
     /// An I/O queue has ended, and nothing of it is in progress.

@@ -188,8 +188,8 @@ impl<S: Store, F: File> Door<S, F> {
         }
         let known = self.associations.lock().get(&connect.cntlid).cloned();
         let association = known.ok_or(Refused::in_data(connect_at::CNTLID))?;
-        association.join(connect, orders)?;
-        Ok((association, u64::from(connect.cntlid)))
+        let result = association.join(connect, orders)?;
+        Ok((association, result))
     }
 
     async fn run(
