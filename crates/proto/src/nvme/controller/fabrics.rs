@@ -1,7 +1,7 @@
 //! Fabrics commands of a connected queue, and I/O queues connecting.
 
 use super::admin::Done;
-use super::{AdminReply, Controller, ControllerKind, QueueName};
+use super::{AdminReply, Controller, ControllerKind, QueueName, Transport};
 use crate::nvme::auth::Names;
 use crate::nvme::fabrics::{self, Connect, Property, Refused, Security, connect_at};
 use crate::nvme::opcode::fabrics as fctype;
@@ -36,7 +36,9 @@ impl Controller {
     /// What to answer.
     pub fn connect_io(&mut self, connect: &Connect) -> Result<(), Refused> {
         let host = &self.config.host;
-        if self.config.kind == ControllerKind::Discovery || connect.subnqn != self.subsystem.nqn {
+        let joinable = self.config.kind == ControllerKind::Io
+            && matches!(self.config.transport, Transport::Tcp { .. });
+        if !joinable || connect.subnqn != self.subsystem.nqn {
             return Err(Refused::in_data(connect_at::SUBNQN));
         }
         if connect.hostnqn != host.nqn || connect.host_id != host.id {

@@ -338,10 +338,15 @@ impl Controller {
     pub fn keep_alive_deadline_ms(&self) -> Option<u64> {
         const DISCOVERY_IDLE_MS: u64 = 120_000;
         const AUTHENTICATION_MS: u64 = 120_000;
+        // The host fetches the answer that says why before the association ends.
+        const FAREWELL_MS: u64 = 100;
         if self.check_authenticated(0).is_err() {
+            let until = self.made_ms.saturating_add(AUTHENTICATION_MS);
             let failed = self.verifiers.get(&0).is_some_and(Verifier::is_failed);
-            let patience_ms = if failed { 0 } else { AUTHENTICATION_MS };
-            return Some(self.made_ms.saturating_add(patience_ms));
+            return Some(match failed {
+                true => until.min(self.heard_ms.saturating_add(FAREWELL_MS)),
+                false => until,
+            });
         }
         let granularity_ms = u64::from(identify::KEEP_ALIVE_GRANULARITY_100MS) * 100;
         let kato_ms = u64::from(self.config.kato_ms).next_multiple_of(granularity_ms);

@@ -1,6 +1,6 @@
 //! I/O queues: which there are, and making and deleting them on PCIe (Base 2.0, sections 5.3 to 5.6 of the memory-based transport).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::admin::Done;
 use super::{AdminReply, Controller, QueueName, QueueRequest, Transport};
@@ -13,8 +13,7 @@ pub(super) struct Queues {
     max: u16,
     /// Submission queues and the completion queue each uses; over Fabrics its own.
     submission: BTreeMap<u16, u16>,
-    /// Completion queues and how many submission queues use each.
-    completion: BTreeMap<u16, u32>,
+    completion: BTreeSet<u16>,
 }
 
 impl Queues {
@@ -23,7 +22,7 @@ impl Queues {
             granted: max,
             max,
             submission: BTreeMap::new(),
-            completion: BTreeMap::new(),
+            completion: BTreeSet::new(),
         }
     }
 
@@ -43,6 +42,11 @@ impl Queues {
         self.submission.contains_key(&qid)
     }
 
+    /// Whether a submission queue uses this completion queue.
+    fn is_used(&self, cqid: u16) -> bool {
+        self.submission.values().any(|used| *used == cqid)
+    }
+
     pub(super) fn reset(&mut self) {
         *self = Queues::new(self.max);
     }
@@ -59,13 +63,7 @@ impl Queues {
     pub(super) fn remove(&mut self, name: QueueName) {
         match name {
             QueueName::Submission(qid) => {
-                if let Some(used) = self
-                    .submission
-                    .remove(&qid)
-                    .and_then(|cqid| self.completion.get_mut(&cqid))
-                {
-                    *used -= 1;
-                }
+                self.submission.remove(&qid);
             }
             QueueName::Completion(qid) => {
                 self.completion.remove(&qid);
@@ -95,10 +93,11 @@ impl Controller {
                 AdminReply::DeleteQueue(QueueName::Submission(qid))
             }
             admin::DELETE_IO_CQ => {
-                match self.queues.completion.get(&qid) {
-                    None => return Err(Status::INVALID_QUEUE_IDENTIFIER),
-                    Some(0) => {}
-                    Some(_) => return Err(Status::INVALID_QUEUE_DELETION),
+                if !self.queues.completion.contains(&qid) {
+                    return Err(Status::INVALID_QUEUE_IDENTIFIER);
+                }
+                if self.queues.is_used(qid) {
+                    return Err(Status::INVALID_QUEUE_DELETION);
                 }
                 self.queues.remove(QueueName::Completion(qid));
                 AdminReply::DeleteQueue(QueueName::Completion(qid))
@@ -111,7 +110,7 @@ impl Controller {
     fn create_completion(&mut self, entry: &SubmissionQueueEntry) -> Result<QueueRequest, Status> {
         const INTERRUPTS_ENABLED: u32 = 2;
         let qid = entry.cdw(10) as u16;
-        let exists = self.queues.completion.contains_key(&qid);
+        let exists = self.queues.completion.contains(&qid);
         self.queues.may_make(qid, exists)?;
         let (entries, base) = self.queue_place(entry)?;
         let cdw11 = entry.cdw(11);
@@ -123,7 +122,7 @@ impl Controller {
         if vector >= vectors {
             return Err(Status::INVALID_INTERRUPT_VECTOR);
         }
-        self.queues.completion.insert(qid, 0);
+        self.queues.completion.insert(qid);
         Ok(QueueRequest::Completion {
             qid,
             entries,
@@ -141,12 +140,9 @@ impl Controller {
         if cqid == 0 {
             return Err(Status::INVALID_QUEUE_IDENTIFIER);
         }
-        let used = self
-            .queues
-            .completion
-            .get_mut(&cqid)
-            .ok_or(Status::COMPLETION_QUEUE_INVALID)?;
-        *used += 1;
+        if !self.queues.completion.contains(&cqid) {
+            return Err(Status::COMPLETION_QUEUE_INVALID);
+        }
         self.queues.submission.insert(qid, cqid);
         Ok(QueueRequest::Submission {
             qid,
