@@ -4,6 +4,7 @@
 //! - [`kv`], [`nvm`]: the commands of the two I/O command sets, parsed; [`IoCommand`]: one of either;
 //! - [`identify`], [`log_page`], [`feature`], [`discovery`]: what admin commands carry;
 //! - [`property`]: registers, which Fabrics calls properties; [`fabrics`]: Connect and its like;
+//! - [`auth`]: DH-HMAC-CHAP, for both ends;
 //! - [`Subsystem`], [`Namespace`]: what a controller shows; [`Controller`]: how it answers.
 //!
 //! Layouts follow NVM Express Base 2.0, NVM Command Set 1.0, Key Value Command Set 1.0 and NVMe over Fabrics as in Base 2.0. Every
@@ -15,7 +16,16 @@
 //! an event, [`Controller::next_event`] is asked until it is empty; [`Controller::keep_alive_deadline_ms`] says when it is too late.
 //!
 //! # What it does not do
-//! No queues, no doorbells, no payload, no sockets; it looks at no clock and draws no random numbers but by the function given.
+//! No queues, no doorbells, no payload, no sockets; it looks at no clock and draws no random numbers but by the function given. No
+//! reservations, no ANA, no namespace management, no metadata, no Execute: what belongs to them is refused as unknown.
+//!
+//! # Invariants
+//! No command makes a controller keep more than a fixed amount: four event requests, sixteen errors, the numbers of its namespaces and
+//! queues. An answer's data is at most what was asked for and at most 64 KiB, but for the discovery log.
+//!
+//! # How it is tested
+//! Structures and proofs pinned byte by byte; a host's usual way; commands that nobody should send; random sequences against a model;
+//! a fuzz target of sequences whose seeds every test run replays.
 
 pub mod auth;
 mod command;
