@@ -1,5 +1,10 @@
 """A virtual machine whose PCI device is served here (QEMU's vfio-user-pci), driven by Linux's own driver."""
 
+import pytest
+
+# A guest may have to wait for those of others.
+pytestmark = pytest.mark.timeout(900)
+
 MIB = 1 << 20
 
 

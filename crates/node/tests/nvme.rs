@@ -177,6 +177,7 @@ fn a_number_that_is_taken_makes_no_namespace() {
         ["--nvme-namespace", "two=5"],
         ["--nvme-namespace", "NOT_LEGAL"],
         ["--export", "d=/none"],
+        ["--nvme-value", "129MiB"],
     ] {
         let ran = harness::Ran::new(place.serve_command(&flags).output().unwrap());
         assert!(ran.code != Some(0) && ran.err.contains(flags[0]), "{ran:?}");

@@ -63,6 +63,14 @@ impl<S: Store> Nvme<S> {
         store: Arc<S>,
         pool: Pool,
     ) -> Outcome<Arc<Nvme<S>>> {
+        let value_bytes_max = u32::try_from(args.nvme_value.0).ok();
+        let value_bytes_max = value_bytes_max.filter(|bytes| *bytes <= target::VALUE_BYTES_MAX);
+        let Some(value_bytes_max) = value_bytes_max else {
+            return Err(Failure::new(
+                Exit::Usage,
+                "--nvme-value: hosts move a value with one command, at most 128MiB",
+            ));
+        };
         let mut exports = Vec::new();
         for export in &args.export {
             let exported = open_export(export, &args.dir)?;
@@ -95,9 +103,7 @@ impl<S: Store> Nvme<S> {
         let config = TargetConfig {
             nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{}", hyphenated(&uuid)),
             serial: uuid.chars().take(20).collect(),
-            value_bytes_max: u32::try_from(args.nvme_value.0)
-                .unwrap_or(u32::MAX)
-                .min(target::VALUE_BYTES_MAX),
+            value_bytes_max,
             controllers_max: u16::try_from(args.connections).unwrap_or(u16::MAX),
             allow_any_host: args.nvme_allow_any_host,
             ..TargetConfig::default()
