@@ -3,6 +3,9 @@
 mod load;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_nvme::initiator::{Address, DiscoveredKind, NamespaceUrl, Options, Scheme, discover};
@@ -70,9 +73,7 @@ pub(crate) fn run(args: &NvmeArgs) -> Result<Vec<Point>, Error> {
         None => {
             directory = private_directory(args.dir.as_deref())?;
             let file = directory.path().join("blocks");
-            std::fs::File::create(&file)
-                .and_then(|made| made.set_len(OBJECTS_BYTES))
-                .map_err(Error::io("make a file to export"))?;
+            fill(&file).map_err(Error::io("make a file to export"))?;
             let mut export = OsString::from(format!("{NAME}="));
             export.push(&file);
             export.push(format!(":{BLOCK_NSID}"));
@@ -117,6 +118,17 @@ pub(crate) fn run(args: &NvmeArgs) -> Result<Vec<Point>, Error> {
         }
     }
     Ok(points)
+}
+
+/// A file of bytes: holes would be read faster than what is there.
+fn fill(file: &Path) -> io::Result<()> {
+    let piece = Payload::new(1 << 20);
+    let mut file = File::create(file)?;
+    for _ in 0..OBJECTS_BYTES / piece.len() as u64 {
+        file.write_all(piece.beginning())?;
+        file.write_all(&Payload::stamp(0))?;
+    }
+    Ok(())
 }
 
 /// The only subsystem there.

@@ -355,7 +355,7 @@ async fn what_is_not_synced_is_bounded() {
     let file = disk.open("data", READ_WRITE).unwrap();
     let pool = Pool::new(16 << 20);
     for turn in 0..24 {
-        let at = turn % 8 << 20;
+        let at = (turn % 8) << 20;
         file.write_at(at, buf(&pool, &[1; 1 << 20]).await)
             .await
             .unwrap();
