@@ -183,7 +183,10 @@ fn a_tenant_administers_what_is_its_own() {
         ("admin quota tenant red --bytes none", 4),
         ("admin scrub", 4),
         ("admin host add nqn.2026-01.com.example:a --tenant red", 4),
-        ("admin namespace create red-keys --tenant red --nvme auto", 4),
+        (
+            "admin namespace create red-keys --tenant red --nvme auto",
+            4,
+        ),
         ("admin namespace set reds --nvme auto", 4),
         ("admin namespace rm secret", 3),
         ("admin namespace rm nothing", 3),

@@ -94,7 +94,7 @@ pub(super) fn prepare(load: &Load<'_>) -> Result<(), Error> {
         match load.connect(FILLERS).await? {
             Namespace::Block(blocks) => {
                 let unit = u64::from(blocks.info().block_bytes);
-                if size % unit != 0 || size > blocks.transfer_bytes_max() {
+                if !size.is_multiple_of(unit) || size > blocks.transfer_bytes_max() {
                     return Err(Error::Usage(format!(
                         "the namespace moves multiples of {unit} bytes, {} at most",
                         blocks.transfer_bytes_max()
