@@ -37,7 +37,7 @@
 //! carry out nothing of a connection that has ended after it has let the same host connect again, as our target does.
 //!
 //! A controller that stops amid a write and starts again has perhaps forgotten what it had not flushed.
-//! [`BlockNamespace::association`] tells whether there was another connection since; [`NamespaceDisk`] writes such data again.
+//! Every completion tells in which association it was made, so that [`NamespaceDisk`] can write such data again.
 //!
 //! # What it does not do
 //! No multipath, no reservations, no metadata, no TLS; of fused operations none.
