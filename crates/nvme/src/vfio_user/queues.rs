@@ -253,12 +253,14 @@ mod tests {
             [seen(&memory, 3), seen(&memory, 0)],
             [(3, true), (4, false)]
         );
-        // Back.
-        queue.advance(1).unwrap();
-        assert_eq!(queue.head(), 2);
         queue.advance(3).unwrap();
         assert!(!queue.is_full());
         assert_eq!(seen(&memory, 1), (5, false));
+        // All are taken: there is nothing ahead, and no way back.
+        queue.advance(2).unwrap();
+        queue.advance(1).unwrap();
+        queue.advance(3).unwrap();
+        assert_eq!(queue.head(), 2);
     }
 
     #[test]

@@ -327,6 +327,8 @@ where
             }
         }
         self.state.ready = ready;
+        // A look may have found room for completions that waited.
+        self.device.interrupt();
         Poll::Pending
     }
 
