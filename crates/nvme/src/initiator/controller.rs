@@ -17,7 +17,7 @@ use super::host::{Address, NamespaceUrl, Options, Scheme, check_nqn};
 use super::identify::{BlockInfo, ControllerInfo, KeyValueInfo, NamespaceContent, NamespaceInfo};
 use super::keeper::{self, ADMIN_DEPTH, Keeper, Order, Shared, State, identify};
 use super::kv::KeyValueNamespace;
-use super::queue::Queue;
+use super::queue::{Lives, Queue};
 use super::slots::Command;
 use super::{Error, Result};
 
@@ -80,10 +80,14 @@ impl Controller {
             given => given,
         };
         let (gone_sender, gone) = mpsc::unbounded_channel();
+        let lives = Lives {
+            gone: gone_sender,
+            count: watch::Sender::new(0),
+        };
         let mut turns = runtimes.iter().cycle();
         let mut queue = |depth| {
             let runtime = turns.next().unwrap_or(&runtimes[0]);
-            Queue::new(depth, options.clone(), gone_sender.clone(), runtime)
+            Queue::new(depth, options.clone(), lives.clone(), runtime)
         };
         let io = (0..options.queues)
             .map(|_| queue(options.depth))
@@ -109,7 +113,7 @@ impl Controller {
             orders: orders_taken,
             state: state_sender,
             association: watch::Sender::new(0),
-            connections: 0,
+            living: lives.count.subscribe(),
         };
         runtimes[0].spawn(keeper.run(first));
         let controller = Controller {

@@ -92,8 +92,8 @@ pub(super) struct Keeper {
     pub(super) state: watch::Sender<State>,
     /// The association whose connections may live.
     pub(super) association: watch::Sender<u64>,
-    /// Connections of it that were made.
-    pub(super) connections: usize,
+    /// How many connections there are.
+    pub(super) living: watch::Receiver<usize>,
 }
 
 /// Why an association ended.
@@ -143,7 +143,7 @@ impl Keeper {
             self.part().await;
             let pause = self.pause(attempt);
             attempt += 1;
-            if let Err(told) = self.swept(sleep(pause)).await {
+            if let Err(Over::Closed(told)) = self.swept(sleep(pause)).await {
                 break told;
             }
         };
@@ -177,18 +177,17 @@ impl Keeper {
         self.shared.queues().for_each(|slots| slots.open(open));
     }
 
-    /// Waits for something while there is no connection: commands whose patience ends are given up. An error is the order to close.
-    async fn swept<T>(
-        &mut self,
-        what: impl Future<Output = T>,
-    ) -> Result<T, Option<oneshot::Sender<()>>> {
+    /// Waits for something while the host is not connected: commands whose patience ends are given up. An error is the order to
+    /// close, or that a connection of this association has ended.
+    async fn swept<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Over> {
         tokio::pin!(what);
         loop {
             tokio::select! {
                 done = &mut what => return Ok(done),
                 order = self.orders.recv() => {
-                    return Err(order.map(|Order::Close(told)| told));
+                    return Err(Over::Closed(order.map(|Order::Close(told)| told)));
                 }
+                why = lost(&mut self.gone, &self.association) => return Err(Over::Lost(why)),
                 () = sleep(SWEEP) => {
                     let error = match &*self.state.borrow() {
                         State::Away(error) => error.clone(),
@@ -209,22 +208,19 @@ impl Keeper {
         self.association.send_replace(association);
         let shared = self.shared.clone();
         let now = self.association.subscribe();
-        let mut connections = 0;
-        let made = {
-            let connections = &mut connections;
-            let establishing = Establishing {
-                shared: &shared,
-                association,
-                now,
-                connections,
-            };
-            self.swept(establishing.run()).await
+        let establishing = Establishing {
+            shared: &shared,
+            association,
+            now,
         };
-        self.connections = connections;
+        let made = match self.swept(establishing.run()).await {
+            Err(Over::Lost(why)) => Err(Error::Unreachable(why)),
+            Err(closed) => return Err(closed),
+            Ok(made) => made,
+        };
         match made {
-            Err(told) => Err(Over::Closed(told)),
-            Ok(Ok(info)) => Ok(Arc::new(info)),
-            Ok(Err(error)) => {
+            Ok(info) => Ok(Arc::new(info)),
+            Err(error) => {
                 tracing::debug!(%error, "no association was made");
                 let why = error.to_string();
                 self.state.send_replace(State::Away(error));
@@ -237,12 +233,8 @@ impl Keeper {
     async fn part(&mut self) {
         self.association
             .send_modify(|association| *association += 1);
-        while self.connections > 0 {
-            if self.gone.recv().await.is_none() {
-                break;
-            }
-            self.connections -= 1;
-        }
+        // Without tasks there are no connections.
+        let _ = self.living.wait_for(|count| *count == 0).await;
         let lost = Error::Lost("the association ended".to_owned());
         for slots in self.shared.queues() {
             slots.give_up(GiveUp::Preparing, &lost);
@@ -253,10 +245,7 @@ impl Keeper {
     async fn keep(&mut self) -> Over {
         let shared = self.shared.clone();
         tokio::select! {
-            gone = self.gone.recv() => {
-                self.connections -= 1;
-                Over::Lost(gone.map_or_else(|| "its tasks have ended".to_owned(), |gone| gone.why))
-            }
+            why = lost(&mut self.gone, &self.association) => Over::Lost(why),
             order = self.orders.recv() => {
                 Over::Closed(order.map(|Order::Close(told)| told))
             }
@@ -284,16 +273,29 @@ impl Keeper {
     }
 }
 
+/// Waits until a connection of this association ends, and tells why.
+async fn lost(
+    gone: &mut mpsc::UnboundedReceiver<Gone>,
+    association: &watch::Sender<u64>,
+) -> String {
+    loop {
+        match gone.recv().await {
+            Some(gone) if gone.association == *association.borrow() => return gone.why,
+            Some(_) => {}
+            None => return "its tasks have ended".to_owned(),
+        }
+    }
+}
+
 /// An association in the making.
 struct Establishing<'a> {
     shared: &'a Arc<Shared>,
     association: u64,
     now: watch::Receiver<u64>,
-    connections: &'a mut usize,
 }
 
 impl Establishing<'_> {
-    async fn run(mut self) -> Result<ControllerInfo> {
+    async fn run(self) -> Result<ControllerInfo> {
         let shared = self.shared.clone();
         let cntlid = self
             .dial(
@@ -344,7 +346,7 @@ impl Establishing<'_> {
     }
 
     async fn dial(
-        &mut self,
+        &self,
         queue: &Queue,
         qid: u16,
         cntlid: u16,
@@ -365,9 +367,7 @@ impl Establishing<'_> {
             made,
             association_now: self.now.clone(),
         });
-        let cntlid = answer.await.map_err(|_| Error::Closed)??;
-        *self.connections += 1;
-        Ok(cntlid)
+        answer.await.map_err(|_| Error::Closed)?
     }
 
     /// Whether the namespaces in use are still those that they were: a number alone may be given to another one.

@@ -27,6 +27,7 @@ pub(super) struct Dial {
 /// A connection that ended, and why.
 #[derive(Debug)]
 pub(super) struct Gone {
+    pub(super) association: u64,
     pub(super) why: String,
 }
 
@@ -38,15 +39,10 @@ pub(super) struct Queue {
 
 impl Queue {
     /// A queue without connection, whose task runs on `runtime` until the queue is dropped.
-    pub(super) fn new(
-        depth: u16,
-        options: Arc<Options>,
-        gone: mpsc::UnboundedSender<Gone>,
-        runtime: &Handle,
-    ) -> Queue {
+    pub(super) fn new(depth: u16, options: Arc<Options>, lives: Lives, runtime: &Handle) -> Queue {
         let slots = Arc::new(Slots::new(depth));
         let (dials, orders) = mpsc::unbounded_channel();
-        runtime.spawn(run(slots.clone(), options, orders, gone));
+        runtime.spawn(run(slots.clone(), options, orders, lives));
         Queue { slots, dials }
     }
 
@@ -61,7 +57,7 @@ async fn run(
     slots: Arc<Slots>,
     options: Arc<Options>,
     mut dials: mpsc::UnboundedReceiver<Dial>,
-    gone: mpsc::UnboundedSender<Gone>,
+    lives: Lives,
 ) {
     // Dropped last, also by a runtime that stops: nobody waits for a task that is gone.
     let closing = Closing(slots.clone());
@@ -82,13 +78,10 @@ async fn run(
             dial.in_capsule_bytes_max,
             options.command_timeout,
         );
+        let mut life = lives.begin(association);
         if dial.made.send(Ok(cntlid)).is_err() {
             continue;
         }
-        let mut telling = Telling {
-            gone: gone.clone(),
-            why: "its runtime has ended".to_owned(),
-        };
         let why = tokio::select! {
             end = &mut driver => reason(&end),
             // Also when nobody is left to end it.
@@ -98,22 +91,45 @@ async fn run(
         };
         tracing::debug!(qid = dial.purpose.qid, why, "an NVMe connection ended");
         driver.wind_up(&why);
-        telling.why = why;
+        life.why = why;
     }
     drop(closing);
 }
 
-/// Tells of a connection's end when it is dropped.
-struct Telling {
-    gone: mpsc::UnboundedSender<Gone>,
+/// The connections of a host, for its keeper.
+#[derive(Clone)]
+pub(super) struct Lives {
+    pub(super) gone: mpsc::UnboundedSender<Gone>,
+    /// How many there are.
+    pub(super) count: watch::Sender<usize>,
+}
+
+/// One connection; tells of its end when it is dropped.
+struct Life {
+    lives: Lives,
+    association: u64,
     why: String,
 }
 
-impl Drop for Telling {
+impl Lives {
+    fn begin(&self, association: u64) -> Life {
+        self.count.send_modify(|count| *count += 1);
+        Life {
+            lives: self.clone(),
+            association,
+            why: "its runtime has ended".to_owned(),
+        }
+    }
+}
+
+impl Drop for Life {
     fn drop(&mut self) {
-        let why = std::mem::take(&mut self.why);
+        self.lives.count.send_modify(|count| *count -= 1);
         // Nobody listens any more when the host is closed.
-        let _ = self.gone.send(Gone { why });
+        let _ = self.lives.gone.send(Gone {
+            association: self.association,
+            why: std::mem::take(&mut self.why),
+        });
     }
 }
 
