@@ -2,6 +2,8 @@
 
 mod hostile;
 mod io;
+mod queues;
 mod raw;
 mod recorded;
 mod support;
+mod walks;

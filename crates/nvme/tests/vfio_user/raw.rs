@@ -8,6 +8,9 @@ use forebay_proto::vfio_user::{HEADER_BYTES, Header, Kind, Request, message};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+/// Nothing beside a request.
+pub const NO_FILE: &[&OwnedFd] = &[];
+
 pub struct Raw {
     stream: UnixStream,
     files: VecDeque<OwnedFd>,

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use forebay_io::files::Directory;
 use forebay_io::{Disk, OpenOptions, SystemClock};
-use forebay_mem::Pool;
+use forebay_mem::{PAGE_BYTES, Pool, Region};
 use forebay_nvme::target::{Backing, Published, Target, TargetConfig, Viewer};
 use forebay_nvme::vfio_user::client::{
     Device, DoorbellMode, Error, Mapping, QueueOptions, QueuePair,
@@ -15,6 +15,7 @@ use forebay_nvme::vfio_user::{Ended, serve};
 use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions};
 use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
 use forebay_proto::nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
+use forebay_proto::vfio_user::{DmaUnmap, Request};
 use forebay_store::{MemoryStore, NamespaceConfig, Store};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
@@ -262,4 +263,22 @@ pub fn status(error: Error) -> Status {
         Error::Status(status) => status.code(),
         other => panic!("{other}"),
     }
+}
+
+/// The world still works.
+pub async fn still_serves(world: &World) {
+    let mut host = Host::new(world, DoorbellMode::Shadow).await;
+    let memory = host
+        .device
+        .map(Region::memfd(PAGE_BYTES).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(
+        host.store(b"alive", &memory, 100).await.status,
+        Status::SUCCESS
+    );
+}
+
+pub fn unmap(address: u64, size: u64, all: bool) -> Request<'static> {
+    Request::DmaUnmap(DmaUnmap { all, address, size })
 }

@@ -1,0 +1,247 @@
+//! Lists of where data lies that are wrong, endless, or change while they are read.
+
+use forebay_mem::{PAGE_BYTES, Region};
+use forebay_nvme::vfio_user::client::{DoorbellMode, Mapping};
+use forebay_proto::nvme::{SglDescriptor, SglKind, SglSubtype, Status};
+
+use crate::support::*;
+
+/// One command whose PRP entries are the test's.
+async fn with_prps(host: &mut Host, len: usize, prp1: u64, prp2: u64) -> Status {
+    let command = retrieve(b"value", len).with_prps(prp1, prp2);
+    host.execute(&command).await.status.code()
+}
+
+async fn with_sgl(host: &mut Host, len: usize, kind: SglKind, address: u64, length: u32) -> Status {
+    let sgl = SglDescriptor {
+        kind,
+        subtype: SglSubtype::Address,
+        address,
+        length,
+    };
+    let command = retrieve(b"value", len).with_sgl(sgl);
+    host.execute(&command).await.status.code()
+}
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+fn put_list(memory: &Mapping, page: u64, entries: impl Iterator<Item = u64>) {
+    let bytes: Vec<u8> = entries.flat_map(u64::to_le_bytes).collect();
+    put(memory, (page * PAGE) as usize, &bytes);
+}
+
+#[tokio::test]
+async fn prp_lists_are_walked_with_care() {
+    let world = World::new().await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let memory = host
+        .device
+        .map(Region::memfd(4 << 20).unwrap())
+        .await
+        .unwrap();
+    let base = memory.address();
+    let pages = 514u64;
+    let whole = pages as usize * PAGE_BYTES;
+    let value = pattern(whole, 1);
+    put(&memory, 0, &value);
+    assert_eq!(
+        host.store(b"value", &memory, whole).await.status,
+        Status::SUCCESS
+    );
+    put(&memory, 0, &vec![0; 4 << 20]);
+
+    // Two lists: pages in reverse order, 511 entries, then the chain, then the last.
+    let data = |number: u64| base + (1023 - number) * PAGE;
+    put_list(&memory, 0, (1..512).map(data).chain([base + PAGE]));
+    put_list(&memory, 1, (512..pages).map(data));
+    assert_eq!(
+        with_prps(&mut host, whole, data(0), base).await,
+        Status::SUCCESS
+    );
+    for number in [0, 1, 300, 511, 512, 513] {
+        let at = ((1023 - number) * PAGE) as usize;
+        let from = (number * PAGE) as usize;
+        assert!(
+            get(&memory, at, PAGE_BYTES) == value[from..from + PAGE_BYTES],
+            "{number}"
+        );
+    }
+    // A list that begins in the middle of its page, data that begins in the middle of a page.
+    put_list(
+        &memory,
+        0,
+        std::iter::repeat_n(0, 510).chain([data(1), base + PAGE]),
+    );
+    put_list(&memory, 1, [data(2), data(3)].into_iter());
+    let len = 96 + 2 * PAGE_BYTES + 100;
+    assert_eq!(
+        with_prps(&mut host, len, data(0) + 4000, base + 510 * 8).await,
+        Status::SUCCESS
+    );
+    assert!(get(&memory, (data(0) + 4000 - base) as usize, 96) == value[..96]);
+    assert!(
+        get(&memory, (data(3) - base) as usize, 100)
+            == value[96 + 2 * PAGE_BYTES..96 + 2 * PAGE_BYTES + 100]
+    );
+
+    // A list of itself, for ever: as long as the data, and no longer.
+    put_list(&memory, 0, std::iter::repeat_n(base, 512));
+    assert_eq!(
+        with_prps(&mut host, 64 << 20, data(0), base).await,
+        Status::SUCCESS
+    );
+    // Misaligned: the first entry, the second, the list, an entry, the chain.
+    for (len, prp1, prp2) in [
+        (8, data(0) + 2, 0),
+        (8192, data(0), data(1) + 4),
+        (16384, data(0), base + 4),
+    ] {
+        assert_eq!(
+            with_prps(&mut host, len, prp1, prp2).await,
+            Status::PRP_OFFSET_INVALID
+        );
+    }
+    put_list(&memory, 0, [data(1), data(2) + 8].into_iter());
+    assert_eq!(
+        with_prps(&mut host, 3 * PAGE_BYTES, data(0), base).await,
+        Status::PRP_OFFSET_INVALID
+    );
+    put_list(&memory, 0, (1..512).map(data).chain([base + PAGE + 8]));
+    assert_eq!(
+        with_prps(&mut host, whole, data(0), base).await,
+        Status::PRP_OFFSET_INVALID
+    );
+    // Outside of what is mapped: data, a list, an entry; and what wraps.
+    let outside = base + (1 << 40);
+    for (len, prp1, prp2) in [
+        (8, outside, 0),
+        (8192, data(0), outside),
+        (16384, data(0), outside),
+        (8192, !4095, 0),
+        (16384, data(0), !4095),
+    ] {
+        let status = with_prps(&mut host, len, prp1, prp2).await;
+        assert_eq!(status, Status::DATA_TRANSFER_ERROR, "{prp1:x} {prp2:x}");
+    }
+    put_list(&memory, 0, [data(1), outside].into_iter());
+    assert_eq!(
+        with_prps(&mut host, 3 * PAGE_BYTES, data(0), base).await,
+        Status::DATA_TRANSFER_ERROR
+    );
+    // More than the controller moves with one command.
+    assert_eq!(
+        with_prps(&mut host, u32::MAX as usize, data(0), base).await,
+        Status::INVALID_FIELD
+    );
+}
+
+#[tokio::test]
+async fn sgls_are_walked_with_care() {
+    let world = World::new().await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let memory = host
+        .device
+        .map(Region::memfd(4 << 20).unwrap())
+        .await
+        .unwrap();
+    let base = memory.address();
+    let value = pattern(100_000, 1);
+    put(&memory, 0, &value);
+    assert_eq!(
+        host.store(b"value", &memory, value.len()).await.status,
+        Status::SUCCESS
+    );
+
+    let describe = |kind, address, length| {
+        let subtype = SglSubtype::Address;
+        let descriptor = SglDescriptor {
+            kind,
+            subtype,
+            address,
+            length,
+        };
+        descriptor.encode()
+    };
+    let block = |address, length| describe(SglKind::DataBlock, address, length);
+    let far = base + (2 << 20);
+    // Pieces of odd lengths over two segments, an empty one among them.
+    let first = [
+        block(far + 1, 999),
+        block(far + 5000, 0),
+        describe(SglKind::LastSegment, base + 4096, 32),
+    ];
+    put(&memory, 0, &first.concat());
+    put(
+        &memory,
+        4096,
+        &[block(far + 10_001, 7), block(far + 20_000, 100_000)].concat(),
+    );
+    assert_eq!(
+        with_sgl(&mut host, 50_000, SglKind::Segment, base, 48).await,
+        Status::SUCCESS
+    );
+    assert!(get(&memory, (2 << 20) + 1, 999) == value[..999]);
+    assert!(get(&memory, (2 << 20) + 10_001, 7) == value[999..1006]);
+    assert!(get(&memory, (2 << 20) + 20_000, 48_994) == value[1006..50_000]);
+
+    // Too short; a last segment that is not the last; descriptors behind a segment; odd lengths of segments.
+    let case = async |host: &mut Host, list: &[[u8; 16]], kind, length: u32| {
+        put(&memory, 0, &list.concat());
+        with_sgl(host, 50_000, kind, base, length).await
+    };
+    let segment = SglKind::Segment;
+    let last = SglKind::LastSegment;
+    let short = [block(far, 49_999)];
+    assert_eq!(
+        case(&mut host, &short, last, 16).await,
+        Status::DATA_SGL_LENGTH_INVALID
+    );
+    let more = [describe(segment, base, 16)];
+    assert_eq!(
+        case(&mut host, &more, last, 16).await,
+        Status::INVALID_SGL_SEGMENT_DESCRIPTOR
+    );
+    let behind = [describe(segment, base, 16), block(far, 50_000)];
+    assert_eq!(
+        case(&mut host, &behind, segment, 32).await,
+        Status::INVALID_SGL_SEGMENT_DESCRIPTOR
+    );
+    for length in [0, 1, 15, 17] {
+        assert_eq!(
+            case(&mut host, &short, last, length).await,
+            Status::INVALID_SGL_SEGMENT_DESCRIPTOR
+        );
+    }
+    // For ever: of itself, and of a million empty blocks.
+    assert_eq!(
+        case(&mut host, &more, segment, 16).await,
+        Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS
+    );
+    put(&memory, 0, &vec![0; 2 << 20]);
+    let empty = with_sgl(&mut host, 50_000, last, base, 2 << 20).await;
+    assert_eq!(empty, Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS);
+    // Types that are not memory, and an address that is not.
+    for kind in [
+        SglKind::BitBucket,
+        SglKind::KeyedDataBlock,
+        SglKind::TransportDataBlock,
+        SglKind::Other(0xf),
+    ] {
+        let status = with_sgl(&mut host, 50_000, kind, far, 50_000).await;
+        assert_eq!(status, Status::SGL_DESCRIPTOR_TYPE_INVALID, "{kind:?}");
+    }
+    let in_capsule = retrieve(b"value", 100).with_sgl(SglDescriptor::in_capsule(0, 100));
+    let status = host.execute(&in_capsule).await.status.code();
+    assert_eq!(status, Status::SGL_DESCRIPTOR_TYPE_INVALID);
+    for address in [
+        4096,
+        base + (4 << 20),
+        u64::MAX - 10,
+        base + (4 << 20) - 4096,
+    ] {
+        let status = with_sgl(&mut host, 50_000, SglKind::DataBlock, address, 50_000).await;
+        assert_eq!(status, Status::DATA_TRANSFER_ERROR, "{address:x}");
+        let status = with_sgl(&mut host, 50_000, segment, address, 1 << 20).await;
+        assert_eq!(status, Status::DATA_TRANSFER_ERROR, "{address:x}");
+    }
+}
