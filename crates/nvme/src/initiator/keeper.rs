@@ -182,23 +182,28 @@ impl Keeper {
     async fn swept<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Over> {
         tokio::pin!(what);
         loop {
+            // First, too: what is waited for may be shorter than the time between two looks.
+            self.sweep();
             tokio::select! {
                 done = &mut what => return Ok(done),
                 order = self.orders.recv() => {
                     return Err(Over::Closed(order.map(|Order::Close(told)| told)));
                 }
                 why = lost(&mut self.gone, &self.association) => return Err(Over::Lost(why)),
-                () = sleep(SWEEP) => {
-                    let error = match &*self.state.borrow() {
-                        State::Away(error) => error.clone(),
-                        State::Live(_) | State::Closed => Error::Unreachable("connecting".to_owned()),
-                    };
-                    let now = Instant::now();
-                    for slots in self.shared.queues() {
-                        slots.give_up(GiveUp::At(now), &error);
-                    }
-                }
+                () = sleep(SWEEP) => {}
             }
+        }
+    }
+
+    /// Gives up commands whose patience has ended.
+    fn sweep(&self) {
+        let error = match &*self.state.borrow() {
+            State::Away(error) => error.clone(),
+            State::Live(_) | State::Closed => Error::Unreachable("connecting".to_owned()),
+        };
+        let now = Instant::now();
+        for slots in self.shared.queues() {
+            slots.give_up(GiveUp::At(now), &error);
         }
     }
 
