@@ -114,6 +114,10 @@ impl Seat {
         let Ok(_one) = this.connecting.try_lock() else {
             return;
         };
+        // Somebody who looked before may have found one by now.
+        if !this.connected().fell_back() {
+            return;
+        }
         let deadline = this.server.options.deadline;
         let found = tokio::time::timeout(deadline, this.server.establish(this.memory)).await;
         if let Ok(Ok(found)) = found
