@@ -1,14 +1,15 @@
 //! The PCI configuration space (PCI Express Base 7.5): an endpoint of class "NVM Express" with power management, MSI-X and PCI Express
 //! capabilities. There is no interrupt pin.
 
+use forebay_proto::nvme::identify::PCI_VENDOR;
+
 use super::VECTORS;
 use super::bar::{BAR_BYTES, MSIX_PENDING_AT, MSIX_TABLE_AT};
 
 /// Its length: that of a PCI Express function.
 pub(super) const CONFIG_BYTES: usize = 4096;
 
-/// The names that vfio-user's other NVMe controllers (SPDK's) go by, which initiators know.
-const VENDOR: u16 = 0x4e58;
+/// The name beside it that vfio-user's other NVMe controllers (SPDK's) go by, which initiators know.
 const DEVICE: u16 = 0x0001;
 /// Mass storage, non-volatile memory, NVM Express.
 const CLASS: [u8; 3] = [0x02, 0x08, 0x01];
@@ -44,12 +45,12 @@ impl Config {
             bytes: [0; CONFIG_BYTES],
             writable: [0; CONFIG_BYTES],
         };
-        config.put16(0x00, VENDOR);
+        config.put16(0x00, PCI_VENDOR);
         config.put16(0x02, DEVICE);
         config.put16(STATUS_AT, STATUS_CAPABILITIES);
         config.bytes[0x09..0x0c].copy_from_slice(&CLASS);
         config.put32(BAR0_AT, BAR_64_BIT);
-        config.put16(SUBSYSTEM_AT, VENDOR);
+        config.put16(SUBSYSTEM_AT, PCI_VENDOR);
         config.put16(SUBSYSTEM_AT + 2, DEVICE);
         config.bytes[CAPABILITIES_AT] = POWER_AT as u8;
 
