@@ -257,9 +257,10 @@ macro_rules! found {
         $(
             #[test]
             fn $test() {
-                // Sequences that a fault survives are many more than those that a sound store is given.
+                // Sequences that a fault survives are many more than those that a sound store is given, and random: few find what is
+                // rare by the first of these.
                 let suite = Suite::new(maker(Fault::$fault)).with_cases(1000);
-                $(assert!(fails(|| suite.$area()), "{} finds it", stringify!($area));)+
+                $(assert!((0..4).any(|_| fails(|| suite.$area())), "{} finds it", stringify!($area));)+
             }
         )*
     };

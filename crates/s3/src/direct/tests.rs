@@ -211,7 +211,11 @@ impl Bench {
             .retrieve(Address::object("bucket", b"key"), None, ByteRange::Full)
             .await
             .unwrap();
-        let mut transfer = self.transfer(fault, Duration::from_millis(20));
+        let patience = match fault {
+            Fault::Hangs(_) | Fault::FenceHangs => Duration::from_millis(200),
+            _ => LONG,
+        };
+        let mut transfer = self.transfer(fault, patience);
         let ended = stream(&mut transfer, object.body, LEN as u64).await;
         (ended.map(|_| ()), transfer.link.closed.load(Relaxed))
     }
