@@ -78,14 +78,7 @@ pub trait File: Clone + Send + Sync + 'static {
     fn write_all_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
     /// As [`File::write_all_at`], of buffers one after the other, with as few calls to the system as it allows.
-    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
-        let mut at = offset;
-        for buf in from {
-            self.write_all_at(at, buf)?;
-            at += buf.len() as u64;
-        }
-        Ok(())
-    }
+    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()>;
 
     /// Blocking: makes all completed writes durable (fdatasync).
     fn sync_data(&self) -> io::Result<()>;

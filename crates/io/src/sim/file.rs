@@ -152,6 +152,15 @@ impl File for SimFile {
         self.world.lock().write(self.index, offset, from)
     }
 
+    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
+        let mut at = offset;
+        for buf in from {
+            self.write_all_at(at, buf)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         let mut world = self.world.lock();
         let was_powered = world.powered;

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use forebay_io::files::{Directory, OpenFile};
 use forebay_io::{Disk, File, OpenOptions};
 use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
+use futures_util::future::join_all;
 
 use super::block::BlockNamespace;
 use super::data::Hold;
@@ -174,6 +175,22 @@ impl File for NamespaceFile {
             NamespaceFile::Local(file) => file.write_all_at(offset, from),
             NamespaceFile::Remote(RemoteFile(remote)) => {
                 block_on(remote.write_all_at(offset, from))
+            }
+        }
+    }
+
+    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
+        match self {
+            NamespaceFile::Local(file) => file.write_each_at(offset, from),
+            NamespaceFile::Remote(RemoteFile(remote)) => {
+                let mut at = offset;
+                let writes = from.iter().map(|buf| {
+                    let begin = at;
+                    at += buf.len() as u64;
+                    remote.write_at(begin, buf.clone())
+                });
+                // All are waited for, also after a failure: nothing may land later.
+                block_on(join_all(writes)).into_iter().collect()
             }
         }
     }
