@@ -9,6 +9,7 @@ use forebay_proto::nvme::{NamespaceKind, Status};
 use tokio::sync::RwLock;
 
 use super::Payload;
+use super::landing::UnderWay;
 use super::status::of_file;
 
 /// A file seen as blocks. What does not fill a block at its end is left out.
@@ -18,9 +19,16 @@ pub(super) struct Blocks<F> {
     lba_shift: u8,
     read_only: bool,
     blocks: u64,
-    /// Held alone by a fused operation, shared by every other that changes blocks.
-    gate: RwLock<()>,
+    order: Order,
     hold: Hold,
+}
+
+/// What keeps changes of the blocks apart; it outlives what is shown of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Order {
+    /// Held alone by a fused operation, shared by every other that changes blocks.
+    gate: Arc<RwLock<()>>,
+    under_way: UnderWay,
 }
 
 /// A half-open range of bytes.
@@ -42,7 +50,7 @@ impl Bytes {
 }
 
 impl<F: File> Blocks<F> {
-    pub(super) fn new(file: F, lba_shift: u8, read_only: bool) -> Blocks<F> {
+    pub(super) fn new(file: F, lba_shift: u8, read_only: bool, order: Order) -> Blocks<F> {
         // A file whose length cannot be had has no blocks.
         let blocks = file.len().map_or(0, |len| len >> lba_shift);
         Blocks {
@@ -50,9 +58,18 @@ impl<F: File> Blocks<F> {
             lba_shift,
             read_only,
             blocks,
-            gate: RwLock::const_new(()),
+            order,
             hold: Arc::new(()),
         }
+    }
+
+    pub(super) fn order(&self) -> &Order {
+        &self.order
+    }
+
+    /// Waits for changes that are with the device, those of commands that were given up among them.
+    pub(super) async fn settled(&self) {
+        self.order.under_way.settled().await;
     }
 
     pub(super) fn kind(&self) -> NamespaceKind {
@@ -79,7 +96,7 @@ impl<F: File> Blocks<F> {
         match *command {
             NvmCommand::Read { blocks } => self.read(pool, self.bytes(blocks), payload).await?,
             NvmCommand::Write { blocks, fua } => {
-                let _shared = self.gate.read().await;
+                let _shared = self.order.gate.read().await;
                 self.write(pool, self.bytes(blocks), fua, payload).await?;
             }
             // The others are seldom: they need no place in the future of every command.
@@ -102,7 +119,7 @@ impl<F: File> Blocks<F> {
                 deallocate,
                 fua,
             } => {
-                let _shared = self.gate.read().await;
+                let _shared = self.order.gate.read().await;
                 let bytes = self.bytes(blocks);
                 if !(deallocate && self.punch(bytes).await?) {
                     self.zero(pool, bytes).await?;
@@ -128,7 +145,8 @@ impl<F: File> Blocks<F> {
         compare: (nvm::Blocks, &mut impl Payload),
         write: (nvm::Blocks, bool, &mut impl Payload),
     ) -> (Result<(), Status>, Result<(), Status>) {
-        let _alone = self.gate.write().await;
+        let _alone = self.order.gate.write().await;
+        self.settled().await;
         let compared = self.compare(pool, self.bytes(compare.0), compare.1).await;
         let written = match compared {
             Ok(()) => {
@@ -195,13 +213,19 @@ impl<F: File> Blocks<F> {
             payload.ready().await?;
             let mut buf = pool.take(len).await;
             payload.receive(&mut buf, len).await?;
-            let written = self.file.write_at(at, buf.freeze()).await;
-            written.map_err(|error| of_file(&error))?;
+            self.put(at, buf.freeze()).await?;
         }
         match fua {
             true => self.flush().await,
             false => Ok(()),
         }
+    }
+
+    async fn put(&self, at: u64, buf: Buf) -> Result<(), Status> {
+        let file = self.file.clone();
+        let write = async move { file.write_at(at, buf).await };
+        let written = self.order.under_way.make(write).await;
+        written.map_err(|error| of_file(&error))
     }
 
     async fn compare(
@@ -238,8 +262,7 @@ impl<F: File> Blocks<F> {
         buf.fill(0);
         let zeroes = buf.freeze();
         while let Some((at, len)) = bytes.next() {
-            let written = self.file.write_at(at, zeroes.slice(0..len)).await;
-            written.map_err(|error| of_file(&error))?;
+            self.put(at, zeroes.slice(0..len)).await?;
         }
         Ok(())
     }
@@ -270,7 +293,7 @@ impl<F: File> Blocks<F> {
         if !deallocate {
             return Ok(());
         }
-        let _shared = self.gate.read().await;
+        let _shared = self.order.gate.read().await;
         for range in ranges() {
             // A host that says what it does not need any more is not owed that it goes.
             self.punch(Bytes {
@@ -288,7 +311,13 @@ impl<F: File> Blocks<F> {
             return Ok(true);
         }
         let file = self.file.clone();
-        let punched = tokio::task::spawn_blocking(move || file.punch(bytes.at, bytes.left)).await;
+        let under_way = self.order.under_way.begin().await;
+        let punched = tokio::task::spawn_blocking(move || {
+            let punched = file.punch(bytes.at, bytes.left);
+            drop(under_way);
+            punched
+        })
+        .await;
         match punched {
             Ok(Ok(())) => Ok(true),
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::Unsupported => Ok(false),

@@ -22,6 +22,7 @@ mod counters;
 mod execute;
 mod fused;
 mod kv;
+mod landing;
 mod parts;
 mod payload;
 mod session;

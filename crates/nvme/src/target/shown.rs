@@ -7,7 +7,7 @@ use forebay_io::File;
 use forebay_proto::nvme::{Namespace, NamespaceKind, Subsystem};
 use forebay_store::{NamespaceInfo, Quota, Scope, Store};
 
-use super::block::Blocks;
+use super::block::{Blocks, Order};
 use super::session::Viewer;
 use super::{Target, TargetConfig};
 use forebay_proto::nvme::auth::Secret;
@@ -78,6 +78,15 @@ pub(super) enum What<F> {
     },
 }
 
+impl<F: File> What<F> {
+    fn order(&self) -> Option<&Order> {
+        match self {
+            What::Block { blocks, .. } => Some(blocks.order()),
+            What::Kv { .. } => None,
+        }
+    }
+}
+
 /// Everything.
 #[derive(Debug)]
 pub(super) struct Shown<F> {
@@ -101,7 +110,10 @@ impl<F: File> Shown<F> {
     }
 
     pub(super) fn set_published(&mut self, published: Vec<Published<F>>) {
+        let shown = std::mem::take(&mut self.places);
         let place = |published: Published<F>| {
+            let before = shown.get(&published.nsid);
+            let before = before.filter(|before| before.uuid == published.uuid);
             let what = match published.backing {
                 Backing::KeyValue { namespace, id } => What::Kv { namespace, id },
                 Backing::Block {
@@ -110,7 +122,10 @@ impl<F: File> Shown<F> {
                     read_only,
                     tenant,
                 } => What::Block {
-                    blocks: Blocks::new(file, lba_shift, read_only),
+                    blocks: {
+                        let order = before.and_then(|before| before.what.order().cloned());
+                        Blocks::new(file, lba_shift, read_only, order.unwrap_or_default())
+                    },
                     tenant,
                 },
             };
@@ -124,12 +139,27 @@ impl<F: File> Shown<F> {
         self.hosts.get(nqn)
     }
 
+    pub(super) fn places(&self) -> Vec<Arc<Place<F>>> {
+        self.places.values().cloned().collect()
+    }
+
     pub(super) fn place(&self, nsid: u32) -> Option<Arc<Place<F>>> {
         self.places.get(&nsid).cloned()
     }
 }
 
 impl<S: Store, F: File> Target<S, F> {
+    /// Waits until no change of blocks that has begun is with a device any more. A host that has lost its connection repeats what it
+    /// was not told of: nothing of the connection before may land after that.
+    pub(crate) async fn settled(&self) {
+        let places = self.shown.read().places();
+        for place in places {
+            if let What::Block { blocks, .. } = &place.what {
+                blocks.settled().await;
+            }
+        }
+    }
+
     /// What a viewer sees now.
     pub(super) fn snapshot(&self, viewer: &Viewer) -> Subsystem {
         let generation = self.generation();

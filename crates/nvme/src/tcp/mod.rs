@@ -206,8 +206,10 @@ impl<S: Store, F: File> Door<S, F> {
         let qid = connect.qid;
         if qid > 0 {
             let bytes = self.target.config().in_capsule_bytes as usize;
-            let receiver = &mut wire.state().receiver;
-            receiver.set_capsule_data_bytes_max(bytes, STAGING_BYTES);
+            wire.state()
+                .receiver
+                .set_capsule_data_bytes_max(bytes, STAGING_BYTES);
+            self.target.settled().await;
         }
         let queue = Queue {
             target: &*self.target,
