@@ -29,7 +29,6 @@ mod live;
 mod metrics;
 mod retrieve;
 mod serve;
-mod slots;
 mod status;
 mod store;
 

@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::task::Poll;
 
 use forebay_fabric::{CloseReason, ErrorKind, Link, Result};
+use forebay_io::Slots;
 use forebay_store::Store;
 
 use crate::call::{Buffers, Context, serve as serve_request};
-use crate::slots::Slots;
 
 /// Messages taken before other links of the thread get their turn.
 const TURN: usize = 128;
@@ -27,7 +27,7 @@ pub(crate) async fn serve<S: Store, L: Link>(
     let mut ended: Option<CloseReason> = None;
     poll_fn(|cx| {
         let mut failed = None;
-        requests.poll_woken(cx, |(buffers, sent): (Buffers, Result<()>)| {
+        requests.poll_woken(cx, |_, (buffers, sent): (Buffers, Result<()>)| {
             failed = failed.take().or(sent.err());
             free.push(buffers);
         });
@@ -57,7 +57,7 @@ pub(crate) async fn serve<S: Store, L: Link>(
             receiving.set(None);
             match received {
                 Ok(Some(())) => {
-                    if let Some((buffers, sent)) = requests.start(serve_request(context, buffers)) {
+                    if let Some((buffers, sent)) = requests.add(serve_request(context, buffers)) {
                         failed = sent.err();
                         free.push(buffers);
                     }

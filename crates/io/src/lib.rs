@@ -10,6 +10,7 @@
 //! - `passing`: open files passed over a Unix socket; [`random`], [`processor`].
 //! - `passthrough`: NVMe commands by the kernel's driver.
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
+//! - [`Slots`]: futures side by side in one task; [`Patience`]: how long to look before sleeping.
 //! - `socket`: sends and receives on a stream from and into several places at once.
 //! - [`counters`]: what rings and workers did, for metrics.
 //!
@@ -37,16 +38,20 @@ pub mod eventfd;
 pub mod files;
 pub mod passing;
 pub mod passthrough;
+mod patience;
 mod processor;
 mod random;
 pub mod ring;
 pub mod shard;
 pub mod sim;
+mod slots;
 pub mod socket;
 
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};
 pub use disk::{Disk, File, Hold, OpenOptions};
+pub use patience::Patience;
 pub use processor::processor;
 pub use random::random;
 pub use ring::backend;
+pub use slots::Slots;

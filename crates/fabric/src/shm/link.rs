@@ -4,6 +4,7 @@ use std::convert::identity;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use forebay_io::Patience;
 use forebay_mem::{Buf, BufMut, RegionSlice};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -13,7 +14,7 @@ use super::control::{self, Last, Outgoing, Reader, Uses};
 use super::frame::Frame;
 use super::ring::DIRECTION_BYTES;
 use super::shared::{LONG_BYTES, Phase, Shared, Taken};
-use super::spin::{SHORTEST, Seen, look_for};
+use super::spin::{Seen, look_for};
 use crate::sessions::LinkId;
 use crate::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
@@ -199,7 +200,7 @@ impl Link for ShmLink {
                 }
             };
             // The peer empties the ring at this moment, or it does not receive at all.
-            if look_for(SHORTEST, since, has_room).await? {
+            if look_for(Patience::SHORTEST, since, has_room).await? {
                 continue;
             }
             let room = shared.room.notified();
@@ -227,7 +228,7 @@ impl Link for ShmLink {
                 Taken::Nothing => {}
             }
             let since = *waited.get_or_insert_with(Instant::now);
-            let patience = shared.receiving.lock().spin.patience();
+            let patience = shared.receiving.lock().patience.get();
             if look_for(patience, since, || shared.look()).await? {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use forebay_io::passing;
+use forebay_io::{Patience, passing};
 use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 use parking_lot::{Mutex, RwLock};
 use tokio::net::UnixStream;
@@ -14,7 +14,7 @@ use super::control::Outgoing;
 use super::frame::{Frame, WAKE};
 use super::regions::{Exposures, PeerRegions};
 use super::ring::{Consumer, Producer, Pushed, RING_BYTES, Violation};
-use super::spin::{Seen, Spin};
+use super::spin::Seen;
 use crate::{Access, CloseReason, Error, ErrorKind, MESSAGE_BYTES_MAX, RemoteRange, Result};
 
 /// What is copied between two looks at whether the link has ended: some ten microseconds of copying.
@@ -59,7 +59,7 @@ pub(super) struct Sending {
 
 pub(super) struct Receiving {
     consumer: Consumer,
-    pub(super) spin: Spin,
+    pub(super) patience: Patience,
     /// Messages taken since other tasks had their turn.
     in_a_row: u32,
 }
@@ -101,7 +101,7 @@ impl Shared {
             }),
             receiving: Mutex::new(Receiving {
                 consumer: Consumer::new(receives),
-                spin: Spin::default(),
+                patience: Patience::default(),
                 in_a_row: 0,
             }),
             owed: AtomicU32::new(0),
@@ -276,7 +276,7 @@ impl Shared {
         let mut turn = false;
         if taken {
             if let Some(since) = waited {
-                receiving.spin.learn(since.elapsed());
+                receiving.patience.learn(since.elapsed());
                 receiving.in_a_row = 0;
             }
             receiving.in_a_row = receiving.in_a_row.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! How long to look for the peer's next step before going to sleep.
+//! Looking for the peer's next step before going to sleep.
 
 use std::hint::spin_loop;
 use std::thread;
@@ -6,54 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 
-/// The longest look: waking a sleeper costs both sides about as much.
-const LONGEST: Duration = Duration::from_micros(50);
-
-/// The shortest; below it there is none.
-pub(super) const SHORTEST: Duration = Duration::from_micros(25);
-
 /// Looks in a row before others get their turn; about half a microsecond.
 const LOOKS: usize = 16;
-
-/// Waits that sleep at once after a look that was in vain, at most. The count doubles up to this while looking stays in vain: the two
-/// ends then share a processor, or the peer is slow.
-const ASLEEP_MAX: u32 = 256;
-
-/// Remembers whether looking was worth it. Under traffic it is; an idle link sleeps at once.
-#[derive(Debug, Default)]
-pub(super) struct Spin {
-    patience: Duration,
-    /// How many more waits sleep at once.
-    asleep: u32,
-    /// How many did after the last look in vain.
-    penalty: u32,
-}
-
-impl Spin {
-    /// How long the next wait may look.
-    pub(super) fn patience(&self) -> Duration {
-        self.patience
-    }
-
-    /// A wait is over, and took this long.
-    pub(super) fn learn(&mut self, waited: Duration) {
-        if self.patience.is_zero() {
-            self.asleep = self.asleep.saturating_sub(1);
-            if self.asleep == 0 && waited <= LONGEST {
-                self.patience = SHORTEST;
-            }
-        } else if waited <= self.patience {
-            self.patience = (self.patience * 2).min(LONGEST);
-            self.penalty = 0;
-        } else if self.patience > SHORTEST {
-            self.patience /= 2;
-        } else {
-            self.patience = Duration::ZERO;
-            self.penalty = (self.penalty * 2 + 1).min(ASLEEP_MAX);
-            self.asleep = self.penalty;
-        }
-    }
-}
 
 /// What a look found.
 pub(super) enum Seen {

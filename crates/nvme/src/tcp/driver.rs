@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use forebay_io::Slots;
 use forebay_proto::nvme::opcode::FABRICS;
 use forebay_proto::nvme::{CompletionQueueEntry, Effect, Status, SubmissionQueueEntry};
 use forebay_proto::nvme_tcp::{FatalErrorStatus, Fault};
@@ -17,7 +18,6 @@ use super::association::{Association, Ending, Orders};
 use super::end::End;
 use super::payload::Pointer;
 use super::receiver::{Capsule, Next};
-use super::slots::Slots;
 use super::transfers::PLACES_MAX;
 use super::wire::Wire;
 use super::work::{Begin, Outcome, Then, Work};

@@ -33,7 +33,6 @@ mod payload;
 mod receiver;
 mod sender;
 mod setup;
-pub(crate) mod slots;
 mod transfers;
 mod wire;
 mod work;

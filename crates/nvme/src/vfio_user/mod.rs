@@ -40,7 +40,6 @@ mod errno;
 mod interrupts;
 mod memory;
 mod messages;
-mod patience;
 mod payload;
 mod pci;
 mod queues;

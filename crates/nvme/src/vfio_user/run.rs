@@ -10,6 +10,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use forebay_io::{Patience, Slots};
 use forebay_proto::nvme::kv::{KeyAt, KvCommand, head};
 use forebay_proto::nvme::{Controller, IoCommand, IoVerb, Status, SubmissionQueueEntry};
 use tokio::time::Sleep;
@@ -17,11 +18,9 @@ use tokio::time::Sleep;
 use super::device::Device;
 use super::memory::Direction;
 use super::messages::Messages;
-use super::patience::Patience;
 use super::payload::{Data, Ticket};
 use super::transfer::Segments;
 use crate::target::Fused;
-use crate::tcp::slots::Slots;
 
 /// Commands of one client that are executed at once; more stay in their queues.
 const COMMANDS_MAX: usize = 1024;
