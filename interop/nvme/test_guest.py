@@ -202,12 +202,17 @@ disconnect
 
 
 def test_the_target_dies_under_fio(place, disk):
-    """Killed and started again while blocks are written: the guest connects again and finds every block right."""
+    """Killed and started again while blocks are written: the guest connects again and finds every block right.
+
+    Linux sends a command in the context of the process that submits it, and a socket whose peer has gone answers that
+    process with SIGPIPE, which fio would die of; so it is started with the signal ignored.
+    """
     place.serve("--nvme-allow-any-host", "--export", f"disk={disk}:1")
     guest = place.guest(r"""
 connect -c 1 -l 120
 dev=$(node nvme 1)
 touch /share/begun
+trap '' PIPE
 fio --name=w --filename=$dev --size=16M --rw=randwrite --bs=4k --ioengine=libaio --iodepth=8 --direct=1 --time_based \
     --runtime=12 --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=3 --output=/tmp/fio || { cat /tmp/fio; exit 1; }
 section state; cat /sys/class/nvme/$CTRL/state
