@@ -6,6 +6,7 @@
 //! - [`Store`], [`Upload`], [`Body`]: the contract, on the traits.
 //! - [`Address`]: namespace, space and key; [`KEY_BYTES_MAX`] and the other limits are in [`limits`].
 //! - [`Meta`], [`Attributes`], [`Etag`], [`VersionId`]: what is kept beside the bytes.
+//! - [`Execute`], [`Executed`]: a function sent to the data.
 //! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
 //! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`]: what happens to versions. Every leaf uses both.
 //! - [`StoreError`]: one closed set of kinds, which every door maps by an exhaustive `match`.
@@ -21,6 +22,7 @@
 
 mod attributes;
 mod error;
+mod execute;
 pub mod limits;
 pub mod listing;
 mod memory;
@@ -31,9 +33,11 @@ mod store;
 #[cfg(feature = "suite")]
 pub mod suite;
 mod versions;
+mod watch;
 
 pub use attributes::{Attributes, AttributesBuilder};
 pub use error::{ErrorKind, Result, StoreError};
+pub use execute::{Effort, Execute, Executed, Input, Module, ModuleDigest, Output, ProgramFault};
 pub use limits::KEY_BYTES_MAX;
 pub use memory::{MemoryBody, MemoryStore, MemoryUpload};
 pub use meta::{Etag, Meta, VersionId};
@@ -44,3 +48,4 @@ pub use ops::{
 };
 pub use store::{Body, Caps, Object, Store, Upload};
 pub use versions::{Change, Plan, Present, plan_delete, plan_store};
+pub use watch::{Notice, Watch};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 
 use crate::{
-    Address, Attributes, ByteRange, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage, Meta,
-    NamespaceConfig, NamespaceInfo, Quota, Result, Scope, Seal, StoreError, StoreOptions, Stored,
-    Usage, VersionId, VersionPage,
+    Address, Attributes, ByteRange, DeleteOptions, Deleted, ErrorKind, Execute, Executed,
+    ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Quota, Result, Scope, Seal,
+    StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
 };
 
 /// What a store can do; doors refuse early by it.
@@ -147,6 +147,19 @@ pub trait Store: Send + Sync + 'static {
         options: DeleteOptions,
     ) -> impl Future<Output = Result<Deleted>> + Send;
 
+    /// Runs a function of a module over values, where they are. The caller's tenant is checked here, for every input as if it
+    /// were retrieved and for the output as if it were stored; the function reaches nothing else. It is bounded in time, memory
+    /// and output, and a future that is dropped stops it. Most stores cannot ([`ErrorKind::Unsupported`], this default): the layer
+    /// that can is above them.
+    ///
+    /// Refusals are [`ErrorKind::Denied`], [`ErrorKind::ProgramStopped`] and [`ErrorKind::ProgramFailed`], beside those of
+    /// retrieving and storing.
+    fn execute(&self, call: Execute<'_>) -> impl Future<Output = Result<Executed>> + Send {
+        let _ = call;
+        let refusal = StoreError::new(ErrorKind::Unsupported, "this store runs no functions");
+        async move { Err(refusal) }
+    }
+
     /// Part of the list of current values. Pages are not a snapshot: a change between two pages may be seen or not.
     fn list(&self, options: ListOptions<'_>) -> impl Future<Output = Result<ListPage>> + Send;
 
@@ -193,6 +206,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// A tenant's bound.
     fn tenant_quota(&self, tenant: &str) -> Quota;
+
+    /// Changes as they happen, for a layer that keeps what it read; `None` where nobody else can change anything, or where
+    /// nobody tells.
+    fn changes(&self) -> Option<Box<dyn Watch>> {
+        None
+    }
 }
 
 /// A retrieved value.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use forebay_mem::{Buf, BufMut, RegionSlice};
 
 use crate::{
-    Address, Attributes, Body, ByteRange, Caps, DeleteOptions, Deleted, ListOptions, ListPage,
-    Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Store, StoreOptions,
-    Stored, Upload, Usage, VersionId, VersionPage,
+    Address, Attributes, Body, ByteRange, Caps, DeleteOptions, Deleted, Execute, Executed,
+    ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope,
+    Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage, Watch,
 };
 
 /// What happens to the calls of a store: each as it is, unless it is said otherwise. Clones are the same.
@@ -109,6 +109,15 @@ pub trait Detour<S: Store>: Clone + Send + Sync + 'static {
         options: DeleteOptions,
     ) -> impl Future<Output = Result<Deleted>> + Send {
         store.delete(address, options)
+    }
+
+    /// Of [`Store::execute`].
+    fn execute(
+        &self,
+        store: &S,
+        call: Execute<'_>,
+    ) -> impl Future<Output = Result<Executed>> + Send {
+        store.execute(call)
     }
 
     /// Of [`Store::list`].
@@ -290,6 +299,10 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         self.detour.delete(&self.store, address, options).await
     }
 
+    async fn execute(&self, call: Execute<'_>) -> Result<Executed> {
+        self.detour.execute(&self.store, call).await
+    }
+
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
         self.detour.list(&self.store, options).await
     }
@@ -341,5 +354,9 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
 
     fn tenant_quota(&self, tenant: &str) -> Quota {
         self.store.tenant_quota(tenant)
+    }
+
+    fn changes(&self) -> Option<Box<dyn Watch>> {
+        self.store.changes()
     }
 }

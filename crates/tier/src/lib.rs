@@ -1,0 +1,2 @@
+//! A cache before another store.
+#![forbid(unsafe_code)]
