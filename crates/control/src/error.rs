@@ -82,12 +82,15 @@ impl From<StoreError> for Error {
             ErrorKind::TooLarge
             | ErrorKind::QuotaExceeded
             | ErrorKind::NoSpace
-            | ErrorKind::Busy => Kind::Limit,
+            | ErrorKind::Busy
+            | ErrorKind::ProgramStopped => Kind::Limit,
+            ErrorKind::Denied => Kind::Denied,
             ErrorKind::PreconditionFailed
             | ErrorKind::Corrupt
             | ErrorKind::ReadOnly
             | ErrorKind::OutcomeUnknown
-            | ErrorKind::Io => Kind::Failed,
+            | ErrorKind::Io
+            | ErrorKind::ProgramFailed => Kind::Failed,
         };
         Error::new(kind, error.message())
     }

@@ -83,7 +83,11 @@ impl From<StoreError> for Failure {
             ErrorKind::Corrupt => (Status::Corrupt, Hop::Storage),
             ErrorKind::ReadOnly => (Status::ReadOnly, Hop::None),
             ErrorKind::OutcomeUnknown => (Status::OutcomeUnknown, Hop::None),
-            ErrorKind::Unsupported => (Status::Unsupported, Hop::None),
+            // No call of this door runs a function.
+            ErrorKind::Unsupported
+            | ErrorKind::Denied
+            | ErrorKind::ProgramStopped
+            | ErrorKind::ProgramFailed => (Status::Unsupported, Hop::None),
             ErrorKind::Io => (Status::Io, Hop::None),
         };
         Failure {

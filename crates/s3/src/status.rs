@@ -149,6 +149,10 @@ impl From<StoreError> for Refusal {
             ),
             ErrorKind::Unsupported => Refusal::new(ErrorCode::NotImplemented, error.message()),
             ErrorKind::Io => ErrorCode::InternalError.into(),
+            ErrorKind::Denied => Refusal::new(ErrorCode::AccessDenied, error.message()),
+            ErrorKind::ProgramStopped | ErrorKind::ProgramFailed => {
+                Refusal::new(ErrorCode::InvalidRequest, error.message())
+            }
         };
         match error.marker() {
             Some(marker) => refusal

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::VersionId;
+use crate::{ProgramFault, VersionId};
 
 /// The result of every store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -47,6 +47,12 @@ pub enum ErrorKind {
     Unsupported,
     /// The device failed. The call did not change anything.
     Io,
+    /// The module that was to run is not allowed to this tenant in this namespace (or there is none: the two look the same).
+    Denied,
+    /// A function was stopped at one of its bounds: time, memory, output. Nothing was stored.
+    ProgramStopped,
+    /// A function failed, by its own account or by doing what none may, or its module is not one. Nothing was stored.
+    ProgramFailed,
 }
 
 /// A failed store call: kind, words for a person, and the cause.
@@ -89,6 +95,11 @@ impl StoreError {
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
+    }
+
+    /// For [`ErrorKind::ProgramStopped`] and [`ErrorKind::ProgramFailed`]: what the function had to say.
+    pub fn program(&self) -> Option<&ProgramFault> {
+        self.inner.source.as_ref()?.downcast_ref()
     }
 
     /// Words for a person.

@@ -130,6 +130,9 @@ impl From<StoreError> for Refusal {
             ErrorKind::OutcomeUnknown => Reason::OutcomeUnknown,
             ErrorKind::Unsupported => Reason::Unsupported,
             ErrorKind::Io => Reason::Io,
+            ErrorKind::Denied => Reason::Denied,
+            ErrorKind::ProgramStopped => Reason::Busy,
+            ErrorKind::ProgramFailed => Reason::Invalid,
         };
         Refusal::new(reason, error.message())
     }

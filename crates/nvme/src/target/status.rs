@@ -25,10 +25,13 @@ pub(super) fn of_store(error: &StoreError) -> Status {
         ErrorKind::Busy => Status::NAMESPACE_NOT_READY,
         ErrorKind::Corrupt => Status::UNRECOVERED_ERROR,
         ErrorKind::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED,
-        ErrorKind::Unsupported => Status::INVALID_OPCODE,
+        // An operation that is not allowed is none.
+        ErrorKind::Unsupported | ErrorKind::Denied => Status::INVALID_OPCODE,
+        ErrorKind::ProgramStopped => Status::ABORT_REQUESTED,
         // No command makes or removes namespaces of the store.
         ErrorKind::OutcomeUnknown
         | ErrorKind::Io
+        | ErrorKind::ProgramFailed
         | ErrorKind::NamespaceExists
         | ErrorKind::NamespaceNotEmpty => Status::INTERNAL_ERROR,
     }
