@@ -16,6 +16,7 @@ mod nvme;
 mod rpc;
 mod shards;
 pub mod socket;
+mod stack;
 mod tending;
 mod tls;
 mod welcome;
@@ -43,7 +44,7 @@ use args::{Backend, ServeArgs};
 use device::Device;
 use direct::Direct;
 use doors::{Keyring, Listeners};
-use leaf::{EngineLeaf, Leaf, MemoryLeaf};
+use leaf::Leaf;
 use limits::Memory;
 use logs::Logs;
 use metrics::NodeMetrics;
@@ -97,7 +98,7 @@ async fn open(args: &ServeArgs) -> Outcome {
         Backend::Engine => {
             let sessions = sessions(&system);
             let disk = Device::open(disk, args).await?;
-            let leaf = EngineLeaf::open(disk, system, pool.clone(), &memory, args)?;
+            let leaf = Leaf::engine(disk, system, pool.clone(), &memory, args)?;
             serve(args, leaf, pool, clock, sessions).await
         }
         Backend::Memory if args.device.is_some() => Err(Failure::new(
@@ -107,7 +108,7 @@ async fn open(args: &ServeArgs) -> Outcome {
         Backend::Memory => {
             let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
             let capacity = args.capacity.map_or(u64::MAX, |size| size.0);
-            let leaf = MemoryLeaf::new(pool.clone(), clock.clone(), capacity);
+            let leaf = Leaf::memory(pool.clone(), clock.clone(), capacity);
             serve(args, leaf, pool, clock, sessions(&system)).await
         }
     }
@@ -118,17 +119,16 @@ fn sessions(clock: &Arc<SystemClock>) -> Arc<Sessions> {
     Arc::new(Sessions::new(clock.clone(), limits))
 }
 
-async fn serve<L: Leaf>(
+async fn serve(
     args: &ServeArgs,
-    leaf: L,
+    leaf: Leaf,
     pool: Pool,
     clock: UnixClock,
     sessions: Arc<Sessions>,
 ) -> Outcome {
     let mut terminate = on(SignalKind::terminate())?;
     let mut interrupt = on(SignalKind::interrupt())?;
-    let leaf = Arc::new(leaf);
-    let store = leaf.store().clone();
+    let store = stack::stack(&leaf);
     let listeners = Listeners::bind(args)?;
     let identities = Arc::new(Identities::open(store.clone(), clock.clone()).await?);
     prepare_credentials(args, &identities, &listeners).await?;
@@ -233,7 +233,7 @@ async fn serve<L: Leaf>(
     forget_ready_file(args);
     let closing = tokio::task::spawn_blocking(move || leaf.close());
     match tokio::time::timeout(CLOSE, closing).await {
-        Ok(Ok(closed)) => closed?,
+        Ok(Ok(())) => {}
         Ok(Err(error)) => return Err(Failure::new(Exit::Failed, error)),
         // What was acknowledged is safe; the next start has more of the journal to replay.
         Err(_) => tracing::warn!("the index is not up to date: the disk is slow"),

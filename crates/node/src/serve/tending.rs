@@ -13,6 +13,7 @@ use tokio::time::{MissedTickBehavior, interval_at};
 
 use super::UnixClock;
 use super::leaf::Leaf;
+use super::stack::Stack;
 
 /// How often the leaf gets to do a bounded piece of work.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -20,9 +21,9 @@ const SWEEP: Duration = Duration::from_secs(5);
 const LIFECYCLE: Duration = Duration::from_secs(3600);
 
 /// Tends a leaf and its S3 door.
-pub struct Tending<L: Leaf> {
-    leaf: Arc<L>,
-    door: Arc<Door<L::Store>>,
+pub struct Tending {
+    leaf: Leaf,
+    door: Arc<Door<Stack>>,
     clock: UnixClock,
     server: Server,
     begun: Instant,
@@ -30,14 +31,9 @@ pub struct Tending<L: Leaf> {
     scrubbing: tokio::sync::Mutex<()>,
 }
 
-impl<L: Leaf> Tending<L> {
+impl Tending {
     /// `server` describes the process; its uptime counts from now.
-    pub fn new(
-        leaf: Arc<L>,
-        door: Arc<Door<L::Store>>,
-        clock: UnixClock,
-        server: Server,
-    ) -> Tending<L> {
+    pub fn new(leaf: Leaf, door: Arc<Door<Stack>>, clock: UnixClock, server: Server) -> Tending {
         Tending {
             leaf,
             door,
@@ -78,7 +74,7 @@ impl<L: Leaf> Tending<L> {
     }
 }
 
-impl<L: Leaf> Node for Tending<L> {
+impl Node for Tending {
     fn server(&self) -> Server {
         Server {
             uptime_s: self.begun.elapsed().as_secs(),

@@ -1,0 +1,180 @@
+//! The engine as a leaf: how it is opened, swept and counted.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_engine::{Engine, OpenError};
+use forebay_io::SystemClock;
+use forebay_mem::Pool;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::serve::args::ServeArgs;
+use crate::serve::device::Device;
+use crate::serve::limits::Memory;
+
+/// A server that was killed holds its directory until the system has taken its memory back.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+/// Bounded steps of one sweep: the rest waits for the next.
+const SWEEP_STEPS: usize = 64;
+
+/// Opens the directory; blocks while a journal is replayed.
+pub fn open(
+    disk: Device,
+    clock: Arc<SystemClock>,
+    pool: Pool,
+    memory: &Memory,
+    args: &ServeArgs,
+) -> Outcome<Engine<Device>> {
+    let place = args.dir.display();
+    let config = forebay_engine::Config {
+        cache_bytes: memory.cache,
+        capacity_bytes: args.capacity.map_or(u64::MAX, |size| size.0),
+        ..forebay_engine::Config::default()
+    };
+    let begun = Instant::now();
+    let opened = loop {
+        match Engine::open(disk.clone(), clock.clone(), pool.clone(), config.clone()) {
+            Err(OpenError::Locked(_)) if begun.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            opened => break opened,
+        }
+    };
+    opened.map_err(|error| {
+        let mut message = format!("{place}: {error}");
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            message.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        Failure::new(Exit::Failed, message)
+    })
+}
+
+/// Drops some of what has expired.
+pub async fn sweep(store: &Engine<Device>) {
+    for _ in 0..SWEEP_STEPS {
+        match store.sweep().await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                tracing::warn!(%error, "expired values were not dropped");
+                return;
+            }
+        }
+    }
+}
+
+/// What the engine counts, read when it is asked for.
+pub struct EngineMetrics(pub Arc<Engine<Device>>);
+
+impl fmt::Debug for EngineMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EngineMetrics")
+    }
+}
+
+impl Collector for EngineMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let metrics = self.0.metrics();
+        let bytes = Some(Unit::Bytes);
+        for (name, help, unit, value) in [
+            (
+                "forebay_engine_groups",
+                "Journal groups written",
+                None,
+                metrics.groups,
+            ),
+            (
+                "forebay_engine_changes",
+                "Changes in journal groups",
+                None,
+                metrics.records,
+            ),
+            (
+                "forebay_engine_syncs",
+                "Syncs of the data file",
+                None,
+                metrics.syncs,
+            ),
+            (
+                "forebay_engine_journal",
+                "Written to the journal",
+                bytes.as_ref(),
+                metrics.journal_bytes,
+            ),
+            (
+                "forebay_engine_checkpoints",
+                "Times that changes were written to the index",
+                None,
+                metrics.checkpoints,
+            ),
+            (
+                "forebay_engine_cache_hits",
+                "Pieces of values found in memory",
+                None,
+                metrics.cache_hits,
+            ),
+            (
+                "forebay_engine_cache_misses",
+                "Pieces of values read from the disk",
+                None,
+                metrics.cache_misses,
+            ),
+            (
+                "forebay_engine_corrupt_blocks",
+                "Blocks that did not match their checksum",
+                None,
+                metrics.corrupt_blocks,
+            ),
+            (
+                "forebay_engine_replayed_groups",
+                "Journal groups replayed at the start",
+                None,
+                metrics.replayed_groups,
+            ),
+        ] {
+            let counter = ConstCounter::new(value);
+            let described = encoder.encode_descriptor(name, help, unit, counter.metric_type())?;
+            counter.encode(described)?;
+        }
+        for (name, help, unit, value) in [
+            (
+                "forebay_engine_cache",
+                "Buffers held by the cache",
+                bytes.as_ref(),
+                metrics.cache_bytes,
+            ),
+            (
+                "forebay_engine_space",
+                "Space taken from the file system for values",
+                bytes.as_ref(),
+                metrics.space_bytes,
+            ),
+            (
+                "forebay_engine_space_free",
+                "Of that space, free",
+                bytes.as_ref(),
+                metrics.space_free_bytes,
+            ),
+            (
+                "forebay_engine_read_only",
+                "1 when changes are refused since a sync failed",
+                None,
+                u64::from(metrics.read_only),
+            ),
+        ] {
+            let gauge = ConstGauge::new(value);
+            let described = encoder.encode_descriptor(name, help, unit, gauge.metric_type())?;
+            gauge.encode(described)?;
+        }
+        Ok(())
+    }
+}

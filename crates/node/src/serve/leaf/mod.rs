@@ -1,0 +1,84 @@
+//! What keeps the data, as the node opens, tends and closes it.
+
+mod engine;
+mod scrub;
+mod store;
+
+use std::sync::Arc;
+
+use forebay_control::api::ScrubReport;
+use forebay_engine::Engine;
+use forebay_io::SystemClock;
+use forebay_mem::Pool;
+use forebay_store::{MemoryStore, StoreError};
+use prometheus_client::registry::Registry;
+
+use super::args::ServeArgs;
+use super::device::Device;
+use super::limits::Memory;
+use crate::exit::Outcome;
+
+/// A leaf of the store, and the care that it needs. It is a store itself: which one it is, is a branch of a match. Clones are the
+/// same.
+#[derive(Clone)]
+pub enum Leaf {
+    /// Values in files of a directory, or of a namespace of blocks elsewhere.
+    Engine(Arc<Engine<Device>>),
+    /// Values in memory.
+    Memory(Arc<MemoryStore>),
+}
+
+impl Leaf {
+    /// Opens the directory; blocks while a journal is replayed.
+    pub fn engine(
+        disk: Device,
+        clock: Arc<SystemClock>,
+        pool: Pool,
+        memory: &Memory,
+        args: &ServeArgs,
+    ) -> Outcome<Leaf> {
+        Ok(Leaf::Engine(Arc::new(engine::open(
+            disk, clock, pool, memory, args,
+        )?)))
+    }
+
+    /// An empty one, of at most `capacity` bytes.
+    pub fn memory(pool: Pool, clock: Arc<dyn Fn() -> u64 + Send + Sync>, capacity: u64) -> Leaf {
+        let store = MemoryStore::with_capacity(pool, move || clock(), capacity);
+        Leaf::Memory(Arc::new(store))
+    }
+
+    /// Adds its metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        match self {
+            Leaf::Engine(store) => {
+                registry.register_collector(Box::new(engine::EngineMetrics(store.clone())));
+            }
+            Leaf::Memory(_) => {}
+        }
+    }
+
+    /// A bounded piece of background work: called every few seconds.
+    pub async fn sweep(&self) {
+        match self {
+            Leaf::Engine(store) => engine::sweep(store).await,
+            Leaf::Memory(_) => {}
+        }
+    }
+
+    /// Reads everything and checks it.
+    pub async fn scrub(&self) -> Result<ScrubReport, StoreError> {
+        match self {
+            Leaf::Engine(store) => scrub::scrub_engine(store).await,
+            Leaf::Memory(store) => scrub::read_everything(&**store).await,
+        }
+    }
+
+    /// Ends it; blocking. Acknowledged changes are safe without it: it saves the next start some work.
+    pub fn close(&self) {
+        match self {
+            Leaf::Engine(store) => store.close(),
+            Leaf::Memory(_) => {}
+        }
+    }
+}

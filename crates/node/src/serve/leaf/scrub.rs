@@ -1,0 +1,118 @@
+//! Reading everything and checking it.
+
+use std::time::Instant;
+
+use forebay_control::api::{Finding, ScrubReport};
+use forebay_engine::Engine;
+use forebay_store::{
+    Address, After, Body, ByteRange, ErrorKind, ListOptions, Space, Store, StoreError, VersionId,
+    VersionItem,
+};
+
+use crate::serve::device::Device;
+
+/// A scrub of the engine, which knows its own blocks.
+pub async fn scrub_engine(store: &Engine<Device>) -> Result<ScrubReport, StoreError> {
+    let begun = Instant::now();
+    let done = store.scrub(|_| {}).await?;
+    let findings = store.findings().into_iter().map(|finding| Finding {
+        namespace: finding.namespace,
+        key: String::from_utf8_lossy(&finding.key).into_owned(),
+        version: (finding.version != VersionId::NULL.0).then_some(finding.version),
+        what: format!(
+            "block {} of the extent at granule {} does not match its checksum",
+            finding.block, finding.granule
+        ),
+    });
+    Ok(ScrubReport {
+        objects: done.values,
+        bytes: done.bytes,
+        elapsed_ms: begun.elapsed().as_millis() as u64,
+        damaged: done.damaged,
+        findings: findings.collect(),
+    })
+}
+
+/// A scrub through the waist alone: every version of every value is read, which checks it.
+pub async fn read_everything<S: Store>(store: &S) -> Result<ScrubReport, StoreError> {
+    let begun = Instant::now();
+    let mut report = ScrubReport::default();
+    for namespace in store.namespaces() {
+        let mut last: Option<(bytes::Bytes, VersionId)> = None;
+        loop {
+            let options = ListOptions {
+                namespace: &namespace.name,
+                space: Space::Objects,
+                prefix: b"",
+                delimiter: None,
+                after: match &last {
+                    Some((key, version)) => After::Version(key, *version),
+                    None => After::Start,
+                },
+                limit: usize::MAX,
+            };
+            let page = match store.list_versions(options).await {
+                // It was removed meanwhile.
+                Err(error) if error.kind() == ErrorKind::NoSuchNamespace => break,
+                page => page?,
+            };
+            for item in &page.items {
+                match item {
+                    VersionItem::Value { key, meta, .. } => {
+                        let address = Address::object(&namespace.name, key);
+                        let version = Some(meta.version);
+                        match read_value(store, address, version).await {
+                            Ok(bytes) => {
+                                report.objects += 1;
+                                report.bytes += bytes;
+                            }
+                            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                                report.damaged += 1;
+                                report.findings.push(Finding {
+                                    namespace: namespace.name.clone(),
+                                    key: String::from_utf8_lossy(key).into_owned(),
+                                    version: (meta.version != VersionId::NULL)
+                                        .then_some(meta.version.0),
+                                    what: error.message().to_owned(),
+                                });
+                            }
+                            // Deleted or replaced since it was listed.
+                            Err(error)
+                                if matches!(
+                                    error.kind(),
+                                    ErrorKind::NotFound
+                                        | ErrorKind::NoSuchVersion
+                                        | ErrorKind::IsDeleteMarker
+                                        | ErrorKind::NoSuchNamespace
+                                ) => {}
+                            Err(error) => return Err(error),
+                        }
+                        last = Some((key.clone(), meta.version));
+                    }
+                    VersionItem::Marker { key, version, .. } => {
+                        last = Some((key.clone(), *version));
+                    }
+                    VersionItem::Prefix(_) => {}
+                }
+            }
+            if !page.more || page.items.is_empty() {
+                break;
+            }
+        }
+    }
+    report.elapsed_ms = begun.elapsed().as_millis() as u64;
+    Ok(report)
+}
+
+async fn read_value<S: Store>(
+    store: &S,
+    address: Address<'_>,
+    version: Option<VersionId>,
+) -> Result<u64, StoreError> {
+    let mut object = store.retrieve(address, version, ByteRange::Full).await?;
+    let mut bytes = 0;
+    while let Some(buf) = object.body.next().await? {
+        bytes += buf.len() as u64;
+    }
+    Ok(bytes)
+}
