@@ -101,8 +101,8 @@ pub struct Execute<'a> {
     pub tenant: &'a str,
     /// Which module.
     pub module: Module<'a>,
-    /// Which of the functions it exports.
-    pub function: &'a str,
+    /// Which of the functions it exports; without one that which the administrator named, else [`Execute::FUNCTION`].
+    pub function: Option<&'a str>,
     /// What it reads, in an order that is the function's own business.
     pub inputs: &'a [Input<'a>],
     /// What else it is told.
@@ -117,7 +117,7 @@ impl<'a> Execute<'a> {
     /// The function that a module exports unless it says otherwise.
     pub const FUNCTION: &'static str = "run";
 
-    /// A call of [`Execute::FUNCTION`] whose output comes back in buffers.
+    /// A call whose output comes back in buffers.
     pub fn inline(
         tenant: &'a str,
         module: Module<'a>,
@@ -128,7 +128,7 @@ impl<'a> Execute<'a> {
         Execute {
             tenant,
             module,
-            function: Execute::FUNCTION,
+            function: None,
             inputs,
             arguments,
             output: Output::Inline { capacity },
