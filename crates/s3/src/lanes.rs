@@ -155,19 +155,19 @@ fn hash_waiting(large: bool) -> usize {
             }
         })
         .collect();
-    match &mut bodies[..] {
-        [a, b, c, d] => Md5::update_all([a, b, c, d].map(|(_, md5, buf)| (md5, &buf[..]))),
+    let alone = match &mut bodies[..] {
+        [a, b, c, d] => {
+            Md5::update_all([a, b, c, d].map(|(_, md5, buf)| (md5, &buf[..])));
+            &mut []
+        }
         [a, b, rest @ ..] => {
             Md5::update_all([a, b].map(|(_, md5, buf)| (md5, &buf[..])));
-            for (_, md5, buf) in rest {
-                md5.update(buf);
-            }
+            rest
         }
-        rest => {
-            for (_, md5, buf) in rest {
-                md5.update(buf);
-            }
-        }
+        rest => rest,
+    };
+    for (_, md5, buf) in alone {
+        md5.update(buf);
     }
     let together = bodies.len();
     for (seat, md5, _) in bodies {

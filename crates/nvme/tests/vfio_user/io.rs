@@ -20,11 +20,7 @@ async fn values_and_blocks_come_back_whichever_way_doorbells_go() {
     let world = World::new().await;
     for mode in MODES {
         let mut host = Host::new(&world, mode).await;
-        let memory = host
-            .device
-            .map(Region::memfd(1 << 20).unwrap())
-            .await
-            .unwrap();
+        let memory = host.memory(1 << 20).await;
         for (number, len) in [1, 512, 4096, 4097, 8192, 100_000, 1 << 20]
             .into_iter()
             .enumerate()
@@ -62,11 +58,7 @@ async fn values_and_blocks_come_back_whichever_way_doorbells_go() {
 async fn a_value_of_64_mib_goes_in_one_command() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host
-        .device
-        .map(Region::memfd(VALUE_BYTES_MAX).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(VALUE_BYTES_MAX).await;
     let value = pattern(VALUE_BYTES_MAX, 5);
     put(&memory, 0, &value);
     let stored = host.store(b"large", &memory, VALUE_BYTES_MAX).await;
@@ -90,11 +82,7 @@ async fn many_commands_are_in_flight_on_several_queues() {
         };
         others.push(host.device.create_queue(options).await.unwrap());
     }
-    let memory = host
-        .device
-        .map(Region::memfd(1 << 20).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(1 << 20).await;
     put(&memory, 0, &pattern(1 << 20, 1));
     let count = (1 << 20) / BLOCK_BYTES as u32;
     let command = memory.point(write(1, 0, count), 0, 1 << 20).unwrap();
@@ -129,13 +117,13 @@ async fn many_commands_are_in_flight_on_several_queues() {
 async fn memory_comes_back_when_it_is_unmapped() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host.device.map(Region::memfd(8192).unwrap()).await.unwrap();
+    let memory = host.memory(8192).await;
     let command = memory.point(write(1, 0, 8), 0, 4096).unwrap();
     assert_eq!(host.execute(&command).await.status, Status::SUCCESS);
     host.device.unmap(memory.clone()).await.unwrap();
     let failed = host.execute(&command).await;
     assert_eq!(failed.status.code(), Status::DATA_TRANSFER_ERROR);
-    let again = host.device.map(Region::memfd(8192).unwrap()).await.unwrap();
+    let again = host.memory(8192).await;
     let command = again.point(read(1, 0, 8), 4096, 4096).unwrap();
     assert_eq!(host.execute(&command).await.status, Status::SUCCESS);
 }
@@ -144,11 +132,7 @@ async fn memory_comes_back_when_it_is_unmapped() {
 async fn blocks_are_read_into_the_clients_memory_without_a_copy() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host
-        .device
-        .map(Region::memfd(1 << 20).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(1 << 20).await;
     let before = copied_bytes(CopySite::RetrieveInto);
     for number in 0..8 {
         let command = memory
@@ -171,11 +155,7 @@ async fn a_server_that_stops_says_so() {
 async fn a_long_key_travels_at_the_head_of_the_payload() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host
-        .device
-        .map(Region::memfd(1 << 20).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(1 << 20).await;
     let value = pattern(50_000, 3);
     for key_len in [1, 17, 255] {
         let key = pattern(key_len, 9);
@@ -229,11 +209,7 @@ async fn a_long_key_travels_at_the_head_of_the_payload() {
 async fn a_fused_compare_and_write_happens_as_one_or_not_at_all() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host
-        .device
-        .map(Region::memfd(3 * 4096).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(3 * 4096).await;
     let (old, new) = (pattern(4096, 1), pattern(4096, 2));
     put(&memory, 0, &old);
     put(&memory, 4096, &new);
@@ -276,7 +252,7 @@ async fn a_fused_compare_and_write_happens_as_one_or_not_at_all() {
 async fn a_namespace_that_goes_ends_its_commands_alone() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host.device.map(Region::memfd(4096).unwrap()).await.unwrap();
+    let memory = host.memory(4096).await;
     let command = memory.point(read(1, 0, 8), 0, 4096).unwrap();
     assert_eq!(host.execute(&command).await.status, Status::SUCCESS);
     world.target.publish(Vec::new());

@@ -206,11 +206,7 @@ async fn memory_that_shrinks_under_us_fails_commands_and_no_more() {
 async fn what_changes_while_it_is_read_does_no_harm() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host
-        .device
-        .map(Region::memfd(1 << 20).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(1 << 20).await;
     let base = memory.address();
     put(&memory, 0, &pattern(1 << 20, 1));
     let stop = Arc::new(AtomicBool::new(false));
@@ -324,14 +320,14 @@ async fn memory_is_unmapped_while_commands_use_it() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
     let len = 1 << 20;
-    let source = host.device.map(Region::memfd(len).unwrap()).await.unwrap();
+    let source = host.memory(len).await;
     put(&source, 0, &pattern(len, 1));
     assert_eq!(
         host.store(b"value", &source, len).await.status,
         Status::SUCCESS
     );
     for _ in 0..20 {
-        let memory = host.device.map(Region::memfd(len).unwrap()).await.unwrap();
+        let memory = host.memory(len).await;
         let commands = 8;
         for _ in 0..commands {
             let command = memory.point(retrieve(b"value", len), 0, len).unwrap();
@@ -358,7 +354,7 @@ async fn a_client_that_dies_leaves_the_old_value() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
     let len = 4 << 20;
-    let memory = host.device.map(Region::memfd(len).unwrap()).await.unwrap();
+    let memory = host.memory(len).await;
     put(&memory, 0, &pattern(len, 1));
     assert_eq!(
         host.store(b"value", &memory, len).await.status,
@@ -366,7 +362,7 @@ async fn a_client_that_dies_leaves_the_old_value() {
     );
     for seed in 2..7 {
         let mut dying = Host::new(&world, DoorbellMode::Shadow).await;
-        let theirs = dying.device.map(Region::memfd(len).unwrap()).await.unwrap();
+        let theirs = dying.memory(len).await;
         put(&theirs, 0, &pattern(len, seed));
         let command = theirs.point(store(b"value", len), 0, len).unwrap();
         assert!(dying.queue.submit(&command));
@@ -387,7 +383,7 @@ async fn a_reset_amid_commands_waits_for_them() {
     for _ in 0..5 {
         let mut host = Host::new(&world, DoorbellMode::Shadow).await;
         let len = 4 << 20;
-        let memory = host.device.map(Region::memfd(len).unwrap()).await.unwrap();
+        let memory = host.memory(len).await;
         put(&memory, 0, &pattern(len, 1));
         for _ in 0..4 {
             let command = memory.point(store(b"value", len), 0, len).unwrap();

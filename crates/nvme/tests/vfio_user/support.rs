@@ -162,6 +162,14 @@ impl Host {
         }
     }
 
+    /// Memory of its own that the device may reach.
+    pub async fn memory(&self, bytes: usize) -> Mapping {
+        self.device
+            .map(Region::memfd(bytes).unwrap())
+            .await
+            .unwrap()
+    }
+
     /// Makes one command and waits for its end.
     pub async fn execute(&mut self, entry: &SubmissionQueueEntry) -> CompletionQueueEntry {
         let mut all = self.execute_all(std::slice::from_ref(entry)).await;
@@ -268,11 +276,7 @@ pub fn status(error: Error) -> Status {
 /// The world still works.
 pub async fn still_serves(world: &World) {
     let mut host = Host::new(world, DoorbellMode::Shadow).await;
-    let memory = host
-        .device
-        .map(Region::memfd(PAGE_BYTES).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(PAGE_BYTES).await;
     assert_eq!(
         host.store(b"alive", &memory, 100).await.status,
         Status::SUCCESS

@@ -34,11 +34,7 @@ fn put_list(memory: &Mapping, page: u64, entries: impl Iterator<Item = u64>) {
 async fn prp_lists_are_walked_with_care() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host
-        .device
-        .map(Region::memfd(4 << 20).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(4 << 20).await;
     let base = memory.address();
     let pages = 514u64;
     let whole = pages as usize * PAGE_BYTES;
@@ -139,11 +135,7 @@ async fn prp_lists_are_walked_with_care() {
 async fn sgls_are_walked_with_care() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
-    let memory = host
-        .device
-        .map(Region::memfd(4 << 20).unwrap())
-        .await
-        .unwrap();
+    let memory = host.memory(4 << 20).await;
     let base = memory.address();
     let value = pattern(100_000, 1);
     put(&memory, 0, &value);
