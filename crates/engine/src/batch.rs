@@ -2,6 +2,7 @@
 //!
 //! Commands see the rows of earlier commands of their group. Nothing is visible to anybody else before the journal publishes.
 
+mod away;
 mod compose;
 mod namespaces;
 mod pack;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_mem::{Buf, Pool};
-use forebay_store::{Durability, ErrorKind, NamespaceInfo, Quota, Result, StoreError};
+use forebay_store::{Away, Durability, ErrorKind, NamespaceInfo, Quota, Result, StoreError};
 
 use crate::cache::Piece;
 use crate::command::{Answer, Command, Content, Target};
@@ -29,6 +30,7 @@ use crate::tables::Memtable;
 use crate::usage::Reservation;
 use crate::view::View;
 
+pub(crate) use away::moved;
 pub(crate) use namespaces::decode_greatest;
 use pack::Pack;
 pub(crate) use values::check;
@@ -58,6 +60,7 @@ pub(crate) struct Batch {
     pub payload: Vec<u8>,
     pub records: u32,
     pub freed: Vec<Freed>,
+    pub forgotten: Vec<Away>,
     pub answers: Vec<Answer>,
     /// Small values to be written.
     pub packs: Vec<Pack>,
@@ -85,6 +88,7 @@ impl Batch {
             }
         }
         self.freed.extend(draft.freed);
+        self.forgotten.extend(draft.forgotten);
         draft.record.encode(&mut self.payload);
         self.records += 1;
         draft.record.apply(&mut self.over);
@@ -139,14 +143,16 @@ impl<D: Disk> Decider<D> {
         let answer = match command {
             Command::Store(mut command, reply) => {
                 let answer = self.store(&mut command);
-                if answer.is_err()
-                    && let Content::Written(extents) = &command.content
-                {
-                    for extent in extents {
-                        self.core.space.put(extent.run());
-                    }
-                }
+                self.keep_or_free(&command.content, answer.is_ok());
                 Answer::Stored(reply, answer)
+            }
+            Command::TakeBack(command, reply) => {
+                let answer = self.take_back(&command);
+                self.keep_or_free(&command.content, answer.is_ok());
+                Answer::Stored(reply, answer)
+            }
+            Command::LetGo(target, seen, away, reply) => {
+                Answer::Done(reply, self.let_go(&target, &seen, away))
             }
             Command::Compose(command, reply) => Answer::Stored(reply, self.compose(command)),
             Command::Amend(command, reply) => Answer::Amended(reply, self.amend(&command)),
@@ -173,6 +179,15 @@ impl<D: Disk> Decider<D> {
             Command::Checkpoint(reply) => Answer::Done(reply, Ok(())),
         };
         self.batch.answers.push(answer);
+    }
+
+    /// What was written for a change that does not happen is free.
+    fn keep_or_free(&self, content: &Content, kept: bool) {
+        if !kept && let Content::Written(extents) = content {
+            for extent in extents {
+                self.core.space.put(extent.run());
+            }
+        }
     }
 
     /// Whether the group takes no more.

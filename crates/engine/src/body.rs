@@ -68,7 +68,7 @@ impl<D: Disk> Drop for Pins<D> {
     }
 }
 
-/// Where the bytes `range` of a value are; `None` when the value went away meanwhile.
+/// Where the bytes `range` of a value are; `None` when the value went away meanwhile, none when they were let go.
 pub(crate) fn resolve<D: Disk>(
     core: &Arc<Core<D>>,
     view: View<'_>,
@@ -80,7 +80,7 @@ pub(crate) fn resolve<D: Disk>(
         core: core.clone(),
         bodies: Vec::new(),
     };
-    if range.is_empty() {
+    if range.is_empty() || matches!(place, Place::Away(_)) {
         return Ok(Some((segments, pins)));
     }
     let parts = match place {

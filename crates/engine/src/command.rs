@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use forebay_mem::Buf;
 use forebay_store::{
-    Attributes, Condition, DeleteOptions, Deleted, ErrorKind, Meta, NamespaceConfig, NamespaceInfo,
-    Quota, Result, Seal, Space, StoreError, Stored, VersionId,
+    Attributes, Away, Condition, DeleteOptions, Deleted, ErrorKind, Meta, NamespaceConfig,
+    NamespaceInfo, Quota, Result, Seal, Space, StoreError, Stored, VersionId,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -58,6 +58,16 @@ pub(crate) struct AmendCommand {
     pub attributes: Attributes,
 }
 
+#[derive(Debug)]
+pub(crate) struct TakeBackCommand {
+    pub target: Target,
+    pub version: Option<VersionId>,
+    pub away: Away,
+    pub size: u64,
+    pub crc64nvme: u64,
+    pub content: Content,
+}
+
 /// A change, with where its answer goes.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -65,6 +75,8 @@ pub(crate) enum Command {
     Compose(ComposeCommand, Reply<Stored>),
     Amend(AmendCommand, Reply<Meta>),
     Delete(Target, DeleteOptions, Reply<Deleted>),
+    LetGo(Target, Meta, Away, Reply<()>),
+    TakeBack(TakeBackCommand, Reply<Stored>),
     CreateNamespace(String, NamespaceConfig, Reply<Arc<NamespaceInfo>>),
     UpdateNamespace(
         String,
@@ -141,8 +153,8 @@ impl Command {
     /// Refuses it.
     pub fn refuse(self, error: impl Fn() -> StoreError) {
         match self {
-            Command::Store(_, reply) | Command::Compose(_, reply) => {
-                drop(reply.send(Err(error())));
+            Command::Store(_, reply) | Command::Compose(_, reply) | Command::TakeBack(_, reply) => {
+                drop(reply.send(Err(error())))
             }
             Command::Amend(_, reply) => drop(reply.send(Err(error()))),
             Command::Delete(_, _, reply) => drop(reply.send(Err(error()))),
@@ -150,6 +162,7 @@ impl Command {
                 drop(reply.send(Err(error())));
             }
             Command::DeleteNamespace(_, reply)
+            | Command::LetGo(_, _, _, reply)
             | Command::TenantQuota(_, _, reply)
             | Command::Checkpoint(reply) => drop(reply.send(Err(error()))),
             Command::Sweep(reply) => drop(reply.send(Err(error()))),

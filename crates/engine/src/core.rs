@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 use forebay_io::{Clock, Disk};
 use forebay_mem::Pool;
-use forebay_store::{ErrorKind, NamespaceInfo, StoreError};
+use forebay_store::{Away, ErrorKind, NamespaceInfo, StoreError};
 use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::sync::oneshot;
 
@@ -29,6 +29,8 @@ use crate::view::View;
 
 /// Changes that may wait for the journal.
 const QUEUE_MAX: usize = 1 << 16;
+/// Names remembered of bytes that were let go: further ones are left to those who compare.
+const FORGOTTEN_MAX: usize = 1 << 16;
 /// Findings remembered.
 const FINDINGS_MAX: usize = 1000;
 
@@ -51,6 +53,7 @@ pub(crate) struct Core<D: Disk> {
     pub queue: Queue,
     pub handoff: Handoff,
     pub findings: Mutex<Vec<Finding>>,
+    forgotten: Mutex<Vec<Away>>,
     read_only: AtomicBool,
     index_cramped: AtomicBool,
 }
@@ -149,6 +152,7 @@ impl<D: Disk> Core<D> {
             queue: Queue::default(),
             handoff: Handoff::default(),
             findings: Mutex::default(),
+            forgotten: Mutex::default(),
             read_only: AtomicBool::new(false),
             index_cramped: AtomicBool::new(false),
         }
@@ -185,9 +189,12 @@ impl<D: Disk> Core<D> {
 
     /// Gives back what a change that will not happen had taken.
     pub fn abandon(&self, command: &Command) {
-        if let Command::Store(command, _) = command
-            && let crate::command::Content::Written(extents) = &command.content
-        {
+        let content = match command {
+            Command::Store(command, _) => &command.content,
+            Command::TakeBack(command, _) => &command.content,
+            _ => return,
+        };
+        if let crate::command::Content::Written(extents) = content {
             for extent in extents {
                 self.space.put(extent.run());
             }
@@ -222,6 +229,19 @@ impl<D: Disk> Core<D> {
             return Err(read_only());
         }
         Ok(())
+    }
+
+    /// Remembers where bytes were to which, durably, nothing refers any more.
+    pub fn forget(&self, gone: Vec<Away>) {
+        if !gone.is_empty() {
+            let mut forgotten = self.forgotten.lock();
+            let room = FORGOTTEN_MAX - forgotten.len().min(FORGOTTEN_MAX);
+            forgotten.extend(gone.into_iter().take(room));
+        }
+    }
+
+    pub fn take_forgotten(&self) -> Vec<Away> {
+        std::mem::take(&mut self.forgotten.lock())
     }
 
     /// Remembers bytes that did not match, for the list of findings.

@@ -1,7 +1,7 @@
 //! One change being decided: its record, what it frees, and what it does to usage.
 
 use bytes::Bytes;
-use forebay_store::{Change, Meta, Plan, Result, Space, Usage, VersionId};
+use forebay_store::{Away, Change, Meta, Plan, Result, Space, Usage, VersionId};
 
 use crate::entry::{ENTRY_EXTENTS_MAX, Entry, LAYOUT_EXTENTS_MAX, Part, Place, encode_parts};
 use crate::extent::{Extent, Run};
@@ -17,6 +17,8 @@ use crate::view::{View, malformed};
 pub(crate) struct Draft {
     pub record: Record,
     pub freed: Vec<Freed>,
+    /// Where bytes were that were let go, of values that end or have them back.
+    pub forgotten: Vec<Away>,
     pub grown: Usage,
     pub lost: Usage,
     /// The earliest time at which something put here expires.
@@ -169,9 +171,11 @@ impl Draft {
         }
     }
 
-    fn free(&mut self, view: View<'_>, place: Place) -> Result<()> {
+    /// Frees the bytes of a value.
+    pub fn free(&mut self, view: View<'_>, place: Place) -> Result<()> {
         match place {
             Place::Empty => {}
+            Place::Away(away) => self.forgotten.push(away),
             Place::Inline(body) => self.record.remove(Table::Inline, keys::body(body)),
             Place::Extents(body, extents) => self.free_extents(body, &extents),
             Place::Layout(body) => {

@@ -8,10 +8,12 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use forebay_io::{Clock, Disk};
 use forebay_mem::{Pool, RegionSlice};
-use forebay_store::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
+use forebay_store::limits::{
+    VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_let_go, check_name,
+};
 use forebay_store::{
-    Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
-    Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Scope, Seal, Store, StoreError,
+    Address, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions,
+    ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Scope, Seal, Store, StoreError,
     StoreOptions, Stored, Usage, VersionId, VersionPage,
 };
 use parking_lot::Mutex;
@@ -21,6 +23,7 @@ use crate::body::{EngineBody, Label, Pins, Segment, resolve};
 use crate::command::{AmendCommand, Command, ComposeCommand, Target};
 use crate::core::Core;
 use crate::draft::weight;
+use crate::entry::Place;
 use crate::extent::EXTENT_BYTES_MAX;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
@@ -222,6 +225,9 @@ impl<D: Disk> Engine<D> {
                 )
             })?;
             let place = entry.place().map_err(malformed)?;
+            if let Place::Away(away) = place {
+                return Err(StoreError::let_go(entry.meta().map_err(malformed)?, away));
+            }
             let Some((segments, pins)) = resolve(&self.core, view, place, range.clone())? else {
                 continue;
             };
@@ -393,6 +399,39 @@ impl<D: Disk> Store for Engine<D> {
         self.core
             .submit(|reply| Command::Amend(command, reply))
             .await
+    }
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core.namespace(address.namespace)?;
+        let view = self.core.view();
+        let entry = view.find(&namespace, address.space, address.key, version)?;
+        match entry.place().map_err(malformed)? {
+            Place::Away(away) => Ok(Some(away)),
+            _ => Ok(None),
+        }
+    }
+
+    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        let target = self.target(address)?;
+        check_let_go(address, seen)?;
+        let seen = seen.clone();
+        self.core
+            .submit(|reply| Command::LetGo(target, seen, away, reply))
+            .await
+    }
+
+    async fn take_back(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<EngineUpload<D>> {
+        EngineUpload::begin_back(&self.core, self.target(address)?, version, away)
+    }
+
+    fn forgotten(&self) -> Vec<Away> {
+        self.core.take_forgotten()
     }
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {

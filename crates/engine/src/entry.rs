@@ -1,7 +1,7 @@
 //! What stands under a key: a value's metadata and where its bytes are, or a delete marker.
 
 use bytes::Bytes;
-use forebay_store::{Attributes, Etag, Meta, VersionId};
+use forebay_store::{Attributes, Away, Etag, Meta, VersionId};
 
 use crate::codec::{Malformed, Reader, put_string};
 use crate::extent::Extent;
@@ -26,6 +26,8 @@ pub(crate) enum Place {
     Layout(u64),
     /// Parts in table layout.
     Joined(u64),
+    /// Not here: a layer keeps them under this name.
+    Away(Away),
 }
 
 impl Place {
@@ -39,6 +41,11 @@ impl Place {
             Place::Extents(id, _) => (2, id),
             Place::Layout(id) => (3, id),
             Place::Joined(id) => (4, id),
+            Place::Away(away) => {
+                into.push(5);
+                into.extend_from_slice(&away.0.to_le_bytes());
+                return;
+            }
         };
         into.push(kind);
         into.extend_from_slice(&id.to_le_bytes());
@@ -54,6 +61,9 @@ impl Place {
             2 => Place::Extents(from.u64()?, Extent::decode_all(from)?),
             3 => Place::Layout(from.u64()?),
             4 => Place::Joined(from.u64()?),
+            5 => Place::Away(Away(
+                u128::from(from.u64()?) | u128::from(from.u64()?) << 64,
+            )),
             _ => return Err(Malformed),
         })
     }

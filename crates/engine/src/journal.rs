@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay_io::{Disk, File};
 use forebay_mem::{BLOCK_MAX_BYTES, Pool};
-use forebay_store::{ErrorKind, Result, StoreError};
+use forebay_store::{Away, ErrorKind, Result, StoreError};
 
 use crate::batch::{Batch, Decider, Settled};
 use crate::checkpoint::{Writing, block_on};
@@ -43,6 +43,7 @@ struct Journal<D: Disk> {
     synced: u64,
     /// Freed by groups that are not on stable storage yet.
     unsynced: Vec<Freed>,
+    unsynced_away: Vec<Away>,
     /// When a group that was answered early must be on stable storage.
     deadline: Option<Duration>,
     /// When the last group was committed.
@@ -74,6 +75,7 @@ pub(crate) fn run<D: Disk>(core: Arc<Core<D>>, position: Position) {
         offset: 0,
         synced: position.group - 1,
         unsynced: Vec::new(),
+        unsynced_away: Vec::new(),
         deadline: None,
         busy: Duration::ZERO,
     };
@@ -344,6 +346,7 @@ impl<D: Disk> Journal<D> {
         self.synced = self.position.group - 1;
         self.deadline = None;
         self.core.reclaim.retire(std::mem::take(&mut self.unsynced));
+        self.core.forget(std::mem::take(&mut self.unsynced_away));
         Ok(())
     }
 
@@ -397,8 +400,10 @@ impl<D: Disk> Journal<D> {
         // Only now can no new reader find what was freed.
         if self.synced + 1 == self.position.group {
             self.core.reclaim.retire(batch.freed);
+            self.core.forget(batch.forgotten);
         } else {
             self.unsynced.extend(batch.freed);
+            self.unsynced_away.extend(batch.forgotten);
         }
     }
 

@@ -10,23 +10,26 @@ use forebay_io::{Disk, File};
 use forebay_mem::{Buf, BufMut, CopySite, copy};
 use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{
-    Change, ErrorKind, Result, Seal, StoreError, StoreOptions, Stored, Upload, Usage, VersionId,
-    plan_store,
+    Away, Change, ErrorKind, Result, Seal, StoreError, StoreOptions, Stored, Upload, Usage,
+    VersionId, plan_store,
 };
 
-use crate::batch::{SMALL_BYTES_MAX, check};
+use crate::batch::{SMALL_BYTES_MAX, check, moved};
 use crate::checkpoint::{Orphan, Writing};
-use crate::command::{Command, Content, StoreCommand, Target};
+use crate::command::{Command, Content, StoreCommand, TakeBackCommand, Target};
 use crate::core::Core;
 use crate::draft::weight;
+use crate::entry::Place;
 use crate::extent::{EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, granules};
 use crate::usage::{Reservation, less, sum};
-use crate::view::versioning;
+use crate::view::{malformed, versioning};
 
 /// A value arriving in an [`Engine`](crate::Engine).
 pub struct EngineUpload<D: Disk> {
     core: Arc<Core<D>>,
     target: Option<Target>,
+    /// The version whose bytes come back, and from where.
+    back: Option<(Option<VersionId>, Away)>,
     options: StoreOptions,
     reservation: Option<Reservation>,
     /// What the value replaces, as far as was known at the start.
@@ -67,19 +70,7 @@ impl<D: Disk> EngineUpload<D> {
         {
             return Err(too_large());
         }
-        let mut upload = EngineUpload {
-            core: core.clone(),
-            reservation: Some(core.ledger.reservation(target.namespace.id)),
-            replaced: Usage::default(),
-            target: Some(target),
-            options,
-            digest: Digest::new(CrcAlgorithm::Crc64Nvme),
-            size: 0,
-            held: Held::Nothing,
-            extents: Vec::new(),
-            writing: Vec::new(),
-            failed: false,
-        };
+        let mut upload = EngineUpload::new(core, target, options);
         upload.look()?;
         let size = options.size.unwrap_or(0);
         if let Err(error) = upload.reserve(size) {
@@ -92,6 +83,50 @@ impl<D: Disk> EngineUpload<D> {
             core.check_room(size)?;
         }
         Ok(upload)
+    }
+
+    /// For bytes that come back. Usage counts them already.
+    pub(crate) fn begin_back(
+        core: &Arc<Core<D>>,
+        target: Target,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<EngineUpload<D>> {
+        core.check_writable()?;
+        let view = core.view();
+        let entry = view.find(&target.namespace, target.space, &target.key, version)?;
+        if entry.place().map_err(malformed)? != Place::Away(away) {
+            return Err(moved());
+        }
+        let size = entry.size();
+        if size > core.upload_bytes_max() {
+            return Err(too_large());
+        }
+        core.check_room(size)?;
+        let options = StoreOptions {
+            size: Some(size),
+            ..StoreOptions::default()
+        };
+        let mut upload = EngineUpload::new(core, target, options);
+        upload.back = Some((version, away));
+        Ok(upload)
+    }
+
+    fn new(core: &Arc<Core<D>>, target: Target, options: StoreOptions) -> EngineUpload<D> {
+        EngineUpload {
+            core: core.clone(),
+            reservation: Some(core.ledger.reservation(target.namespace.id)),
+            replaced: Usage::default(),
+            target: Some(target),
+            back: None,
+            options,
+            digest: Digest::new(CrcAlgorithm::Crc64Nvme),
+            size: 0,
+            held: Held::Nothing,
+            extents: Vec::new(),
+            writing: Vec::new(),
+            failed: false,
+        }
     }
 
     /// Checks the condition, and what would be replaced.
@@ -333,6 +368,18 @@ impl<D: Disk> Upload for EngineUpload<D> {
         else {
             return Err(StoreError::new(ErrorKind::Invalid, "the upload has ended"));
         };
+        let core = self.core.clone();
+        if let Some((version, away)) = self.back {
+            let command = TakeBackCommand {
+                target,
+                version,
+                away,
+                size: self.size,
+                crc64nvme: self.digest.finalize(),
+                content,
+            };
+            return core.submit(|reply| Command::TakeBack(command, reply)).await;
+        }
         let command = StoreCommand {
             target,
             condition: self.options.condition,
@@ -342,7 +389,6 @@ impl<D: Disk> Upload for EngineUpload<D> {
             content,
             reservation,
         };
-        let core = self.core.clone();
         core.submit(|reply| Command::Store(command, reply)).await
     }
 }

@@ -185,7 +185,7 @@ impl View<'_> {
     /// The extents of a body that is not inline; `None` when it is gone.
     pub fn extents(&self, place: Place) -> Result<Option<(u64, Vec<Extent>)>> {
         match place {
-            Place::Empty | Place::Inline(_) | Place::Joined(_) => Ok(None),
+            Place::Empty | Place::Inline(_) | Place::Joined(_) | Place::Away(_) => Ok(None),
             Place::Extents(body, extents) => Ok(Some((body, extents))),
             Place::Layout(body) => {
                 let Some(row) = self.get(Table::Layout, &keys::body(body))? else {

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::{ProgramFault, VersionId};
+use crate::{Away, Meta, ProgramFault, VersionId};
 
 /// The result of every store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -35,7 +35,7 @@ pub enum ErrorKind {
     QuotaExceeded,
     /// The device has no room; nothing was taken, reads and deletes go on.
     NoSpace,
-    /// A bound on work in flight is reached; trying again later is right.
+    /// A bound on work in flight is reached, or what keeps the bytes cannot be reached just now; trying again later is right.
     Busy,
     /// Stored bytes do not match their checksum. The message names the object and the block.
     Corrupt,
@@ -64,6 +64,7 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     marker: Option<VersionId>,
+    away: Option<(Meta, Away)>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -75,6 +76,7 @@ impl StoreError {
                 kind,
                 message: message.into(),
                 marker: None,
+                away: None,
                 source: None,
             }),
         }
@@ -92,6 +94,16 @@ impl StoreError {
         self
     }
 
+    /// That the bytes of a value cannot be read here, for they were let go.
+    pub fn let_go(meta: Meta, away: Away) -> StoreError {
+        let mut error = StoreError::new(
+            ErrorKind::Busy,
+            "the bytes of the value are kept in another tier, which is not connected",
+        );
+        error.inner.away = Some((meta, away));
+        error
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
@@ -105,6 +117,11 @@ impl StoreError {
     /// Words for a person.
     pub fn message(&self) -> &str {
         &self.inner.message
+    }
+
+    /// Of a value that was to be read: its metadata, and where its bytes are, when the store let them go.
+    pub fn away(&self) -> Option<(&Meta, Away)> {
+        self.inner.away.as_ref().map(|(meta, away)| (meta, *away))
     }
 
     /// For [`ErrorKind::NotFound`] and [`ErrorKind::IsDeleteMarker`]: the delete marker that hides the value.

@@ -6,6 +6,7 @@
 //! - [`Store`], [`Upload`], [`Body`]: the contract, on the traits.
 //! - [`Address`]: namespace, space and key; [`KEY_BYTES_MAX`] and the other limits are in [`limits`].
 //! - [`Meta`], [`Attributes`], [`Etag`], [`VersionId`]: what is kept beside the bytes.
+//! - [`Away`]: values whose bytes a layer keeps elsewhere.
 //! - [`Execute`], [`Executed`]: a function sent to the data.
 //! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
 //! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`]: what happens to versions. Every leaf uses both.
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod away;
 mod error;
 mod execute;
 pub mod limits;
@@ -36,6 +38,7 @@ mod versions;
 mod watch;
 
 pub use attributes::{Attributes, AttributesBuilder};
+pub use away::Away;
 pub use error::{ErrorKind, Result, StoreError};
 pub use execute::{Effort, Execute, Executed, Input, Module, ModuleDigest, Output, ProgramFault};
 pub use limits::KEY_BYTES_MAX;

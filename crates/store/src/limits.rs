@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::{Address, ErrorKind, Result, Space, StoreError};
+use crate::{Address, ErrorKind, Meta, Result, Space, StoreError};
 
 /// The longest key, in bytes; the shortest is 1.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -74,6 +74,20 @@ pub fn check_batch(addresses: &[Address<'_>]) -> Result<()> {
     addresses
         .iter()
         .try_for_each(|address| check_key(address.space, address.key))
+}
+
+/// Refuses to let go of what is not an object, or has no bytes.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`].
+pub fn check_let_go(address: Address<'_>, seen: &Meta) -> Result<()> {
+    if address.space != Space::Objects || seen.size == 0 {
+        return Err(StoreError::new(
+            ErrorKind::Invalid,
+            "only bytes of objects can be let go",
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses a `compose` call whose target is not in the objects space, that joins or consumes too many values, names one

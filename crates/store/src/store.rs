@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 
 use crate::{
-    Address, Attributes, ByteRange, DeleteOptions, Deleted, ErrorKind, Execute, Executed,
+    Address, Attributes, Away, ByteRange, DeleteOptions, Deleted, ErrorKind, Execute, Executed,
     ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Quota, Result, Scope, Seal,
     StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
 };
@@ -146,6 +146,52 @@ pub trait Store: Send + Sync + 'static {
         address: Address<'_>,
         options: DeleteOptions,
     ) -> impl Future<Output = Result<Deleted>> + Send;
+
+    /// Where the bytes of the current value or of one version are, when they were let go; `None` when they are here. Never touches
+    /// data.
+    fn away(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+    ) -> impl Future<Output = Result<Option<Away>>> + Send {
+        let here = self.stat(address, version);
+        async move { here.await.map(|_| None) }
+    }
+
+    /// Lets the bytes of a value go, which the caller keeps from now on under the name `away`. The value is an object, not empty, of
+    /// the version in `seen`, and still what was `seen` ([`ErrorKind::PreconditionFailed`] otherwise, also when its bytes are gone already).
+    /// Nothing else of it changes, and usage counts it as before; a body that is being read stays whole. To read it is from now
+    /// on the error that carries [`StoreError::away`]. Leaves that cannot say [`ErrorKind::Unsupported`] (this default).
+    fn let_go(
+        &self,
+        address: Address<'_>,
+        seen: &Meta,
+        away: Away,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (address, seen, away);
+        let refusal = StoreError::new(ErrorKind::Unsupported, "this store keeps all bytes itself");
+        async move { Err(refusal) }
+    }
+
+    /// Begins to take back the bytes that were let go as `away` from the current value or one version. Exactly those bytes must
+    /// come: `commit`, which ignores its seal, is [`ErrorKind::Corrupt`] when they do not match the value's checksum, and
+    /// [`ErrorKind::PreconditionFailed`] when the value is no longer away as `away`.
+    fn take_back(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> impl Future<Output = Result<Self::Upload>> + Send {
+        let _ = (address, version, away);
+        let refusal = StoreError::new(ErrorKind::Unsupported, "this store keeps all bytes itself");
+        async move { Err(refusal) }
+    }
+
+    /// Names to which nothing here refers any more, durably, since this was asked last: their values were replaced, deleted, expired
+    /// or taken back. A help, not a promise: a crash forgets some, so whoever keeps the bytes also compares now and then.
+    fn forgotten(&self) -> Vec<Away> {
+        Vec::new()
+    }
 
     /// Runs a function of a module over values, where they are. The caller's tenant is checked here, for every input as if it
     /// were retrieved and for the output as if it were stored; the function reaches nothing else. It is bounded in time, memory

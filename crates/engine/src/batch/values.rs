@@ -10,7 +10,7 @@ use crate::cache::Piece;
 use crate::command::{AmendCommand, Content, StoreCommand, Target};
 use crate::draft::{Draft, Slot, amended};
 use crate::entry::{Entry, Place};
-use crate::extent::GRANULE_BYTES;
+use crate::extent::{GRANULE_BYTES, Run};
 use crate::keys;
 use crate::keys::Table;
 use crate::usage::Reservation;
@@ -25,18 +25,7 @@ impl<D: Disk> Decider<D> {
         let standing = self.view().present(&info, slot.space, slot.key)?;
         check(command.condition, standing.current.as_ref())?;
         let mut draft = Draft::default();
-        let (place, packed) = match &command.content {
-            Content::Small(buf) => self.place_small(&mut draft, buf)?,
-            Content::Written(extents) => {
-                let mut next_id = self.next_id;
-                let place = draft.place_extents(extents.clone(), || {
-                    next_id += 1;
-                    next_id - 1
-                });
-                self.next_id = next_id;
-                (place, None)
-            }
-        };
+        let (place, packed) = self.place(&mut draft, &command.content)?;
         let meta = Meta {
             size: command.size,
             etag: command
@@ -53,22 +42,68 @@ impl<D: Disk> Decider<D> {
         };
         let reservation = Some(&mut command.reservation);
         let stored = self.put(&info, slot, standing, draft, meta, place, reservation);
-        if let (Some((body, run)), Content::Small(buf)) = (packed, &command.content) {
-            if stored.is_err() {
-                self.batch.unused.push(run);
-            } else if self.core.cache.is_on()
-                && buf.held_bytes() <= (2 * buf.len()).max(GRANULE_BYTES)
-            {
-                // A slice would keep the whole of a larger block.
-                let piece = Piece {
-                    body,
-                    extent: 0,
-                    block: None,
-                };
-                self.batch.cached.push((piece, buf.clone()));
+        self.packed(packed, &command.content, stored.is_ok());
+        stored
+    }
+
+    /// Gives bytes that arrived their place; of those that the group's write takes along also which body and run it is.
+    pub(super) fn place(
+        &mut self,
+        draft: &mut Draft,
+        content: &Content,
+    ) -> Result<(Place, Option<(u64, Run)>)> {
+        match content {
+            Content::Small(buf) => self.place_small(draft, buf),
+            Content::Written(extents) => {
+                let mut next_id = self.next_id;
+                let place = draft.place_extents(extents.clone(), || {
+                    next_id += 1;
+                    next_id - 1
+                });
+                self.next_id = next_id;
+                Ok((place, None))
             }
         }
-        stored
+    }
+
+    /// What becomes of bytes that the group's write takes along, now that it is known whether the change happens.
+    pub(super) fn packed(&mut self, packed: Option<(u64, Run)>, content: &Content, happens: bool) {
+        let (Some((body, run)), Content::Small(buf)) = (packed, content) else {
+            return;
+        };
+        if !happens {
+            self.batch.unused.push(run);
+        } else if self.core.cache.is_on() && buf.held_bytes() <= (2 * buf.len()).max(GRANULE_BYTES)
+        {
+            // A slice would keep the whole of a larger block.
+            let piece = Piece {
+                body,
+                extent: 0,
+                block: None,
+            };
+            self.batch.cached.push((piece, buf.clone()));
+        }
+    }
+
+    /// Puts a changed entry where it stands, current or kept.
+    pub(super) fn rewrite(
+        &self,
+        info: &NamespaceInfo,
+        slot: Slot<'_>,
+        changed: &Entry,
+        draft: &mut Draft,
+    ) -> Result<()> {
+        let current = self.view().current(info.id, slot.space, slot.key)?;
+        match current {
+            Some(current) if current.sequence() == changed.sequence() => {
+                let key = keys::current(info.id, slot.space, slot.key);
+                draft
+                    .record
+                    .put(Table::Current, key, changed.encoded().clone());
+            }
+            Some(_) | None => draft.rewrite_kept(slot, changed),
+        }
+        Ok(())
     }
 
     /// Makes a value current under an unused version.
@@ -119,21 +154,12 @@ impl<D: Disk> Decider<D> {
         let slot = slot(&command.target);
         let view = self.view();
         let entry = view.find(&info, slot.space, slot.key, command.version)?;
-        let current = view.current(info.id, slot.space, slot.key)?;
         let mut meta = entry.meta().map_err(malformed)?;
         meta.check_seen(command.seen.as_ref())?;
         meta.attributes = command.attributes.clone();
         let changed = amended(&entry, &meta)?;
         let mut draft = Draft::default();
-        match current {
-            Some(current) if current.sequence() == entry.sequence() => {
-                let key = keys::current(info.id, slot.space, slot.key);
-                draft
-                    .record
-                    .put(Table::Current, key, changed.encoded().clone());
-            }
-            Some(_) | None => draft.rewrite_kept(slot, &changed),
-        }
+        self.rewrite(&info, slot, &changed, &mut draft)?;
         self.settle(&info, draft, None)?;
         Ok(meta)
     }

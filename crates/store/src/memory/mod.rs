@@ -17,11 +17,13 @@ use parking_lot::{Mutex, MutexGuard};
 
 use self::state::{Namespace, State};
 use self::value::{Kept, Slot, Value};
-use crate::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
+use crate::limits::{
+    VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_let_go, check_name,
+};
 use crate::listing::{Collapse, Visit, versions_before};
 use crate::{
-    Address, After, Attributes, ByteRange, Caps, Change, DeleteOptions, Deleted, ErrorKind, Etag,
-    Item, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
+    Address, After, Attributes, Away, ByteRange, Caps, Change, DeleteOptions, Deleted, ErrorKind,
+    Etag, Item, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
     Scope, Seal, Space, Store, StoreError, StoreOptions, Stored, Usage, VersionId, VersionItem,
     VersionPage, plan_delete,
 };
@@ -72,6 +74,7 @@ impl MemoryStore {
                     namespaces_made: 0,
                     versions_made: 0,
                     capacity,
+                    forgotten: Vec::new(),
                 }),
                 pool,
                 clock: Box::new(clock),
@@ -111,6 +114,9 @@ impl Store for MemoryStore {
                 format!("the value has {} bytes", value.meta.size),
             )
         })?;
+        if let Some(away) = value.away {
+            return Err(StoreError::let_go(value.meta.clone(), away));
+        }
         Ok(Object {
             meta: value.meta.clone(),
             range: range.clone(),
@@ -195,6 +201,7 @@ impl Store for MemoryStore {
         let value = Value {
             meta,
             chunks: chunks.into(),
+            away: None,
         };
         Ok(upload::put(
             namespace,
@@ -218,10 +225,53 @@ impl Store for MemoryStore {
         let mut amended = namespace.value(address, version)?.meta.clone();
         amended.check_seen(seen)?;
         amended.attributes = attributes;
-        if let Some(meta) = namespace.meta_mut(address, version) {
-            meta.clone_from(&amended);
+        if let Some(value) = namespace.value_mut(address, version) {
+            value.meta.clone_from(&amended);
         }
         Ok(amended)
+    }
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
+        check_key(address.space, address.key)?;
+        let state = self.shared.state();
+        Ok(state
+            .namespace(address.namespace)?
+            .value(address, version)?
+            .away)
+    }
+
+    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        check_key(address.space, address.key)?;
+        check_let_go(address, seen)?;
+        let mut state = self.shared.state();
+        let namespace = state.namespace_mut(address.namespace)?;
+        let version = Some(seen.version);
+        let value = namespace.value(address, version)?;
+        value.meta.check_seen(Some(seen))?;
+        if value.away.is_some() {
+            return Err(not_away());
+        }
+        namespace.set_chunks(address, version, Arc::new([]), Some(away));
+        Ok(())
+    }
+
+    async fn take_back(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<MemoryUpload> {
+        check_key(address.space, address.key)?;
+        MemoryUpload::begin_back(&self.shared, address, version, away)
+    }
+
+    fn forgotten(&self) -> Vec<Away> {
+        let mut state = self.shared.state();
+        let mut forgotten = std::mem::take(&mut state.forgotten);
+        for namespace in state.namespaces.values_mut() {
+            forgotten.append(&mut namespace.forgotten);
+        }
+        forgotten
     }
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
@@ -372,7 +422,9 @@ impl Store for MemoryStore {
                 format!("the namespace {name:?} is not empty"),
             ));
         }
-        state.namespaces.remove(name);
+        if let Some(namespace) = state.namespaces.remove(name) {
+            state.forgotten.extend(namespace.forgotten);
+        }
         Ok(())
     }
 
@@ -431,6 +483,14 @@ impl Store for MemoryStore {
     fn tenant_quota(&self, tenant: &str) -> Quota {
         self.shared.state.lock().tenant_quota(tenant)
     }
+}
+
+/// Bytes are let go or come back while somebody else did the same, or changed the value.
+fn not_away() -> StoreError {
+    StoreError::new(
+        ErrorKind::PreconditionFailed,
+        "the bytes of the value were moved meanwhile",
+    )
 }
 
 /// Size and CRC of staged values, one after the other.

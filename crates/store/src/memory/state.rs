@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::value::{Kept, Slot, Value};
 use crate::{
-    Address, Change, Condition, ErrorKind, Meta, NamespaceInfo, Plan, Present, Quota, Result,
+    Address, Away, Change, Condition, ErrorKind, NamespaceInfo, Plan, Present, Quota, Result,
     Space, StoreError, Usage, VersionId, Versioning, plan_store,
 };
 
@@ -16,8 +16,10 @@ pub(super) struct State {
     pub tenant_quotas: BTreeMap<String, Quota>,
     pub namespaces_made: u32,
     pub versions_made: u64,
-    /// Bytes that all values together may have.
+    /// Bytes that all values together may have, as far as they are here.
     pub capacity: u64,
+    /// Of namespaces that were deleted.
+    pub forgotten: Vec<Away>,
 }
 
 pub(super) struct Namespace {
@@ -29,6 +31,10 @@ pub(super) struct Namespace {
     pub reserved: Usage,
     /// Values that will expire: when, and which.
     expiring: BTreeSet<(u64, Space, Bytes, VersionId)>,
+    /// Bytes of values that were let go.
+    away_bytes: u64,
+    /// Where bytes were of values that are gone, or have their bytes back.
+    pub forgotten: Vec<Away>,
 }
 
 impl State {
@@ -70,7 +76,7 @@ impl State {
         let mut tenant = Usage::default();
         let mut bytes = 0;
         for other in self.namespaces.values() {
-            bytes += other.usage.bytes + other.reserved.bytes;
+            bytes += other.usage.bytes - other.away_bytes + other.reserved.bytes;
             if other.info.config.tenant == config.tenant {
                 tenant = sum(tenant, sum(other.usage, other.reserved));
             }
@@ -106,6 +112,8 @@ impl Namespace {
             usage: Usage::default(),
             reserved: Usage::default(),
             expiring: BTreeSet::new(),
+            away_bytes: 0,
+            forgotten: Vec::new(),
         }
     }
 
@@ -163,12 +171,12 @@ impl Namespace {
         }
     }
 
-    /// The metadata that [`value`](Namespace::value) finds, for changing.
-    pub fn meta_mut(
+    /// What [`value`](Namespace::value) finds, for changing.
+    pub fn value_mut(
         &mut self,
         address: Address<'_>,
         version: Option<VersionId>,
-    ) -> Option<&mut Meta> {
+    ) -> Option<&mut Value> {
         let slot = self.keys_mut(address.space).get_mut(address.key)?;
         let kept = slot.kept.iter_mut().filter_map(|kept| match kept {
             Kept::Value(value) => Some(value),
@@ -182,7 +190,28 @@ impl Namespace {
                 .chain(kept)
                 .find(|value| value.meta.version == version),
         }
-        .map(|value| &mut value.meta)
+    }
+
+    /// Puts bytes in the place of a name, or a name in the place of bytes.
+    pub fn set_chunks(
+        &mut self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        chunks: Arc<[Bytes]>,
+        away: Option<Away>,
+    ) {
+        let Some(value) = self.value_mut(address, version) else {
+            return;
+        };
+        let size = value.meta.size;
+        value.chunks = chunks;
+        match std::mem::replace(&mut value.away, away) {
+            Some(gone) => {
+                self.away_bytes -= size;
+                self.forgotten.push(gone);
+            }
+            None => self.away_bytes += size,
+        }
     }
 
     pub fn check(&self, space: Space, key: &[u8], condition: Condition) -> Result<()> {
@@ -337,6 +366,10 @@ impl Namespace {
         let gone = weight(space, value);
         self.usage.objects -= gone.objects;
         self.usage.bytes -= gone.bytes;
+        if let Some(away) = value.away {
+            self.away_bytes -= value.meta.size;
+            self.forgotten.push(away);
+        }
         if let Some(expires) = value.meta.expires {
             let entry = (expires, space, key.clone(), value.meta.version);
             self.expiring.remove(&entry);

@@ -7,11 +7,11 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_mem::{Buf, BufMut, CopySite, count_copy};
 
 use super::value::Value;
-use super::{CHUNK_BYTES, Shared};
+use super::{CHUNK_BYTES, Shared, not_away};
 use crate::limits::VALUE_BYTES_MAX;
 use crate::{
-    Address, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions, Stored, Upload,
-    Usage, VersionId, plan_store,
+    Address, Away, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions, Stored,
+    Upload, Usage, VersionId, plan_store,
 };
 
 /// A value arriving in a [`MemoryStore`](crate::MemoryStore).
@@ -28,6 +28,8 @@ pub struct MemoryUpload {
     size: u64,
     digest: Digest,
     failed: bool,
+    /// The version whose bytes come back, and from where.
+    back: Option<(Option<VersionId>, Away)>,
 }
 
 impl MemoryUpload {
@@ -50,6 +52,7 @@ impl MemoryUpload {
             size: 0,
             digest: Digest::new(CrcAlgorithm::Crc64Nvme),
             failed: false,
+            back: None,
         };
         namespace.check(address.space, address.key, options.condition)?;
         if options.size.is_some_and(|size| size > VALUE_BYTES_MAX) {
@@ -58,6 +61,69 @@ impl MemoryUpload {
         upload.reserve(&mut state, options.size.unwrap_or(0))?;
         drop(state);
         Ok(upload)
+    }
+
+    /// For bytes that come back. Usage counts them already.
+    pub(super) fn begin_back(
+        shared: &Arc<Shared>,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<MemoryUpload> {
+        let state = shared.state();
+        let namespace = state.namespace(address.namespace)?;
+        let value = namespace.value(address, version)?;
+        if value.away != Some(away) {
+            return Err(not_away());
+        }
+        Ok(MemoryUpload {
+            shared: shared.clone(),
+            namespace: address.namespace.to_owned(),
+            namespace_id: namespace.info.id,
+            space: address.space,
+            key: Bytes::copy_from_slice(address.key),
+            options: StoreOptions {
+                size: Some(value.meta.size),
+                ..StoreOptions::default()
+            },
+            reserved: Usage::default(),
+            chunks: Vec::new(),
+            size: 0,
+            digest: Digest::new(CrcAlgorithm::Crc64Nvme),
+            failed: false,
+            back: Some((version, away)),
+        })
+    }
+
+    fn commit_back(
+        &mut self,
+        state: &mut super::State,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<Stored> {
+        let namespace = state.namespace_mut(&self.namespace)?;
+        let address = Address {
+            namespace: &self.namespace,
+            space: self.space,
+            key: &self.key,
+        };
+        let value = namespace.value(address, version)?;
+        if value.away != Some(away) || namespace.info.id != self.namespace_id {
+            return Err(not_away());
+        }
+        if value.meta.crc64nvme != self.digest.finalize() {
+            return Err(StoreError::new(
+                ErrorKind::Corrupt,
+                "the bytes that came back are not the value's",
+            ));
+        }
+        let meta = value.meta.clone();
+        let chunks = std::mem::take(&mut self.chunks).into();
+        namespace.set_chunks(address, version, chunks, None);
+        Ok(Stored {
+            meta,
+            replaced: true,
+        })
     }
 
     /// Makes room for a value of `size` bytes, beyond what is reserved already.
@@ -143,6 +209,9 @@ impl Upload for MemoryUpload {
         }
         let shared = self.shared.clone();
         let mut state = shared.state();
+        if let Some((version, away)) = self.back {
+            return self.commit_back(&mut state, version, away);
+        }
         // Decided afresh: the room that was reserved counted on the value being replaced, which may have changed.
         self.release(&mut state);
         self.reserve(&mut state, self.size)?;
@@ -164,7 +233,11 @@ impl Upload for MemoryUpload {
             attributes: seal.attributes,
         };
         let chunks = std::mem::take(&mut self.chunks).into();
-        let value = Value { meta, chunks };
+        let value = Value {
+            meta,
+            chunks,
+            away: None,
+        };
         let stored = put(namespace, self.space, &self.key, fresh, value);
         self.release(&mut state);
         Ok(stored)

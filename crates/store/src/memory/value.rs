@@ -6,13 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_mem::Buf;
 
-use crate::{Body, Meta, Result, VersionId};
+use crate::{Away, Body, Meta, Result, VersionId};
 
 /// Chunks are shared: a reader keeps its value alive whatever happens to the key.
 #[derive(Debug, Clone)]
 pub(super) struct Value {
     pub meta: Meta,
     pub chunks: Arc<[Bytes]>,
+    /// Where the bytes are when they were let go; then there are no chunks.
+    pub away: Option<Away>,
 }
 
 /// What stands under one key.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_mem::{Buf, BufMut, RegionSlice};
 
 use crate::{
-    Address, Attributes, Body, ByteRange, Caps, DeleteOptions, Deleted, Execute, Executed,
+    Address, Attributes, Away, Body, ByteRange, Caps, DeleteOptions, Deleted, Execute, Executed,
     ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope,
     Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage, Watch,
 };
@@ -109,6 +109,17 @@ pub trait Detour<S: Store>: Clone + Send + Sync + 'static {
         options: DeleteOptions,
     ) -> impl Future<Output = Result<Deleted>> + Send {
         store.delete(address, options)
+    }
+
+    /// Of [`Store::let_go`].
+    fn let_go(
+        &self,
+        store: &S,
+        address: Address<'_>,
+        seen: &Meta,
+        away: Away,
+    ) -> impl Future<Output = Result<()>> + Send {
+        store.let_go(address, seen, away)
     }
 
     /// Of [`Store::execute`].
@@ -297,6 +308,30 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
         self.detour.delete(&self.store, address, options).await
+    }
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
+        self.store.away(address, version).await
+    }
+
+    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        self.detour.let_go(&self.store, address, seen, away).await
+    }
+
+    async fn take_back(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<Self::Upload> {
+        Ok(AroundUpload {
+            upload: self.store.take_back(address, version, away).await?,
+            detour: self.detour.clone(),
+        })
+    }
+
+    fn forgotten(&self) -> Vec<Away> {
+        self.store.forgotten()
     }
 
     async fn execute(&self, call: Execute<'_>) -> Result<Executed> {

@@ -8,6 +8,7 @@
 //! [`Around`] is for tests of what uses stores: one that fails or waits where a test says.
 
 mod around;
+mod away;
 mod composing;
 mod concurrent;
 mod conditions;
@@ -105,6 +106,7 @@ where
         self.namespaces();
         self.quotas();
         self.expiry();
+        self.away();
         self.model();
         self.concurrent();
     }
@@ -147,6 +149,11 @@ where
     /// Values that end by themselves.
     pub fn expiry(&self) {
         self.example(async |subject| expiry::run(subject).await);
+    }
+
+    /// Bytes that are let go and taken back, when the store can.
+    pub fn away(&self) {
+        self.example(async |subject| away::run(subject).await);
     }
 
     /// Random sequences of operations, compared with the model.
@@ -197,7 +204,7 @@ fn four_threads() -> Runtime {
 macro_rules! conformance {
     ($suite:expr) => {
         $crate::conformance!(@tests $suite,
-            values conditions composing lists versioned namespaces quotas expiry model concurrent);
+            values conditions composing lists versioned namespaces quotas expiry away model concurrent);
     };
     (@tests $suite:expr, $($area:ident)*) => {
         $(

@@ -1,0 +1,69 @@
+//! Bytes of a value let go, and taken back: its entry stays, its place changes.
+
+use forebay_io::Disk;
+use forebay_store::{Away, ErrorKind, Meta, Result, StoreError, Stored};
+
+use crate::command::{TakeBackCommand, Target};
+use crate::draft::Draft;
+use crate::entry::{Entry, Place};
+use crate::view::malformed;
+
+use super::{Decider, slot};
+
+impl<D: Disk> Decider<D> {
+    pub(super) fn let_go(&mut self, target: &Target, seen: &Meta, away: Away) -> Result<()> {
+        let info = self.namespace(target)?;
+        let slot = slot(target);
+        let view = self.view();
+        let entry = view.find(&info, slot.space, slot.key, Some(seen.version))?;
+        let meta = entry.meta().map_err(malformed)?;
+        meta.check_seen(Some(seen))?;
+        let place = entry.place().map_err(malformed)?;
+        if let Place::Away(_) = place {
+            return Err(moved());
+        }
+        let mut draft = Draft::default();
+        draft.free(view, place)?;
+        let changed = Entry::value(entry.sequence(), &meta, &Place::Away(away));
+        self.rewrite(&info, slot, &changed, &mut draft)?;
+        self.settle(&info, draft, None)
+    }
+
+    pub(super) fn take_back(&mut self, command: &TakeBackCommand) -> Result<Stored> {
+        let info = self.namespace(&command.target)?;
+        let slot = slot(&command.target);
+        let view = self.view();
+        let entry = view.find(&info, slot.space, slot.key, command.version)?;
+        let place = entry.place().map_err(malformed)?;
+        if place != Place::Away(command.away) {
+            return Err(moved());
+        }
+        let meta = entry.meta().map_err(malformed)?;
+        if (command.size, command.crc64nvme) != (meta.size, meta.crc64nvme) {
+            return Err(StoreError::new(
+                ErrorKind::Corrupt,
+                "the bytes that came back are not the value's",
+            ));
+        }
+        let mut draft = Draft::default();
+        draft.free(view, place)?;
+        let (place, packed) = self.place(&mut draft, &command.content)?;
+        let changed = Entry::value(entry.sequence(), &meta, &place);
+        let settled = self
+            .rewrite(&info, slot, &changed, &mut draft)
+            .and_then(|()| self.settle(&info, draft, None));
+        self.packed(packed, &command.content, settled.is_ok());
+        settled.map(|()| Stored {
+            meta,
+            replaced: true,
+        })
+    }
+}
+
+/// Somebody else let the bytes go or took them back, or changed the value.
+pub(crate) fn moved() -> StoreError {
+    StoreError::new(
+        ErrorKind::PreconditionFailed,
+        "the bytes of the value were moved meanwhile",
+    )
+}
