@@ -26,13 +26,21 @@ pub enum CopySite {
     LinkTls,
     /// The in-memory leaf.
     MemoryStore,
+    /// Into and out of the memory of a function that is executed.
+    Execute,
+    /// Handed to librados, which copies what it writes.
+    RadosWrite,
+    /// Taken from librados, which receives into memory of its own.
+    RadosRead,
+    /// Many short pieces, packed for librados.
+    RadosRepack,
     /// A client's own payload handling (command line, benchmarks).
     Client,
 }
 
 impl CopySite {
     /// Every site, in label order.
-    pub const ALL: [CopySite; 11] = [
+    pub const ALL: [CopySite; 15] = [
         CopySite::HttpBody,
         CopySite::EngineInline,
         CopySite::EngineRepack,
@@ -43,6 +51,10 @@ impl CopySite {
         CopySite::LinkStaging,
         CopySite::LinkTls,
         CopySite::MemoryStore,
+        CopySite::Execute,
+        CopySite::RadosWrite,
+        CopySite::RadosRead,
+        CopySite::RadosRepack,
         CopySite::Client,
     ];
 
@@ -59,6 +71,10 @@ impl CopySite {
             CopySite::LinkStaging => "link_staging",
             CopySite::LinkTls => "link_tls",
             CopySite::MemoryStore => "memory_store",
+            CopySite::Execute => "execute",
+            CopySite::RadosWrite => "rados_write",
+            CopySite::RadosRead => "rados_read",
+            CopySite::RadosRepack => "rados_repack",
             CopySite::Client => "client",
         }
     }

@@ -1,0 +1,4 @@
+//! Keeps values in Ceph RADOS.
+#![deny(unsafe_code)]
+
+mod sys;

@@ -1,0 +1,219 @@
+//! A connection to a cluster, and places in it.
+#![expect(unsafe_code, reason = "calls of librados")]
+
+use std::cell::Cell;
+use std::ffi::{CString, c_int};
+use std::path::PathBuf;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use super::library::{Api, Handle, Missing, api};
+use super::names::name;
+use super::operation::Errno;
+
+thread_local! {
+    /// Whether this thread is the library's, in one of our callbacks.
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a connection is made with.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// The cluster's configuration; without one the library looks where it always does.
+    pub conf: Option<PathBuf>,
+    /// The client's name without `client.`.
+    pub id: String,
+    /// The client's key; without one the configuration says where it is.
+    pub keyring: Option<PathBuf>,
+    /// Options set after the file was read.
+    pub options: Vec<(&'static str, String)>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    #[error("{what}: {errno}")]
+    Failed { what: String, errno: Errno },
+}
+
+/// A connection; its last user closes it.
+pub(crate) struct Cluster {
+    api: &'static Api,
+    handle: Handle,
+}
+
+// SAFETY: librados' handles may be used from any thread, by several at once.
+unsafe impl Send for Cluster {}
+// SAFETY: as above.
+unsafe impl Sync for Cluster {}
+
+impl Cluster {
+    /// Connects; waits for the monitors as long as the options say.
+    pub(crate) fn connect(settings: &Settings) -> Result<Arc<Cluster>, ConnectError> {
+        let api = api()?;
+        let failed = |what: &str, code: c_int| ConnectError::Failed {
+            what: what.to_owned(),
+            errno: Errno::from_code(code),
+        };
+        let text = |bytes: &[u8]| {
+            name(bytes).map_err(|errno| ConnectError::Failed {
+                what: "a name holds a NUL".to_owned(),
+                errno,
+            })
+        };
+        let user = text(format!("client.{}", settings.id).as_bytes())?;
+        let mut handle = null_mut();
+        // SAFETY: a place for the handle and a name that lives through the call.
+        let code = unsafe { (api.create)(&raw mut handle, null(), user.as_ptr(), 0) };
+        if code < 0 {
+            return Err(failed("librados was not set up", code));
+        }
+        let cluster = Arc::new(Cluster { api, handle });
+        let path = settings.conf.as_ref();
+        let shown = path.map_or_else(|| "ceph.conf".to_owned(), |path| path.display().to_string());
+        let path = path.map(|path| text(path.as_os_str().as_encoded_bytes())).transpose()?;
+        let file = path.as_ref().map_or(null(), |path: &CString| path.as_ptr());
+        // SAFETY: the handle is open; null stands for the usual places.
+        let code = unsafe { (api.conf_read_file)(handle, file) };
+        if code < 0 {
+            return Err(failed(&format!("{shown} cannot be read"), code));
+        }
+        let keyring = settings.keyring.as_ref();
+        let keyring = keyring.map(|path| ("keyring", path.display().to_string()));
+        for (option, value) in settings.options.iter().cloned().chain(keyring) {
+            let (name, value) = (text(option.as_bytes())?, text(value.as_bytes())?);
+            // SAFETY: the handle is open; both names live through the call.
+            let code = unsafe { (api.conf_set)(handle, name.as_ptr(), value.as_ptr()) };
+            if code < 0 {
+                return Err(failed(&format!("the option {option} is refused"), code));
+            }
+        }
+        // SAFETY: the handle is open and not yet connected.
+        let code = unsafe { (api.connect)(handle) };
+        match code {
+            0.. => Ok(cluster),
+            _ => Err(failed("no connection to the cluster", code)),
+        }
+    }
+
+    /// A pool, and a RADOS namespace in it.
+    pub(crate) fn place(self: &Arc<Self>, pool: &str, namespace: &str) -> Result<Arc<Place>, Errno> {
+        let (pool, space) = (name(pool.as_bytes())?, name(namespace.as_bytes())?);
+        let mut handle = null_mut();
+        // SAFETY: the connection is open; a place for the handle and a name that lives through the call.
+        Errno::check(unsafe { (self.api.ioctx_create)(self.handle, pool.as_ptr(), &raw mut handle) })?;
+        // SAFETY: the handle is open and not used by anybody else yet.
+        unsafe { (self.api.ioctx_set_namespace)(handle, space.as_ptr()) };
+        Ok(Arc::new(Place {
+            cluster: self.clone(),
+            handle,
+        }))
+    }
+
+    pub(super) fn api(&self) -> &'static Api {
+        self.api
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        struct Last(&'static Api, usize);
+        let last = Last(self.api, self.handle as usize);
+        let close = move || {
+            let Last(api, handle) = last;
+            // SAFETY: nobody else has the handle any more: every place and operation holds the cluster.
+            unsafe { (api.shutdown)(handle as Handle) };
+        };
+        // Closing waits for the library's threads, so none of them may do it.
+        match IN_CALLBACK.get() {
+            true => drop(std::thread::spawn(close)),
+            false => close(),
+        }
+    }
+}
+
+/// A pool with a RADOS namespace. Made once and never changed, so that any thread may use it.
+pub(crate) struct Place {
+    cluster: Arc<Cluster>,
+    handle: Handle,
+}
+
+// SAFETY: an I/O context whose namespace no longer changes may be used from any thread, by several at once.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+impl Place {
+    pub(super) fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    pub(super) fn api(&self) -> &'static Api {
+        self.cluster.api
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// The names of all objects of this RADOS namespace, as the pool has them. Blocks; stops early when `each` says so.
+    pub(crate) fn for_each_name(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Errno> {
+        let api = self.api();
+        let mut list = null_mut();
+        // SAFETY: the context is open; a place for the list.
+        Errno::check(unsafe { (api.nobjects_list_open)(self.handle, &raw mut list) })?;
+        let outcome = loop {
+            let (mut object, mut locator, mut space) = (null(), null(), null());
+            let mut lengths = [0; 3];
+            let [len, locator_len, space_len] = &mut lengths;
+            // SAFETY: the list is open; places for three names and their lengths.
+            let code = unsafe {
+                (api.nobjects_list_next)(
+                    list,
+                    &raw mut object,
+                    &raw mut locator,
+                    &raw mut space,
+                    len,
+                    locator_len,
+                    space_len,
+                )
+            };
+            match code {
+                code if code == -libc::ENOENT => break Ok(()),
+                code if code < 0 => break Err(Errno::from_code(code)),
+                _ if object.is_null() => break Ok(()),
+                _ => {}
+            }
+            // SAFETY: the library says where the name is and how long; it stays until the next call.
+            let bytes = unsafe { std::slice::from_raw_parts(object.cast::<u8>(), lengths[0]) };
+            if !each(bytes) {
+                break Ok(());
+            }
+        };
+        // SAFETY: the list is open and not used afterwards.
+        unsafe { (api.nobjects_list_close)(list) };
+        outcome
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle any more: every operation under way holds its place.
+        unsafe { (self.api().ioctx_destroy)(self.handle) };
+    }
+}
+
+/// Runs what a callback does: it neither unwinds into the library nor closes the connection from its thread.
+pub(super) fn in_callback(work: impl FnOnce()) {
+    IN_CALLBACK.set(true);
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+        tracing::error!("a completion of librados panicked");
+    }
+    IN_CALLBACK.set(false);
+}
