@@ -1,6 +1,6 @@
 //! The published set of the direct path.
 
-use crate::bench::figures::{Bound, COLD, Contender, FOREBAY, Figure, contender, figure};
+use crate::bench::figures::{Bound, COLD, Contender, FOREBAY, Figure, MEMORY, contender, figure};
 use crate::bench::probe::Probe;
 use crate::bench::redis::{ALWAYS, DEFAULTS};
 
@@ -12,8 +12,10 @@ pub const NIXL: &str = "nixl_cu12._api";
 const SHM: &str = "Forebay, shared memory";
 const IWARP: &str = "Forebay, iWARP";
 const DEFAULT: &str = "Forebay, default path: shared memory";
+const DEFAULT_MEMORY: &str = "Forebay, default path: shared memory, values in memory";
 const DEFAULT_RELAXED: &str = "Forebay, default path: shared memory, relaxed";
 const DEFAULT_DURABLE: &str = "Forebay, default path: shared memory, durable";
+const IWARP_MEMORY: &str = "Forebay, iWARP, values in memory";
 const IWARP_RELAXED: &str = "Forebay, iWARP, relaxed";
 const HTTP: &str = "Forebay, HTTP bodies";
 const UNCHECKED: &str = "Forebay, shared memory, no checksums";
@@ -25,6 +27,11 @@ const MIB: usize = 1 << 20;
 
 fn ours(name: &'static str, arguments: String) -> Contender {
     contender(name, Probe::Direct(FOREBAY, arguments))
+}
+
+/// By a server that keeps values in memory alone, as those beside it do.
+fn in_memory(name: &'static str, arguments: String) -> Contender {
+    contender(name, Probe::Direct(MEMORY, arguments))
 }
 
 /// One generating thread and one link, so that what is compared has as many connections. Where values are read that the server is to
@@ -136,17 +143,27 @@ fn iwarp() -> Vec<Figure> {
 }
 
 /// Small values by iWARP, because Redis is asked over TCP; large ones by the path that a client on the same host takes by itself. The
-/// other path has a row of its own.
+/// other path has a row of its own. A store that Redis keeps in memory stands beside one that we keep in memory; what it costs to have
+/// it written to the device as well, before or after it is acknowledged, has rows and tables of its own.
 fn beside_redis() -> Vec<Figure> {
-    let paths = |size| match size {
-        MIB => [(DEFAULT, "auto"), (IWARP, "iwarp")],
-        _ => [(IWARP, "iwarp"), (DEFAULT, "auto")],
+    type Ours = fn(&'static str, String) -> Contender;
+    let paths = |size, iwarp, usual| match size {
+        MIB => [(usual, "auto"), (iwarp, "iwarp")],
+        _ => [(iwarp, "iwarp"), (usual, "auto")],
     };
-    let table = |name, size, times, peer, op, way: &dyn Fn(&str) -> String| {
-        let ours = paths(size).map(|(label, path)| ours(label, way(path)));
+    let rows = |size, [iwarp, usual]: [&'static str; 2], ours: Ours, way: fn(&str) -> String| {
+        paths(size, iwarp, usual).map(|(label, path)| ours(label, way(path)))
+    };
+    let table = |name, size, times, peer, op, rows: Vec<Contender>| {
         let redis = contender(peer, Probe::Redis(peer, op, size));
-        let contenders = ours.into_iter().chain([redis]).collect();
+        let contenders = rows.into_iter().chain([redis]).collect();
         figure(name, contenders, vec![Bound::Rate(peer, times)])
+    };
+    let durable = |size, way| rows(size, [IWARP, DEFAULT], ours, way).into();
+    let volatile = |size, way, later| {
+        let mut all = Vec::from(rows(size, [IWARP_MEMORY, DEFAULT_MEMORY], in_memory, way));
+        all.extend(rows(size, [IWARP_RELAXED, DEFAULT_RELAXED], ours, later));
+        all
     };
     vec![
         table(
@@ -155,15 +172,19 @@ fn beside_redis() -> Vec<Figure> {
             1.0,
             ALWAYS,
             "set",
-            &|path| direct("put", "4KiB", path, 8),
+            durable(4096, |path| direct("put", "4KiB", path, 8)),
         ),
         table(
-            "Direct: SET 4 KiB, 8 in flight, acknowledged before (a namespace with relaxed durability)",
+            "Direct: SET 4 KiB, 8 in flight, in memory when it is acknowledged",
             4096,
             1.0,
             DEFAULTS,
             "set",
-            &|path| relaxed("put", "4KiB", path, 8),
+            volatile(
+                4096,
+                |path| direct("put", "4KiB", path, 8),
+                |path| relaxed("put", "4KiB", path, 8),
+            ),
         ),
         table(
             "Direct: GET 4 KiB, 8 in flight",
@@ -171,7 +192,7 @@ fn beside_redis() -> Vec<Figure> {
             1.0,
             DEFAULTS,
             "get",
-            &|path| direct("get", "4KiB", path, 8),
+            durable(4096, |path| direct("get", "4KiB", path, 8)),
         ),
         table(
             "Direct: SET 1 MiB, 8 in flight, each on the device before it is acknowledged",
@@ -179,15 +200,19 @@ fn beside_redis() -> Vec<Figure> {
             2.0,
             ALWAYS,
             "set",
-            &|path| direct("put", "1MiB", path, 8),
+            durable(MIB, |path| direct("put", "1MiB", path, 8)),
         ),
         table(
-            "Direct: SET 1 MiB, 8 in flight, acknowledged before (a namespace with relaxed durability)",
+            "Direct: SET 1 MiB, 8 in flight, in memory when it is acknowledged",
             MIB,
             2.0,
             DEFAULTS,
             "set",
-            &|path| relaxed("put", "1MiB", path, 8),
+            volatile(
+                MIB,
+                |path| direct("put", "1MiB", path, 8),
+                |path| relaxed("put", "1MiB", path, 8),
+            ),
         ),
         table(
             "Direct: GET 1 MiB, 8 in flight",
@@ -195,13 +220,13 @@ fn beside_redis() -> Vec<Figure> {
             2.0,
             DEFAULTS,
             "get",
-            &|path| direct("get", "1MiB", path, 8),
+            durable(MIB, |path| direct("get", "1MiB", path, 8)),
         ),
     ]
 }
 
-/// By the path that a client on the same host takes by itself. Mooncake keeps nothing, so its bound is for values that may be lost in a
-/// crash; what it costs to have them durable has a row.
+/// By the path that a client on the same host takes by itself. Mooncake moves bytes from memory to memory, so its bound is for values kept
+/// in memory; what it costs to have them written to the device, acknowledged before that or after it, has rows.
 fn blocks() -> Vec<Figure> {
     let peers = |op| {
         [
@@ -217,8 +242,10 @@ fn blocks() -> Vec<Figure> {
     let [usual, iwarp] = reading;
     let reading = [ours(DEFAULT, usual), ours(IWARP, iwarp)];
     let writing = [
+        in_memory(DEFAULT_MEMORY, blocks("direct", "scatter", "auto")),
         ours(DEFAULT_RELAXED, blocks("kv", "scatter", "auto")),
         ours(DEFAULT_DURABLE, blocks("direct", "scatter", "auto")),
+        in_memory(IWARP_MEMORY, blocks("direct", "scatter", "iwarp")),
         ours(IWARP_RELAXED, blocks("kv", "scatter", "iwarp")),
     ];
     vec![

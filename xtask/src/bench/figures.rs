@@ -80,6 +80,8 @@ pub struct Results {
 pub const FOREBAY: &str = "Forebay";
 /// Our server keeping no values in memory.
 pub const COLD: &str = "Forebay without a cache";
+/// Our server keeping values in memory alone.
+pub const MEMORY: &str = "Forebay, values in memory";
 const FIO_A_CORE: &str = "fio, a job a core";
 const LISTED: &str = "Forebay, the longer list";
 const LARGE_LIST: &str = "Forebay with the longer list";
@@ -222,6 +224,7 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
     for (folder, name, flags) in [
         ("forebay-list", LARGE_LIST, &[][..]),
         ("forebay-cold", COLD, &["--cache", "0"]),
+        ("forebay-memory", MEMORY, &["--backend", "memory"]),
     ] {
         if asked(name) {
             servers.push(peers::forebay(bench, folder, name, flags)?);
@@ -277,7 +280,7 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
         machine,
         versions: servers
             .iter()
-            .filter(|server| ![LARGE_LIST, COLD].contains(&server.name))
+            .filter(|server| ![LARGE_LIST, COLD, MEMORY].contains(&server.name))
             .map(|server| (server.name, server.version.clone()))
             .collect(),
         absent,

@@ -30,7 +30,8 @@ direct` (values durable when they are acknowledged) and `forebay bench kv` (a na
 thread, one connection, checksums made and compared on both sides unless a row says otherwise. iperf3 has as many connections. Redis
 is measured by its own redis-benchmark, with as many values of the same size; NIXL and Mooncake by the scripts in `lab/peers`, eight
 blocks a call, which is also how ours is asked beside them. Mooncake moves bytes between the memories of two processes and keeps
-nothing.
+nothing. Rows of values in memory are those of a server with `--backend memory`, which, like Redis with its defaults and like Mooncake,
+has nothing on a device when it acknowledges.
 
 Tables named NVMe are about `forebay bench nvme`: our own host and our own target, one queue, blocks of a file and values of a store on
 a file system in memory. Both sides sleep when there is nothing to do. The rates that SPDK publishes, which are asked for, are of a
