@@ -175,11 +175,36 @@ impl<S: Store> Call<'_, S> {
         key: &str,
         version: Option<VersionId>,
     ) -> Outcome<()> {
+        self.permit_object(
+            action(Operation::GetObject, version.is_some()),
+            bucket,
+            key,
+            version,
+        )
+        .await
+    }
+
+    /// Decides whether an object of any bucket may be written.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_target(&self, bucket: &str, key: &str) -> Outcome<()> {
+        self.permit_object(action(Operation::PutObject, false), bucket, key, None)
+            .await
+    }
+
+    async fn permit_object(
+        &self,
+        action: &str,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Outcome<()> {
         let (info, rules) = self.find(bucket)?;
         let wish = Wish {
             info: &info,
             rules: rules.as_deref(),
-            action: action(Operation::GetObject, version.is_some()),
+            action,
             key,
             version,
         };
@@ -324,7 +349,9 @@ impl<S: Store> Call<'_, S> {
 /// The action that a policy names, which for some operations differs when a version is named.
 fn action(op: Operation, versioned: bool) -> &'static str {
     match op {
-        Operation::GetObject | Operation::HeadObject if versioned => "s3:GetObjectVersion",
+        Operation::GetObject | Operation::HeadObject | Operation::ExecuteObject if versioned => {
+            "s3:GetObjectVersion"
+        }
         Operation::DeleteObject if versioned => "s3:DeleteObjectVersion",
         Operation::GetObjectAcl if versioned => "s3:GetObjectVersionAcl",
         Operation::PutObjectAcl if versioned => "s3:PutObjectVersionAcl",

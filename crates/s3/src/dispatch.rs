@@ -9,8 +9,8 @@ use crate::reply::Reply;
 use crate::router::Operation;
 use crate::status::{Outcome, Refusal};
 use crate::{
-    acl, attributes, bucket, bucket_config, complete, copy, delete, list, multipart, object_get,
-    object_put, tagging, uploads,
+    acl, attributes, bucket, bucket_config, complete, copy, delete, execute, list, multipart,
+    object_get, object_put, tagging, uploads,
 };
 
 /// Runs the handler of an operation. The long ones are boxed, so that a small request does not carry their state.
@@ -37,6 +37,7 @@ pub(crate) async fn dispatch<S: Store>(
         O::AbortMultipartUpload => Box::pin(multipart::abort(call)).await,
         O::ListParts => Box::pin(multipart::list(call)).await,
         O::ListMultipartUploads => Box::pin(uploads::list(call)).await,
+        O::ExecuteObject => Box::pin(execute::object(call, inbound)).await,
         O::GetObjectAttributes => Box::pin(attributes::get(call)).await,
         O::GetObjectTagging => Box::pin(tagging::get(call)).await,
         O::PutObjectTagging => Box::pin(tagging::put(call, inbound)).await,

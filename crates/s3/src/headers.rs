@@ -46,6 +46,10 @@ names! {
     TAGGING_DIRECTIVE = "x-amz-tagging-directive";
     TRAILER = "x-amz-trailer";
     VERSION_ID = "x-amz-version-id";
+    LOGS = "x-forebay-logs";
+    OUTPUT_LENGTH = "x-forebay-output-length";
+    PROGRAM_CODE = "x-forebay-program-code";
+    READ_LENGTH = "x-forebay-read-length";
 }
 
 pub(crate) const TRUE: HeaderValue = HeaderValue::from_static("true");

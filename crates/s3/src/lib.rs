@@ -43,6 +43,7 @@ mod direct;
 mod dispatch;
 mod door;
 mod encryption;
+mod execute;
 mod headers;
 mod ingest;
 mod kept;

@@ -1,5 +1,6 @@
 //! A response's body, and what ends with it.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -21,6 +22,8 @@ enum Content<B> {
     Empty,
     /// Bytes at hand.
     Whole(Bytes),
+    /// The same in pieces, none of them empty.
+    Pieces(VecDeque<Bytes>),
     /// A first buffer at hand, the rest with the store.
     Stream {
         first: Option<Bytes>,
@@ -61,6 +64,18 @@ impl<B> ReplyBody<B> {
         }
     }
 
+    pub(crate) fn pieces(bytes: impl IntoIterator<Item = Bytes>) -> ReplyBody<B> {
+        let bytes = bytes.into_iter().filter(|bytes| !bytes.is_empty());
+        let bytes: VecDeque<Bytes> = bytes.collect();
+        ReplyBody {
+            content: match bytes.is_empty() {
+                true => Content::Empty,
+                false => Content::Pieces(bytes),
+            },
+            ticket: None,
+        }
+    }
+
     /// `first` and then what `rest` yields, `length` bytes in all.
     pub(crate) fn stream(first: Bytes, rest: B, length: u64) -> ReplyBody<B> {
         ReplyBody {
@@ -83,6 +98,7 @@ impl<B> ReplyBody<B> {
         match &self.content {
             Content::Empty => 0,
             Content::Whole(bytes) => bytes.len() as u64,
+            Content::Pieces(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
             Content::Stream { left, .. } => *left,
         }
     }
@@ -103,6 +119,13 @@ impl<B: StoreBody> Body for ReplyBody<B> {
                 let bytes = std::mem::take(bytes);
                 this.content = Content::Empty;
                 bytes
+            }
+            Content::Pieces(pieces) => {
+                let piece = pieces.pop_front().unwrap_or_default();
+                if pieces.is_empty() {
+                    this.content = Content::Empty;
+                }
+                piece
             }
             Content::Stream {
                 first,

@@ -92,6 +92,7 @@ operations! {
     CompleteMultipartUpload = "s3:PutObject";
     AbortMultipartUpload = "s3:AbortMultipartUpload";
     ListParts = "s3:ListMultipartUploadParts";
+    ExecuteObject = "s3:GetObject";
 }
 
 /// Sub-resources that S3 has for buckets and that no operation here serves.
@@ -312,6 +313,7 @@ impl Route<'_> {
             Method::DELETE => Ok(O::DeleteObject),
             Method::POST if self.has("uploads") => Ok(O::CreateMultipartUpload),
             Method::POST if upload => Ok(O::CompleteMultipartUpload),
+            Method::POST if self.has("execute") => Ok(O::ExecuteObject),
             _ => Err(ErrorCode::MethodNotAllowed.into()),
         }
     }

@@ -11,6 +11,7 @@
 
 mod bucket;
 mod emit;
+mod execute;
 mod list;
 mod multipart;
 mod object;
@@ -23,6 +24,10 @@ pub use bucket::{
     parse_create_bucket, parse_versioning, versioning,
 };
 pub use emit::{Owner, XmlWriter, escape_into};
+pub use execute::{
+    ExecuteInput, ExecuteModule, ExecuteOutput, ExecuteRequest, MAX_EXECUTE_ARGUMENTS,
+    MAX_EXECUTE_INPUTS, execute_body, execute_result, parse_execute,
+};
 pub use list::{
     Listing, ObjectEntry, VersionEntry, VersionListing, list_objects_v1, list_objects_v2,
     list_versions,
