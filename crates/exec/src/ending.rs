@@ -1,0 +1,65 @@
+//! Why a call ended before it was done.
+
+use bytes::Bytes;
+use forebay_store::{ErrorKind, ProgramFault, StoreError};
+
+/// A bound that a call has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Its deadline.
+    Time,
+    /// Its linear memory or its tables.
+    Memory,
+    /// Its output.
+    Output,
+}
+
+/// Why a call ended before it was done.
+#[derive(Debug, thiserror::Error)]
+pub enum Ending {
+    /// The function said so.
+    #[error("the function failed with code {code}{}{words}", if words.is_empty() { "" } else { ": " })]
+    Failed {
+        /// By this code.
+        code: i32,
+        /// And in these words.
+        words: String,
+    },
+    /// It did what no function may.
+    #[error("the function trapped: {0}")]
+    Trapped(String),
+    /// The module is none, or has no such function, or imports what there is not.
+    #[error("{0}")]
+    NoProgram(String),
+    /// It was stopped.
+    #[error("the function was stopped: {}", match .0 {
+        Bound::Time => "its time has run out",
+        Bound::Memory => "it may not have as much memory as it asked for",
+        Bound::Output => "it wrote more than it may",
+    })]
+    Stopped(Bound),
+    /// An input could not be read, or the output not be written.
+    #[error("{0}")]
+    Store(StoreError),
+    /// Nobody waits for it any more.
+    #[error("the call was given up")]
+    Abandoned,
+}
+
+impl Ending {
+    /// A trap, in words.
+    pub(crate) fn trap(words: impl Into<String>) -> Ending {
+        Ending::Trapped(words.into())
+    }
+
+    /// What the caller is told, with what had been logged.
+    pub(crate) fn into_error(self, logs: Bytes) -> StoreError {
+        let (kind, code) = match self {
+            Ending::Store(error) => return error,
+            Ending::Failed { code, .. } => (ErrorKind::ProgramFailed, Some(code)),
+            Ending::Trapped(_) | Ending::NoProgram(_) => (ErrorKind::ProgramFailed, None),
+            Ending::Stopped(_) | Ending::Abandoned => (ErrorKind::ProgramStopped, None),
+        };
+        StoreError::new(kind, self.to_string()).with_source(ProgramFault { code, logs })
+    }
+}

@@ -1,0 +1,136 @@
+//! What runs functions for all stores of a process: threads, modules that are ready, who may run what.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_io::Clock;
+use forebay_mem::Pool;
+use parking_lot::RwLock;
+
+use crate::Limits;
+use crate::allowed::{AllowList, Allowed};
+use crate::ending::Ending;
+use crate::metrics::Metrics;
+use crate::programs::Programs;
+use crate::runtime::Runtime;
+use crate::workers::Workers;
+
+/// What runs modules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Runs {
+    /// The best there is in this build.
+    #[default]
+    Best,
+    /// The interpreter.
+    Interpreted,
+}
+
+/// Runs functions.
+pub struct Executor {
+    pub(crate) limits: Limits,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) workers: Workers,
+    pub(crate) programs: Programs,
+    pub(crate) pool: Pool,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
+    allowed: RwLock<Arc<AllowList>>,
+}
+
+/// Why there is no executor.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The runtime does not work here.
+    #[error("cannot run modules: {0}")]
+    Runtime(#[from] Ending),
+    /// There are no threads to be had.
+    #[error("cannot start threads: {0}")]
+    Threads(#[from] std::io::Error),
+}
+
+impl Executor {
+    /// Starts its threads. Compiled modules are kept in the directory `kept`, which nobody else may write to, when there is one and
+    /// the runtime compiles. Until [`Executor::allow`] says otherwise, nothing may run.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        limits: Limits,
+        runs: Runs,
+        kept: Option<PathBuf>,
+        pool: Pool,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Executor>, StartError> {
+        let runtime = runtime(&limits, runs, kept)?;
+        Ok(Arc::new(Executor {
+            workers: Workers::start(&limits)?,
+            runtime,
+            limits,
+            programs: Programs::default(),
+            pool,
+            clock,
+            metrics: Metrics::default(),
+            allowed: RwLock::default(),
+        }))
+    }
+
+    /// Says which modules may run where, instead of all that was said before. Calls that have begun go on.
+    pub fn allow(&self, all: impl IntoIterator<Item = Allowed>) {
+        *self.allowed.write() = Arc::new(AllowList::new(all));
+    }
+
+    /// Its bounds.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What runs modules: `wasmi`, `wasmtime`.
+    pub fn runtime(&self) -> &'static str {
+        self.runtime.name()
+    }
+
+    /// Refuses bytes that are no module that could run here.
+    ///
+    /// # Errors
+    /// [`Ending::NoProgram`].
+    pub fn check(&self, wasm: &[u8]) -> Result<(), Ending> {
+        check(&self.limits, wasm)
+    }
+
+    pub(crate) fn allowed(&self) -> Arc<AllowList> {
+        self.allowed.read().clone()
+    }
+}
+
+/// Refuses bytes that are no module that could run within `limits`, whichever runtime it will be.
+///
+/// # Errors
+/// [`Ending::NoProgram`].
+pub fn check(limits: &Limits, wasm: &[u8]) -> Result<(), Ending> {
+    if wasm.len() as u64 > limits.module_bytes {
+        let max = limits.module_bytes;
+        return Err(Ending::NoProgram(format!(
+            "a module has at most {max} bytes"
+        )));
+    }
+    crate::interpreter::Interpreter::new(limits.clone())?
+        .compile(&forebay_store::ModuleDigest([0; 32]), wasm)
+        .map(drop)
+}
+
+#[cfg(not(feature = "wasm-jit"))]
+fn runtime(limits: &Limits, runs: Runs, kept: Option<PathBuf>) -> Result<Arc<dyn Runtime>, Ending> {
+    // An interpreter keeps nothing.
+    let (Runs::Best | Runs::Interpreted, _) = (runs, kept);
+    Ok(Arc::new(crate::interpreter::Interpreter::new(
+        limits.clone(),
+    )?))
+}
+
+#[cfg(feature = "wasm-jit")]
+fn runtime(limits: &Limits, runs: Runs, kept: Option<PathBuf>) -> Result<Arc<dyn Runtime>, Ending> {
+    Ok(match runs {
+        Runs::Best => Arc::new(crate::jit::Jit::new(limits.clone(), kept)?),
+        Runs::Interpreted => Arc::new(crate::interpreter::Interpreter::new(limits.clone())?),
+    })
+}

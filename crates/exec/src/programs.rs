@@ -1,0 +1,168 @@
+//! Modules that are ready to run: each compiled once, whoever asks, and kept as long as there is room.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_store::{Address, Body, ByteRange, ErrorKind, ModuleDigest, Result, Store, StoreError};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::sync::{OnceCell, oneshot};
+
+use crate::allowed::Allowed;
+use crate::executor::Executor;
+use crate::runtime::Program;
+
+type Slot = Arc<OnceCell<Arc<dyn Program>>>;
+
+/// The modules that are ready.
+#[derive(Default)]
+pub(crate) struct Programs {
+    ready: Mutex<Ready>,
+    pub compiled: AtomicU64,
+    pub restored: AtomicU64,
+    pub found: AtomicU64,
+}
+
+#[derive(Default)]
+struct Ready {
+    slots: HashMap<ModuleDigest, Kept>,
+    /// Counts uses, to tell which was the last.
+    uses: u64,
+}
+
+struct Kept {
+    slot: Slot,
+    used: u64,
+    /// Bytes of WebAssembly; 0 as long as it is being made.
+    bytes: u64,
+}
+
+impl Programs {
+    /// The program of a module that is allowed: at hand, or made of its bytes.
+    pub async fn get<S: Store>(
+        &self,
+        executor: &Executor,
+        store: &S,
+        allowed: &Allowed,
+    ) -> Result<Arc<dyn Program>> {
+        let slot = self.slot(&allowed.digest);
+        if let Some(program) = slot.get() {
+            self.found.fetch_add(1, Relaxed);
+            return Ok(program.clone());
+        }
+        let make = async || {
+            let (program, bytes) = self.make(executor, store, allowed).await?;
+            self.weigh(&allowed.digest, bytes, executor.limits.ready_bytes);
+            Ok(program)
+        };
+        slot.get_or_try_init(make).await.cloned()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ready.lock().slots.len()
+    }
+
+    fn slot(&self, digest: &ModuleDigest) -> Slot {
+        let mut ready = self.ready.lock();
+        ready.uses += 1;
+        let used = ready.uses;
+        let kept = ready.slots.entry(*digest).or_insert_with(|| Kept {
+            slot: Slot::default(),
+            used,
+            bytes: 0,
+        });
+        kept.used = used;
+        kept.slot.clone()
+    }
+
+    /// Notes how long a module is; forgets those that were used longest ago when all are too long together.
+    fn weigh(&self, digest: &ModuleDigest, bytes: u64, room: u64) {
+        let mut ready = self.ready.lock();
+        if let Some(kept) = ready.slots.get_mut(digest) {
+            kept.bytes = bytes.max(1);
+        }
+        loop {
+            let sum: u64 = ready.slots.values().map(|kept| kept.bytes).sum();
+            let made = ready.slots.iter().filter(|(_, kept)| kept.bytes > 0);
+            let others = made.filter(|(other, _)| *other != digest);
+            let oldest = others.min_by_key(|(_, kept)| kept.used);
+            match oldest.map(|(oldest, _)| *oldest) {
+                Some(oldest) if sum > room => ready.slots.remove(&oldest),
+                _ => return,
+            };
+        }
+    }
+
+    async fn make<S: Store>(
+        &self,
+        executor: &Executor,
+        store: &S,
+        allowed: &Allowed,
+    ) -> Result<(Arc<dyn Program>, u64)> {
+        let digest = allowed.digest;
+        let runtime = executor.runtime.clone();
+        let restored = executor.run(&allowed.tenant, move || runtime.restore(&digest));
+        if let Some((program, bytes)) = restored.await? {
+            self.restored.fetch_add(1, Relaxed);
+            return Ok((program, bytes));
+        }
+        let wasm = fetch(store, allowed, executor.limits.module_bytes).await?;
+        let bytes = wasm.len() as u64;
+        let runtime = executor.runtime.clone();
+        let compiled = executor.run(&allowed.tenant, move || {
+            if Sha256::digest(&wasm)[..] != digest.0 {
+                return Err(StoreError::new(
+                    ErrorKind::Corrupt,
+                    format!("what is kept as module {digest} is another one"),
+                ));
+            }
+            let compiled = runtime.compile(&digest, &wasm);
+            compiled.map_err(|ending| ending.into_error(bytes::Bytes::new()))
+        });
+        let program = compiled.await??;
+        self.compiled.fetch_add(1, Relaxed);
+        Ok((program, bytes))
+    }
+}
+
+impl Executor {
+    /// Has something done by a thread of a tenant's.
+    async fn run<T: Send + 'static>(
+        &self,
+        tenant: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let (tell, told) = oneshot::channel();
+        let work = Box::new(move || {
+            // Whoever asked may have gone.
+            let _ = tell.send(work());
+        });
+        self.workers.submit(tenant, work)?;
+        told.await
+            .map_err(|_| StoreError::new(ErrorKind::Io, "a module could not be made ready"))
+    }
+}
+
+/// The bytes of a module.
+async fn fetch<S: Store>(store: &S, allowed: &Allowed, max: u64) -> Result<Vec<u8>> {
+    let (namespace, key) = &allowed.place;
+    let address = Address::object(namespace, key);
+    let found = store.retrieve(address, None, ByteRange::Full).await;
+    let mut object = found.map_err(|error| {
+        let message = format!("module {} is not there: {error}", allowed.digest);
+        StoreError::new(error.kind(), message)
+    })?;
+    if object.meta.size > max {
+        return Err(StoreError::new(
+            ErrorKind::TooLarge,
+            format!("a module has at most {max} bytes"),
+        ));
+    }
+    let mut wasm = Vec::with_capacity(object.meta.size as usize);
+    while let Some(buf) = object.body.next().await? {
+        wasm.extend_from_slice(&buf);
+    }
+    Ok(wasm)
+}
