@@ -1,2 +1,57 @@
 //! A cache before another store.
+//!
+//! [`Tier`] is a `forebay_store::Store` over a `forebay_store::Store`: doors speak to it as to the store below, and what they
+//! read comes from memory or from a local disk when it is there and may be believed.
+//!
+//! # What it is made of
+//! - `tier`, `read`, `upload`, `body`: the store's calls. A hit hands out references to the registered buffers that are held;
+//!   nothing is copied.
+//! - `index`: what is held of which value, by pieces of [`PIECE_BYTES`]; shares of tenants, pins, time to live.
+//! - [`policy`]: what leaves. [`policy::S3Fifo`] by default, with [`policy::WTinyLfu`] and [`policy::Lru`] to compare it with.
+//! - `flight`: one read of the store for everybody who wants the same bytes at the same time.
+//! - `stripes`: no value goes into the cache while it may be replaced.
+//! - `follow`: notices of changes by others, where the store below gives them.
+//! - `disk`: pieces that left memory, kept in a store of their own (an engine's directory).
+//! - `write_back`: values answered before the store has committed them, in namespaces that allow it.
+//!
+//! # Invariants
+//! - What is held is bound to the namespace's number, the key, and the value's version, tag, time, size and checksum. Bytes that
+//!   do not match their sums are not given out: they are read again from the store.
+//! - A change through this tier is seen by every later call through it. A change elsewhere is seen after [`Trust::Within`]
+//!   milliseconds at the latest, whether or not a notice came; with [`Trust::Strict`] at once.
+//! - A body stays what it was when it was given out: whatever it needs is opened before.
+//! - Memory is bounded: what is held by the configuration, what is being filled by a quarter of it beside (at least 16 MiB).
+//!
+//! # What it does not do
+//! It keeps no older versions, no staged parts, no lists and no absences: those are the store's own answers.
+//!
+//! # How it is tested
+//! The conformance suite over it, in every mode; two tiers over one store with notices that are late or lost, against a bound on
+//! staleness; races of readers and writers; traces replayed against simulations (`forebay bench cache`).
 #![forbid(unsafe_code)]
+
+mod body;
+mod cache;
+pub mod cold;
+mod config;
+mod disk;
+mod flight;
+mod follow;
+mod index;
+mod kept_meta;
+mod metrics;
+mod piece;
+pub mod policy;
+mod read;
+mod stripes;
+mod tier;
+mod upload;
+mod write_back;
+
+pub use body::TierBody;
+pub use config::{Clock, Config, Pin, Share, Trust};
+pub use metrics::Metrics;
+pub use piece::PIECE_BYTES;
+pub use policy::PolicyKind;
+pub use tier::Tier;
+pub use upload::TierUpload;

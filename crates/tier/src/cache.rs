@@ -1,0 +1,163 @@
+//! What all calls of a tier share.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use forebay_store::{Address, ErrorKind, Meta, NamespaceInfo, Result, Space, Store, VersionId};
+
+use crate::config::{Config, Trust};
+use crate::disk::Disk;
+use crate::flight::Flights;
+use crate::index::{Fallout, Index, Place, is_same};
+use crate::metrics::{Counters, Metrics, count};
+use crate::stripes::{Changing, Quiet, Stripes};
+use crate::write_back::WriteBack;
+
+/// A value's parts are opened at once before any byte is read; more than so many are not.
+pub(crate) const FILL_BYTES_MIN: u64 = 16 << 20;
+
+pub(crate) struct Cache<S: Store> {
+    pub config: Arc<Config>,
+    pub counters: Arc<Counters>,
+    pub index: Arc<Index>,
+    pub stripes: Arc<Stripes>,
+    pub flights: Arc<Flights<S>>,
+    pub disk: Option<Disk>,
+    pub write_back: WriteBack,
+    hasher: RandomState,
+}
+
+impl<S: Store> Cache<S> {
+    pub fn new(mut config: Config, disk: Option<Disk>) -> Cache<S> {
+        let fill_bytes = (config.memory_bytes / 4).max(FILL_BYTES_MIN);
+        config.span_bytes_max = config.span_bytes_max.min(fill_bytes / 2);
+        if disk.is_none() {
+            config.disk_bytes = 0;
+        }
+        let config = Arc::new(config);
+        let counters = Arc::new(Counters::default());
+        Cache {
+            index: Arc::new(Index::new(config.clone(), counters.clone())),
+            stripes: Arc::default(),
+            flights: Arc::new(Flights::new(fill_bytes)),
+            disk,
+            write_back: WriteBack::new(config.write_back_bytes),
+            hasher: RandomState::new(),
+            config,
+            counters,
+        }
+    }
+
+    pub fn now(&self) -> u64 {
+        (self.config.clock)()
+    }
+
+    pub fn is_strict(&self) -> bool {
+        self.config.trust == Trust::Strict
+    }
+
+    /// Whether what was current at `known` may be served at `now` without asking.
+    pub fn is_trusted(&self, known: u64, now: u64) -> bool {
+        match self.config.trust {
+            Trust::Strict => false,
+            // A clock that went back proves nothing.
+            Trust::Within(ms) => known > 0 && known <= now && now - known <= ms,
+        }
+    }
+
+    /// Where a current value is; `None` for what is never kept.
+    pub fn place(
+        &self,
+        store: &S,
+        address: Address<'_>,
+        version: Option<VersionId>,
+    ) -> Result<Option<Place>> {
+        if version.is_some() || address.space != Space::Objects {
+            return Ok(None);
+        }
+        let namespace = store.namespace(address.namespace)?;
+        Ok(Some(self.place_in(&namespace, address.key)))
+    }
+
+    /// Where a current value of a namespace is.
+    pub fn place_in(&self, namespace: &Arc<NamespaceInfo>, key: &[u8]) -> Place {
+        Place {
+            hash: self.hasher.hash_one((namespace.id, key)),
+            namespace: namespace.clone(),
+            key: key.into(),
+        }
+    }
+
+    /// Begins a change of a key: from here on nothing of it is held.
+    pub fn change(&self, place: &Place) -> Changing {
+        let changing = self.stripes.change(place.hash);
+        self.after(self.index.remove(place, None));
+        changing
+    }
+
+    /// Does what a change of the index leaves to do.
+    pub fn after(&self, fallout: Fallout) {
+        match &self.disk {
+            Some(disk) => disk.after(fallout, &self.counters),
+            None => drop(fallout),
+        }
+    }
+
+    /// Asks the store whether the value that is held is current. The answer is its metadata; what was held of another is gone.
+    pub async fn check(
+        &self,
+        store: &S,
+        place: &Place,
+        held: &Meta,
+        value: u64,
+    ) -> Result<Option<Meta>> {
+        count(&self.counters.checks);
+        let quiet = self.stripes.quiet(place.hash);
+        let asked = self.now();
+        match store.stat(address(place), None).await {
+            Ok(meta) if is_same(&meta, held) => {
+                self.confirm(place, value, &meta, asked, quiet);
+                Ok(Some(meta))
+            }
+            Ok(_) => {
+                count(&self.counters.outdated);
+                self.after(self.index.remove(place, Some(value)));
+                Ok(None)
+            }
+            Err(error) => {
+                if error.kind() == ErrorKind::NotFound {
+                    count(&self.counters.outdated);
+                    self.after(self.index.remove(place, Some(value)));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes that the value held was current at `known`, unless something changed since `quiet`.
+    pub fn confirm(
+        &self,
+        place: &Place,
+        value: u64,
+        meta: &Meta,
+        known: u64,
+        quiet: Option<Quiet>,
+    ) {
+        if let Some(quiet) = quiet {
+            let still = || self.stripes.still(place.hash, quiet);
+            self.index.confirm(place, value, meta, known, still);
+        }
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = self.counters.read();
+        self.index.measure(&mut metrics);
+        metrics.write_back_bytes = self.write_back.waiting_bytes();
+        metrics
+    }
+}
+
+/// The address of a place.
+pub(crate) fn address(place: &Place) -> Address<'_> {
+    Address::object(&place.namespace.name, &place.key)
+}

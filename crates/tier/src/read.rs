@@ -1,0 +1,312 @@
+//! How a value is found: what is held of it, what has to come from the store, and whether what is held may still be believed.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_store::{
+    Address, ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError, VersionId,
+};
+
+use crate::body::{From, Kept, Part, TierBody};
+use crate::cache::{Cache, address};
+use crate::flight::{Boarded, whole_pieces};
+use crate::index::{Found, Held, Place, is_same};
+use crate::metrics::count;
+use crate::piece::{PIECE_BYTES, part_of, pieces_of};
+use crate::tier::Tier;
+use crate::write_back::Pending;
+
+/// A value may be replaced again and again while it is looked for; then the store answers alone.
+const LOOKS_MAX: usize = 4;
+
+/// One look's end.
+enum Look<S: Store> {
+    Done(Object<TierBody<S>>),
+    /// What was held is gone: look again.
+    Again,
+    /// The store has to answer alone.
+    Pass,
+}
+
+impl<S: Store> Tier<S> {
+    /// The store's own answer.
+    pub(crate) async fn retrieve_passed(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<TierBody<S>>> {
+        if let Some(cache) = &self.cache {
+            count(&cache.counters.passed);
+        }
+        let found = self.store.retrieve(address, version, range).await?;
+        Ok(Object {
+            meta: found.meta,
+            range: found.range,
+            body: TierBody::of_store(found.body),
+        })
+    }
+
+    /// From what is held and from the store.
+    pub(crate) async fn retrieve_kept(
+        &self,
+        cache: &Arc<Cache<S>>,
+        place: Place,
+        range: ByteRange,
+    ) -> Result<Object<TierBody<S>>> {
+        if let Some(pending) = cache.write_back.find(&place) {
+            return self.pending(cache, place, &pending, range);
+        }
+        for _ in 0..LOOKS_MAX {
+            let now = cache.now();
+            let look = match cache.index.find(&place, range, now) {
+                Some(found) => self.held(cache, &place, found, now).await?,
+                None => self.fill(cache, &place, range, now).await?,
+            };
+            match look {
+                Look::Done(object) => return Ok(object),
+                Look::Again => {}
+                Look::Pass => break,
+            }
+        }
+        self.retrieve_passed(address(&place), None, range).await
+    }
+
+    /// Something of the value is held.
+    async fn held(
+        &self,
+        cache: &Arc<Cache<S>>,
+        place: &Place,
+        found: Found,
+        now: u64,
+    ) -> Result<Look<S>> {
+        if found.range.is_some() && found.pieces.is_empty() {
+            // Too long to be kept.
+            return Ok(Look::Pass);
+        }
+        let missing = missing(&found);
+        let mut meta = found.meta.clone();
+        // The read of what is missing says as much as a look would.
+        if missing.is_none() && !cache.is_trusted(found.known, now) {
+            let checked = cache.check(&*self.store, place, &meta, found.value).await?;
+            match checked {
+                Some(current) => meta = current,
+                None => return Ok(Look::Again),
+            }
+        }
+        let Some(wanted) = found.range.clone() else {
+            return Err(unsatisfiable(meta.size));
+        };
+        let flight = match missing {
+            None => None,
+            Some(span) => {
+                let Some(quiet) = cache.stripes.quiet(place.hash) else {
+                    return Ok(Look::Pass);
+                };
+                let first = u64::from(span.start) * PIECE_BYTES;
+                let last = u64::from(span.end) * PIECE_BYTES - 1;
+                let request = ByteRange::Inclusive(first, last);
+                let flight = match self.board(cache, place, request, quiet, now).await? {
+                    Some((flight, current, _)) if is_same(&current, &meta) => {
+                        let (known, quiet) = (flight.began, Some(quiet));
+                        cache.confirm(place, found.value, &current, known, quiet);
+                        meta = current;
+                        flight
+                    }
+                    Some(_) => {
+                        count(&cache.counters.outdated);
+                        let fallout = cache.index.remove(place, Some(found.value));
+                        cache.after(fallout);
+                        return Ok(Look::Again);
+                    }
+                    None => return Ok(Look::Pass),
+                };
+                Some((flight, span))
+            }
+        };
+        let mut parts = VecDeque::with_capacity(found.pieces.len());
+        for (number, held) in found.pieces {
+            let from = match (held, &flight) {
+                (_, Some((flight, span))) if span.contains(&number) => {
+                    count(&cache.counters.misses);
+                    From::Flight(flight.clone())
+                }
+                (Held::Memory(piece), _) => {
+                    count(&cache.counters.memory_hits);
+                    From::Memory(piece)
+                }
+                (Held::Disk | Held::Nowhere, _) => {
+                    let opened = match &cache.disk {
+                        Some(disk) => disk.open(place, number, &meta).await,
+                        None => None,
+                    };
+                    let Some(reading) = opened else {
+                        let index = &cache.index;
+                        cache.after(index.forget_piece(place, found.value, number));
+                        return Ok(Look::Again);
+                    };
+                    count(&cache.counters.disk_hits);
+                    From::Disk(reading)
+                }
+            };
+            parts.push_back(Part {
+                number,
+                want: part_of(number, &wanted),
+                from,
+            });
+        }
+        let value = found.value;
+        Ok(Look::Done(
+            self.object(cache, place, meta, value, wanted, parts),
+        ))
+    }
+
+    /// Nothing of the value is held.
+    async fn fill(
+        &self,
+        cache: &Arc<Cache<S>>,
+        place: &Place,
+        range: ByteRange,
+        now: u64,
+    ) -> Result<Look<S>> {
+        let Some(quiet) = cache.stripes.quiet(place.hash) else {
+            return Ok(Look::Pass);
+        };
+        let request = match (whole_pieces(range), range) {
+            (Some(request), _) => request,
+            (None, ByteRange::Suffix(bytes)) => {
+                let size = self.store.stat(address(place), None).await?.size;
+                let whole = whole_pieces(ByteRange::From(size.saturating_sub(bytes)));
+                whole.unwrap_or(ByteRange::Full)
+            }
+            (None, _) => return Ok(Look::Pass),
+        };
+        let Some((flight, meta, span)) = self.board(cache, place, request, quiet, now).await?
+        else {
+            return Ok(Look::Pass);
+        };
+        let wanted = range
+            .resolve(meta.size)
+            .ok_or_else(|| unsatisfiable(meta.size))?;
+        let pieces = pieces_of(&wanted);
+        if pieces.start < span.start || pieces.end > span.end {
+            return Ok(Look::Pass);
+        }
+        let parts = pieces.map(|number| {
+            count(&cache.counters.misses);
+            Part {
+                number,
+                want: part_of(number, &wanted),
+                from: From::Flight(flight.clone()),
+            }
+        });
+        let parts = parts.collect();
+        Ok(Look::Done(
+            self.object(cache, place, meta, 0, wanted, parts),
+        ))
+    }
+
+    /// An opened flight, its value's metadata and its pieces; `None` when the store has to answer alone.
+    async fn board(
+        &self,
+        cache: &Arc<Cache<S>>,
+        place: &Place,
+        request: ByteRange,
+        quiet: crate::stripes::Quiet,
+        now: u64,
+    ) -> Result<Option<(Arc<crate::flight::Flight<S>>, Meta, Range<u32>)>> {
+        let strict = cache.is_strict();
+        let (flight, joined) = cache.flights.board(place, request, quiet, now, |flight| {
+            strict || cache.is_trusted(flight.began, now)
+        });
+        if joined {
+            count(&cache.counters.joined);
+        }
+        match flight.open(cache, &self.store).await {
+            Ok(Boarded::Open(meta, span, by_us)) => {
+                // What another asked for may be older than this call.
+                if strict && !by_us {
+                    count(&cache.counters.checks);
+                    let current = self.store.stat(address(place), None).await?;
+                    if !is_same(&current, &meta) {
+                        return Ok(None);
+                    }
+                    return Ok(Some((flight, current, span)));
+                }
+                Ok(Some((flight, meta, span)))
+            }
+            Ok(Boarded::Private) => Ok(None),
+            Err(_) if strict && joined => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A value that the store has yet to commit.
+    fn pending(
+        &self,
+        cache: &Arc<Cache<S>>,
+        place: Place,
+        pending: &Pending,
+        range: ByteRange,
+    ) -> Result<Object<TierBody<S>>> {
+        let meta = pending.meta.clone();
+        let wanted = range
+            .resolve(meta.size)
+            .ok_or_else(|| unsatisfiable(meta.size))?;
+        let parts = pieces_of(&wanted).filter_map(|number| {
+            let piece = pending.pieces.get(number as usize)?.clone();
+            count(&cache.counters.memory_hits);
+            Some(Part {
+                number,
+                want: part_of(number, &wanted),
+                from: From::Memory(piece),
+            })
+        });
+        let parts = parts.collect();
+        Ok(self.object(cache, &place, meta, 0, wanted, parts))
+    }
+
+    fn object(
+        &self,
+        cache: &Arc<Cache<S>>,
+        place: &Place,
+        meta: Meta,
+        value: u64,
+        range: Range<u64>,
+        parts: VecDeque<Part<S>>,
+    ) -> Object<TierBody<S>> {
+        let kept = Kept {
+            cache: cache.clone(),
+            store: self.store.clone(),
+            place: place.clone(),
+            meta: meta.clone(),
+            value,
+            parts,
+            ready: VecDeque::new(),
+        };
+        Object {
+            meta,
+            range,
+            body: TierBody::kept(kept),
+        }
+    }
+}
+
+/// The pieces from the first that is missing to the last.
+fn missing(found: &Found) -> Option<Range<u32>> {
+    let mut missing = found
+        .pieces
+        .iter()
+        .filter(|(_, held)| matches!(held, Held::Nowhere))
+        .map(|(number, _)| *number);
+    let first = missing.next()?;
+    Some(first..missing.next_back().unwrap_or(first) + 1)
+}
+
+fn unsatisfiable(size: u64) -> StoreError {
+    StoreError::new(
+        ErrorKind::RangeNotSatisfiable,
+        format!("the value has {size} bytes"),
+    )
+}

@@ -1,0 +1,372 @@
+//! The store over a store.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_mem::{CopySite, Pool, RegionSlice, count_copy};
+use forebay_store::limits::{check_batch, check_compose, check_key};
+use forebay_store::{
+    Address, Attributes, Body, ByteRange, Caps, Condition, DeleteOptions, Deleted, ErrorKind,
+    Execute, Executed, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota,
+    Result, Scope, Seal, Store, StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage,
+    Watch,
+};
+
+use crate::body::TierBody;
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::disk::{self, Disk, StoreShelf};
+use crate::follow;
+use crate::index::Place;
+use crate::metrics::Metrics;
+use crate::upload::TierUpload;
+
+/// A store with a cache before it, or just that store. Clones share it.
+pub struct Tier<S: Store> {
+    pub(crate) store: Arc<S>,
+    pub(crate) cache: Option<Arc<Cache<S>>>,
+}
+
+impl<S: Store> Clone for Tier<S> {
+    fn clone(&self) -> Tier<S> {
+        Tier {
+            store: self.store.clone(),
+            cache: self.cache.clone(),
+        }
+    }
+}
+
+impl<S: Store> Tier<S> {
+    /// Nothing between: every call is passed on.
+    pub fn off(store: Arc<S>) -> Tier<S> {
+        Tier { store, cache: None }
+    }
+
+    /// A cache in memory. When `pool`, from which the store takes its buffers, runs out, the cache gives some back.
+    pub fn new(store: Arc<S>, config: Config, pool: Option<&Pool>) -> Tier<S> {
+        Tier::with(store, config, pool, None)
+    }
+
+    /// The same with a local disk behind the memory: a store of its own that nobody else uses. [`tend`](Tier::tend) has to run.
+    pub fn with_disk<D: Store>(
+        store: Arc<S>,
+        config: Config,
+        pool: Option<&Pool>,
+        disk: D,
+    ) -> Tier<S> {
+        Tier::with(store, config, pool, Some(Disk::new(StoreShelf(disk))))
+    }
+
+    fn with(store: Arc<S>, config: Config, pool: Option<&Pool>, disk: Option<Disk>) -> Tier<S> {
+        let cache = Arc::new(Cache::new(config, disk));
+        if let Some(pool) = pool {
+            let index = Arc::downgrade(&cache.index);
+            pool.on_pressure(move |wanted| {
+                index
+                    .upgrade()
+                    .is_some_and(|index| index.shrink(wanted as u64 * 4))
+            });
+        }
+        Tier {
+            store,
+            cache: Some(cache),
+        }
+    }
+
+    /// The store below.
+    pub fn store_below(&self) -> &Arc<S> {
+        &self.store
+    }
+
+    /// What the cache did and holds; `None` when it is off.
+    pub fn metrics(&self) -> Option<Metrics> {
+        self.cache.as_ref().map(|cache| cache.metrics())
+    }
+
+    /// What goes on beside the calls: the local disk is written and tidied, notices of changes are followed. Runs until it is
+    /// dropped; one is enough for all clones.
+    ///
+    /// # Errors
+    /// When the local disk cannot be read; the cache goes on without it.
+    pub async fn tend(&self) -> Result<()> {
+        let Some(cache) = &self.cache else {
+            return Ok(());
+        };
+        let tending = async {
+            match &cache.disk {
+                Some(disk) => disk::tend(cache, &*self.store, disk).await,
+                None => Ok(()),
+            }
+        };
+        let (tended, ()) = tokio::join!(tending, follow::follow(cache, &*self.store));
+        tended
+    }
+
+    /// Returns when the store has committed everything that was acknowledged before.
+    pub async fn settle(&self) {
+        if let Some(cache) = &self.cache {
+            cache.write_back.settle_all().await;
+        }
+    }
+
+    /// Waits for what the store has yet to commit of a namespace, so that the store's own account is whole.
+    async fn settled(&self, namespace: &str) {
+        if let Some(cache) = &self.cache
+            && cache.write_back.is_on()
+            && let Ok(namespace) = self.store.namespace(namespace)
+        {
+            cache.write_back.settle_namespace(namespace.id).await;
+        }
+    }
+
+    /// The cache and the place in it of a value that it may hold.
+    pub(crate) fn placed(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+    ) -> Result<Option<(&Arc<Cache<S>>, Place)>> {
+        let Some(cache) = &self.cache else {
+            return Ok(None);
+        };
+        check_key(address.space, address.key)?;
+        let place = cache.place(&*self.store, address, version)?;
+        Ok(place.map(|place| (cache, place)))
+    }
+
+    /// The metadata that a hit would have, without a look at the store.
+    fn known(&self, address: Address<'_>) -> Result<Option<Meta>> {
+        let Some((cache, place)) = self.placed(address, None)? else {
+            return Ok(None);
+        };
+        let now = cache.now();
+        if let Some(pending) = cache.write_back.find(&place) {
+            return Ok(Some(pending.meta.clone()));
+        }
+        let held = cache.index.meta(&place, now);
+        Ok(held
+            .filter(|(_, known)| cache.is_trusted(*known, now))
+            .map(|(meta, _)| meta))
+    }
+}
+
+impl<S: Store> Store for Tier<S> {
+    type Upload = TierUpload<S>;
+    type Body = TierBody<S>;
+
+    fn caps(&self) -> Caps {
+        self.store.caps()
+    }
+
+    async fn retrieve(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<TierBody<S>>> {
+        match self.placed(address, version)? {
+            Some((cache, place)) => self.retrieve_kept(cache, place, range).await,
+            None => self.retrieve_passed(address, version, range).await,
+        }
+    }
+
+    async fn retrieve_into(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+        target: RegionSlice,
+    ) -> Result<(Meta, Range<u64>)> {
+        let Some((cache, place)) = self.placed(address, version)? else {
+            let into = self.store.retrieve_into(address, version, range, target);
+            return into.await;
+        };
+        // What is too long to be kept goes the store's own way, which may be straight into the target.
+        if target.len() as u64 > cache.config.span_bytes_max {
+            cache.write_back.settle(&place).await;
+            return self
+                .store
+                .retrieve_into(address, version, range, target)
+                .await;
+        }
+        let Object {
+            meta,
+            range,
+            mut body,
+        } = self.retrieve_kept(cache, place, range).await?;
+        let too_short = || {
+            let message = "the target is shorter than the range";
+            StoreError::new(ErrorKind::Invalid, message)
+        };
+        if range.end - range.start > target.len() as u64 {
+            return Err(too_short());
+        }
+        let mut offset = 0;
+        while let Some(buf) = body.next().await? {
+            if !target.write(offset, &buf) {
+                return Err(too_short());
+            }
+            count_copy(CopySite::RetrieveInto, buf.len());
+            offset += buf.len();
+        }
+        Ok((meta, range))
+    }
+
+    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
+        if self.cache.is_none() {
+            return self.store.exist(addresses).await;
+        }
+        check_batch(addresses)?;
+        let mut metas = Vec::with_capacity(addresses.len());
+        let mut asked = Vec::new();
+        for address in addresses {
+            let known = self.known(*address)?;
+            if known.is_none() {
+                asked.push(*address);
+            }
+            metas.push(known);
+        }
+        if !asked.is_empty() {
+            let mut found = self.store.exist(&asked).await?.into_iter();
+            for meta in metas.iter_mut().filter(|meta| meta.is_none()) {
+                *meta = found.next().flatten();
+            }
+        }
+        Ok(metas)
+    }
+
+    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
+        if version.is_none()
+            && let Some(meta) = self.known(address)?
+        {
+            return Ok(meta);
+        }
+        self.store.stat(address, version).await
+    }
+
+    async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<TierUpload<S>> {
+        let Some((cache, place)) = self.placed(address, None)? else {
+            let upload = self.store.store(address, options).await?;
+            return Ok(TierUpload::passed(upload));
+        };
+        if options.condition != Condition::None {
+            cache.write_back.settle(&place).await;
+        }
+        let upload = self.store.store(address, options).await?;
+        Ok(TierUpload::kept(upload, cache.clone(), place, options))
+    }
+
+    async fn compose(
+        &self,
+        target: Address<'_>,
+        sources: &[&[u8]],
+        consumed: &[&[u8]],
+        options: StoreOptions,
+        seal: Seal,
+    ) -> Result<Stored> {
+        let passed = self.store.compose(target, sources, consumed, options, seal);
+        if self.cache.is_none() {
+            return passed.await;
+        }
+        check_compose(target, sources, consumed)?;
+        let Some((cache, place)) = self.placed(target, None)? else {
+            return passed.await;
+        };
+        cache.write_back.settle(&place).await;
+        let _changing = cache.change(&place);
+        passed.await
+    }
+
+    async fn amend(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        seen: Option<&Meta>,
+        attributes: Attributes,
+    ) -> Result<Meta> {
+        let Some((cache, place)) = self.placed(address, None)? else {
+            return self.store.amend(address, version, seen, attributes).await;
+        };
+        cache.write_back.settle(&place).await;
+        // The bytes stay; what is held is looked at again before it is believed.
+        let _changing = cache.stripes.change(place.hash);
+        cache.index.doubt(&place);
+        self.store.amend(address, version, seen, attributes).await
+    }
+
+    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
+        let Some((cache, place)) = self.placed(address, None)? else {
+            return self.store.delete(address, options).await;
+        };
+        cache.write_back.settle(&place).await;
+        let _changing = cache.change(&place);
+        self.store.delete(address, options).await
+    }
+
+    async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
+        self.settled(options.namespace).await;
+        self.store.list(options).await
+    }
+
+    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
+        self.settled(options.namespace).await;
+        self.store.list_versions(options).await
+    }
+
+    async fn create_namespace(
+        &self,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        self.store.create_namespace(name, config).await
+    }
+
+    async fn delete_namespace(&self, name: &str) -> Result<()> {
+        self.settled(name).await;
+        let id = self.store.namespace(name).map(|namespace| namespace.id);
+        self.store.delete_namespace(name).await?;
+        if let (Some(cache), Ok(id)) = (&self.cache, id) {
+            cache.after(cache.index.remove_namespace(id));
+        }
+        Ok(())
+    }
+
+    async fn update_namespace(
+        &self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        self.settled(name).await;
+        self.store.update_namespace(name, revision, config).await
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
+        self.store.namespace(name)
+    }
+
+    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
+        self.store.namespaces()
+    }
+
+    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
+        self.store.usage(scope)
+    }
+
+    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
+        self.settle().await;
+        self.store.set_tenant_quota(tenant, quota).await
+    }
+
+    fn tenant_quota(&self, tenant: &str) -> Quota {
+        self.store.tenant_quota(tenant)
+    }
+
+    async fn execute(&self, call: Execute<'_>) -> Result<Executed> {
+        self.settle().await;
+        self.store.execute(call).await
+    }
+
+    fn changes(&self) -> Option<Box<dyn Watch>> {
+        self.store.changes()
+    }
+}

@@ -1,0 +1,199 @@
+//! A value arriving: it goes to the store, and a reference to what went stays.
+
+use std::sync::Arc;
+
+use forebay_mem::{Buf, BufMut, RegionSlice};
+use forebay_store::{
+    Condition, Durability, Etag, Meta, Result, Seal, Space, Store, StoreOptions, Stored, Upload,
+    VersionId, Versioning,
+};
+
+use crate::cache::Cache;
+use crate::index::Place;
+use crate::metrics::count;
+use crate::piece::{Cutter, Piece};
+use crate::stripes::Changing;
+use crate::write_back::Pending;
+
+/// A value arriving at a [`Tier`](crate::Tier).
+pub struct TierUpload<S: Store> {
+    upload: S::Upload,
+    kept: Option<Kept<S>>,
+}
+
+struct Kept<S: Store> {
+    cache: Arc<Cache<S>>,
+    place: Place,
+    options: StoreOptions,
+    cutter: Cutter,
+    pieces: Vec<Piece>,
+    len: u64,
+    /// Whether every byte so far is held here.
+    whole: bool,
+}
+
+impl<S: Store> TierUpload<S> {
+    pub(crate) fn passed(upload: S::Upload) -> TierUpload<S> {
+        TierUpload { upload, kept: None }
+    }
+
+    pub(crate) fn kept(
+        upload: S::Upload,
+        cache: Arc<Cache<S>>,
+        place: Place,
+        options: StoreOptions,
+    ) -> TierUpload<S> {
+        let most = cache.config.span_bytes_max;
+        let kept = Kept {
+            whole: options.size.is_none_or(|size| size <= most),
+            cache,
+            place,
+            options,
+            cutter: Cutter::default(),
+            pieces: Vec::new(),
+            len: 0,
+        };
+        TierUpload {
+            upload,
+            kept: Some(kept),
+        }
+    }
+}
+
+impl<S: Store> Upload for TierUpload<S> {
+    async fn buffer(&mut self, len: usize) -> Result<BufMut> {
+        self.upload.buffer(len).await
+    }
+
+    async fn write(&mut self, buf: Buf) -> Result<()> {
+        if let Some(kept) = &mut self.kept {
+            kept.push(&buf);
+        }
+        self.upload.write(buf).await
+    }
+
+    async fn read_from(&mut self, source: RegionSlice) -> Result<()> {
+        // The store may take the bytes straight from the client's memory, which may change afterwards.
+        if let Some(kept) = &mut self.kept {
+            kept.give_up();
+        }
+        self.upload.read_from(source).await
+    }
+
+    fn crc64nvme(&self) -> u64 {
+        self.upload.crc64nvme()
+    }
+
+    async fn commit(self, seal: Seal) -> Result<Stored> {
+        let TierUpload { upload, kept } = self;
+        let Some(mut kept) = kept else {
+            return upload.commit(seal).await;
+        };
+        kept.finish();
+        let cache = kept.cache.clone();
+        cache.write_back.settle(&kept.place).await;
+        if kept.may_write_back() {
+            let crc64nvme = upload.crc64nvme();
+            return Ok(kept.write_back(upload, seal, crc64nvme).await?);
+        }
+        let changing = cache.change(&kept.place);
+        let began = cache.now();
+        let stored = upload.commit(seal).await?;
+        kept.hold(&stored, began, &changing);
+        Ok(stored)
+    }
+}
+
+impl<S: Store> Kept<S> {
+    fn push(&mut self, buf: &Buf) {
+        self.len += buf.len() as u64;
+        if self.len > self.cache.config.span_bytes_max {
+            self.give_up();
+        }
+        if self.whole {
+            self.cutter.push(buf.clone(), &mut self.pieces);
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.whole = false;
+        self.cutter = Cutter::default();
+        self.pieces.clear();
+    }
+
+    fn finish(&mut self) {
+        self.pieces.extend(self.cutter.finish());
+        if self.whole && self.pieces.is_empty() {
+            self.pieces.push(Piece::new(Vec::new()));
+        }
+    }
+
+    /// Holds what was stored, if it is what there is now.
+    fn hold(self, stored: &Stored, began: u64, changing: &Changing) {
+        if self.whole && stored.meta.size == self.len {
+            let still = || changing.alone();
+            let pieces = (0..).zip(self.pieces);
+            let index = &self.cache.index;
+            let fallout = index.put(&self.place, &stored.meta, began, pieces, still);
+            self.cache.after(fallout);
+        }
+    }
+
+    fn may_write_back(&self) -> bool {
+        let config = &self.place.namespace.config;
+        self.cache.write_back.is_on()
+            && self.whole
+            && self.options.size == Some(self.len)
+            && self.options.condition == Condition::None
+            && config.versioning == Versioning::Off
+            && config.durability != Durability::Sync
+    }
+
+    /// Answers now and commits meanwhile, if there is room for one more.
+    async fn write_back(self, upload: S::Upload, seal: Seal, crc64nvme: u64) -> Result<Stored> {
+        let cache = self.cache.clone();
+        let place = self.place.clone();
+        let now = cache.now();
+        let config = &place.namespace.config;
+        let expires = config.expires(Space::Objects, now, seal.expires);
+        let etag = seal.etag;
+        let meta = Meta {
+            size: self.len,
+            etag: etag.unwrap_or_else(|| Etag::of_value(crc64nvme, self.len)),
+            modified: now,
+            version: VersionId::NULL,
+            crc64nvme,
+            expires,
+            attributes: seal.attributes.clone(),
+        };
+        let pending = Arc::new(Pending {
+            meta: meta.clone(),
+            pieces: self.pieces.clone(),
+        });
+        let replaced = cache.index.meta(&place, now).is_some();
+        let changing = cache.change(&place);
+        if !cache.write_back.begin(&place, pending) {
+            let stored = upload.commit(seal).await?;
+            self.hold(&stored, now, &changing);
+            return Ok(stored);
+        }
+        count(&cache.counters.write_backs);
+        tokio::spawn(async move {
+            match upload.commit(seal).await {
+                Ok(stored) => self.hold(&stored, now, &changing),
+                Err(error) => {
+                    count(&cache.counters.write_backs_lost);
+                    tracing::error!(
+                        namespace = place.namespace.name,
+                        key = %String::from_utf8_lossy(&place.key),
+                        %error,
+                        "an acknowledged value was lost: the store refused it"
+                    );
+                }
+            }
+            drop(changing);
+            cache.write_back.end(&place);
+        });
+        Ok(Stored { meta, replaced })
+    }
+}
