@@ -13,6 +13,7 @@ import pytest
 from botocore.config import Config
 
 from server import Server
+from throwaway import Ceph, Unavailable
 
 REGION = "us-east-1"
 # What a server may open once and keep.
@@ -38,7 +39,27 @@ def binary():
 
 
 @pytest.fixture(scope="session")
-def s3():
+def ceph():
+    """A throwaway Ceph with three OSDs: FOREBAY_INTEROP_CEPH names one of lab/ that runs already."""
+    running = os.environ.get("FOREBAY_INTEROP_CEPH")
+    try:
+        cluster = Ceph.named(running) if running else Ceph()
+    except Unavailable as reason:
+        pytest.skip(f"no Ceph: {reason}")
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture(scope="session")
+def backend(request):
+    """Flags that say where servers keep their data: FOREBAY_INTEROP_BACKEND=rados takes a throwaway Ceph."""
+    if os.environ.get("FOREBAY_INTEROP_BACKEND") == "rados":
+        return request.getfixturevalue("ceph").flags("clients")
+    return []
+
+
+@pytest.fixture(scope="session")
+def s3(backend):
     """Endpoint and keys. FOREBAY_INTEROP_ENDPOINT names a server that runs already (keys test/test)."""
     running = os.environ.get("FOREBAY_INTEROP_ENDPOINT")
     if running:
@@ -46,7 +67,7 @@ def s3():
         yield SimpleNamespace(endpoint=running, access_key="test", secret_key="test", region=REGION)
         return
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="forebay-interop-"))
-    server = Server(binary(), scratch / "data").start()
+    server = Server(binary(), scratch / "data", flags=backend).start()
     access_key, secret_key = server.keys
     os.environ.update(AWS_ACCESS_KEY_ID=access_key, AWS_SECRET_ACCESS_KEY=secret_key)
     before = server.open_files()

@@ -15,6 +15,7 @@ import pytest
 
 from conftest import binary
 from server import Server
+from throwaway import Ceph, Unavailable
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 LAB = ROOT / "lab"
@@ -65,7 +66,7 @@ class Place:
         self.within = ["ip", "netns", "exec", self.netns]
         self.shared = scratch / "shared"
         self.shared.mkdir()
-        self.server = None
+        self.server = self.ceph = None
         self.run(self.lab / "guest-run.sh", "--netns-up", self.netns)
 
     @staticmethod
@@ -77,7 +78,13 @@ class Place:
         return done.stdout
 
     def serve(self, *flags):
-        """A server with an NVMe door that the guest reaches."""
+        """A server with an NVMe door that the guest reaches. FOREBAY_INTEROP_BACKEND=rados gives it a Ceph on the same side."""
+        if os.environ.get("FOREBAY_INTEROP_BACKEND") == "rados":
+            try:
+                self.ceph = Ceph(osds=1, netns=self.netns)
+            except Unavailable as reason:
+                pytest.skip(f"no Ceph: {reason}")
+            flags = [*self.ceph.flags(), *flags]
         self.server = Server(
             binary(), self.scratch / "data", flags=["--insecure", *flags], host=ADDRESS, within=self.within
         ).start()
@@ -119,6 +126,8 @@ class Place:
                 self.server.stop()
                 assert held <= self.files + SPARE_FILES, f"{held} open files, {self.files} before the test"
         finally:
+            if self.ceph:
+                self.ceph.down()
             self.run(self.lab / "guest-run.sh", "--netns-down", self.netns)
 
 

@@ -6,6 +6,7 @@
 //!
 //! Rewrites `docs/performance.md` and the pictures in `docs/performance/`.
 
+mod ceph;
 mod chart;
 mod direct;
 mod figures;
@@ -41,7 +42,7 @@ pub struct Args {
     /// Folders to look for peers in, before the PATH.
     #[arg(long)]
     peers: Vec<PathBuf>,
-    /// Only figures whose name contains this; the document is then not rewritten.
+    /// Only figures whose name contains this, in whatever case; the document is then not rewritten.
     #[arg(long)]
     only: Option<String>,
     /// Objects in the longer list.
@@ -81,6 +82,7 @@ pub fn run(args: &Args) -> Result<bool> {
         seconds: args.seconds,
         search: args.peers.clone(),
         listed: args.listed,
+        ceph: std::cell::OnceCell::new(),
     };
     let results = figures::run(&bench, args.rounds.max(1), args.only.as_deref());
     std::fs::remove_dir_all(&folder)?;

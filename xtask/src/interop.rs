@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::ceph::{Ceph, POOL};
 use crate::steps::Counts;
 use crate::tool::{cargo, command, root, target};
 use crate::venv::{debian, logged, prepare, quietly, tail};
@@ -21,10 +22,21 @@ pub struct Group {
     pub optional: bool,
 }
 
+/// Tests of other groups that `ceph` runs too, its servers over a throwaway Ceph.
+const OVER_CEPH: [&str; 3] = [
+    "sdk",
+    "cli",
+    "nvme/test_guest.py::test_values_by_passthrough_are_objects[plain]",
+];
+/// OSDs of that Ceph.
+const OSDS: &str = "3";
+
 /// How a group is run.
 pub enum Kind {
     /// pytest in the environment of this name.
     Python(&'static str),
+    /// The same with a throwaway Ceph, on which the leaf `rados` is tested before.
+    Ceph(&'static str),
     /// cargo, in the workspace of its own under `interop/`.
     Rust,
 }
@@ -45,6 +57,11 @@ pub const GROUPS: &[Group] = &[
         name: "nvme",
         kind: Kind::Python("sdk"),
         optional: false,
+    },
+    Group {
+        name: "ceph",
+        kind: Kind::Ceph("sdk"),
+        optional: true,
     },
     Group {
         name: "lab",
@@ -106,7 +123,7 @@ pub fn prepare_all(groups: &[&Group]) -> Vec<Prepared> {
             // The tests of what is missing skip themselves.
             eprintln!("interop cli: {error:#}");
         }
-        if let Kind::Python(name) = group.kind
+        if let Kind::Python(name) | Kind::Ceph(name) = group.kind
             && !made.iter().any(|one| one.name == name)
         {
             made.push(Prepared {
@@ -126,23 +143,29 @@ pub fn run(group: &Group, prepared: &[Prepared], binary: &Path, variables: &Vari
     let begun = Instant::now();
     let log = log(group.name);
     let _ = std::fs::remove_file(&log);
+    let python = |name: &str| match prepared.iter().find(|one| one.name == name) {
+        Some(Prepared {
+            python: Ok(python), ..
+        }) => Ok(python.as_path()),
+        Some(Prepared {
+            python: Err(error), ..
+        }) => Err(anyhow::anyhow!("no environment: {error:#}")),
+        None => Err(anyhow::anyhow!("no environment {name} was prepared")),
+    };
+    let tests = |name: &str, folders: &[&str], more: &Variables| {
+        pytest(folders, python(name)?, binary, &[variables, more], &log)
+    };
     let counts = match group.kind {
         Kind::Rust => rust(binary, &log),
-        Kind::Python(name) => match prepared
-            .iter()
-            .find(|one| one.name == name)
-            .map(|p| &p.python)
-        {
-            Some(Ok(python)) => pytest(group.name, python, binary, variables, &log),
-            Some(Err(error)) if group.optional => {
-                eprintln!("SKIP interop {}: {error:#}", group.name);
-                Ok(Counts {
-                    skipped: 1,
-                    ..Counts::default()
-                })
-            }
-            Some(Err(error)) => Err(anyhow::anyhow!("no environment: {error:#}")),
-            None => Err(anyhow::anyhow!("no environment {name} was prepared")),
+        Kind::Python(name) => match python(name) {
+            Err(error) if group.optional => Ok(skipped(group, &error)),
+            _ => tests(name, &[group.name], &[]),
+        },
+        Kind::Ceph(name) => match Ceph::up(&["--osds", OSDS]) {
+            Err(error) => Ok(skipped(group, &error)),
+            Ok(ceph) => over(&ceph, &log, |more| {
+                tests(name, &[&OVER_CEPH[..], &[group.name]].concat(), more)
+            }),
         },
     };
     let counts = counts.unwrap_or_else(|error| {
@@ -161,21 +184,55 @@ pub fn run(group: &Group, prepared: &[Prepared], binary: &Path, variables: &Vari
     }
 }
 
+fn skipped(group: &Group, why: &anyhow::Error) -> Counts {
+    eprintln!("SKIP interop {}: {why:#}", group.name);
+    Counts {
+        skipped: 1,
+        ..Counts::default()
+    }
+}
+
+/// The leaf's own tests on this cluster, then those of clients.
+fn over(
+    ceph: &Ceph,
+    log: &Path,
+    clients: impl FnOnce(&Variables) -> Result<Counts>,
+) -> Result<Counts> {
+    let mut leaf = cargo();
+    leaf.args(["test", "--locked", "--package", "forebay-rados"]);
+    let mut counts = finish(
+        ceph.known_to(&mut leaf).env("FOREBAY_CEPH_POOL", POOL),
+        log,
+        cargo_counts,
+    )?;
+    let kept = log.with_extension("leaf.log");
+    std::fs::rename(log, &kept)?;
+    if counts.failed > 0 {
+        eprintln!("--- {}\n{}\n---", kept.display(), tail(&kept, 150));
+    }
+    counts += clients(&[
+        ("FOREBAY_INTEROP_BACKEND", "rados".to_owned()),
+        ("FOREBAY_INTEROP_CEPH", ceph.name().to_owned()),
+    ])?;
+    Ok(counts)
+}
+
 fn pytest(
-    name: &str,
+    tests: &[&str],
     python: &Path,
     binary: &Path,
-    variables: &Variables,
+    variables: &[&Variables],
     log: &Path,
 ) -> Result<Counts> {
     let mut pytest = command(python);
     pytest
         .current_dir(root().join("interop"))
-        .args(["-B", "-m", "pytest", name]);
+        .args(["-B", "-m", "pytest"])
+        .args(tests);
     pytest
         .env("FOREBAY_BIN", binary)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .envs(variables.iter().map(|(name, value)| (name, value)));
+        .envs(variables.concat());
     finish(&mut pytest, log, pytest_counts)
 }
 

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod ceph;
 mod check;
 mod deps;
 mod docs;
@@ -46,7 +47,7 @@ enum Chore {
     },
     /// Every test, ending with one line of totals.
     Test {
-        /// Ten times as many crashes, and 10000 transfers over each bad link.
+        /// Ten times as many crashes, 10000 transfers over each bad link, a minute of each history.
         #[arg(long)]
         thorough: bool,
         /// Runs only this suite.

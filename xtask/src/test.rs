@@ -17,6 +17,11 @@ const KILLS_THOROUGH: u32 = 200;
 /// Transfers over each link that loses or cuts.
 const TRANSFERS: u32 = 400;
 const TRANSFERS_THOROUGH: u32 = 10_000;
+/// Deaths of a gateway over Ceph, and the seconds that each history of clients of two gateways is long.
+const GATEWAY_KILLS: u32 = 4;
+const GATEWAY_KILLS_THOROUGH: u32 = 100;
+const HISTORY_SECONDS: u32 = 5;
+const HISTORY_SECONDS_THOROUGH: u32 = 60;
 /// Groups at a time; the clients mostly wait for each other's disk.
 const SIDE_BY_SIDE: usize = 3;
 
@@ -32,7 +37,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
     let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
     if !(chosen("unit") || chosen("doc") || chosen(CRASH.name)) && groups.is_empty() {
         bail!(
-            "there is no suite {only:?}; there are unit, doc, rust, direct, nvme, lab, sdk, ai, cli, data, rpc, crash"
+            "there is no suite {only:?}; there are unit, doc, rust, direct, nvme, ceph, lab, sdk, ai, cli, data, rpc, crash"
         );
     }
     let mut environments = groups.clone();
@@ -65,12 +70,21 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         let Ok(prepared) = preparing.join() else {
             return steps.run("interop", || bail!("preparing the environments panicked"));
         };
-        let transfers = if thorough {
-            TRANSFERS_THOROUGH
+        let (transfers, kills, seconds) = if thorough {
+            (
+                TRANSFERS_THOROUGH,
+                GATEWAY_KILLS_THOROUGH,
+                HISTORY_SECONDS_THOROUGH,
+            )
         } else {
-            TRANSFERS
+            (TRANSFERS, GATEWAY_KILLS, HISTORY_SECONDS)
         };
-        let variables = [("FOREBAY_TRANSFERS", transfers.to_string())];
+        let variables = [
+            ("FOREBAY_TRANSFERS", transfers),
+            ("FOREBAY_GATEWAY_KILLS", kills),
+            ("FOREBAY_HISTORY_SECONDS", seconds),
+        ]
+        .map(|(name, value)| (name, value.to_string()));
         let waiting = Mutex::new(groups.into_iter());
         let ended: Mutex<&mut Steps> = Mutex::new(&mut steps);
         std::thread::scope(|scope| {
@@ -135,6 +149,7 @@ fn build() -> Result<PathBuf> {
     for examples in [
         ["--package", "forebay-client", "--examples"].as_slice(),
         &["--package", "forebay-fabric", "--example", "rping"],
+        &["--package", "forebay-history", "--examples"],
     ] {
         run_tool(
             cargo()

@@ -8,7 +8,7 @@ use crate::bench::measure::Bench;
 use crate::bench::peers;
 use crate::bench::probe::Probe;
 use crate::bench::sample::{Sample, median};
-use crate::bench::{direct, nvme};
+use crate::bench::{ceph, direct, nvme};
 
 /// One table.
 pub struct Figure {
@@ -213,10 +213,15 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
     let mut figures = published(bench);
     figures.extend(direct::published());
     figures.extend(nvme::published());
-    figures.retain(|figure| only.is_none_or(|only| figure.name.contains(only)));
+    figures.extend(ceph::published());
+    let wanted = only.map(str::to_lowercase);
+    figures.retain(|figure| {
+        let name = figure.name.to_lowercase();
+        wanted.as_ref().is_none_or(|wanted| name.contains(wanted))
+    });
     let machine = machine::describe(&bench.folder);
     let ours = peers::forebay(bench, "forebay", FOREBAY, &[])?;
-    let pid = ours.pid();
+    let pid = ours.pid;
     let everything = only.is_none();
     let idle = everything.then(|| idle::watch(pid)).transpose()?;
     let mut servers = vec![ours];

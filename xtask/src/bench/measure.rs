@@ -1,5 +1,6 @@
 //! One measurement by one program.
 
+use std::cell::OnceCell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bench::peers::{Server, ports, quiet};
 use crate::bench::sample::Sample;
+use crate::ceph::Ceph;
 use crate::tool::{command, output, run};
 
 /// What every measurement needs.
@@ -24,6 +26,8 @@ pub struct Bench {
     pub search: Vec<PathBuf>,
     /// Objects in the longer list.
     pub listed: u64,
+    /// A throwaway Ceph, started when it is first asked for, where it can be had.
+    pub ceph: OnceCell<Option<Ceph>>,
 }
 
 impl Bench {

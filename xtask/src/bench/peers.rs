@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::bench::measure::Bench;
-use crate::bench::{nvme, redis};
+use crate::bench::{ceph, nvme, redis};
 use crate::tool::{command, output, run};
 
 /// Everybody's access key.
@@ -30,28 +30,30 @@ pub struct Server {
     pub rpc: Option<String>,
     /// Ours: the console, `HOST:PORT`.
     pub console: Option<String>,
-    child: Child,
+    /// Access key and secret.
+    pub keys: [String; 2],
+    /// Whose CPU time is told.
+    pub pid: u32,
+    /// None of a server that goes with something else.
+    pub child: Option<Child>,
 }
 
 /// Starts a peer; none when it is not installed.
 type Start = fn(&Bench) -> Result<Option<Server>>;
 
 /// The peers that are servers, by the names that tables have.
-pub const ALL: [(&str, Start); 6] = [
+pub const ALL: [(&str, Start); 8] = [
     ("SeaweedFS", seaweedfs),
     ("s3s-fs", s3s),
     ("Garage", garage),
     (redis::DEFAULTS, redis::defaults),
     (redis::ALWAYS, redis::always),
     (nvme::NBDKIT, nvme::nbdkit),
+    (ceph::GATEWAY, ceph::gateway),
+    (ceph::RGW, ceph::rgw),
 ];
 
 impl Server {
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Arguments that point `forebay bench s3` at it.
     pub fn arguments(&self) -> [String; 8] {
         self.arguments_for(&self.endpoint)
@@ -62,17 +64,25 @@ impl Server {
         self.arguments_for(self.rpc.as_deref().unwrap_or_default())
     }
 
+    fn ended(&mut self) -> Result<bool> {
+        match &mut self.child {
+            Some(child) => Ok(child.try_wait()?.is_some()),
+            None => Ok(false),
+        }
+    }
+
     fn arguments_for(&self, endpoint: &str) -> [String; 8] {
-        let pid = self.pid().to_string();
+        let pid = self.pid.to_string();
+        let [access_key, secret_key] = &self.keys;
         [
             "--endpoint",
             endpoint,
             "--server-pid",
             &pid,
             "--access-key",
-            ACCESS_KEY,
+            access_key,
             "--secret-key",
-            SECRET_KEY,
+            secret_key,
         ]
         .map(str::to_owned)
     }
@@ -81,8 +91,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -109,11 +121,13 @@ pub fn forebay(bench: &Bench, folder: &str, name: &'static str, flags: &[&str]) 
         endpoint: String::new(),
         rpc: None,
         console: None,
-        child,
+        keys: [ACCESS_KEY, SECRET_KEY].map(str::to_owned),
+        pid: child.id(),
+        child: Some(child),
     };
     let begun = Instant::now();
     while !ready.exists() {
-        if begun.elapsed() > READY || server.child.try_wait()?.is_some() {
+        if begun.elapsed() > READY || server.ended()? {
             bail!("forebay serve does not come up");
         }
         sleep(Duration::from_millis(10));
@@ -234,11 +248,13 @@ pub fn listening(name: &'static str, port: u16, child: Child, version: String) -
         endpoint: format!("http://127.0.0.1:{port}"),
         rpc: None,
         console: None,
-        child,
+        keys: [ACCESS_KEY, SECRET_KEY].map(str::to_owned),
+        pid: child.id(),
+        child: Some(child),
     };
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if begun.elapsed() > READY || server.child.try_wait()?.is_some() {
+        if begun.elapsed() > READY || server.ended()? {
             bail!("{name} does not come up");
         }
         sleep(Duration::from_millis(50));

@@ -17,6 +17,10 @@ pub enum Probe {
     Own(String),
     /// `forebay bench` with these arguments, over nothing that was started here.
     Alone(String),
+    /// `forebay bench` with these arguments, over the throwaway Ceph.
+    Rados(String),
+    /// Ceph's own load generator, `write` or `rand`, bytes of an object, operations in flight.
+    RadosBench(&'static str, u64, usize),
     /// So many streams.
     Iperf3(usize),
     /// Block size, reads in flight of a job, jobs.
@@ -50,6 +54,8 @@ impl Probe {
                 bench.ours(arguments, &more).map(Some)
             }
             Probe::Alone(arguments) => bench.ours(arguments, &[]).map(Some),
+            Probe::Rados(arguments) => bench.over_rados(arguments),
+            Probe::RadosBench(mode, size, depth) => bench.rados_bench(mode, *size, *depth),
             Probe::Iperf3(streams) => bench.iperf3(*streams),
             Probe::Fio(block, depth, jobs) => bench.fio(block, *depth, *jobs),
             Probe::Redis(name, op, size) => server(name)
@@ -81,6 +87,8 @@ impl Probe {
             | Probe::Nixl(name, _) => Some(name),
             Probe::Own(_)
             | Probe::Alone(_)
+            | Probe::Rados(_)
+            | Probe::RadosBench(..)
             | Probe::Iperf3(_)
             | Probe::Fio(..)
             | Probe::Mooncake(_) => None,
@@ -93,7 +101,11 @@ impl Probe {
             Probe::S3(_, arguments)
             | Probe::Direct(_, arguments)
             | Probe::Own(arguments)
+            | Probe::Rados(arguments)
             | Probe::Alone(arguments) => format!("forebay bench {arguments}"),
+            Probe::RadosBench(mode, size, depth) => {
+                format!("rados bench SECONDS {mode} -b {size} -t {depth}")
+            }
             Probe::Iperf3(streams) => format!("iperf3 -c HOST -P {streams} -O 1"),
             Probe::Fio(block, depth, jobs) => format!(
                 "fio --rw=randread --direct=1 --ioengine=io_uring --size=1G --bs={block} --iodepth={depth} --numjobs={jobs}"

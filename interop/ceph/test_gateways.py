@@ -1,0 +1,94 @@
+"""Two gateways over one pool: what clients see of a key is what one register would have answered."""
+
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from history import Register, finish, work
+
+SECONDS = float(os.environ.get("FOREBAY_HISTORY_SECONDS", "8"))
+SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)
+CLIENTS = 8
+BUCKET = "register"
+# One key whose values are cut in pieces.
+LARGE = 5 << 20
+
+
+@pytest.fixture(params=["uncached", "strict"])
+def flags(request):
+    return request.getfixturevalue("caching") if request.param == "strict" else []
+
+
+def test_keys_are_registers(gateways, recorder, flags):
+    """Reads, writes, deletes, creations and swaps by eight clients, each through both gateways."""
+    print(f"FOREBAY_SEED={SEED}")
+    clients = [gateways.client(gateways.start(*flags)) for _ in range(2)]
+    clients[0].create_bucket(Bucket=BUCKET)
+    registers = [Register(BUCKET, f"key{number}") for number in range(4)]
+    registers.append(Register(BUCKET, "large", LARGE, share=0.1))
+    threads = work(recorder, clients, registers, CLIENTS, SEED)
+    time.sleep(SECONDS)
+    finish(threads)
+    assert not any(thread.failures for thread in threads), [thread.failures for thread in threads]
+    assert len(recorder.lines) > 10 * CLIENTS
+    recorder.check()
+
+
+def test_a_gateway_is_killed_among_writers(gateways, recorder, flags):
+    """The requests that die with it happened, or did not, or not yet; the other gateway's never lie about it."""
+    print(f"FOREBAY_SEED={SEED}")
+    clients = [gateways.client(gateways.start(*flags)) for _ in range(2)]
+    clients[0].create_bucket(Bucket=BUCKET)
+    registers = [Register(BUCKET, f"key{number}") for number in range(4)]
+    threads = work(recorder, clients, registers, CLIENTS, SEED)
+    rng, mortal = random.Random(SEED), gateways.servers[1]
+    for _ in range(3):
+        time.sleep(rng.uniform(0.5, SECONDS / 3))
+        mortal.kill()
+        time.sleep(rng.uniform(0, 0.5))
+        mortal.start()
+    finish(threads)
+    recorder.check()
+
+
+def test_one_winner_among_gateways(gateways):
+    """Of many creations of one key through both gateways one succeeds, and its bytes are there."""
+    clients = [gateways.client(gateways.start()) for _ in range(2)]
+    clients[0].create_bucket(Bucket=BUCKET)
+    won = []
+
+    def create(number):
+        body = bytes([number]) * 4096
+        try:
+            clients[number % 2].put_object(Bucket=BUCKET, Key="k", Body=body, IfNoneMatch="*")
+            won.append(body)
+        except clients[0].exceptions.ClientError:
+            pass
+
+    writers = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    [writer.start() for writer in writers]
+    [writer.join() for writer in writers]
+    assert len(won) == 1
+    for client in clients:
+        assert client.get_object(Bucket=BUCKET, Key="k")["Body"].read() == won[0]
+
+
+def test_gateways_share_what_is_made(gateways):
+    """Buckets, keys of tenants and policies that one gateway makes are the other's at once."""
+    one, other = [gateways.client(gateways.start()) for _ in range(2)]
+    one.create_bucket(Bucket=BUCKET)
+    one.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    assert other.get_bucket_versioning(Bucket=BUCKET)["Status"] == "Enabled"
+    first = other.put_object(Bucket=BUCKET, Key="k", Body=b"1")["VersionId"]
+    one.put_object(Bucket=BUCKET, Key="k", Body=b"2")
+    versions = other.list_object_versions(Bucket=BUCKET)["Versions"]
+    assert [version["IsLatest"] for version in versions] == [True, False]
+    assert one.get_object(Bucket=BUCKET, Key="k", VersionId=first)["Body"].read() == b"1"
+    upload = one.create_multipart_upload(Bucket=BUCKET, Key="parts")["UploadId"]
+    name = dict(Bucket=BUCKET, Key="parts", UploadId=upload)
+    part = other.upload_part(**name, PartNumber=1, Body=b"part")
+    one.complete_multipart_upload(**name, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+    assert other.get_object(Bucket=BUCKET, Key="parts")["Body"].read() == b"part"

@@ -1,0 +1,205 @@
+//! The published set over Ceph: our store beside `rados bench`, our gateway beside Ceph's own, all on one throwaway cluster of one
+//! OSD that keeps its objects in memory.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::bench::figures::{Bound, Figure, contender, figure};
+use crate::bench::measure::Bench;
+use crate::bench::peers::{self, Server, first_line, ports};
+use crate::bench::probe::Probe;
+use crate::bench::sample::Sample;
+use crate::ceph::{Ceph, POOL};
+use crate::tool::{command, output};
+
+/// What tables call our server over Ceph.
+pub const GATEWAY: &str = "Forebay over Ceph";
+/// What tables call Ceph's own S3 gateway.
+pub const RGW: &str = "RGW";
+const STORE: &str = "Forebay's store";
+const RADOS_BENCH: &str = "rados bench";
+/// Operations in flight.
+const DEPTH: usize = 16;
+/// Of the OSD, in MiB: all that both generators write in a window.
+const OSD_MIB: &str = "8192";
+/// How long `rados bench` writes what it is to read.
+const FILLING: Duration = Duration::from_secs(2);
+
+/// All tables over Ceph.
+pub fn published() -> Vec<Figure> {
+    let store = |name, op: &str, mode, size: &str, bytes| {
+        let arguments = format!("rados --op {op} --size {size} --concurrency {DEPTH}");
+        figure(
+            name,
+            vec![
+                contender(STORE, Probe::Rados(arguments)),
+                contender(RADOS_BENCH, Probe::RadosBench(mode, bytes, DEPTH)),
+            ],
+            vec![Bound::Rate(RADOS_BENCH, 0.9)],
+        )
+    };
+    let s3 = |name, op: &str, size: &str, times| {
+        let arguments = format!("s3 --op {op} --size {size}");
+        figure(
+            name,
+            vec![
+                contender(GATEWAY, Probe::S3(GATEWAY, arguments.clone())),
+                contender(RGW, Probe::S3(RGW, arguments)),
+            ],
+            vec![Bound::Rate(RGW, times), Bound::Cpu(RGW, 0.5)],
+        )
+    };
+    vec![
+        store(
+            "Ceph: put of 4 KiB, 16 in flight",
+            "put",
+            "write",
+            "4KiB",
+            4 << 10,
+        ),
+        store(
+            "Ceph: get of 4 KiB, 16 in flight",
+            "get",
+            "rand",
+            "4KiB",
+            4 << 10,
+        ),
+        store(
+            "Ceph: put of 4 MiB, 16 in flight",
+            "put",
+            "write",
+            "4MiB",
+            4 << 20,
+        ),
+        store(
+            "Ceph: get of 4 MiB, 16 in flight",
+            "get",
+            "rand",
+            "4MiB",
+            4 << 20,
+        ),
+        s3("Ceph: S3 GET 4 KiB, 8 connections", "get", "4KiB", 3.0),
+        s3("Ceph: S3 GET 1 MiB, 8 connections", "get", "1MiB", 2.0),
+        s3("Ceph: S3 GET 64 MiB, 8 connections", "get", "64MiB", 2.0),
+        s3("Ceph: S3 PUT 4 KiB, 8 connections", "put", "4KiB", 3.0),
+        s3("Ceph: S3 PUT 1 MiB, 8 connections", "put", "1MiB", 2.0),
+        s3("Ceph: S3 PUT 64 MiB, 8 connections", "put", "64MiB", 2.0),
+    ]
+}
+
+/// Our server, with its defaults, over the cluster.
+pub fn gateway(bench: &Bench) -> Result<Option<Server>> {
+    let Some(ceph) = bench.ceph() else {
+        return Ok(None);
+    };
+    let backend = format!("rados:{POOL}");
+    let conf = ceph.variable("CEPH_CONF")?;
+    let flags = ["--backend", &backend, "--ceph-conf", conf];
+    peers::forebay(bench, "gateway", GATEWAY, &flags).map(Some)
+}
+
+/// Ceph's own gateway, with its defaults; it goes with the cluster.
+pub fn rgw(bench: &Bench) -> Result<Option<Server>> {
+    let Some(ceph) = bench.ceph() else {
+        return Ok(None);
+    };
+    let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| ceph.variable(name));
+    let [access_key, secret_key] = keys;
+    Ok(Some(Server {
+        name: RGW,
+        version: first_line("radosgw".as_ref(), &["--version"]),
+        endpoint: ceph.variable("S3_ENDPOINT")?.to_owned(),
+        rpc: None,
+        console: None,
+        keys: [access_key?.to_owned(), secret_key?.to_owned()],
+        pid: ceph.pid("rgw")?,
+        child: None,
+    }))
+}
+
+impl Bench {
+    /// The cluster; none where there can be none.
+    fn ceph(&self) -> Option<&Ceph> {
+        let start = || -> Result<Ceph> {
+            let [port] = ports()?;
+            Ceph::up(&["--osds", "1", "--size", OSD_MIB, "--rgw", &port.to_string()])
+        };
+        let started = self.ceph.get_or_init(|| {
+            start()
+                .map_err(|error| eprintln!("no Ceph: {error:#}"))
+                .ok()
+        });
+        started.as_ref()
+    }
+
+    /// `forebay bench` with these arguments against the cluster.
+    pub fn over_rados(&self, arguments: &str) -> Result<Option<Sample>> {
+        let Some(ceph) = self.ceph() else {
+            return Ok(None);
+        };
+        let conf = ceph.variable("CEPH_CONF")?;
+        let more = ["--ceph-conf", conf, "--pool", POOL].map(str::to_owned);
+        self.ours(arguments, &more).map(Some)
+    }
+
+    /// Ceph's own load generator.
+    pub fn rados_bench(&self, mode: &str, size: u64, depth: usize) -> Result<Option<Sample>> {
+        let Some(ceph) = self.ceph() else {
+            return Ok(None);
+        };
+        let rados = |arguments: &[&str]| {
+            let mut rados = command("rados");
+            rados.args(["--pool", POOL]).args(arguments);
+            output(ceph.known_to(&mut rados))
+        };
+        let (size_text, depth) = (size.to_string(), depth.to_string());
+        let window = |seconds: f64| format!("{}", seconds.ceil());
+        let write = |seconds: &str| {
+            let threads = ["-b", &size_text, "-t", &depth];
+            rados(&[&["bench", seconds, "write", "--no-cleanup"][..], &threads].concat())
+        };
+        let told = if mode == "write" {
+            write(&window(self.seconds))?
+        } else {
+            write(&window(FILLING.as_secs_f64()))?;
+            rados(&["bench", &window(self.seconds), mode, "-t", &depth])?
+        };
+        rados(&["cleanup"])?;
+        read(&told, size).map(Some)
+    }
+}
+
+/// Reads the closing lines: `Total time run: 5.0`, `Total writes made: 100` (or `reads`).
+fn read(text: &str, size: u64) -> Result<Sample> {
+    let number = |names: &[&str]| {
+        let value = text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            names
+                .contains(&name.trim())
+                .then(|| value.trim().parse().ok())?
+        });
+        value.with_context(|| format!("rados bench told no {}", names[0]))
+    };
+    let seconds: f64 = number(&["Total time run"])?;
+    let ops_per_s = number(&["Total writes made", "Total reads made"])? / seconds;
+    Ok(Sample {
+        ops_per_s,
+        mb_per_s: ops_per_s * size as f64 / 1e6,
+        ..Sample::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_of_rados_bench() {
+        let text = "  sec Cur ops   started  finished  avg MB/s\nTotal time run:         2.5\n\
+                    Total writes made:      1000\nWrite size:             4096\n";
+        let sample = read(text, 4096).expect("figures");
+        assert!((sample.ops_per_s - 400.0).abs() < 1e-9 && (sample.mb_per_s - 1.6384).abs() < 1e-9);
+        assert!(read("Total time run: 2.5", 4096).is_err());
+    }
+}
