@@ -10,7 +10,7 @@
 //! - `passing`: open files passed over a Unix socket; [`random`], [`processor`].
 //! - `passthrough`: NVMe commands by the kernel's driver.
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
-//! - [`Slots`]: futures side by side in one task; [`Patience`]: how long to look before sleeping.
+//! - [`Slots`]: futures side by side in one task; [`Patience`], [`Watch`]: how long to look before sleeping.
 //! - `socket`: sends and receives on a stream from and into several places at once.
 //! - [`counters`]: what rings and workers did, for metrics.
 //!
@@ -50,7 +50,7 @@ pub mod socket;
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};
 pub use disk::{Disk, File, Hold, OpenOptions};
-pub use patience::Patience;
+pub use patience::{Patience, Watch};
 pub use processor::processor;
 pub use random::random;
 pub use ring::backend;

@@ -1,26 +1,47 @@
-//! How long to look for a peer's next step in shared memory before going to sleep.
+//! How long to look for a peer's next step before going to sleep.
 
-use std::time::Duration;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-/// The longest look: waking a sleeper costs both sides about as much.
-const LONGEST: Duration = Duration::from_micros(50);
 /// Waits that sleep at once after a look that was in vain, at most. The count doubles up to this while looking stays in vain: the two
 /// ends then share a processor, or the peer is slow.
 const ASLEEP_MAX: u32 = 256;
 
 /// Remembers whether looking was worth it. Under traffic it is; who waits for an idle peer sleeps at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Patience {
     patience: Duration,
+    /// The first look after sleeping, and the longest one.
+    first: Duration,
+    longest: Duration,
     /// How many more waits sleep at once.
     asleep: u32,
     /// How many did after the last look in vain.
     penalty: u32,
 }
 
+impl Default for Patience {
+    /// For a peer that writes to our memory: waking a sleeper costs both sides about as much as the longest look.
+    fn default() -> Patience {
+        Patience::new(Patience::SHORTEST, 2 * Patience::SHORTEST)
+    }
+}
+
 impl Patience {
-    /// The shortest look; below it there is none.
+    /// The shortest look at memory; below it there is none.
     pub const SHORTEST: Duration = Duration::from_micros(25);
+
+    /// Looks that last `first` when the last wait was no longer than `longest`, and `longest` at most.
+    pub fn new(first: Duration, longest: Duration) -> Patience {
+        Patience {
+            patience: Duration::ZERO,
+            first,
+            longest,
+            asleep: 0,
+            penalty: 0,
+        }
+    }
 
     /// How long the next wait may look.
     pub fn get(&self) -> Duration {
@@ -31,18 +52,123 @@ impl Patience {
     pub fn learn(&mut self, waited: Duration) {
         if self.patience.is_zero() {
             self.asleep = self.asleep.saturating_sub(1);
-            if self.asleep == 0 && waited <= LONGEST {
-                self.patience = Self::SHORTEST;
+            if self.asleep == 0 && waited <= self.longest {
+                self.patience = self.first;
             }
         } else if waited <= self.patience {
-            self.patience = (self.patience * 2).min(LONGEST);
+            self.patience = (self.patience * 2).min(self.longest);
             self.penalty = 0;
-        } else if self.patience > Self::SHORTEST {
+        } else if self.patience > self.first {
             self.patience /= 2;
         } else {
             self.patience = Duration::ZERO;
             self.penalty = (self.penalty * 2 + 1).min(ASLEEP_MAX);
             self.asleep = self.penalty;
         }
+    }
+}
+
+thread_local! {
+    /// Who looks on this thread, and when it did last.
+    static LOOKS: Cell<Option<(u64, Instant)>> = const { Cell::new(None) };
+}
+
+/// Waits for a peer behind a connection, among other tasks of its thread: one of them looks at a time, so that what looking costs is
+/// at most one task's share.
+#[derive(Debug)]
+pub struct Watch {
+    id: u64,
+    patience: Patience,
+    /// Since when there was nothing to do.
+    since: Option<Instant>,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Watch {
+            id: NEXT.fetch_add(1, Relaxed),
+            // Two ends that sleep wait for each other this long and longer: what is as long as a look is at first is found soonest.
+            patience: Patience::new(Watch::LONGEST, Watch::LONGEST),
+            since: None,
+        }
+    }
+}
+
+impl Watch {
+    /// The longest look: about as long as two ends that both sleep take for a question and its answer.
+    const LONGEST: Duration = Duration::from_micros(150);
+    /// Who has not looked for this long looks no more.
+    const TURN: Duration = Duration::from_micros(50);
+
+    /// There is nothing to do: whether to look again soon instead of sleeping.
+    pub fn looks_on(&mut self) -> bool {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) >= self.patience.get() {
+            return false;
+        }
+        let other = LOOKS.get().is_some_and(|(id, at)| {
+            id != self.id && now.saturating_duration_since(at) < Watch::TURN
+        });
+        if !other {
+            LOOKS.set(Some((self.id, now)));
+        }
+        !other
+    }
+
+    /// What was waited for has come, or nothing is any more.
+    pub fn came(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.patience.learn(since.elapsed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_is_worth_it_while_waits_are_short() {
+        let (short, long) = (Duration::from_micros(10), Duration::from_secs(1));
+        let mut patience = Patience::new(2 * short, 4 * short);
+        assert!(patience.get().is_zero());
+        patience.learn(long);
+        assert!(patience.get().is_zero());
+        for expected in [2, 4, 4] {
+            patience.learn(short);
+            assert_eq!(patience.get(), expected * short);
+        }
+        for expected in [2, 0, 0, 0] {
+            patience.learn(long);
+            assert_eq!(patience.get(), expected * short);
+        }
+        // Each time that it was in vain it sleeps for longer.
+        let mut asleep = Vec::new();
+        for _ in 0..4 {
+            let mut waits = 0;
+            while patience.get().is_zero() {
+                patience.learn(short);
+                waits += 1;
+            }
+            asleep.push(waits);
+            patience.learn(long);
+        }
+        assert!(asleep.is_sorted() && asleep[3] > 3, "{asleep:?}");
+    }
+
+    #[test]
+    fn one_looks_at_a_time() {
+        let mut watches = [(); 2].map(|()| Watch::default());
+        for watch in &mut watches {
+            watch.patience = Patience::new(Duration::MAX / 4, Duration::MAX / 4);
+            assert!(!watch.looks_on());
+            watch.came();
+        }
+        assert!(watches[0].looks_on());
+        // The other one may look when this one has not for a while, which a test cannot tell.
+        assert!(watches[0].looks_on());
+        assert!(LOOKS.get().is_some_and(|(id, _)| id == watches[0].id));
     }
 }

@@ -1,4 +1,4 @@
-//! What every disk must do, run over the simulation, worker threads, and rings.
+//! What every disk must do, run over the simulation, memory, worker threads, and rings.
 
 mod suite;
 
@@ -18,6 +18,14 @@ fn threads<F: Future<Output = ()>>(check: impl FnOnce(Directory) -> F) {
 
 fn sim<F: Future<Output = ()>>(check: impl FnOnce(SimDisk) -> F) {
     block_on(check(SimDisk::new(1)));
+}
+
+/// In memory, where the system has a place for that; elsewhere once more on threads.
+fn memory<F: Future<Output = ()>>(check: impl FnOnce(Directory) -> F) {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.unwrap();
+    let disk = Directory::open(folder.path()).unwrap();
+    block_on(check(disk));
 }
 
 /// On a ring, through tables so small that they are always full.
@@ -58,6 +66,8 @@ macro_rules! over_all {
         $(mod $check {
             #[test]
             fn over_threads() { super::threads(|disk| super::suite::$check(disk)); }
+            #[test]
+            fn over_memory() { super::memory(|disk| super::suite::$check(disk)); }
             #[test]
             fn over_the_simulation() { super::sim(|disk| super::suite::$check(disk)); }
             #[test]

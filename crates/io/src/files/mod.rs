@@ -2,8 +2,10 @@
 //!
 //! A file opened `direct` has two descriptors, one that bypasses the page cache and one that does not. Aligned I/O takes the first
 //! and everything else the second, so that callers with a few odd bytes (a header, a tail) are exact to the byte and need no
-//! bounce buffer; the kernel keeps the two coherent. Where the file system refuses `O_DIRECT` there is only the second.
+//! bounce buffer; the kernel keeps the two coherent. Where the file system refuses `O_DIRECT` there is only the second. A file that
+//! lies in memory is read and written at once, by whoever asks.
 
+mod at_once;
 mod file;
 mod transfer;
 mod workers;

@@ -5,10 +5,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use forebay_mem::{Buf, BufMut, CopySite, PAGE_BYTES, RegionSlice, count_copy};
+use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
 use tokio::sync::oneshot;
 
 use super::Handle;
+use super::at_once::place_once;
 use crate::Hold;
 use crate::counters::CELLS;
 
@@ -117,7 +118,7 @@ impl Transfer {
         let (position, rest) = (self.position(), self.rest());
         let moved = match &mut self.body {
             Body::Read { into, .. } => self.handle.file.read_at(&mut into.spare()[rest], position),
-            Body::Place { into, .. } => bounce(&self.handle, position, into, rest),
+            Body::Place { into, .. } => place_once(&self.handle.file, position, into, rest),
             Body::Write { from, .. } => self.handle.file.write_at(&from[rest], position),
         };
         self.moved(moved)
@@ -187,25 +188,4 @@ impl Transfer {
             }
         }
     }
-}
-
-/// Without a ring the bytes go by way of this thread's own memory: the standard library reads into slices, and nobody may hold a slice of
-/// memory that a peer may touch.
-fn bounce(
-    handle: &Handle,
-    position: u64,
-    into: &RegionSlice,
-    rest: std::ops::Range<usize>,
-) -> io::Result<usize> {
-    const BOUNCE_BYTES: usize = 256 << 10;
-    let len = rest.len().min(BOUNCE_BYTES);
-    let mut bounce = vec![0; len + PAGE_BYTES];
-    let aligned = bounce.as_ptr().align_offset(PAGE_BYTES);
-    let bounce = &mut bounce[aligned..aligned + len];
-    let moved = handle.file.read_at(bounce, position)?;
-    if !into.write(rest.start, &bounce[..moved]) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    count_copy(CopySite::ReadBounce, moved);
-    Ok(moved)
 }

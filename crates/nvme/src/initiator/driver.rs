@@ -1,16 +1,20 @@
 //! What moves the commands of one queue over one connection, both ways, until the connection ends.
 //!
-//! Commands that are left in one moment go in one call, and the replies of one call wake their callers together. Between, it sleeps.
+//! Commands that are left in one moment go in one call, and the replies of one call wake their callers together. Between, it sleeps, or
+//! looks at the socket while answers come soon.
 
 use std::future::Future;
+use std::hint::spin_loop;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use forebay_io::Watch;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio::time::Sleep;
 
 use super::Error;
@@ -23,6 +27,8 @@ use super::slots::{Command, Reply, Slots};
 
 /// Calls to the socket before other tasks get a turn.
 const ROUNDS_MAX: usize = 16;
+/// Looks at the socket in a row before other tasks get a turn; some microseconds.
+const LOOKS: usize = 8;
 
 /// Moves until the connection ends, and tells why it did.
 pub(super) struct Driver {
@@ -40,6 +46,9 @@ pub(super) struct Driver {
     wakers: Vec<Waker>,
     /// It went to sleep and can be woken by a command.
     asleep: bool,
+    watch: Watch,
+    /// Callers were told of replies, and have not had their turn since.
+    told: bool,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
     armed: bool,
@@ -67,6 +76,8 @@ impl Driver {
             wakers: Vec::with_capacity(places),
             slots,
             asleep: false,
+            watch: Watch::default(),
+            told: false,
             timeout,
             timer: Box::pin(tokio::time::sleep(timeout)),
             armed: false,
@@ -140,7 +151,10 @@ impl Driver {
         let _ = self.stream.try_io(Interest::READABLE, || {
             let (flights, arrived) = (&mut self.flights, &mut self.arrived);
             match self.receiver.receive(&self.stream, flights, arrived) {
-                Ok(Ok(whole)) => whole.ok_or_else(|| io::ErrorKind::WouldBlock.into()),
+                Ok(Ok(whole)) => {
+                    self.watch.came();
+                    whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+                }
                 Ok(Err(error)) => Err(error),
                 Err(end) => {
                     outcome = Err(end);
@@ -148,15 +162,45 @@ impl Driver {
                 }
             }
         });
+        self.answer()?;
+        outcome
+    }
+
+    /// Answers what the controller has asked for.
+    fn answer(&mut self) -> Result<(), End> {
         for request in self.arrived.requests.drain(..) {
             // It may be completed since.
-            if let Some((at, flight)) = self.flights.of_cid(request.cccid)
-                && let Err(fault) = self.sender.ask(at, flight, &request)
-            {
-                outcome = Err(End::Fault(fault));
+            if let Some((at, flight)) = self.flights.of_cid(request.cccid) {
+                let asked = self.sender.ask(at, flight, &request);
+                asked.map_err(End::Fault)?;
             }
         }
-        outcome
+        Ok(())
+    }
+
+    /// There is nothing to do: looks whether answers come, while that is worth it. Says whether to look again, `None` when there were
+    /// some.
+    fn look(&mut self) -> Result<Option<bool>, End> {
+        if self.flights.len() == 0 || !self.watch.looks_on() {
+            return Ok(Some(false));
+        }
+        if std::mem::take(&mut self.told) {
+            // Their next commands come first.
+            return Ok(Some(true));
+        }
+        for _ in 0..LOOKS {
+            let (flights, arrived) = (&mut self.flights, &mut self.arrived);
+            let received = self.receiver.receive(&self.stream, flights, arrived);
+            if let Ok(Err(_)) = received {
+                spin_loop();
+                continue;
+            }
+            self.watch.came();
+            let answered = self.answer();
+            self.complete();
+            return received.and(answered).map(|()| None);
+        }
+        Ok(Some(true))
     }
 
     fn complete(&mut self) {
@@ -165,6 +209,7 @@ impl Driver {
         for at in places.chain(self.sender.let_go.drain(..)) {
             if let Some(reply) = self.flights.end(at, self.association) {
                 self.replies.push((at, reply));
+                self.told = true;
             }
         }
         self.slots.complete(&mut self.replies, &mut self.wakers);
@@ -215,19 +260,26 @@ impl Future for Driver {
             return Poll::Pending;
         }
         for _ in 0..ROUNDS_MAX {
-            match this.round(cx) {
-                Ok(true) => {}
-                Ok(false) => {
-                    return match this.is_silent(cx) {
-                        true => Poll::Ready(End::Silent),
-                        false => Poll::Pending,
-                    };
+            let more = match this.round(cx) {
+                Ok(true) => continue,
+                Ok(false) => this.look(),
+                Err(end) => Err(end),
+            };
+            match more {
+                Ok(None) => continue,
+                Ok(Some(true)) => {
+                    let _ = pin!(yield_now()).poll(cx);
                 }
+                Ok(Some(false)) => {}
                 Err(end) => {
                     this.finish(&end);
                     return Poll::Ready(end);
                 }
             }
+            return match this.is_silent(cx) {
+                true => Poll::Ready(End::Silent),
+                false => Poll::Pending,
+            };
         }
         cx.waker().wake_by_ref();
         Poll::Pending

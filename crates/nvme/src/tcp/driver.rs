@@ -1,17 +1,21 @@
 //! The loop of one queue: takes what arrived in one call, starts its commands together, and sends what came of them in one call.
+//!
+//! A host that asks on as soon as it is answered finds it looking at the socket; it sleeps when that was in vain.
 
 use std::future::{Future, poll_fn};
+use std::hint::spin_loop;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use forebay_io::Slots;
+use forebay_io::{Slots, Watch};
 use forebay_proto::nvme::opcode::FABRICS;
 use forebay_proto::nvme::{CompletionQueueEntry, Effect, Status, SubmissionQueueEntry};
 use forebay_proto::nvme_tcp::{FatalErrorStatus, Fault};
 use forebay_store::Store;
 use tokio::io::Interest;
+use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::association::{Association, Ending, Orders};
@@ -25,6 +29,10 @@ use crate::target::{Fused, Fuser};
 
 /// Calls to the socket before other tasks get a turn.
 const ROUNDS_MAX: usize = 16;
+/// Looks at the socket in a row before other tasks get a turn; some microseconds.
+const LOOKS: usize = 8;
+/// So much is sent without waiting for the rest of what came together: the host goes on with it meanwhile.
+const SEND_EARLY_BYTES: usize = 32 << 10;
 /// How long commands in progress may take when the queue is to end.
 const FINISH: Duration = Duration::from_secs(2);
 
@@ -59,8 +67,16 @@ pub(super) struct Driver<'a, S: Store, F, N> {
     stall: Duration,
     ending: Option<Instant>,
     waits_for_host: bool,
+    watch: Watch,
     owed: Option<Owed>,
     sleep: Pin<Box<Sleep>>,
+}
+
+/// What came of looking at the socket.
+enum Looked {
+    Found,
+    Again,
+    Sleep,
 }
 
 /// Since when something is owed by the host, and how far it was then.
@@ -96,6 +112,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             stall,
             ending: None,
             waits_for_host: false,
+            watch: Watch::default(),
             owed: None,
             sleep: Box::pin(sleep_until(Instant::now())),
         }
@@ -124,13 +141,42 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         for _ in 0..ROUNDS_MAX {
             match self.round(cx) {
-                Ok(true) => {}
-                Ok(false) => return self.poll_timers(cx),
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(end) => return Poll::Ready(end),
+            }
+            match self.look() {
+                Ok(Looked::Found) => {}
+                Ok(Looked::Again) => {
+                    let _ = pin!(yield_now()).poll(cx);
+                    return self.poll_timers(cx);
+                }
+                Ok(Looked::Sleep) => return self.poll_timers(cx),
                 Err(end) => return Poll::Ready(end),
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// There is nothing to do: looks whether the host asks on, while that is worth it.
+    fn look(&mut self) -> Result<Looked, End> {
+        let idle = self.waits_for_host && self.ending.is_none() && self.slots.busy() == 0;
+        let mut state = self.wire.state();
+        if !idle || state.sender.bytes() > 0 || !self.watch.looks_on() {
+            return Ok(Looked::Sleep);
+        }
+        for _ in 0..LOOKS {
+            match state.receiver.look(&self.wire.socket) {
+                Ok(()) => {
+                    self.watch.came();
+                    return Ok(Looked::Found);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => spin_loop(),
+                Err(error) => return Err(End::of(error, state.receiver.is_between())),
+            }
+        }
+        Ok(Looked::Again)
     }
 
     /// Says whether there may be more to do at once.
@@ -281,7 +327,10 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
                     }
                     let received = wire.state().receiver.receive(&wire.socket);
                     match received {
-                        Ok(_) => called = true,
+                        Ok(_) => {
+                            called = true;
+                            self.watch.came();
+                        }
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Err(error) => {
                             let between = wire.state().receiver.is_between();
@@ -305,7 +354,13 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
                         self.attend(place)?;
                     }
                 }
-                Next::Capsule(capsule) => self.take(&capsule)?,
+                Next::Capsule(capsule) => {
+                    self.take(&capsule)?;
+                    if wire.state().sender.bytes() >= SEND_EARLY_BYTES {
+                        // Commands that waited for room go on in the next round.
+                        called |= self.send(cx)?;
+                    }
+                }
                 Next::Terminated(request) => return Err(End::Terminated(request)),
                 // Refused before: there was one.
                 Next::ICReq(_) => {
@@ -314,7 +369,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
                 }
             }
         }
-        Ok(false)
+        Ok(called)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {

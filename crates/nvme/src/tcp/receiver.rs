@@ -64,6 +64,13 @@ pub(super) enum Filled {
     Starved,
 }
 
+/// Whether the system has told that a socket has something.
+#[derive(Clone, Copy)]
+enum Told {
+    Yes,
+    No,
+}
+
 /// Data that is being received.
 struct Current {
     /// `None`: of no use any more.
@@ -289,7 +296,7 @@ impl Receiver {
                 *filled += staged;
                 continue;
             }
-            match self.call(socket, &mut room[..now]) {
+            match self.call(socket, &mut room[..now], Told::Yes) {
                 Ok((placed, _)) => *filled += placed,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Filled::Starved);
@@ -304,12 +311,25 @@ impl Receiver {
     /// # Errors
     /// The system's, and the end of the stream.
     pub(super) fn receive(&mut self, socket: &TcpStream) -> io::Result<bool> {
-        Ok(self.call(socket, &mut [])?.1)
+        Ok(self.call(socket, &mut [], Told::Yes)?.1)
+    }
+
+    /// As [`Receiver::receive`], before the system has told that there is anything.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn look(&mut self, socket: &TcpStream) -> io::Result<()> {
+        self.call(socket, &mut [], Told::No).map(drop)
     }
 
     /// One call: into the place of the PDU being received, and what is behind it into staging. Says how many bytes were placed, and
     /// whether there may be more.
-    fn call(&mut self, socket: &TcpStream, place: &mut [u8]) -> io::Result<(usize, bool)> {
+    fn call(
+        &mut self,
+        socket: &TcpStream,
+        place: &mut [u8],
+        told: Told,
+    ) -> io::Result<(usize, bool)> {
         if self.start > 0 {
             self.staging.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -335,7 +355,7 @@ impl Receiver {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let mut received = 0;
-        let outcome = socket.try_io(tokio::io::Interest::READABLE, || {
+        let receive = || {
             received = scatter.receive(socket)?;
             match received {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -343,7 +363,11 @@ impl Receiver {
                 _ if received < asked => Err(io::ErrorKind::WouldBlock.into()),
                 _ => Ok(()),
             }
-        });
+        };
+        let outcome = match told {
+            Told::Yes => socket.try_io(tokio::io::Interest::READABLE, receive),
+            Told::No => receive(),
+        };
         if let Err(error) = outcome
             && received == 0
         {

@@ -193,6 +193,8 @@ impl Fake {
         self.task.abort();
         let _ = self.task.await;
         self.shared.epoch.send_modify(|epoch| *epoch += 1);
+        let mut living = self.shared.living.subscribe();
+        living.wait_for(BTreeMap::is_empty).await.unwrap();
         if self.shared.manner.lock().volatile {
             let stable = self.shared.stable.lock().clone();
             *self.shared.blocks.lock() = stable;
