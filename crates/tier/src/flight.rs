@@ -149,7 +149,11 @@ impl<S: Store> Flight<S> {
             .await
         {
             Err(error) => {
-                *state = State::Failed(Failure::of(&error));
+                // Where the bytes went is for each to hear.
+                *state = match error.away() {
+                    Some(_) => State::Private,
+                    None => State::Failed(Failure::of(&error)),
+                };
                 self.leave();
                 Err(error)
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_mem::{CopySite, Pool, RegionSlice, count_copy};
 use forebay_store::limits::{check_batch, check_compose, check_key};
 use forebay_store::{
-    Address, Attributes, Body, ByteRange, Caps, Condition, DeleteOptions, Deleted, ErrorKind,
+    Address, Attributes, Away, Body, ByteRange, Caps, Condition, DeleteOptions, Deleted, ErrorKind,
     Execute, Executed, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota,
     Result, Scope, Seal, Store, StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage,
     Watch,
@@ -300,6 +300,30 @@ impl<S: Store> Store for Tier<S> {
         cache.write_back.settle(&place).await;
         let _changing = cache.change(&place);
         self.store.delete(address, options).await
+    }
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
+        self.settled(address.namespace).await;
+        self.store.away(address, version).await
+    }
+
+    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        self.settled(address.namespace).await;
+        self.store.let_go(address, seen, away).await
+    }
+
+    async fn take_back(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<TierUpload<S>> {
+        let upload = self.store.take_back(address, version, away).await?;
+        Ok(TierUpload::passed(upload))
+    }
+
+    fn forgotten(&self) -> Vec<Away> {
+        self.store.forgotten()
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {

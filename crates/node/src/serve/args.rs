@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use forebay_bench::Size;
 use forebay_nvme::initiator::NamespaceUrl;
 
+use super::cache::flags::CacheArgs;
 use super::nvme::flags::{Export, Publish};
 
 /// What keeps the data.
@@ -169,6 +170,8 @@ pub struct ServeArgs {
     /// Part of the buffer memory that may keep values read before; 0 keeps none [default: half]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<Size>,
+    #[command(flatten)]
+    pub before: CacheArgs,
     /// Bound on the space that values take on disk [default: the file system's]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,

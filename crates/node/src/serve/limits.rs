@@ -6,6 +6,7 @@ use std::thread;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::args::ServeArgs;
+use super::cache;
 
 /// The most shards that are made unasked.
 const SHARDS_MAX: usize = 16;
@@ -31,7 +32,8 @@ impl Memory {
                 size.0
             });
         Memory {
-            pool: usize::try_from(pool).unwrap_or(usize::MAX),
+            pool: usize::try_from(pool.saturating_add(cache::memory_bytes(&args.before)))
+                .unwrap_or(usize::MAX),
             // Requests in flight always find the rest.
             cache: args.cache.map_or(pool / 2, |size| size.0.min(pool)),
         }

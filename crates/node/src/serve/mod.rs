@@ -1,6 +1,7 @@
 //! `forebay serve`: a leaf, its doors, and the process around them.
 
 pub mod args;
+mod cache;
 pub mod config;
 mod credentials;
 mod device;
@@ -41,6 +42,7 @@ use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure, Outcome};
 use args::{Backend, ServeArgs};
+use cache::metrics::TierMetrics;
 use device::Device;
 use direct::Direct;
 use doors::{Keyring, Listeners};
@@ -128,7 +130,7 @@ async fn serve(
 ) -> Outcome {
     let mut terminate = on(SignalKind::terminate())?;
     let mut interrupt = on(SignalKind::interrupt())?;
-    let store = stack::stack(&leaf);
+    let store = stack::stack(&leaf, args, &pool, &clock)?;
     let listeners = Listeners::bind(args)?;
     let identities = Arc::new(Identities::open(store.clone(), clock.clone()).await?);
     prepare_credentials(args, &identities, &listeners).await?;
@@ -136,6 +138,7 @@ async fn serve(
     let followed = keyring.clone();
     identities.on_keys_changed(move |keys| followed.replace(keys));
 
+    let tier = store.as_ref().clone();
     let (shards, disk_io) = Shards::start(
         args.shards.map_or_else(limits::shards, usize::from),
         args.connections,
@@ -161,6 +164,7 @@ async fn serve(
     door.metrics().register(&mut registry);
     direct.door.metrics().register(&mut registry);
     leaf.register(&mut registry);
+    registry.register_collector(Box::new(TierMetrics(store.as_ref().clone())));
     registry.register_collector(Box::new(NodeMetrics {
         store: store.clone(),
         pool: pool.clone(),
@@ -207,6 +211,7 @@ async fn serve(
         never = tending.tend() => match never {},
         never = direct.expire() => match never {},
         never = nvme.follow() => match never {},
+        never = cache::tend(&tier) => match never {},
     };
     tracing::info!(
         signal = ended,
@@ -218,6 +223,7 @@ async fn serve(
     let drained = async {
         door.drain().await;
         shards.drained().await;
+        tier.settle().await;
         if let Some(calls) = calls {
             // It fails only when it panicked, which it has told already.
             let _ = calls.await;

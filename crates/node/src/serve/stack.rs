@@ -4,12 +4,19 @@
 
 use std::sync::Arc;
 
+use forebay_mem::Pool;
+use forebay_tier::Tier;
+
+use super::args::ServeArgs;
 use super::leaf::Leaf;
+use super::{UnixClock, cache};
+use crate::exit::Outcome;
 
 /// What doors speak to.
-pub type Stack = Leaf;
+pub type Stack = Tier<Leaf>;
 
 /// The layers over a leaf.
-pub fn stack(leaf: &Leaf) -> Arc<Stack> {
-    Arc::new(leaf.clone())
+pub fn stack(leaf: &Leaf, args: &ServeArgs, pool: &Pool, clock: &UnixClock) -> Outcome<Arc<Stack>> {
+    let tier = cache::open(Arc::new(leaf.clone()), &args.before, pool, clock.clone())?;
+    Ok(Arc::new(tier))
 }
