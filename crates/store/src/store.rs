@@ -71,29 +71,8 @@ pub trait Store: Send + Sync + 'static {
         target: RegionSlice,
     ) -> impl Future<Output = Result<(Meta, Range<u64>)>> + Send {
         async move {
-            let Object {
-                meta,
-                range,
-                mut body,
-            } = self.retrieve(address, version, range).await?;
-            if range.end - range.start > target.len() as u64 {
-                return Err(StoreError::new(
-                    ErrorKind::Invalid,
-                    "the target is shorter than the range",
-                ));
-            }
-            let mut offset = 0;
-            while let Some(buf) = body.next().await? {
-                if !target.write(offset, &buf) {
-                    return Err(StoreError::new(
-                        ErrorKind::Invalid,
-                        "the target is shorter than the range",
-                    ));
-                }
-                count_copy(CopySite::RetrieveInto, buf.len());
-                offset += buf.len();
-            }
-            Ok((meta, range))
+            let found = self.retrieve(address, version, range).await?;
+            found.place_into(&target).await
         }
     }
 
@@ -269,6 +248,29 @@ pub struct Object<B> {
     pub range: Range<u64>,
     /// The bytes.
     pub body: B,
+}
+
+impl<B: Body> Object<B> {
+    /// Copies the bytes to the start of `target`, and counts them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when it is too short; else of the body.
+    pub async fn place_into(mut self, target: &RegionSlice) -> Result<(Meta, Range<u64>)> {
+        let too_short =
+            || StoreError::new(ErrorKind::Invalid, "the target is shorter than the range");
+        if self.range.end - self.range.start > target.len() as u64 {
+            return Err(too_short());
+        }
+        let mut offset = 0;
+        while let Some(buf) = self.body.next().await? {
+            if !target.write(offset, &buf) {
+                return Err(too_short());
+            }
+            count_copy(CopySite::RetrieveInto, buf.len());
+            offset += buf.len();
+        }
+        Ok((self.meta, self.range))
+    }
 }
 
 /// The bytes of a value, as a sequence of buffers.

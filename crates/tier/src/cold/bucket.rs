@@ -1,0 +1,243 @@
+//! The far side: objects of one store's home in a bucket.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::{Away, Body, ErrorKind, Meta, Result, StoreError};
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload,
+};
+
+use super::format::{Summing, trailer_bytes};
+
+/// What goes in one request: also the memory of the pool that a value on its way out holds.
+const PART_BYTES: usize = 8 << 20;
+/// As many parts as S3 takes.
+const PARTS_MAX: u64 = 10_000;
+/// Larger values stay where they are.
+pub(super) const COPY_BYTES_MAX: u64 = PART_BYTES as u64 * (PARTS_MAX - 1);
+
+/// A bucket, and the prefix in it that belongs to this store alone. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    objects: Arc<dyn ObjectStore>,
+    home: Arc<str>,
+}
+
+/// An object found in a home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    pub away: Away,
+    /// When it was written, by the bucket's clock, in milliseconds since 1970.
+    pub modified: u64,
+}
+
+impl Bucket {
+    /// `home` is a prefix of keys: no other store may use it, for what is not known there is deleted.
+    pub fn new(objects: Arc<dyn ObjectStore>, home: &str) -> Bucket {
+        Bucket {
+            objects,
+            home: home.trim_matches('/').into(),
+        }
+    }
+
+    /// A name holds the number of its namespace, so that the copies of one lie together.
+    fn path(&self, away: Away) -> Path {
+        let name = away.to_string();
+        let (namespace, rest) = name.split_at(8);
+        Path::from(format!("{}/{namespace}/{rest}", self.home))
+    }
+
+    /// Copies the bytes of a value.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] when the body is not what `meta` says; else of the body or the bucket. What was written then counts for
+    /// nothing.
+    pub(super) async fn put<B: Body>(&self, away: Away, meta: &Meta, body: &mut B) -> Result<()> {
+        let path = self.path(away);
+        let mut summing = Summing::new();
+        if meta.size + trailer_bytes(meta.size) <= PART_BYTES as u64 {
+            let mut part = Vec::new();
+            while let Some(buf) = body.next().await? {
+                summing.update(&buf);
+                part.push(buf.into_bytes());
+            }
+            part.push(ended(summing, meta)?);
+            let put = self.objects.put(&path, PutPayload::from_iter(part));
+            put.await.map_err(failed)?;
+            return Ok(());
+        }
+        let mut upload = self.objects.put_multipart(&path).await.map_err(failed)?;
+        let sent = send(&mut *upload, summing, meta, body).await;
+        let done = match sent {
+            Ok(()) => upload.complete().await.map(|_| ()).map_err(failed),
+            Err(error) => Err(error),
+        };
+        if done.is_err() {
+            // Best effort: a rule of the bucket that ends unfinished uploads does the rest.
+            let _ = upload.abort().await;
+        }
+        done
+    }
+
+    /// Bytes of a copy, as they come.
+    pub(super) async fn get(
+        &self,
+        away: Away,
+        range: Range<u64>,
+    ) -> Result<BoxStream<'static, Result<Bytes>>> {
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(range)));
+        let found = self.objects.get_opts(&self.path(away), options).await;
+        let stream = found.map_err(failed)?.into_stream();
+        Ok(stream.map(|bytes| bytes.map_err(failed)).boxed())
+    }
+
+    /// A few bytes of a copy.
+    pub(super) async fn get_all(&self, away: Away, range: Range<u64>) -> Result<Bytes> {
+        let path = self.path(away);
+        let got = self.objects.get_range(&path, range.clone()).await;
+        let bytes = got.map_err(failed)?;
+        match bytes.len() as u64 == range.end - range.start {
+            true => Ok(bytes),
+            false => Err(StoreError::new(
+                ErrorKind::Corrupt,
+                "the cold copy of the value is too short",
+            )),
+        }
+    }
+
+    /// Deletes a copy, which need not exist.
+    pub(super) async fn delete(&self, away: Away) -> Result<()> {
+        match self.objects.delete(&self.path(away)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Everything in the home that may be a copy.
+    pub(super) fn list(&self) -> BoxStream<'static, Result<Found>> {
+        let home = Path::from(&*self.home);
+        let prefix = format!("{home}/");
+        self.objects
+            .list(Some(&home))
+            .filter_map(move |object| {
+                let found = match object {
+                    Ok(object) => named(object.location.as_ref(), &prefix).map(|away| {
+                        Ok(Found {
+                            away,
+                            modified: object.last_modified.timestamp_millis().max(0) as u64,
+                        })
+                    }),
+                    Err(error) => Some(Err(failed(error))),
+                };
+                std::future::ready(found)
+            })
+            .boxed()
+    }
+}
+
+/// The name of the copy at a path.
+fn named(path: &str, prefix: &str) -> Option<Away> {
+    let (namespace, rest) = path.strip_prefix(prefix)?.split_once('/')?;
+    let digits = |text: &str, len| {
+        text.len() == len
+            && text
+                .bytes()
+                .all(|digit| digit.is_ascii_hexdigit() && !digit.is_ascii_uppercase())
+    };
+    (digits(namespace, 8) && digits(rest, 24))
+        .then(|| u128::from_str_radix(&format!("{namespace}{rest}"), 16).ok())?
+        .map(Away)
+}
+
+fn ended(summing: Summing, meta: &Meta) -> Result<Bytes> {
+    let (size, crc64nvme, trailer) = summing.finish();
+    match (size, crc64nvme) == (meta.size, meta.crc64nvme) {
+        true => Ok(trailer.into()),
+        false => Err(StoreError::new(
+            ErrorKind::Corrupt,
+            "the value does not match its checksum",
+        )),
+    }
+}
+
+/// Sends a body and its trailer in parts of equal length.
+async fn send<B: Body>(
+    upload: &mut dyn MultipartUpload,
+    mut summing: Summing,
+    meta: &Meta,
+    body: &mut B,
+) -> Result<()> {
+    let mut part: Vec<Bytes> = Vec::new();
+    let mut held = 0;
+    let mut last = false;
+    while !last {
+        let mut bytes = match body.next().await? {
+            Some(buf) => {
+                summing.update(&buf);
+                buf.into_bytes()
+            }
+            None => {
+                last = true;
+                let summing = std::mem::replace(&mut summing, Summing::new());
+                ended(summing, meta)?
+            }
+        };
+        while !bytes.is_empty() {
+            let taken = bytes.split_to(bytes.len().min(PART_BYTES - held));
+            held += taken.len();
+            part.push(taken);
+            if held == PART_BYTES {
+                let full = PutPayload::from_iter(std::mem::take(&mut part));
+                upload.put_part(full).await.map_err(failed)?;
+                held = 0;
+            }
+        }
+    }
+    if held > 0 {
+        let rest = PutPayload::from_iter(part);
+        upload.put_part(rest).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What an answer of the far side means: a copy that is missing is lost, anything else may be better later.
+fn failed(error: object_store::Error) -> StoreError {
+    match error {
+        object_store::Error::NotFound { .. } => {
+            StoreError::new(ErrorKind::Io, "the cold copy of the value is missing")
+        }
+        _ => StoreError::new(
+            ErrorKind::Busy,
+            "the cold tier cannot be reached; try again later",
+        ),
+    }
+    .with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_made() {
+        let bucket = Bucket::new(Arc::new(object_store::memory::InMemory::new()), "/at/home/");
+        let away = Away(u128::MAX / 3);
+        let path = bucket.path(away);
+        assert_eq!(path.as_ref(), "at/home/55555555/555555555555555555555555");
+        assert_eq!(named(path.as_ref(), "at/home/"), Some(away));
+        for other in [
+            "at/home/55555555",
+            "at/home/5555555/5555555555555555555555555",
+            "at/home/55555555/55555555555555555555555g",
+            "at/home/55555555/+55555555555555555555555",
+            "at/other/55555555/555555555555555555555555",
+        ] {
+            assert_eq!(named(other, "at/home/"), None, "{other}");
+        }
+    }
+}

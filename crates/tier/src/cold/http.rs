@@ -1,0 +1,285 @@
+//! HTTP for the crate `object_store`: our TLS, our bounds on waiting, and connections of a runtime of their own.
+
+use std::error::Error;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Uri;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::rt::Executor;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
+    HttpResponse, HttpResponseBody, HttpService,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower_service::Service;
+
+/// For a connection, TLS included.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For the head of an answer, once the request is sent or being sent, and for each piece of its body.
+const ANSWER: Duration = Duration::from_secs(30);
+/// After so long without a request a connection is closed.
+const IDLE: Duration = Duration::from_secs(60);
+/// Where systems keep the certificates that they trust.
+const SYSTEM_ROOTS: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+type BoxError = Box<dyn Error + Send + Sync>;
+type Called<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Makes the client of an `object_store`.
+#[derive(Debug, Clone)]
+pub(super) struct Connector {
+    client: Client<Dial, HttpRequestBody>,
+}
+
+impl Connector {
+    /// Connections live on `runtime`, whoever asks. `tls` is needed for `https` alone.
+    pub fn new(runtime: &Handle, tls: Option<TlsConnector>) -> Connector {
+        let dial = Dial {
+            runtime: runtime.clone(),
+            tls,
+        };
+        let client = Client::builder(On(runtime.clone()))
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(dial);
+        Connector { client }
+    }
+}
+
+/// Trusts the certificates of a PEM file, or without one those of the machine.
+pub(super) fn tls(ca: Option<&Path>) -> Result<TlsConnector, String> {
+    let path = match ca {
+        Some(path) => path,
+        None => SYSTEM_ROOTS
+            .iter()
+            .map(Path::new)
+            .find(|path| path.exists())
+            .ok_or("this machine has no certificates of authorities")?,
+    };
+    let wrong = |error: &dyn Error| format!("{}: {error}", path.display());
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
+        let certificate = certificate.map_err(|error| wrong(&error))?;
+        match (roots.add(certificate), ca) {
+            (Err(error), Some(_)) => return Err(wrong(&error)),
+            // The machine's store may hold old certificates that nobody needs.
+            (Err(_), None) | (Ok(()), _) => {}
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+impl HttpService for Connector {
+    fn call<'this, 'call>(
+        &'this self,
+        request: HttpRequest,
+    ) -> Called<'call, Result<HttpResponse, HttpError>>
+    where
+        'this: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            // However slow the line, a request of some MiB is through in this time, or the far side does not take it.
+            let answer = timeout(CONNECT + ANSWER, self.client.request(request));
+            let answer = answer.await.map_err(|_| late())?.map_err(|error| {
+                let kind = match error.is_connect() {
+                    true => HttpErrorKind::Connect,
+                    false => HttpErrorKind::Interrupted,
+                };
+                HttpError::new(kind, error)
+            })?;
+            let (head, body) = answer.into_parts();
+            let body = Patient {
+                body,
+                deadline: Box::pin(sleep(ANSWER)),
+            };
+            Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
+        })
+    }
+}
+
+/// A body that is an error when its next piece is too long in coming.
+struct Patient {
+    body: Incoming,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Body for Patient {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
+            // It runs from when a piece was asked for: a reader that takes its time is no fault of the far side.
+            this.deadline.as_mut().reset(Instant::now() + ANSWER);
+            let failed = |error| HttpError::new(HttpErrorKind::Interrupted, error);
+            return Poll::Ready(frame.map(|frame| frame.map_err(failed)));
+        }
+        match this.deadline.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Some(Err(late()))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn late() -> HttpError {
+    HttpError::new_boxed(HttpErrorKind::Timeout, "no answer in time".into())
+}
+
+/// Runs what a client needs beside its calls.
+#[derive(Debug, Clone)]
+struct On(Handle);
+
+impl<F> Executor<F> for On
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(future);
+    }
+}
+
+/// Makes connections.
+#[derive(Clone)]
+struct Dial {
+    runtime: Handle,
+    tls: Option<TlsConnector>,
+}
+
+impl std::fmt::Debug for Dial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Dial")
+    }
+}
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<Line>;
+    type Error = BoxError;
+    type Future = Called<'static, Result<TokioIo<Line>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let tls = self.tls.clone();
+        let dialled = self
+            .runtime
+            .spawn(async move { timeout(CONNECT, dial(uri, tls)).await? });
+        Box::pin(async move { Ok(TokioIo::new(dialled.await??)) })
+    }
+}
+
+async fn dial(uri: Uri, tls: Option<TlsConnector>) -> Result<Line, BoxError> {
+    let secure = uri.scheme_str() == Some("https");
+    let host = uri.host().ok_or("the endpoint names no host")?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    if !secure {
+        return Ok(Line::Plain(stream));
+    }
+    let tls = tls.ok_or("the endpoint is not one for TLS")?;
+    let name = ServerName::try_from(host.to_owned())?;
+    let stream = tls.connect(name, stream).await?;
+    Ok(Line::Tls(Box::new(stream)))
+}
+
+/// A connection.
+enum Line {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection for Line {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Line::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Line::Tls(stream) => Pin::new(stream).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        match self.get_mut() {
+            Line::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Line::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Line::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Line::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Line::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Line::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

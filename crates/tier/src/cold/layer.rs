@@ -1,0 +1,327 @@
+//! The layer: a store as it was, whose values may have their bytes elsewhere.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_mem::{Buf, RegionSlice};
+use forebay_store::{
+    Address, Attributes, Body, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions,
+    ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Store,
+    StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
+};
+
+use super::bucket::Bucket;
+use super::counters::{Counters, add};
+use super::fetch::Fetch;
+use super::mover::{Config, Mover};
+use super::pins::Pin;
+use super::policy::{Policy, Recall};
+use super::reads::spot;
+
+/// Values up to so many bytes come back before their reader gets the first of them: the far side is asked once, however many
+/// read. Larger ones leave for the reader as they come, and come back beside that.
+const WAIT_BYTES_MAX: u64 = 32 << 20;
+/// Bytes may move between the look at a value and the look at its bytes; then the look is repeated.
+const LOOKS_MAX: usize = 16;
+
+/// A store over a store: values keep their place there, their bytes may be in a bucket. Without one it costs a branch. Clones are
+/// the same.
+pub struct Cold<S> {
+    hot: Arc<S>,
+    mover: Option<Arc<Mover<S>>>,
+}
+
+impl<S> Clone for Cold<S> {
+    fn clone(&self) -> Cold<S> {
+        Cold {
+            hot: self.hot.clone(),
+            mover: self.mover.clone(),
+        }
+    }
+}
+
+/// A value leaving.
+pub enum ColdBody<B> {
+    /// From the store.
+    Here(B),
+    /// From the bucket.
+    Away(Box<Away>),
+}
+
+/// Bytes from the bucket, whose copy stays while they are read.
+pub struct Away {
+    bytes: Fetch,
+    counters: Arc<Counters>,
+    _pin: Pin,
+}
+
+impl<B: Body> Body for ColdBody<B> {
+    async fn next(&mut self) -> Result<Option<Buf>> {
+        match self {
+            ColdBody::Here(body) => body.next().await,
+            ColdBody::Away(away) => {
+                let next = away.bytes.next().await?;
+                if let Some(buf) = &next {
+                    add(&away.counters.read_bytes, buf.len() as u64);
+                }
+                Ok(next)
+            }
+        }
+    }
+}
+
+impl<S: Store> Cold<S> {
+    /// A store without a cold tier.
+    pub fn off(hot: Arc<S>) -> Cold<S> {
+        Cold { hot, mover: None }
+    }
+
+    /// A store over a bucket.
+    pub fn new(hot: Arc<S>, bucket: Bucket, config: Config) -> Cold<S> {
+        let mover = Mover::new(hot.clone(), bucket, config);
+        Cold {
+            hot,
+            mover: Some(Arc::new(mover)),
+        }
+    }
+
+    /// What moves bytes, when there is a bucket.
+    pub fn mover(&self) -> Option<&Arc<Mover<S>>> {
+        self.mover.as_ref()
+    }
+}
+
+impl<S: Store> Mover<S> {
+    /// Notes that a value was read.
+    fn note_read(&self, address: Address<'_>) {
+        if self.reads.is_on()
+            && let Ok(info) = self.hot.namespace(address.namespace)
+        {
+            self.reads.note(spot(info.id, address.key), self.now());
+        }
+    }
+
+    /// A value that the store could not read, for its bytes are away: `error` says where.
+    async fn retrieve(
+        self: &Arc<Self>,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+        mut error: StoreError,
+    ) -> Result<Object<ColdBody<S::Body>>> {
+        add(&self.counters.reads, 1);
+        for look in 0..LOOKS_MAX {
+            let Some((meta, away)) = error.away().map(|(meta, away)| (meta.clone(), away)) else {
+                return Err(error);
+            };
+            let Some(wanted) = range.resolve(meta.size) else {
+                return Err(error);
+            };
+            let whole = wanted == (0..meta.size);
+            if look == 0 && whole && self.comes_back(address.namespace) {
+                if meta.size > WAIT_BYTES_MAX {
+                    drop(self.begin_recall(address, &meta, away));
+                } else {
+                    match self.bring_back(address, &meta, away).await {
+                        // The far side did not give it now, and would not a moment later.
+                        Err(failed) if is_far(&failed) => return Err(failed),
+                        // It is back, or another, or there is no room for it: it is looked for again.
+                        _ => {}
+                    }
+                }
+            }
+            let pin = self.pins.pin(away);
+            if let Ok(Some(still)) = self.hot.away(address, Some(meta.version)).await
+                && still == away
+            {
+                // Whatever happens to the value from here on, its copy stays until it is read.
+                let away = Away {
+                    bytes: self.fetch(&meta, away, wanted.clone()),
+                    counters: self.counters.clone(),
+                    _pin: pin,
+                };
+                return Ok(Object {
+                    meta,
+                    range: wanted,
+                    body: ColdBody::Away(Box::new(away)),
+                });
+            }
+            error = match self.hot.retrieve(address, version, range).await {
+                Ok(Object { meta, range, body }) => {
+                    let body = ColdBody::Here(body);
+                    return Ok(Object { meta, range, body });
+                }
+                Err(error) => error,
+            };
+        }
+        Err(StoreError::new(
+            ErrorKind::Busy,
+            "the bytes of the value keep moving; try again",
+        ))
+    }
+
+    /// Whether a value that is read whole comes back.
+    fn comes_back(&self, namespace: &str) -> bool {
+        let info = self.hot.namespace(namespace);
+        let policy = info.ok().and_then(|info| Policy::of(&info));
+        policy.unwrap_or_default().recall == Recall::Read
+    }
+}
+
+/// Whether it is the far side that failed.
+fn is_far(error: &StoreError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Busy | ErrorKind::Io | ErrorKind::Corrupt
+    )
+}
+
+impl<S: Store> Store for Cold<S> {
+    type Upload = S::Upload;
+    type Body = ColdBody<S::Body>;
+
+    fn caps(&self) -> Caps {
+        self.hot.caps()
+    }
+
+    async fn retrieve(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<Self::Body>> {
+        let found = self.hot.retrieve(address, version, range).await;
+        if let Some(mover) = &self.mover {
+            mover.note_read(address);
+        }
+        match (found, &self.mover) {
+            (Ok(Object { meta, range, body }), _) => Ok(Object {
+                meta,
+                range,
+                body: ColdBody::Here(body),
+            }),
+            (Err(error), Some(mover)) if error.away().is_some() => {
+                Box::pin(mover.retrieve(address, version, range, error)).await
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    async fn retrieve_into(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+        target: RegionSlice,
+    ) -> Result<(Meta, Range<u64>)> {
+        let Some(mover) = &self.mover else {
+            return self
+                .hot
+                .retrieve_into(address, version, range, target)
+                .await;
+        };
+        let placed = self
+            .hot
+            .retrieve_into(address, version, range, target.clone());
+        mover.note_read(address);
+        match placed.await {
+            Err(error) if error.away().is_some() => {
+                let found = Box::pin(mover.retrieve(address, version, range, error));
+                found.await?.place_into(&target).await
+            }
+            placed => placed,
+        }
+    }
+
+    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
+        self.hot.exist(addresses).await
+    }
+
+    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
+        self.hot.stat(address, version).await
+    }
+
+    async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<S::Upload> {
+        self.hot.store(address, options).await
+    }
+
+    async fn compose(
+        &self,
+        target: Address<'_>,
+        sources: &[&[u8]],
+        consumed: &[&[u8]],
+        options: StoreOptions,
+        seal: Seal,
+    ) -> Result<Stored> {
+        self.hot
+            .compose(target, sources, consumed, options, seal)
+            .await
+    }
+
+    async fn amend(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        seen: Option<&Meta>,
+        attributes: Attributes,
+    ) -> Result<Meta> {
+        self.hot.amend(address, version, seen, attributes).await
+    }
+
+    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
+        self.hot.delete(address, options).await
+    }
+
+    async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
+        self.hot.list(options).await
+    }
+
+    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
+        self.hot.list_versions(options).await
+    }
+
+    async fn create_namespace(
+        &self,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        self.hot.create_namespace(name, config).await
+    }
+
+    async fn delete_namespace(&self, name: &str) -> Result<()> {
+        self.hot.delete_namespace(name).await
+    }
+
+    async fn update_namespace(
+        &self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        self.hot.update_namespace(name, revision, config).await
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
+        self.hot.namespace(name)
+    }
+
+    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
+        self.hot.namespaces()
+    }
+
+    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
+        self.hot.usage(scope)
+    }
+
+    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
+        self.hot.set_tenant_quota(tenant, quota).await
+    }
+
+    fn tenant_quota(&self, tenant: &str) -> Quota {
+        self.hot.tenant_quota(tenant)
+    }
+
+    fn changes(&self) -> Option<Box<dyn Watch>> {
+        self.hot.changes()
+    }
+}

@@ -1,0 +1,37 @@
+//! The cold tier: values keep their place in a store, and their bytes go to a bucket of any S3 when policies say so.
+//!
+//! [`Cold`] is a store over a store that can let bytes go ([`Store::let_go`](forebay_store::Store::let_go)). A value whose bytes went is
+//! listed, counted, conditioned, versioned, expired and deleted by the store below, as before; to read it, the bytes are fetched and
+//! checked, and come back as the namespace's [`Policy`] says.
+//!
+//! - `layer`: [`Cold`], reading what is away. `mover`: one value out or back. `pass`: policies, deletions, the sweep.
+//! - `bucket`, `format`: copies in the bucket. `fetch`: their bytes, checked. `pins`: who reads which.
+//! - `policy`, `reads`: what goes, and when it was read last.
+//! - `s3`, `http`: the client for the far side, over the crate `object_store`.
+//!
+//! # Invariants
+//! - Bytes are let go only after a complete copy was read back and compared.
+//! - No name is used twice, and a copy is deleted only when nothing in the store refers to it, durably, and no reader of this process.
+//! - Bytes leave checked: each block of 64 KiB by its own sum, a value read whole by its CRC-64/NVME too.
+//! - The far side failing fails reads of what is there, as [`Busy`](forebay_store::ErrorKind::Busy), and nothing else.
+
+mod bucket;
+mod counters;
+mod fetch;
+mod format;
+mod http;
+mod layer;
+mod mover;
+mod pass;
+mod pins;
+mod policy;
+mod reads;
+mod s3;
+
+pub use bucket::Bucket;
+pub use counters::Metrics;
+pub use layer::{Away, Cold, ColdBody};
+pub use mover::{Config, Mover};
+pub use pass::Passed;
+pub use policy::{POLICY, Policy, Recall};
+pub use s3::{ColdUrl, Secret};

@@ -1,0 +1,321 @@
+//! Moves bytes between a store and a bucket, one value at a time.
+//!
+//! Out: a copy is made under a name that was never used, read back whole and compared, and only then the store is asked to let the bytes of
+//! exactly that value go. Back: the store takes the bytes and compares them itself; then the copy is to go. A crash between
+//! any two steps leaves bytes in the store, or a value whose copy is complete; at worst a copy too many, which the sweep finds.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_mem::Pool;
+use forebay_store::{
+    Address, Away, ByteRange, ErrorKind, Meta, Object, Result, Seal, Store, StoreError, Upload,
+    VersionId,
+};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+
+use super::bucket::{Bucket, COPY_BYTES_MAX};
+use super::counters::{Counters, Metrics, add};
+use super::fetch::Fetch;
+use super::pass::Passed;
+use super::pins::Pins;
+use super::reads::{Reads, spot};
+
+/// Values that come back at the same time; readers of more wait their turn.
+const RECALLS_MAX: usize = 8;
+/// A value that came back stays for so long, whatever the policy says: a day.
+const REST_MS: u64 = 24 * 3600 * 1000;
+/// Values known to rest; when there are more, the oldest may go early, which costs a journey.
+const RESTS_MAX: usize = 1 << 16;
+
+/// What a mover works with.
+pub struct Config {
+    /// Bytes from the bucket arrive in buffers of it.
+    pub pool: Pool,
+    /// Milliseconds since 1970.
+    pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Where values come back when nobody waits.
+    pub runtime: Handle,
+    /// Keeps across restarts when values were read last.
+    pub reads: Option<PathBuf>,
+    /// A copy in the bucket to which nothing refers is deleted by a sweep when it is older than this, in milliseconds: another
+    /// process on the same store may be about to refer to a younger one.
+    pub grace_ms: u64,
+}
+
+/// How a recall ended, for all who wait for it.
+type Outcome = std::result::Result<(), (ErrorKind, String)>;
+
+/// Moves values out and back.
+pub struct Mover<S> {
+    pub(super) hot: Arc<S>,
+    pub(super) bucket: Bucket,
+    pub(super) config: Config,
+    pub(super) pins: Pins,
+    pub(super) reads: Reads,
+    pub(super) counters: Arc<Counters>,
+    /// What the last pass over a namespace found, by its number.
+    pub(super) passed: Mutex<HashMap<u32, Passed>>,
+    /// Names that are in use, but that the store does not know yet.
+    moving: Mutex<HashSet<Away>>,
+    recalls: Mutex<HashMap<Away, watch::Receiver<Option<Outcome>>>>,
+    permits: Semaphore,
+    rests: Mutex<HashMap<u64, u64>>,
+    random: RandomState,
+    named: AtomicU64,
+}
+
+impl<S: Store> Mover<S> {
+    pub(super) fn new(hot: Arc<S>, bucket: Bucket, config: Config) -> Mover<S> {
+        let reads = Reads::default();
+        if let Some(path) = &config.reads {
+            reads.load(path);
+        }
+        Mover {
+            hot,
+            bucket,
+            config,
+            pins: Pins::default(),
+            reads,
+            counters: Arc::default(),
+            passed: Mutex::default(),
+            moving: Mutex::default(),
+            recalls: Mutex::default(),
+            permits: Semaphore::new(RECALLS_MAX),
+            rests: Mutex::default(),
+            random: RandomState::new(),
+            named: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        (self.config.clock)()
+    }
+
+    /// What it did since it began.
+    pub fn metrics(&self) -> Metrics {
+        self.counters.read(self.pins.waiting())
+    }
+
+    /// A name that was never used: the namespace, the second, and 64 bits that nobody foresees.
+    fn name(&self, namespace: u32, now: u64) -> Away {
+        let number = self.named.fetch_add(1, Relaxed);
+        let random = self.random.hash_one((number, now, std::process::id()));
+        let second = u128::from((now / 1000) as u32);
+        Away(u128::from(namespace) << 96 | second << 64 | u128::from(random))
+    }
+
+    /// Whether a name is being given at this moment.
+    pub(super) fn is_moving(&self, away: Away) -> bool {
+        self.moving.lock().contains(&away)
+    }
+
+    /// Moves the bytes of one value out, if it is still the one that was `seen`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PreconditionFailed`] when it changed meanwhile, [`ErrorKind::TooLarge`] for a value that no bucket takes;
+    /// else of the store or the bucket. The bytes are still in the store then, unless the store cannot say
+    /// ([`ErrorKind::OutcomeUnknown`]).
+    pub async fn move_out(&self, address: Address<'_>, seen: &Meta) -> Result<()> {
+        if seen.size > COPY_BYTES_MAX {
+            return Err(StoreError::new(
+                ErrorKind::TooLarge,
+                "the value is too large for the cold tier",
+            ));
+        }
+        let namespace = self.hot.namespace(address.namespace)?;
+        let away = self.name(namespace.id, self.now());
+        let _moving = Moving::begin(&self.moving, away);
+        let let_go = match self.copy_out(address, seen, away).await {
+            Ok(()) => self.hot.let_go(address, seen, away).await,
+            Err(error) => Err(error),
+        };
+        match let_go {
+            Ok(()) => {
+                add(&self.counters.moved, 1);
+                add(&self.counters.moved_bytes, seen.size);
+                Ok(())
+            }
+            Err(error) => {
+                self.note(&error);
+                if error.kind() != ErrorKind::OutcomeUnknown {
+                    self.pins.doom([away]);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a copy and reads it back.
+    async fn copy_out(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        let version = Some(seen.version);
+        let found = self.hot.retrieve(address, version, ByteRange::Full).await?;
+        let Object { meta, mut body, .. } = found;
+        meta.check_seen(Some(seen))?;
+        self.bucket.put(away, seen, &mut body).await?;
+        drop(body);
+        let mut back = self.fetch(seen, away, 0..seen.size);
+        while back.next().await?.is_some() {}
+        Ok(())
+    }
+
+    pub(super) fn fetch(&self, meta: &Meta, away: Away, range: std::ops::Range<u64>) -> Fetch {
+        Fetch::new(&self.bucket, &self.config.pool, meta, away, range)
+    }
+
+    /// Brings the bytes of one value back; `false` when they are in the store already.
+    ///
+    /// # Errors
+    /// Of the store and the bucket; the bytes are where they were then.
+    pub async fn recall(
+        self: &Arc<Self>,
+        address: Address<'_>,
+        version: Option<VersionId>,
+    ) -> Result<bool> {
+        let meta = self.hot.stat(address, version).await?;
+        let Some(away) = self.hot.away(address, Some(meta.version)).await? else {
+            return Ok(false);
+        };
+        self.bring_back(address, &meta, away).await?;
+        Ok(true)
+    }
+
+    /// The same for bytes that are known to be away. However many ask, they come once.
+    pub(super) async fn bring_back(
+        self: &Arc<Self>,
+        address: Address<'_>,
+        meta: &Meta,
+        away: Away,
+    ) -> Result<()> {
+        let mut told = self.begin_recall(address, meta, away);
+        let outcome = match told.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            Err(_) => None,
+        };
+        match outcome {
+            Some(Ok(())) => Ok(()),
+            Some(Err((kind, message))) => Err(StoreError::new(kind, message)),
+            None => Err(StoreError::new(
+                ErrorKind::Busy,
+                "the recall was given up; try again",
+            )),
+        }
+    }
+
+    /// Begins a recall unless it is under way, and tells how it ends.
+    pub(super) fn begin_recall(
+        self: &Arc<Self>,
+        address: Address<'_>,
+        meta: &Meta,
+        away: Away,
+    ) -> watch::Receiver<Option<Outcome>> {
+        let mut recalls = self.recalls.lock();
+        if let Some(told) = recalls.get(&away) {
+            return told.clone();
+        }
+        let (tell, told) = watch::channel(None);
+        recalls.insert(away, told.clone());
+        let mover = self.clone();
+        let (namespace, key) = (address.namespace.to_owned(), address.key.to_vec());
+        let meta = meta.clone();
+        self.config.runtime.spawn(async move {
+            let _listed = Listed(&mover.recalls, away);
+            let address = Address::object(&namespace, &key);
+            let outcome = mover.carry_back(address, &meta, away).await;
+            if let Err(error) = &outcome {
+                mover.note(error);
+            }
+            tell.send_replace(Some(
+                outcome.map_err(|error| (error.kind(), error.message().to_owned())),
+            ));
+        });
+        told
+    }
+
+    async fn carry_back(&self, address: Address<'_>, meta: &Meta, away: Away) -> Result<()> {
+        // Never closed.
+        let _permit = self.permits.acquire().await;
+        let _pin = self.pins.pin(away);
+        let begun = self.hot.take_back(address, Some(meta.version), away);
+        let mut upload = begun.await?;
+        let mut bytes = self.fetch(meta, away, 0..meta.size);
+        while let Some(buf) = bytes.next().await? {
+            upload.write(buf).await?;
+        }
+        upload.commit(Seal::default()).await?;
+        add(&self.counters.recalled, 1);
+        add(&self.counters.recalled_bytes, meta.size);
+        if let Ok(namespace) = self.hot.namespace(address.namespace) {
+            self.rest(spot(namespace.id, address.key));
+        }
+        Ok(())
+    }
+
+    /// A value that came back is not sent away again at once.
+    fn rest(&self, spot: u64) {
+        let now = self.now();
+        let mut rests = self.rests.lock();
+        if rests.len() >= RESTS_MAX {
+            rests.retain(|_, since| now.saturating_sub(*since) < REST_MS);
+        }
+        if rests.len() >= RESTS_MAX
+            && let Some(oldest) = rests.iter().min_by_key(|(_, since)| **since)
+        {
+            let oldest = *oldest.0;
+            rests.remove(&oldest);
+        }
+        rests.insert(spot, now);
+    }
+
+    pub(super) fn is_resting(&self, spot: u64) -> bool {
+        let since = self.rests.lock().get(&spot).copied();
+        since.is_some_and(|since| self.now().saturating_sub(since) < REST_MS)
+    }
+
+    /// Counts a failure of the far side.
+    pub(super) fn note(&self, error: &StoreError) {
+        if matches!(
+            error.kind(),
+            ErrorKind::Busy | ErrorKind::Io | ErrorKind::Corrupt
+        ) {
+            add(&self.counters.failed, 1);
+            tracing::warn!(error = error as &dyn std::error::Error, "cold tier");
+        }
+    }
+}
+
+/// A name while it is being given.
+struct Moving<'a> {
+    moving: &'a Mutex<HashSet<Away>>,
+    away: Away,
+}
+
+impl<'a> Moving<'a> {
+    fn begin(moving: &'a Mutex<HashSet<Away>>, away: Away) -> Moving<'a> {
+        moving.lock().insert(away);
+        Moving { moving, away }
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.moving.lock().remove(&self.away);
+    }
+}
+
+/// A recall in the list of those under way, also when it ends by a panic.
+struct Listed<'a>(
+    &'a Mutex<HashMap<Away, watch::Receiver<Option<Outcome>>>>,
+    Away,
+);
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.0.lock().remove(&self.1);
+    }
+}

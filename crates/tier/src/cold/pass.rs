@@ -1,0 +1,320 @@
+//! Passes over namespaces: what their policies send away, what nothing refers to any more, and both from time to time.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_store::{
+    Address, After, Away, ErrorKind, ListOptions, Meta, NamespaceInfo, Result, Space, Store,
+    StoreError, VersionId, VersionItem,
+};
+use futures_util::{StreamExt, TryStreamExt};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::counters::add;
+use super::mover::Mover;
+use super::policy::Policy;
+use super::reads::spot;
+
+/// Values on their way out at the same time; each holds one part in memory.
+const MOVES_MAX: usize = 4;
+/// How soon a copy goes after its value.
+const TIDY: Duration = Duration::from_secs(5);
+/// How often policies are applied.
+const PASS: Duration = Duration::from_secs(600);
+/// How often the bucket is compared with the store.
+const SWEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// What a pass over a namespace came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Passed {
+    /// When it ended, in milliseconds since 1970.
+    pub at: u64,
+    /// Values whose bytes went.
+    pub moved: u64,
+    /// Those bytes.
+    pub moved_bytes: u64,
+    /// Values that the policy takes and whose bytes are cold, with those.
+    pub cold: u64,
+    /// Their bytes.
+    pub cold_bytes: u64,
+    /// Values that should have gone, but did not; the next pass tries again.
+    pub failed: u64,
+    /// Whether it was given up because the far side could not be reached.
+    pub gave_up: bool,
+}
+
+impl<S: Store> Mover<S> {
+    /// Every version of every value of a namespace, a page at a time.
+    async fn page(
+        &self,
+        namespace: &str,
+        prefix: &[u8],
+        last: &Option<(Bytes, VersionId)>,
+    ) -> Result<(Vec<(Bytes, Meta)>, Option<(Bytes, VersionId)>)> {
+        let options = ListOptions {
+            namespace,
+            space: Space::Objects,
+            prefix,
+            delimiter: None,
+            after: match last {
+                Some((key, version)) => After::Version(key, *version),
+                None => After::Start,
+            },
+            limit: usize::MAX,
+        };
+        let page = self.hot.list_versions(options).await?;
+        let last = page.items.last().filter(|_| page.more);
+        let last = last.and_then(|item| match item {
+            VersionItem::Value { key, meta, .. } => Some((key.clone(), meta.version)),
+            VersionItem::Marker { key, version, .. } => Some((key.clone(), *version)),
+            VersionItem::Prefix(_) => None,
+        });
+        let values = page.items.into_iter().filter_map(|item| match item {
+            VersionItem::Value { key, meta, .. } => Some((key, meta)),
+            VersionItem::Marker { .. } | VersionItem::Prefix(_) => None,
+        });
+        Ok((values.collect(), last))
+    }
+
+    /// Applies the policy of one namespace now. Without one nothing moves.
+    ///
+    /// # Errors
+    /// Of the store; what the bucket refuses is counted.
+    pub async fn run(&self, namespace: &str) -> Result<Passed> {
+        let info = self.hot.namespace(namespace)?;
+        let mut passed = Passed::default();
+        if let Some(policy) = Policy::of(&info) {
+            if policy.not_read_for_ms.is_some() {
+                self.reads.begin(self.now());
+            }
+            let mut last = None;
+            loop {
+                let (values, next) = self
+                    .page(namespace, policy.prefix.as_bytes(), &last)
+                    .await?;
+                self.move_some(&info, &policy, values, &mut passed).await;
+                last = next;
+                if last.is_none() || passed.gave_up {
+                    break;
+                }
+            }
+        }
+        passed.at = self.now();
+        self.passed.lock().insert(info.id, passed);
+        Ok(passed)
+    }
+
+    /// What the last pass over a namespace came to, if there was one since the process began.
+    pub fn passed(&self, namespace: &NamespaceInfo) -> Option<Passed> {
+        self.passed.lock().get(&namespace.id).copied()
+    }
+
+    async fn move_some(
+        &self,
+        info: &NamespaceInfo,
+        policy: &Policy,
+        values: Vec<(Bytes, Meta)>,
+        passed: &mut Passed,
+    ) {
+        let now = self.now();
+        let mut going = Vec::new();
+        for (key, meta) in values {
+            let spot = spot(info.id, &key);
+            if !policy.takes(&key, &meta, now, self.reads.last(spot)) || self.is_resting(spot) {
+                continue;
+            }
+            let address = Address::object(&info.name, &key);
+            match self.hot.away(address, Some(meta.version)).await {
+                Ok(Some(_)) => {
+                    passed.cold += 1;
+                    passed.cold_bytes += meta.size;
+                }
+                Ok(None) if meta.size > 0 => going.push((key, meta)),
+                // It ended meanwhile, or there is nothing to move.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        let gave_up = AtomicBool::new(false);
+        let moves = going.into_iter().map(|(key, meta)| {
+            let gave_up = &gave_up;
+            async move {
+                if gave_up.load(Relaxed) {
+                    return (meta.size, Ok(false));
+                }
+                let address = Address::object(&info.name, &key);
+                let moved = self.move_out(address, &meta).await;
+                if moved
+                    .as_ref()
+                    .is_err_and(|error| error.kind() == ErrorKind::Busy)
+                {
+                    gave_up.store(true, Relaxed);
+                }
+                (meta.size, moved.map(|()| true))
+            }
+        });
+        let mut moves = futures_util::stream::iter(moves).buffer_unordered(MOVES_MAX);
+        while let Some((size, moved)) = moves.next().await {
+            match moved {
+                Ok(true) => {
+                    passed.moved += 1;
+                    passed.moved_bytes += size;
+                    passed.cold += 1;
+                    passed.cold_bytes += size;
+                }
+                Ok(false) => {}
+                Err(error) if is_gone(&error) => {}
+                Err(_) => passed.failed += 1,
+            }
+        }
+        drop(moves);
+        passed.gave_up |= gave_up.load(Relaxed);
+    }
+
+    /// Applies every policy.
+    pub async fn run_all(&self) {
+        for info in self.hot.namespaces() {
+            if Policy::of(&info).is_none() {
+                continue;
+            }
+            match self.run(&info.name).await {
+                Ok(passed) if passed.gave_up => return,
+                Ok(passed) if passed.moved > 0 => {
+                    tracing::info!(namespace = info.name, ?passed, "moved to the cold tier");
+                }
+                Ok(_) => {}
+                Err(error) if is_gone(&error) => {}
+                Err(error) => {
+                    tracing::warn!(namespace = info.name, %error, "the tier policy was not applied");
+                }
+            }
+        }
+    }
+
+    /// Deletes copies whose values ended or came back, as far as nobody reads them; `false` when the far side could not be reached.
+    pub async fn tidy(&self) -> bool {
+        self.pins.doom(self.hot.forgotten());
+        for away in self.pins.due() {
+            if let Err(error) = self.bucket.delete(away).await {
+                self.note(&error);
+                return false;
+            }
+            self.pins.gone(away);
+            add(&self.counters.deleted, 1);
+        }
+        true
+    }
+
+    /// Deletes copies to which nothing refers, whatever crash left them; tells how many.
+    ///
+    /// # Errors
+    /// Of the store or the bucket.
+    pub async fn sweep(&self) -> Result<u64> {
+        let old = self.now().saturating_sub(self.config.grace_ms);
+        let mut suspects: HashMap<u32, HashSet<Away>> = HashMap::new();
+        // First the bucket, then the store: a name found here is being given, or is known there, or is nobody's.
+        let mut list = self.bucket.list();
+        while let Some(found) = list.try_next().await? {
+            if found.modified <= old && !self.is_moving(found.away) {
+                let namespace = (found.away.0 >> 96) as u32;
+                suspects.entry(namespace).or_default().insert(found.away);
+            }
+        }
+        for info in self.hot.namespaces() {
+            let Some(suspects) = suspects.get_mut(&info.id) else {
+                continue;
+            };
+            match self.acquit(&info, suspects).await {
+                // All of it was deleted meanwhile.
+                Err(error) if error.kind() == ErrorKind::NoSuchNamespace => {}
+                done => done?,
+            }
+        }
+        let mut swept = 0;
+        for away in suspects.into_values().flatten() {
+            if !self.pins.is_pinned(away) {
+                self.bucket.delete(away).await?;
+                swept += 1;
+            }
+        }
+        add(&self.counters.swept, swept);
+        Ok(swept)
+    }
+
+    /// Takes out of `suspects` what values of the namespace refer to.
+    async fn acquit(&self, info: &NamespaceInfo, suspects: &mut HashSet<Away>) -> Result<()> {
+        let mut last = None;
+        loop {
+            let (values, next) = self.page(&info.name, b"", &last).await?;
+            for (key, meta) in values {
+                let address = Address::object(&info.name, &key);
+                match self.hot.away(address, Some(meta.version)).await {
+                    Ok(Some(away)) => drop(suspects.remove(&away)),
+                    Ok(None) => {}
+                    Err(error) if is_gone(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            last = next;
+            if last.is_none() || suspects.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does what is due, for ever.
+    pub async fn tend(self: &Arc<Self>) -> Infallible {
+        for info in self.hot.namespaces() {
+            if Policy::of(&info).is_some_and(|policy| policy.not_read_for_ms.is_some()) {
+                self.reads.begin(self.now());
+            }
+        }
+        let start = Instant::now();
+        let every = |period: Duration, first: Duration| {
+            let mut ticks = interval_at(start + first, period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        };
+        let mut tidy = every(TIDY, TIDY);
+        let mut pass = every(PASS, PASS);
+        let mut sweep = every(SWEEP, PASS);
+        loop {
+            tokio::select! {
+                _ = tidy.tick() => drop(self.tidy().await),
+                _ = pass.tick() => {
+                    self.run_all().await;
+                    self.save();
+                }
+                _ = sweep.tick() => match self.sweep().await {
+                    Ok(0) => {}
+                    Ok(swept) => tracing::info!(swept, "cold copies that nothing refers to were deleted"),
+                    Err(error) => tracing::warn!(%error, "the cold tier was not swept"),
+                },
+            }
+        }
+    }
+
+    /// Keeps when values were read last. Blocks for a file of 8 MiB.
+    pub fn save(&self) {
+        if let Some(path) = &self.config.reads
+            && let Err(error) = self.reads.save(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "when values were read last was not kept");
+        }
+    }
+}
+
+/// What was to be moved is not there any more, or is something else.
+fn is_gone(error: &StoreError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::NoSuchVersion
+            | ErrorKind::IsDeleteMarker
+            | ErrorKind::NoSuchNamespace
+            | ErrorKind::PreconditionFailed
+    )
+}
