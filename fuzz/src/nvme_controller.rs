@@ -110,6 +110,7 @@ fn run(mut input: Input<'_>) -> Option<()> {
         queue_entries_max: 64,
         io_queues_max: 4,
         transfer_bytes_max: 64 << 20,
+        result_bytes_max: 1 << 20,
         kato_ms: 5000,
         authentication: (flags & 4 != 0).then(|| Authentication {
             host: secret.clone(),

@@ -16,7 +16,7 @@ use forebay_store::Store;
 use parking_lot::Mutex;
 
 use super::session::{Session, Viewer};
-use super::{Target, bound, parts};
+use super::{Target, bound, parts, results};
 
 /// What a transport knows of a host beside its words.
 #[derive(Debug, Clone, Copy, Default)]
@@ -208,6 +208,7 @@ impl<S: Store, F: File> Target<S, F> {
             io_queues_max: self.config.io_queues_max,
             // A key may travel with a value; the transfer is rounded up to a power of two anyway.
             transfer_bytes_max: u64::from(self.config.value_bytes_max),
+            result_bytes_max: self.config.result_bytes_max,
             kato_ms: 0,
             authentication: None,
             random,
@@ -255,6 +256,7 @@ impl<S: Store, F: File> Target<S, F> {
             viewer,
             bound: Mutex::new(bound::Bound::default()),
             parts: Mutex::new(parts::Parts::default()),
+            results: results::Results::of(&self.results),
             changes: self.watchers.subscribe(),
             seen: self.generation().into(),
         }))

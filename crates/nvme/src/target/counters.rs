@@ -7,7 +7,7 @@ use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{IoCommand, IoVerb, Status};
 
 /// The names of the commands, as metrics have them.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 19] = [
     "flush",
     "store",
     "retrieve",
@@ -17,6 +17,10 @@ const NAMES: [&str; 15] = [
     "extended_key",
     "retrieve_range",
     "store_part",
+    "execute",
+    "execute_submit",
+    "execute_fetch",
+    "execute_inline",
     "read",
     "write",
     "compare",
@@ -121,11 +125,15 @@ fn index(verb: &IoVerb) -> usize {
         IoVerb::Kv(KvCommand::ExtendedKey { .. }) => 6,
         IoVerb::Kv(KvCommand::RetrieveRange { .. }) => 7,
         IoVerb::Kv(KvCommand::StorePart { .. }) => 8,
-        IoVerb::Nvm(NvmCommand::Read { .. }) => 9,
-        IoVerb::Nvm(NvmCommand::Write { .. }) => 10,
-        IoVerb::Nvm(NvmCommand::Compare { .. }) => 11,
-        IoVerb::Nvm(NvmCommand::WriteZeroes { .. }) => 12,
-        IoVerb::Nvm(NvmCommand::DatasetManagement { .. }) => 13,
-        IoVerb::Nvm(NvmCommand::Verify { .. }) => 14,
+        IoVerb::Kv(KvCommand::Execute { .. }) => 9,
+        IoVerb::Kv(KvCommand::ExecuteSubmit { .. }) => 10,
+        IoVerb::Kv(KvCommand::ExecuteFetch { .. }) => 11,
+        IoVerb::Kv(KvCommand::ExecuteInline { .. }) => 12,
+        IoVerb::Nvm(NvmCommand::Read { .. }) => 13,
+        IoVerb::Nvm(NvmCommand::Write { .. }) => 14,
+        IoVerb::Nvm(NvmCommand::Compare { .. }) => 15,
+        IoVerb::Nvm(NvmCommand::WriteZeroes { .. }) => 16,
+        IoVerb::Nvm(NvmCommand::DatasetManagement { .. }) => 17,
+        IoVerb::Nvm(NvmCommand::Verify { .. }) => 18,
     }
 }

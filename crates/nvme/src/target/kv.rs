@@ -18,7 +18,7 @@ use super::transfer::{fill, place};
 use super::{Payload, Target};
 
 /// A key wherever it came from.
-struct KeyBuf {
+pub(super) struct KeyBuf {
     bytes: [u8; EXTENDED_KEY_BYTES_MAX],
     len: u8,
 }
@@ -33,7 +33,7 @@ impl KeyBuf {
         }
     }
 
-    fn as_bytes(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }
@@ -186,6 +186,13 @@ impl<S: Store, F: File> Target<S, F> {
                     Verb::Position => Ok(u64::from(self.bind(session, nsid, &key)) << 32),
                 }
             }
+            KvCommand::Execute { .. }
+            | KvCommand::ExecuteSubmit { .. }
+            | KvCommand::ExecuteFetch { .. }
+            | KvCommand::ExecuteInline { .. } => {
+                self.program(session, nsid, namespace, command, payload)
+                    .await
+            }
             // Executed where they came from.
             KvCommand::Retrieve { .. }
             | KvCommand::Exist { .. }
@@ -218,7 +225,7 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
-    async fn head(&self, payload: &mut impl Payload) -> Result<KeyBuf, Status> {
+    pub(super) async fn head(&self, payload: &mut impl Payload) -> Result<KeyBuf, Status> {
         const LENGTH: usize = head::LENGTH_BYTES;
         if payload.len() <= LENGTH as u64 {
             return Err(Status::INVALID_KEY_SIZE);

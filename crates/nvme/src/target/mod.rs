@@ -25,6 +25,8 @@ mod kv;
 mod landing;
 mod parts;
 mod payload;
+mod program;
+mod results;
 mod session;
 mod shown;
 mod status;
@@ -54,6 +56,9 @@ use shown::Shown;
 /// The largest value that can be configured, in bytes: hosts move a value with one command.
 pub const VALUE_BYTES_MAX: u32 = 128 << 20;
 
+/// Results that wait to be fetched take at most this part of the pool.
+const RESULTS_SHARE: u64 = 8;
+
 /// What is chosen for a target.
 #[derive(Debug, Clone)]
 pub struct TargetConfig {
@@ -79,6 +84,8 @@ pub struct TargetConfig {
     pub controllers_max: u16,
     /// Whether hosts that nobody made known see every namespace.
     pub allow_any_host: bool,
+    /// The longest result of a function, in bytes; 0: none are run.
+    pub result_bytes_max: u32,
 }
 
 impl Default for TargetConfig {
@@ -95,6 +102,7 @@ impl Default for TargetConfig {
             in_capsule_bytes: 16 << 10,
             controllers_max: 1024,
             allow_any_host: false,
+            result_bytes_max: 16 << 20,
         }
     }
 }
@@ -112,6 +120,7 @@ pub struct Target<S: Store, F: File> {
     identifiers: Arc<Identifiers>,
     watchers: Watchers,
     counters: Counters,
+    results: Arc<results::Room>,
 }
 
 impl<S: Store, F: File> Target<S, F> {
@@ -129,6 +138,7 @@ impl<S: Store, F: File> Target<S, F> {
         };
         Target {
             store,
+            results: results::Room::new(pool.usage().limit as u64 / RESULTS_SHARE),
             pool,
             clock,
             identifiers: Identifiers::new(config.controllers_max),

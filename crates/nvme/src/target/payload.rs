@@ -44,6 +44,10 @@ pub trait Payload: Send {
     /// the transport has no such memory; [`send`](Payload::send) works then.
     fn target(&mut self, len: u64) -> Option<RegionSlice>;
 
+    /// What is given from now on goes to the start of the host's buffer, whatever was taken from it: for the one command whose data goes
+    /// both ways.
+    fn turn(&mut self);
+
     /// Gives the next bytes to the host. Returns when it may be called again; the buffer may still be on its way.
     fn send(&mut self, buf: Buf) -> impl Future<Output = Result<(), Status>> + Send;
 }

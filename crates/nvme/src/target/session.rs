@@ -14,6 +14,7 @@ use super::Target;
 use super::admission::{Arrival, Identifier};
 use super::bound::Bound;
 use super::parts::Parts;
+use super::results::Results;
 
 /// Whose namespaces are seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl Watchers {
     }
 }
 
-/// The execution side of one controller. It ends when it is dropped: bound keys and unfinished values are forgotten.
+/// The execution side of one controller. It ends when it is dropped: bound keys, unfinished values and results are forgotten.
 pub struct Session<S: Store> {
     pub(super) identifier: Identifier,
     /// The host's NQN; `None` for a device.
@@ -71,6 +72,7 @@ pub struct Session<S: Store> {
     pub(super) viewer: Viewer,
     pub(super) bound: Mutex<Bound>,
     pub(super) parts: Mutex<Parts<S::Upload>>,
+    pub(super) results: Results,
     pub(super) changes: watch::Receiver<u64>,
     /// The generation that its controller shows.
     pub(super) seen: AtomicU64,
@@ -106,6 +108,7 @@ impl<S: Store> Session<S> {
     pub fn reset(&self) {
         self.bound.lock().clear();
         self.parts.lock().clear();
+        self.results.clear();
     }
 }
 

@@ -215,6 +215,10 @@ impl Payload for TcpPayload<'_> {
         None
     }
 
+    fn turn(&mut self) {
+        // Fabrics have no command whose data goes both ways.
+    }
+
     async fn send(&mut self, buf: Buf) -> Result<(), Status> {
         if buf.is_empty() {
             return Ok(());

@@ -69,6 +69,8 @@ struct Mapping {
 pub(super) enum Direction {
     ToController,
     ToHost,
+    /// The same bytes both ways.
+    Both,
 }
 
 /// Memory that a queue uses as long as it is mapped. The client may take it away and give it back: a virtual machine does so when its
@@ -246,6 +248,7 @@ impl Memory {
         let allowed = match direction {
             Direction::ToController => mapping.readable,
             Direction::ToHost => memory.region().is_writable(),
+            Direction::Both => mapping.readable && memory.region().is_writable(),
         };
         if len == 0 || !allowed {
             return None;

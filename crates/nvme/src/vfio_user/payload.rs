@@ -103,6 +103,10 @@ impl Payload for Data {
         self.in_place(len)
     }
 
+    fn turn(&mut self) {
+        (self.part, self.offset) = (0, 0);
+    }
+
     async fn send(&mut self, buf: Buf) -> Result<(), Status> {
         let mut done = 0;
         while done < buf.len() {

@@ -412,6 +412,9 @@ fn find_data(
             let bytes = length + key + command.bytes_to_controller;
             (Direction::ToController, bytes)
         }
+        (IoVerb::Kv(KvCommand::Execute { .. }), to_host) => {
+            (Direction::Both, command.bytes_to_controller.max(to_host))
+        }
         (_, 0) => (Direction::ToController, command.bytes_to_controller),
         (_, bytes) => (Direction::ToHost, bytes),
     };

@@ -132,6 +132,10 @@ impl Payload for Data {
         self.piece(len)
     }
 
+    fn turn(&mut self) {
+        self.at = 0;
+    }
+
     async fn send(&mut self, buf: Buf) -> Result<(), Status> {
         tokio::task::yield_now().await;
         let into = self.memory.slice(self.at..self.at + buf.len());

@@ -261,6 +261,8 @@ pub struct KvVendor {
     pub extended_keys: bool,
     /// Retrieve-range and Store-part.
     pub ranges: bool,
+    /// The longest result of a function, in bytes; 0 where none are run.
+    pub result_bytes_max: u32,
 }
 
 const VENDOR_AT: usize = 3840;
@@ -268,6 +270,7 @@ const VENDOR_MAGIC: u32 = u32::from_le_bytes(*b"FBKV");
 const VENDOR_VERSION: u16 = 1;
 const VENDOR_TTL: u16 = 1;
 const VENDOR_EXTENDED_KEYS: u16 = 1 << 1;
+const VENDOR_EXECUTE: u16 = 1 << 2;
 const VENDOR_RANGES: u16 = 1 << 3;
 
 impl IdentifyKv {
@@ -285,6 +288,7 @@ impl IdentifyKv {
         let bits = [
             (vendor.ttl, VENDOR_TTL),
             (vendor.extended_keys, VENDOR_EXTENDED_KEYS),
+            (vendor.result_bytes_max > 0, VENDOR_EXECUTE),
             (vendor.ranges, VENDOR_RANGES),
         ];
         let bits: u16 = bits.iter().map(|(set, bit)| u16::from(*set) * bit).sum();
@@ -293,6 +297,7 @@ impl IdentifyKv {
             page.put_u16(VENDOR_AT + 4, VENDOR_VERSION);
             page.put_u16(VENDOR_AT + 6, bits);
             page.put_u32(VENDOR_AT + 8, super::kv::EXTENDED_KEY_BYTES_MAX as u32);
+            page.put_u32(VENDOR_AT + 12, vendor.result_bytes_max);
         }
         page.0.to_vec()
     }
@@ -313,6 +318,10 @@ impl IdentifyKv {
                 ttl: bits & VENDOR_TTL != 0,
                 extended_keys: bits & VENDOR_EXTENDED_KEYS != 0,
                 ranges: bits & VENDOR_RANGES != 0,
+                result_bytes_max: match bits & VENDOR_EXECUTE {
+                    0 => 0,
+                    _ => page.u32(VENDOR_AT + 12),
+                },
             },
         })
     }

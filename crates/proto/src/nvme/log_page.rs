@@ -134,18 +134,20 @@ pub(crate) fn firmware_slot(firmware: &str) -> Vec<u8> {
 const CSUPP: u32 = 1;
 const LBCC: u32 = 1 << 1;
 
-/// Commands of an admin queue, and I/O commands of a command set. Nothing but "supported" and "changes data" is said: any other bit
+/// Commands of an admin queue, and I/O commands of a command set but those of which `none` is true. Nothing but "supported" and "changes data" is said: any other bit
 /// makes Linux rescan or complain.
-pub(crate) fn commands_and_effects(admin: &[u8], csi: Csi) -> Vec<u8> {
+pub(crate) fn commands_and_effects(admin: &[u8], csi: Csi, none: impl Fn(&u8) -> bool) -> Vec<u8> {
     const IO_AT: usize = 1024;
     let mut page = Page::<4096>::zeroed();
     for code in admin {
         page.put_u32(usize::from(*code) * 4, CSUPP);
     }
-    for code in io_commands(csi) {
+    for code in io_commands(csi).iter().filter(|code| !none(code)) {
         let changes = match csi {
             Csi::Kv => {
-                opcode::direction(*code) == Direction::ToController || *code == opcode::kv::DELETE
+                // Functions read.
+                let stores = opcode::direction(*code) == Direction::ToController;
+                stores && *code != opcode::kv::EXECUTE_SUBMIT || *code == opcode::kv::DELETE
             }
             Csi::Nvm => matches!(
                 *code,
@@ -177,7 +179,11 @@ fn io_commands(csi: Csi) -> &'static [u8] {
             kv::LIST,
             kv::DELETE,
             kv::EXIST,
+            kv::EXECUTE,
+            kv::EXECUTE_SUBMIT,
+            kv::EXECUTE_FETCH,
             kv::EXTENDED_KEY,
+            kv::EXECUTE_INLINE,
             kv::STORE_PART,
             kv::RETRIEVE_RANGE,
         ],

@@ -17,7 +17,7 @@
 //!
 //! # What it does not do
 //! No queues, no doorbells, no payload, no sockets; it looks at no clock and draws no random numbers but by the function given. No
-//! reservations, no ANA, no namespace management, no metadata, no Execute: what belongs to them is refused as unknown.
+//! reservations, no ANA, no namespace management, no metadata: what belongs to them is refused as unknown.
 //!
 //! # Invariants
 //! No command makes a controller keep more than a fixed amount: four event requests, sixteen errors, the numbers of its namespaces and

@@ -86,6 +86,15 @@ pub mod kv {
     pub const DELETE: u8 = 0x10;
     /// Exist.
     pub const EXIST: u8 = 0x14;
+    /// Vendor: a function run over a value, whose result takes the place of its arguments; not over Fabrics, whose transfers have one
+    /// direction.
+    pub const EXECUTE: u8 = 0x83;
+    /// Vendor: the same, whose result is kept until it is fetched.
+    pub const EXECUTE_SUBMIT: u8 = 0xc1;
+    /// Vendor: fetches what was kept.
+    pub const EXECUTE_FETCH: u8 = 0xc2;
+    /// Vendor: a function run over a value of a short key, without arguments but a number.
+    pub const EXECUTE_INLINE: u8 = 0xc6;
     /// Vendor: a verb with a key of up to 255 bytes as its payload.
     pub const EXTENDED_KEY: u8 = 0xc5;
     /// Vendor: part of a value to the controller.

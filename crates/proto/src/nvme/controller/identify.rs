@@ -47,7 +47,7 @@ impl Controller {
                 let Some(namespace) = self.known(nsid)? else {
                     return Ok(zeroes());
                 };
-                match (csi, kv(namespace)) {
+                match (csi, kv(namespace, self.config.result_bytes_max)) {
                     (Csi::Kv, Some(kv)) => Ok(kv.encode()),
                     // What NVM adds here (protection, streams) is not there.
                     (Csi::Nvm, None) => Ok(zeroes()),
@@ -199,7 +199,7 @@ fn blocks(namespace: &Namespace) -> Option<IdentifyBlocks> {
     }
 }
 
-fn kv(namespace: &Namespace) -> Option<IdentifyKv> {
+fn kv(namespace: &Namespace, result_bytes_max: u32) -> Option<IdentifyKv> {
     match namespace.kind {
         NamespaceKind::Kv {
             value_bytes_max,
@@ -217,6 +217,7 @@ fn kv(namespace: &Namespace) -> Option<IdentifyKv> {
                 ttl: true,
                 extended_keys: true,
                 ranges: true,
+                result_bytes_max,
             },
         }),
         NamespaceKind::Block { .. } => None,

@@ -88,7 +88,8 @@ impl Controller {
             lid::CHANGED_NAMESPACES if io => self.logs.changed_list(),
             lid::COMMANDS_AND_EFFECTS if io => {
                 let csi = Csi::from_wire(asked.csi).ok_or(Status::INVALID_FIELD)?;
-                commands_and_effects(self.admin_commands(), csi)
+                let none = |code: &u8| !self.has_command(csi, *code);
+                commands_and_effects(self.admin_commands(), csi, none)
             }
             lid::DISCOVERY if !io => self.discovery.encode(),
             _ => return Err(Status::INVALID_LOG_PAGE),

@@ -14,7 +14,10 @@ use std::sync::Arc;
 
 use super::auth::{Authentication, Verifier};
 use super::discovery::DiscoveryLog;
-use super::{Csi, IoCommand, Namespace, NamespaceKind, Status, SubmissionQueueEntry, Subsystem};
+use super::kv::KvCommand;
+use super::{
+    Csi, IoCommand, IoVerb, Namespace, NamespaceKind, Status, SubmissionQueueEntry, Subsystem,
+};
 use events::{Events, Notice};
 use features::Kept;
 use logs::Logs;
@@ -72,6 +75,8 @@ pub struct ControllerConfig {
     pub io_queues_max: u16,
     /// The most bytes a command moves; MDTS is made from it, rounded up to a power of two.
     pub transfer_bytes_max: u64,
+    /// The longest result of a function (the vendor's Execute commands), in bytes; 0: there are no such commands.
+    pub result_bytes_max: u32,
     /// The host's Keep Alive Timeout, in milliseconds; 0 none.
     pub kato_ms: u32,
     /// What the host has to prove on each queue before anything else; `None`: nothing.
@@ -301,7 +306,37 @@ impl Controller {
         if !self.is_ready() || qid == 0 {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         }
-        IoCommand::parse(entry, self.visible(entry.nsid())?)
+        let command = IoCommand::parse(entry, self.visible(entry.nsid())?)?;
+        if let IoVerb::Kv(verb) = &command.verb
+            && let Some(result_bytes) = verb.result_bytes()
+        {
+            let both_ways = matches!(verb, KvCommand::Execute { .. });
+            if !self.executes(both_ways) {
+                return Err(Status::INVALID_OPCODE);
+            }
+            if result_bytes > self.config.result_bytes_max {
+                return Err(Status::INVALID_VALUE_SIZE);
+            }
+        }
+        Ok(command)
+    }
+
+    /// Whether there are commands that run functions, and such whose data goes both ways: fabrics have none.
+    fn executes(&self, both_ways: bool) -> bool {
+        let fabrics = matches!(self.config.transport, Transport::Tcp { .. });
+        self.config.result_bytes_max > 0 && !(both_ways && fabrics)
+    }
+
+    /// Whether this controller has a command that its command set may have.
+    fn has_command(&self, csi: Csi, code: u8) -> bool {
+        use super::opcode::kv;
+        match (csi, code) {
+            (Csi::Kv, kv::EXECUTE) => self.executes(true),
+            (Csi::Kv, kv::EXECUTE_SUBMIT | kv::EXECUTE_FETCH | kv::EXECUTE_INLINE) => {
+                self.executes(false)
+            }
+            _ => true,
+        }
     }
 
     /// Shows another state of the subsystem: the host is told what changed.

@@ -114,6 +114,46 @@ pub enum KvCommand {
         /// What the host has room for.
         buffer_bytes: u32,
     },
+    /// Vendor: runs a function over a value. The payload is the key's head and then the arguments; the result lies at its begin
+    /// afterwards. DW0 is the result's true length.
+    Execute {
+        /// Bytes of head and arguments.
+        payload_bytes: u32,
+        /// Room for the result.
+        capacity: u32,
+        /// Which function: the number that an administrator allowed it under.
+        operation: u32,
+    },
+    /// Vendor: the same; DW1 is a handle of the result, of as much of it as there is room for, or 0 when nothing is kept.
+    ExecuteSubmit {
+        /// Bytes of head and arguments.
+        payload_bytes: u32,
+        /// How much of the result is kept.
+        capacity: u32,
+        /// Which function.
+        operation: u32,
+    },
+    /// Vendor: bytes of a result that was kept; DW0 is how many there are from the offset on. Fetching the last byte forgets it.
+    ExecuteFetch {
+        /// The result's.
+        handle: u32,
+        /// Where to begin.
+        offset: u32,
+        /// What the host has room for.
+        buffer_bytes: u32,
+    },
+    /// Vendor: runs a function over a value of a short key, whose arguments are these four bytes, little-endian. DW0 is the result's
+    /// true length.
+    ExecuteInline {
+        /// The key.
+        key: Key,
+        /// What the function is told.
+        argument: u32,
+        /// Which function.
+        operation: u32,
+        /// What the host has room for.
+        buffer_bytes: u32,
+    },
     /// Vendor: the next part of a value, which appears as a whole with the last. The part at offset 0 begins it anew.
     StorePart {
         /// The key.
@@ -136,6 +176,8 @@ const OPTION_TTL: u32 = 1 << 11;
 const OPTIONS: u32 = 0xff00;
 const LIST_EXTENDED: u32 = 1 << 15;
 const LAST: u32 = 1 << 31;
+/// The longest payload of Execute: a key's head and 1 MiB of arguments.
+const EXECUTE_PAYLOAD_BYTES_MAX: u32 = head::BYTES_MAX as u32 + (1 << 20);
 
 impl StoreOptions {
     fn parse(entry: &SubmissionQueueEntry, ttl: bool) -> Result<StoreOptions, Status> {
@@ -240,6 +282,30 @@ impl KvCommand {
                 offset: entry.cdw64(12),
                 buffer_bytes: size,
             },
+            opcode::EXECUTE | opcode::EXECUTE_SUBMIT if size > EXECUTE_PAYLOAD_BYTES_MAX => {
+                return Err(Status::INVALID_VALUE_SIZE);
+            }
+            opcode::EXECUTE => KvCommand::Execute {
+                payload_bytes: size,
+                capacity: entry.cdw(12),
+                operation: entry.cdw(13),
+            },
+            opcode::EXECUTE_SUBMIT => KvCommand::ExecuteSubmit {
+                payload_bytes: size,
+                capacity: entry.cdw(12),
+                operation: entry.cdw(13),
+            },
+            opcode::EXECUTE_FETCH => KvCommand::ExecuteFetch {
+                handle: entry.cdw(12),
+                offset: entry.cdw(13),
+                buffer_bytes: size,
+            },
+            opcode::EXECUTE_INLINE => KvCommand::ExecuteInline {
+                key: key()?,
+                argument: entry.cdw(12),
+                operation: entry.cdw(13),
+                buffer_bytes: size,
+            },
             opcode::STORE_PART => {
                 let key = key_or_head()?;
                 let options = StoreOptions::parse(entry, false)?;
@@ -319,6 +385,43 @@ impl KvCommand {
                     RangeKey::Bound(handle) => entry.with_cdw(14, *handle),
                 }
             }
+            KvCommand::Execute {
+                payload_bytes,
+                capacity,
+                operation,
+            }
+            | KvCommand::ExecuteSubmit {
+                payload_bytes,
+                capacity,
+                operation,
+            } => {
+                let opcode = match self {
+                    KvCommand::Execute { .. } => opcode::EXECUTE,
+                    _ => opcode::EXECUTE_SUBMIT,
+                };
+                new(opcode)
+                    .with_cdw(10, *payload_bytes)
+                    .with_cdw(12, *capacity)
+                    .with_cdw(13, *operation)
+            }
+            KvCommand::ExecuteFetch {
+                handle,
+                offset,
+                buffer_bytes,
+            } => new(opcode::EXECUTE_FETCH)
+                .with_cdw(10, *buffer_bytes)
+                .with_cdw(12, *handle)
+                .with_cdw(13, *offset),
+            KvCommand::ExecuteInline {
+                key,
+                argument,
+                operation,
+                buffer_bytes,
+            } => key
+                .put(new(opcode::EXECUTE_INLINE))
+                .with_cdw(10, *buffer_bytes)
+                .with_cdw(12, *argument)
+                .with_cdw(13, *operation),
             KvCommand::StorePart {
                 key,
                 offset,
@@ -339,7 +442,21 @@ impl KvCommand {
             KvCommand::Store { value_bytes, .. } | KvCommand::StorePart { value_bytes, .. } => {
                 u64::from(*value_bytes)
             }
+            KvCommand::Execute { payload_bytes, .. }
+            | KvCommand::ExecuteSubmit { payload_bytes, .. } => u64::from(*payload_bytes),
             _ => 0,
+        }
+    }
+
+    /// Of a command that runs a function, or fetches its result: how much of a result it wants.
+    pub fn result_bytes(&self) -> Option<u32> {
+        match self {
+            KvCommand::Execute { capacity, .. } | KvCommand::ExecuteSubmit { capacity, .. } => {
+                Some(*capacity)
+            }
+            KvCommand::ExecuteFetch { .. } => Some(0),
+            KvCommand::ExecuteInline { buffer_bytes, .. } => Some(*buffer_bytes),
+            _ => None,
         }
     }
 
@@ -348,7 +465,10 @@ impl KvCommand {
         match self {
             KvCommand::Retrieve { buffer_bytes, .. }
             | KvCommand::List { buffer_bytes, .. }
-            | KvCommand::RetrieveRange { buffer_bytes, .. } => u64::from(*buffer_bytes),
+            | KvCommand::RetrieveRange { buffer_bytes, .. }
+            | KvCommand::ExecuteFetch { buffer_bytes, .. }
+            | KvCommand::ExecuteInline { buffer_bytes, .. } => u64::from(*buffer_bytes),
+            KvCommand::Execute { capacity, .. } => u64::from(*capacity),
             _ => 0,
         }
     }

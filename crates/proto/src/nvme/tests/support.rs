@@ -74,6 +74,7 @@ pub(super) fn config(transport: Transport) -> ControllerConfig {
         queue_entries_max: 128,
         io_queues_max: 4,
         transfer_bytes_max: u64::from(VALUE_BYTES_MAX),
+        result_bytes_max: 1 << 20,
         kato_ms: 5000,
         authentication: None,
         random: |bytes| bytes.fill(0x5a),

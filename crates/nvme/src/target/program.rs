@@ -1,0 +1,179 @@
+//! Functions run over values: the vendor's Execute commands (`docs/execute.md`).
+
+use forebay_io::File;
+use forebay_proto::nvme::Status;
+use forebay_proto::nvme::kv::{KvCommand, head};
+use forebay_store::{Execute, Executed, Input, Module, Store};
+
+use super::session::Session;
+use super::status::of_store;
+use super::{Payload, Target};
+
+/// A function that is to be run.
+struct Asked<'a> {
+    namespace: &'a str,
+    key: &'a [u8],
+    arguments: &'a [u8],
+    operation: u32,
+    /// Room for the result.
+    capacity: u32,
+}
+
+/// DW0 alone: what does not fit is said as the greatest number.
+fn dword(len: u64) -> u64 {
+    len.min(u64::from(u32::MAX))
+}
+
+impl<S: Store, F: File> Target<S, F> {
+    /// DW0 and DW1.
+    pub(super) async fn program(
+        &self,
+        session: &Session<S>,
+        nsid: u32,
+        namespace: &str,
+        command: &KvCommand,
+        payload: &mut impl Payload,
+    ) -> Result<u64, Status> {
+        match *command {
+            KvCommand::Execute {
+                payload_bytes,
+                capacity,
+                operation,
+            } => {
+                let (key, arguments) = self.asked(payload_bytes, payload).await?;
+                let executed = self.run(Asked {
+                    namespace,
+                    key: key.as_bytes(),
+                    arguments: &arguments,
+                    operation,
+                    capacity,
+                });
+                let executed = executed.await?;
+                payload.turn();
+                give(executed, payload).await
+            }
+            KvCommand::ExecuteSubmit {
+                payload_bytes,
+                capacity,
+                operation,
+            } => {
+                let (key, arguments) = self.asked(payload_bytes, payload).await?;
+                // A result that could not be kept is not made.
+                let now_ms = self.clock.unix_millis();
+                let place = session.results.reserve(u64::from(capacity), now_ms);
+                let place = place.ok_or(Status::CAPACITY_EXCEEDED)?;
+                let executed = self.run(Asked {
+                    namespace,
+                    key: key.as_bytes(),
+                    arguments: &arguments,
+                    operation,
+                    capacity,
+                });
+                let Executed { len, bytes, .. } = executed.await?;
+                if bytes.iter().all(|buf| buf.is_empty()) {
+                    return Ok(dword(len));
+                }
+                let mut random = [0; 4];
+                super::admission::random(&mut random);
+                let random = u32::from_le_bytes(random);
+                let handle = session.results.keep(random, nsid, bytes, place, now_ms);
+                let handle = handle.ok_or(Status::CAPACITY_EXCEEDED)?;
+                Ok(dword(len) | u64::from(handle) << 32)
+            }
+            KvCommand::ExecuteFetch {
+                handle,
+                offset,
+                buffer_bytes,
+            } => {
+                let kept = session.results.get(handle, nsid);
+                let kept = kept.ok_or(Status::INVALID_FIELD)?;
+                let (offset, room) = (u64::from(offset), u64::from(buffer_bytes));
+                let rest = kept.len.checked_sub(offset).ok_or(Status::INVALID_FIELD)?;
+                let (mut skip, mut left) = (offset, room.min(rest));
+                for buf in &kept.bytes {
+                    let len = buf.len() as u64;
+                    let begin = skip.min(len);
+                    skip -= begin;
+                    let end = begin + left.min(len - begin);
+                    left -= end - begin;
+                    if begin < end {
+                        payload
+                            .send(buf.slice(begin as usize..end as usize))
+                            .await?;
+                    }
+                }
+                if room >= rest {
+                    session.results.forget(handle);
+                }
+                Ok(dword(rest))
+            }
+            KvCommand::ExecuteInline {
+                key,
+                argument,
+                operation,
+                buffer_bytes,
+            } => {
+                let arguments = argument.to_le_bytes();
+                let executed = self.run(Asked {
+                    namespace,
+                    key: key.as_bytes(),
+                    arguments: &arguments,
+                    operation,
+                    capacity: buffer_bytes,
+                });
+                give(executed.await?, payload).await
+            }
+            // Executed elsewhere.
+            _ => Err(Status::INTERNAL_ERROR),
+        }
+    }
+
+    /// The key and the arguments of a payload.
+    async fn asked(
+        &self,
+        payload_bytes: u32,
+        payload: &mut impl Payload,
+    ) -> Result<(super::kv::KeyBuf, Vec<u8>), Status> {
+        let payload_bytes = u64::from(payload_bytes);
+        if payload.len() < payload_bytes {
+            return Err(Status::DATA_SGL_LENGTH_INVALID);
+        }
+        if payload_bytes <= head::LENGTH_BYTES as u64 {
+            return Err(Status::INVALID_KEY_SIZE);
+        }
+        let key = self.head(payload).await?;
+        let head_bytes = (head::LENGTH_BYTES + key.as_bytes().len()) as u64;
+        let left = payload_bytes.checked_sub(head_bytes);
+        let mut left = left.ok_or(Status::INVALID_KEY_SIZE)? as usize;
+        let mut arguments = Vec::with_capacity(left);
+        while left > 0 {
+            let mut buf = self.pool.take(left).await;
+            let len = left.min(buf.room());
+            payload.receive(&mut buf, len).await?;
+            arguments.extend_from_slice(&buf);
+            left -= len;
+        }
+        Ok((key, arguments))
+    }
+
+    async fn run(&self, asked: Asked<'_>) -> Result<Executed, Status> {
+        // Whose it is: a host sees the namespaces of its tenant alone.
+        let info = self.store.namespace(asked.namespace);
+        let info = info.map_err(|error| of_store(&error))?;
+        let inputs = [Input::whole(asked.namespace, asked.key)];
+        let module = Module::Number(asked.operation);
+        let capacity = asked.capacity as usize;
+        let tenant = &info.config.tenant;
+        let call = Execute::inline(tenant, module, &inputs, asked.arguments, capacity);
+        let executed = self.store.execute(call).await;
+        executed.map_err(|error| of_store(&error))
+    }
+}
+
+/// The result to the host, as much of it as there is room for; its true length.
+async fn give(executed: Executed, payload: &mut impl Payload) -> Result<u64, Status> {
+    for buf in executed.bytes {
+        payload.send(buf).await?;
+    }
+    Ok(dword(executed.len))
+}
