@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use forebay_io::Clock;
 use forebay_mem::Buf;
-use forebay_store::StoreError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::ending::{Bound, Ending};
@@ -45,8 +44,6 @@ pub(crate) enum Answer {
     },
     /// A buffer of output is with the store.
     Written,
-    /// The store failed.
-    Failed(StoreError),
 }
 
 /// Whether anybody still waits for a call; it stops when nobody does.
@@ -205,7 +202,6 @@ impl<D> Exchange<D> {
                 self.writing = self.writing.saturating_sub(1);
                 Ok(())
             }
-            Answer::Failed(error) => Err(Ending::Store(error)),
         }
     }
 }

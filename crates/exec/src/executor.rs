@@ -89,6 +89,11 @@ impl Executor {
         self.runtime.name()
     }
 
+    /// Calls that wait for a thread, and calls that have one.
+    pub fn load(&self) -> (usize, usize) {
+        self.workers.load()
+    }
+
     /// Refuses bytes that are no module that could run here.
     ///
     /// # Errors

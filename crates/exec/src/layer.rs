@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_mem::RegionSlice;
 use forebay_store::{
-    Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, Effort, ErrorKind, Execute,
+    Address, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, Effort, ErrorKind, Execute,
     Executed, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
     Scope, Seal, Space, Store, StoreError, StoreOptions, Stored, Upload, Usage, VersionId,
-    VersionPage,
+    VersionPage, Watch,
 };
 use forebay_store::{Output as Wanted, limits::check_key};
 
@@ -249,6 +249,31 @@ impl<S: Store> Store for Exec<S> {
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
         self.store.delete(address, options).await
+    }
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
+        self.store.away(address, version).await
+    }
+
+    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        self.store.let_go(address, seen, away).await
+    }
+
+    async fn take_back(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<S::Upload> {
+        self.store.take_back(address, version, away).await
+    }
+
+    fn forgotten(&self) -> Vec<Away> {
+        self.store.forgotten()
+    }
+
+    fn changes(&self) -> Option<Box<dyn Watch>> {
+        self.store.changes()
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {

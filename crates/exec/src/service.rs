@@ -132,7 +132,7 @@ struct Run {
 
 type Fetching<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
 
-/// Serves a function until it is done.
+/// Serves a function until it is done. When the store fails, the function is given up.
 pub(crate) async fn serve<S: Store>(
     store: &S,
     mut inputs: Vec<Opened<'_, S::Body>>,
@@ -154,15 +154,14 @@ pub(crate) async fn serve<S: Store>(
                         let fetching: Fetching<'_, _> = Box::pin(input.next(store));
                         let (piece, begun) = until(&mut service, &mut asked, fetching).await?;
                         // What was asked meanwhile may have ended this run: its pieces are of use all the same.
-                        let answer = match piece {
-                            Some(Ok(buf)) => Answer::Piece {
-                                input: run.input,
-                                offset,
-                                buf,
-                                run: run.number,
-                            },
-                            Some(Err(error)) => Answer::Failed(error),
-                            None => return begun.ok_or_else(gone),
+                        let Some(piece) = piece else {
+                            return begun.ok_or_else(gone);
+                        };
+                        let answer = Answer::Piece {
+                            input: run.input,
+                            offset,
+                            buf: piece?,
+                            run: run.number,
                         };
                         run.pieces -= 1;
                         // A function that no longer waits says so itself.
@@ -195,22 +194,15 @@ pub(crate) async fn serve<S: Store>(
                 };
                 let writing: Fetching<'_, _> = Box::pin(upload.write(buf));
                 let (written, begun) = until(&mut service, &mut asked, writing).await?;
-                let answer = match written {
-                    Some(Ok(())) => Answer::Written,
-                    // The end may have been told before this failed: it is no end then.
-                    Some(Err(error)) if is_done(&asked) => return Err(error),
-                    Some(Err(error)) => Answer::Failed(error),
-                    None => return begun.ok_or_else(gone),
+                let Some(written) = written else {
+                    return begun.ok_or_else(gone);
                 };
+                written?;
                 // As above.
-                let _ = service.answers.send(answer);
+                let _ = service.answers.send(Answer::Written);
             }
         }
     }
-}
-
-fn is_done(asked: &VecDeque<Ask<Done>>) -> bool {
-    asked.iter().any(|ask| matches!(ask, Ask::Done(_)))
 }
 
 fn gone() -> StoreError {

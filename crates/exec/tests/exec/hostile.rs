@@ -1,0 +1,350 @@
+//! Whatever a module does, it is stopped, and its neighbours go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_exec::Limits;
+use forebay_store::{ErrorKind, Execute, Input, Module, ModuleDigest, Store};
+
+use crate::support::{World, assert_kind, bytes, own};
+
+fn small() -> Limits {
+    Limits {
+        threads: 2,
+        threads_per_tenant: 1,
+        deadline: Duration::from_millis(300),
+        memory_bytes: 4 << 20,
+        stack_bytes: 64 << 10,
+        table_elements: 100,
+        output_bytes: 1 << 20,
+        log_bytes: 1000,
+        module_bytes: 1 << 20,
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn a_loop_is_stopped_by_its_deadline() {
+    let world = World::within(small()).await;
+    for text in [
+        own("(loop $l (br $l))", ""),
+        own("(loop $l (drop (call $inputs)) (br $l))", ""),
+        own("(loop $l (call $log (i32.const 0) (i32.const 100)) (br $l))", ""),
+        // The host's work counts, too.
+        own(
+            "(drop (memory.grow (i32.const 60)))
+             (loop $l (drop (call $find (i32.const 0) (i32.const 3900000) (i32.const 0) (i32.const 3000))) (br $l))",
+            "",
+        ),
+        own(
+            "(loop $l (drop (call $pass (i32.const 0) (i64.const 0) (i64.const 0))) (br $l))",
+            "",
+        ),
+    ] {
+        assert_kind(&world.failure(&text).await, ErrorKind::ProgramStopped);
+        world.is_unharmed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_start_function_that_loops_is_stopped() {
+    let world = World::within(small()).await;
+    let text = r#"(module (memory (export "memory") 1) (func $start (loop $l (br $l))) (start $start)
+        (func (export "run") (result i32) (i32.const 0)))"#;
+    assert_kind(&world.failure(text).await, ErrorKind::ProgramStopped);
+    let text = r#"(module (memory (export "memory") 1) (func (export "_initialize") (loop $l (br $l)))
+        (func (export "run") (result i32) (i32.const 0)))"#;
+    assert_kind(&world.failure(text).await, ErrorKind::ProgramStopped);
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_start_function_may_ask_the_host() {
+    let world = World::within(small()).await;
+    let text = own(
+        "",
+        r#"(data (i32.const 0) "hi") (func $start (call $write (i32.const 0) (i32.const 2))) (start $start)"#,
+    );
+    assert_eq!(world.output(&text, &[], b"").await, b"hi");
+    let text = own(
+        "",
+        "(func $start (call $write (i32.const 65535) (i32.const 2))) (start $start)",
+    );
+    assert_kind(&world.failure(&text).await, ErrorKind::ProgramFailed);
+}
+
+#[tokio::test]
+async fn memory_is_bounded() {
+    let world = World::within(small()).await;
+    // Growing is refused as WebAssembly has it: -1.
+    let text = own(
+        "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
+         (i32.store (i32.const 0) (memory.size)) (call $write (i32.const 0) (i32.const 4))",
+        "",
+    );
+    assert_eq!(world.output(&text, &[], b"").await, 64_u32.to_le_bytes());
+    // Who cannot do without is told why.
+    let text = own(
+        "(loop $l (br_if $l (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) unreachable",
+        "",
+    );
+    let error = world.failure(&text).await;
+    assert_kind(&error, ErrorKind::ProgramStopped);
+    assert!(error.message().contains("memory"), "{error}");
+    let text = r#"(module (memory (export "memory") 65) (func (export "run") (result i32) (i32.const 0)))"#;
+    assert_kind(&world.failure(text).await, ErrorKind::ProgramStopped);
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn tables_are_bounded() {
+    let world = World::within(small()).await;
+    let text = r#"(module (table 101 funcref) (memory (export "memory") 1)
+        (func (export "run") (result i32) (i32.const 0)))"#;
+    assert_kind(&world.failure(text).await, ErrorKind::ProgramStopped);
+    let text = own(
+        "(if (i32.ne (table.grow (ref.null func) (i32.const 100)) (i32.const -1)) (then unreachable))",
+        "(table 1 funcref)",
+    );
+    assert_eq!(world.output(&text, &[], b"").await, b"");
+    let tables = "(table 1 funcref)".repeat(9);
+    assert!(world.failure(&own("", &tables)).await.program().is_some());
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn one_byte_out_of_bounds_traps() {
+    let world = World::within(small()).await;
+    for access in [
+        "(i32.store8 (i32.const 65536) (i32.const 1))",
+        "(i32.store (i32.const 65533) (i32.const 1))",
+        "(drop (i32.load8_u (i32.const 65536)))",
+        "(drop (i64.load (i32.const 65529)))",
+        "(drop (i32.load8_u offset=4294967295 (i32.const 4294967295)))",
+        "(memory.fill (i32.const 65535) (i32.const 0) (i32.const 2))",
+        "(memory.copy (i32.const 65535) (i32.const 0) (i32.const 2))",
+        "(drop (v128.load (i32.const 65521)))",
+        // Into what the host may hold beyond the pages that were asked for.
+        "(drop (memory.grow (i32.const 1))) (i32.store8 (i32.const 131072) (i32.const 1))",
+        "unreachable",
+        "(drop (i32.div_u (i32.const 1) (i32.const 0)))",
+    ] {
+        let error = world.failure(&own(access, "")).await;
+        assert_kind(&error, ErrorKind::ProgramFailed);
+        assert_eq!(error.program().unwrap().code, None);
+    }
+    // The last byte is there.
+    let last = "(i32.store8 (i32.const 65535) (i32.const 33)) (call $write (i32.const 65535) (i32.const 1))";
+    assert_eq!(world.output(&own(last, ""), &[], b"").await, b"!");
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn recursion_ends_with_the_stack() {
+    let world = World::within(small()).await;
+    let locals = "(local i64)".repeat(100);
+    for text in [
+        own("(call $r)", "(func $r (call $r))"),
+        own("(call $r)", &format!("(func $r {locals} (call $r))")),
+        own("(call $a)", "(func $a (call $b)) (func $b (call $a))"),
+    ] {
+        assert_kind(&world.failure(&text).await, ErrorKind::ProgramFailed);
+    }
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn output_and_logs_are_bounded() {
+    let world = World::within(small()).await;
+    let text = own(
+        "(loop $l (call $write (i32.const 0) (i32.const 60000)) (br $l))",
+        "",
+    );
+    let error = world.failure(&text).await;
+    assert_kind(&error, ErrorKind::ProgramStopped);
+    assert!(error.message().contains("wrote"), "{error}");
+
+    let log = "(local.set $a (i32.const 1000))
+        (loop $l (call $log (i32.const 0) (i32.const 7))
+            (br_if $l (local.tee $a (i32.sub (local.get $a) (i32.const 1)))))";
+    let module = world.module(&own(log, "")).await;
+    let executed = world.run(module, &[], b"").await.unwrap();
+    assert_eq!(executed.logs.len(), 1000);
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn what_is_no_module_is_none() {
+    let world = World::within(small()).await;
+    let section = |id: u8, bytes: &[u8]| {
+        let mut wasm = b"\0asm\x01\0\0\0".to_vec();
+        wasm.push(id);
+        wasm.extend(bytes);
+        wasm
+    };
+    for wasm in [
+        b"".to_vec(),
+        b"\0asm".to_vec(),
+        b"#!/bin/sh".to_vec(),
+        // Sections that say they are longer than everything.
+        section(0, b"\xff\xff\xff\xff\x0f"),
+        section(1, b"\xff\xff\xff\xff\x0f\xff\xff\xff\xff\x0f"),
+        section(10, b"\x05\xff\xff\xff\xff\x0f"),
+        section(11, b"\x05\xff\xff\xff\xff\x0f"),
+        wat::parse_str(r#"(module (memory (export "memory") 1 1 shared))"#).unwrap(),
+        wat::parse_str(r#"(module (memory 1) (memory 1))"#).unwrap(),
+        wat::parse_str(r#"(module (memory i64 1))"#).unwrap(),
+        wat::parse_str(format!(
+            "(module {})",
+            "(global i32 (i32.const 0))".repeat(2000)
+        ))
+        .unwrap(),
+        wat::parse_str(format!(
+            "(module (memory 1) {})",
+            r#"(data (i32.const 0) "x")"#.repeat(2000)
+        ))
+        .unwrap(),
+        wat::parse_str(format!("(module {})", "(table 0 funcref)".repeat(200))).unwrap(),
+        vec![0; (1 << 20) + 1],
+    ] {
+        let module = world.wasm(&wasm).await;
+        let error = world.run(module, &[], b"").await.unwrap_err();
+        let known = matches!(error.kind(), ErrorKind::ProgramFailed | ErrorKind::TooLarge);
+        assert!(known, "{error:?}");
+    }
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn what_is_not_to_be_had_is_not_imported() {
+    let world = World::within(small()).await;
+    for text in [
+        r#"(module (import "wasi_snapshot_preview1" "fd_write" (func (param i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))"#,
+        r#"(module (import "forebay" "open" (func)) (memory (export "memory") 1) (func (export "run") (result i32) (i32.const 0)))"#,
+        r#"(module (import "forebay" "write" (func (param i64))) (func (export "run") (result i32) (i32.const 0)))"#,
+        r#"(module (import "forebay" "memory" (memory 1)) (func (export "run") (result i32) (i32.const 0)))"#,
+        r#"(module (memory (export "memory") 1))"#,
+        r#"(module (func (export "run")))"#,
+        r#"(module (func (export "run") (param i64) (result i32) (i32.const 0)))"#,
+        r#"(module (global (export "run") i32 (i32.const 0)))"#,
+    ] {
+        assert_kind(&world.failure(text).await, ErrorKind::ProgramFailed);
+    }
+    // Without a memory there is nothing to name in it.
+    let text = r#"(module (import "forebay" "write" (func $w (param i32 i32)))
+        (func (export "run") (result i32) (call $w (i32.const 0) (i32.const 0)) (i32.const 0)))"#;
+    assert_eq!(world.output(text, &[], b"").await, b"");
+    let text = r#"(module (import "forebay" "write" (func $w (param i32 i32)))
+        (func (export "run") (result i32) (call $w (i32.const 0) (i32.const 1)) (i32.const 0)))"#;
+    assert_kind(&world.failure(text).await, ErrorKind::ProgramFailed);
+}
+
+#[tokio::test]
+async fn another_tenants_objects_are_not_there() {
+    let world = World::within(small()).await;
+    world.put("his", "secret", b"secret").await;
+    let module = world
+        .module(&own(
+            "(drop (call $pass (i32.const 0) (i64.const 0) (i64.const 100)))",
+            "",
+        ))
+        .await;
+    let inputs = [Input::whole("his", b"secret")];
+    let error = world
+        .store
+        .execute(Execute::inline("alice", module, &inputs, b"", 100))
+        .await;
+    let none = [Input::whole("none", b"secret")];
+    let missing = world
+        .store
+        .execute(Execute::inline("alice", module, &none, b"", 100))
+        .await;
+    let (error, missing) = (error.unwrap_err(), missing.unwrap_err());
+    assert_kind(&error, ErrorKind::NoSuchNamespace);
+    assert_kind(&missing, ErrorKind::NoSuchNamespace);
+    // A module of alice's is none of bob's.
+    let error = world
+        .store
+        .execute(Execute::inline("bob", module, &inputs, b"", 100))
+        .await;
+    assert_kind(&error.unwrap_err(), ErrorKind::Denied);
+    let unknown = Module::Digest(ModuleDigest([7; 32]));
+    let error = world
+        .store
+        .execute(Execute::inline("bob", unknown, &inputs, b"", 100))
+        .await;
+    assert_kind(&error.unwrap_err(), ErrorKind::Denied);
+}
+
+#[tokio::test]
+async fn nothing_of_one_call_is_seen_by_another() {
+    let world = World::new().await;
+    let text = own(
+        "(global.set $g (i32.add (global.get $g) (i32.const 1)))
+         (i32.store (i32.const 0) (i32.add (i32.load (i32.const 0)) (i32.const 1)))
+         (i32.store (i32.const 4) (global.get $g))
+         (i32.store (i32.const 8) (table.size))
+         (drop (table.grow (ref.null func) (i32.const 1)))
+         (i32.store (i32.const 12) (memory.size))
+         (drop (memory.grow (i32.const 1)))
+         (i32.store (i32.const 100000) (i32.const 1))
+         (call $write (i32.const 0) (i32.const 16))",
+        "(global $g (mut i32) (i32.const 0)) (table 1 funcref)",
+    );
+    let module = world.module(&text).await;
+    for _ in 0..20 {
+        let output = bytes(&world.run(module, &[], b"").await.unwrap());
+        assert_eq!(output, [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_gives_its_thread_back() {
+    let limits = Limits {
+        deadline: Duration::from_secs(3600),
+        ..small()
+    };
+    let world = Arc::new(World::within(limits).await);
+    let module = world.module(&own("(loop $l (br $l))", "")).await;
+    for _ in 0..3 {
+        let (one, other) = (world.clone(), world.clone());
+        let endless = tokio::spawn(async move { one.run(module, &[], b"").await });
+        while other.store.executor().unwrap().load().1 == 0 {
+            tokio::task::yield_now().await;
+        }
+        endless.abort();
+        assert!(endless.await.unwrap_err().is_cancelled());
+    }
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_neighbour_has_a_thread_while_another_loops() {
+    let limits = Limits {
+        deadline: Duration::from_secs(3600),
+        ..small()
+    };
+    let world = Arc::new(World::within(limits).await);
+    let endless = world.module(&own("(loop $l (br $l))", "")).await;
+    let Module::Digest(digest) = endless else {
+        unreachable!()
+    };
+    let calls: Vec<_> = (0..4)
+        .map(|_| {
+            let world = world.clone();
+            tokio::spawn(async move { world.run(Module::Digest(digest), &[], b"").await })
+        })
+        .collect();
+    while world.store.executor().unwrap().load() != (3, 1) {
+        tokio::task::yield_now().await;
+    }
+    let text = own("(call $write (i32.const 0) (i32.const 1))", "");
+    let module = world.module_for("bob", &text).await;
+    let executed = world
+        .store
+        .execute(Execute::inline("bob", module, &[], b"", 100))
+        .await;
+    assert_eq!(executed.unwrap().len, 1);
+    calls.iter().for_each(|call| call.abort());
+}

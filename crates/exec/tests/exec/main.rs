@@ -1,0 +1,9 @@
+//! Functions over a store in memory.
+
+mod hostile;
+mod imports;
+mod inputs;
+mod leaves;
+mod outputs;
+mod suite;
+mod support;

@@ -1,0 +1,156 @@
+//! Where output goes: memory of the caller's, and values.
+
+use forebay_mem::Region;
+use forebay_store::{
+    Address, Body, ByteRange, Condition, ErrorKind, Execute, Input, Module, Output, Quota, Scope,
+    Seal, Store, StoreOptions,
+};
+
+use crate::support::{World, assert_kind, own};
+
+const HELLO: &str = r#"(data (i32.const 0) "hello")"#;
+
+async fn hello(world: &World) -> Module<'static> {
+    world
+        .module(&own("(call $write (i32.const 0) (i32.const 5))", HELLO))
+        .await
+}
+
+fn to<'a>(module: Module<'a>, inputs: &'a [Input<'a>], output: Output<'a>) -> Execute<'a> {
+    Execute {
+        output,
+        ..Execute::inline("alice", module, inputs, b"", 0)
+    }
+}
+
+fn value<'a>(namespace: &'a str, options: StoreOptions) -> Output<'a> {
+    Output::Store {
+        address: Address::object(namespace, b"out"),
+        options,
+        seal: Seal::default(),
+    }
+}
+
+async fn read(world: &World, key: &[u8]) -> Vec<u8> {
+    let address = Address::object("hers", key);
+    let mut object = world
+        .store
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .unwrap();
+    let mut bytes = Vec::new();
+    while let Some(buf) = object.body.next().await.unwrap() {
+        bytes.extend_from_slice(&buf);
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn into_memory_cut_at_its_end() {
+    let world = World::new().await;
+    let module = hello(&world).await;
+    let region = Region::anonymous(4096).unwrap();
+    for (len, expected) in [(4096, &b"hello\0"[..]), (3, b"hel"), (0, b"")] {
+        let target = region.slice(0..len).unwrap();
+        assert!(target.write(0, &vec![0; len]));
+        let call = to(module, &[], Output::Into(target.clone()));
+        let executed = world.store.execute(call).await.unwrap();
+        assert_eq!((executed.len, executed.bytes.len()), (5, 0));
+        let mut found = vec![0; expected.len()];
+        assert!(target.read(0, &mut found));
+        assert_eq!(found, expected);
+    }
+}
+
+#[tokio::test]
+async fn into_a_value_whole_or_not_at_all() {
+    let world = World::new().await;
+    let module = hello(&world).await;
+    let absent = StoreOptions {
+        condition: Condition::IfAbsent,
+        ..StoreOptions::default()
+    };
+    let call = to(module, &[], value("hers", absent));
+    let executed = world.store.execute(call).await.unwrap();
+    let stored = executed.stored.unwrap();
+    assert_eq!(
+        (stored.meta.size, stored.replaced, executed.len),
+        (5, false, 5)
+    );
+    assert_eq!(read(&world, b"out").await, b"hello");
+
+    let call = to(module, &[], value("hers", absent));
+    let error = world.store.execute(call).await.unwrap_err();
+    assert_kind(&error, ErrorKind::PreconditionFailed);
+
+    let fails = "(call $write (i32.const 0) (i32.const 2)) (call $fail (i32.const 1) (i32.const 0) (i32.const 0))";
+    let module = world.module(&own(fails, HELLO)).await;
+    let call = to(module, &[], value("hers", StoreOptions::default()));
+    assert_kind(
+        &world.store.execute(call).await.unwrap_err(),
+        ErrorKind::ProgramFailed,
+    );
+    assert_eq!(read(&world, b"out").await, b"hello");
+    assert_eq!(
+        world.store.usage(Scope::Namespace("hers")).unwrap().bytes,
+        5
+    );
+}
+
+#[tokio::test]
+async fn a_long_output_becomes_a_value() {
+    let world = World::new().await;
+    let object: Vec<u8> = (0..3 << 20).map(|at| (at >> 3) as u8).collect();
+    world.put("hers", "in", &object).await;
+    let text = own(
+        "(loop $l
+            (local.set $a (call $read (i32.const 0) (local.get $b) (i32.const 0) (i32.const 40000)))
+            (call $write (i32.const 0) (local.get $a))
+            (local.set $b (i64.add (local.get $b) (i64.extend_i32_u (local.get $a))))
+            (br_if $l (local.get $a)))
+         (drop (call $pass (i32.const 0) (i64.const 0) (i64.const -1)))",
+        "",
+    );
+    let module = world.module(&text).await;
+    let inputs = [Input::whole("hers", b"in")];
+    let call = to(module, &inputs, value("hers", StoreOptions::default()));
+    let executed = world.store.execute(call).await.unwrap();
+    assert_eq!(executed.len, 6 << 20);
+    assert!(read(&world, b"out").await == [&object[..], &object].concat());
+    // Onto itself: what is read is what was there before.
+    let call = Execute {
+        output: Output::Store {
+            address: Address::object("hers", b"in"),
+            options: StoreOptions::default(),
+            seal: Seal::default(),
+        },
+        ..Execute::inline("alice", module, &inputs, b"", 0)
+    };
+    world.store.execute(call).await.unwrap();
+    assert!(read(&world, b"in").await == [&object[..], &object].concat());
+}
+
+#[tokio::test]
+async fn into_nobody_elses_namespace_and_within_the_quota() {
+    let world = World::new().await;
+    let module = hello(&world).await;
+    for namespace in ["his", "none", "modules"] {
+        let call = to(module, &[], value(namespace, StoreOptions::default()));
+        let error = world.store.execute(call).await.unwrap_err();
+        assert_kind(&error, ErrorKind::NoSuchNamespace);
+    }
+    let quota = Quota {
+        bytes: Some(4),
+        objects: None,
+    };
+    world.store.set_tenant_quota("alice", quota).await.unwrap();
+    let call = to(module, &[], value("hers", StoreOptions::default()));
+    let error = world.store.execute(call).await.unwrap_err();
+    assert_kind(&error, ErrorKind::QuotaExceeded);
+    let sized = StoreOptions {
+        size: Some(4),
+        ..StoreOptions::default()
+    };
+    let call = to(module, &[], value("hers", sized));
+    assert!(world.store.execute(call).await.is_err());
+}

@@ -1,0 +1,180 @@
+//! A store, an executor, and modules written as text.
+
+use std::sync::Arc;
+
+use forebay_exec::{Allowed, Exec, Executor, Limits, Runs};
+use forebay_io::SystemClock;
+use forebay_mem::Pool;
+use forebay_store::{
+    Address, ErrorKind, Execute, Executed, Input, MemoryStore, Module, ModuleDigest,
+    NamespaceConfig, Result, Seal, Store, StoreError, StoreOptions, Upload,
+};
+use sha2::{Digest, Sha256};
+
+/// Where modules lie in these tests.
+pub const MODULES: &str = "modules";
+
+pub fn executor(limits: Limits, pool: Pool) -> Arc<Executor> {
+    let clock = Arc::new(SystemClock::default());
+    Executor::start(limits, Runs::default(), None, pool, clock).unwrap()
+}
+
+pub struct World {
+    pub store: Exec<MemoryStore>,
+    allowed: parking_lot::Mutex<Vec<Allowed>>,
+}
+
+impl World {
+    /// Two tenants with a namespace each: `alice` has `hers`, `bob` has `his`.
+    pub async fn new() -> World {
+        World::within(Limits::default()).await
+    }
+
+    pub async fn within(limits: Limits) -> World {
+        let pool = Pool::new(64 << 20);
+        let executor = executor(limits, pool.clone());
+        let store = MemoryStore::new(pool, || 1);
+        let store = Exec::new(store, Some(executor));
+        for (name, tenant) in [(MODULES, "system"), ("hers", "alice"), ("his", "bob")] {
+            let config = NamespaceConfig {
+                tenant: tenant.to_owned(),
+                ..NamespaceConfig::default()
+            };
+            store.create_namespace(name, config).await.unwrap();
+        }
+        World {
+            store,
+            allowed: parking_lot::Mutex::default(),
+        }
+    }
+
+    pub async fn put(&self, namespace: &str, key: &str, bytes: &[u8]) {
+        let address = Address::object(namespace, key.as_bytes());
+        let upload = self.store.store(address, StoreOptions::default());
+        let mut upload = upload.await.unwrap();
+        for chunk in bytes.chunks(256 << 10) {
+            let mut buf = upload.buffer(chunk.len()).await.unwrap();
+            buf.set_len(chunk.len());
+            buf.copy_from_slice(chunk);
+            upload.write(buf.freeze()).await.unwrap();
+        }
+        upload.commit(Seal::default()).await.unwrap();
+    }
+
+    /// A module in text, allowed to alice everywhere.
+    pub async fn module(&self, text: &str) -> Module<'static> {
+        let wasm = wat::parse_str(text).unwrap();
+        self.wasm(&wasm).await
+    }
+
+    pub async fn module_for(&self, tenant: &str, text: &str) -> Module<'static> {
+        let wasm = wat::parse_str(text).unwrap();
+        self.wasm_for(tenant, &wasm).await
+    }
+
+    pub async fn wasm(&self, wasm: &[u8]) -> Module<'static> {
+        self.wasm_for("alice", wasm).await
+    }
+
+    async fn wasm_for(&self, tenant: &str, wasm: &[u8]) -> Module<'static> {
+        let digest = ModuleDigest(Sha256::digest(wasm).into());
+        self.put(MODULES, &digest.to_string(), wasm).await;
+        self.allow(Allowed {
+            digest,
+            tenant: tenant.to_owned(),
+            namespace: None,
+            name: None,
+            number: None,
+            function: None,
+            place: (MODULES.to_owned(), digest.to_string().into_bytes()),
+        });
+        Module::Digest(digest)
+    }
+
+    pub fn allow(&self, allowed: Allowed) {
+        let mut all = self.allowed.lock();
+        all.push(allowed);
+        self.store.executor().unwrap().allow(all.iter().cloned());
+    }
+
+    pub fn forget(&self) {
+        self.allowed.lock().clear();
+        self.store.executor().unwrap().allow([]);
+    }
+
+    /// Alice runs a function over objects of hers.
+    pub async fn run(
+        &self,
+        module: Module<'_>,
+        keys: &[&str],
+        arguments: &[u8],
+    ) -> Result<Executed> {
+        let inputs: Vec<Input<'_>> = keys
+            .iter()
+            .map(|key| Input::whole("hers", key.as_bytes()))
+            .collect();
+        let call = Execute::inline("alice", module, &inputs, arguments, 1 << 20);
+        self.store.execute(call).await
+    }
+
+    /// What a function in text writes.
+    pub async fn output(&self, text: &str, keys: &[&str], arguments: &[u8]) -> Vec<u8> {
+        let module = self.module(text).await;
+        bytes(&self.run(module, keys, arguments).await.unwrap())
+    }
+
+    /// How a function in text fails.
+    pub async fn failure(&self, text: &str) -> StoreError {
+        let module = self.module(text).await;
+        self.run(module, &[], b"").await.unwrap_err()
+    }
+
+    /// A function that does what it should still does.
+    pub async fn is_unharmed(&self) {
+        let text = own(
+            "(call $write (i32.const 0) (i32.const 5))",
+            r#"(data (i32.const 0) "hello")"#,
+        );
+        assert_eq!(self.output(&text, &[], b"").await, b"hello");
+    }
+}
+
+pub fn bytes(executed: &Executed) -> Vec<u8> {
+    executed.bytes.iter().flat_map(|buf| buf.to_vec()).collect()
+}
+
+/// A module whose `run` does `body`, with every import there is, one page of memory, and `more`.
+pub fn own(body: &str, more: &str) -> String {
+    format!(
+        r#"(module
+            (import "forebay" "inputs" (func $inputs (result i32)))
+            (import "forebay" "size" (func $size (param i32) (result i64)))
+            (import "forebay" "key" (func $key (param i32 i32 i32) (result i32)))
+            (import "forebay" "read" (func $read (param i32 i64 i32 i32) (result i32)))
+            (import "forebay" "arguments" (func $arguments (param i32 i32) (result i32)))
+            (import "forebay" "capacity" (func $capacity (result i64)))
+            (import "forebay" "write" (func $write (param i32 i32)))
+            (import "forebay" "pass" (func $pass (param i32 i64 i64) (result i64)))
+            (import "forebay" "log" (func $log (param i32 i32)))
+            (import "forebay" "fail" (func $fail (param i32 i32 i32)))
+            (import "forebay" "crc32c" (func $crc32c (param i32 i32 i32) (result i32)))
+            (import "forebay" "crc64nvme" (func $crc64nvme (param i64 i32 i32) (result i64)))
+            (import "forebay" "count" (func $count (param i32 i32 i32) (result i32)))
+            (import "forebay" "find" (func $find (param i32 i32 i32 i32) (result i32)))
+            (import "forebay" "sum_int" (func $sum_int (param i32 i32 i32) (result i64)))
+            (import "forebay" "sum_float" (func $sum_float (param i32 i32 i32) (result f64)))
+            (import "forebay" "compare" (func $compare (param i32 i32 i32 i32 i32 i32) (result i32)))
+            (import "forebay" "select" (func $select (param i32 i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            {more}
+            (func (export "run") (result i32)
+                (local $a i32) (local $b i64)
+                {body}
+                (i32.const 0)))"#
+    )
+}
+
+#[track_caller]
+pub fn assert_kind(error: &StoreError, kind: ErrorKind) {
+    assert_eq!(error.kind(), kind, "{error}");
+}
