@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::ceph::{Ceph, POOL};
+use crate::modules;
 use crate::steps::Counts;
 use crate::tool::{cargo, command, root, target};
 use crate::venv::{debian, logged, prepare, quietly, tail};
@@ -89,11 +90,19 @@ pub const GROUPS: &[Group] = &[
         optional: false,
     },
     Group {
+        name: "exec",
+        kind: Kind::Python("exec"),
+        optional: false,
+    },
+    Group {
         name: "rpc",
         kind: Kind::Python("rpc"),
         optional: false,
     },
 ];
+
+/// What compiles C for the group `exec`.
+const COMPILERS: [&str; 2] = ["clang", "lld"];
 
 /// Programs that the group `cli` takes from the machine.
 const PROGRAMS: [&str; 2] = ["rclone", "s3cmd"];
@@ -123,12 +132,23 @@ pub fn prepare_all(groups: &[&Group]) -> Vec<Prepared> {
             // The tests of what is missing skip themselves.
             eprintln!("interop cli: {error:#}");
         }
+        let mut built = Ok(());
+        if group.name == "exec" {
+            // The tests of what is missing skip themselves; what does not compile is a failure.
+            if let Err(error) = debian(&COMPILERS, &log) {
+                eprintln!("interop exec: {error:#}");
+            }
+            match modules::prepare() {
+                Err(error) => eprintln!("interop exec: {error:#}"),
+                Ok(()) => built = modules::build().map(drop),
+            }
+        }
         if let Kind::Python(name) | Kind::Ceph(name) = group.kind
             && !made.iter().any(|one| one.name == name)
         {
             made.push(Prepared {
                 name,
-                python: prepare(name, &log),
+                python: built.and_then(|()| prepare(name, &log)),
             });
         }
     }
@@ -231,6 +251,7 @@ fn pytest(
         .args(tests);
     pytest
         .env("FOREBAY_BIN", binary)
+        .env("FOREBAY_MODULES", modules::folder())
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .envs(variables.concat());
     finish(&mut pytest, log, pytest_counts)

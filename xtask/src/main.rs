@@ -6,6 +6,7 @@
 //! - `test`: unit and document tests, then real clients against the real binary, then the crash loop.
 //! - `fuzz`: every parser of foreign bytes, for some seconds.
 //! - `bench`: the published figures, beside the peers that are installed; never part of a test.
+//! - `modules`: the functions that are shipped as source, built as WebAssembly.
 //! - `generate`: the code made from the published `.proto` files.
 //!
 //! It has no state of its own: what it builds or downloads lies under `target/`.
@@ -22,6 +23,7 @@ mod generate;
 mod interop;
 mod layers;
 mod metadata;
+mod modules;
 mod spdx;
 mod steps;
 mod test;
@@ -65,6 +67,8 @@ enum Chore {
     },
     /// The published figures, and `docs/performance.md` written from them.
     Bench(bench::Args),
+    /// The WebAssembly modules of `modules/`, built under `target/`.
+    Modules,
     /// The code and descriptors made from the `.proto` files.
     Generate,
 }
@@ -75,6 +79,7 @@ fn main() -> std::process::ExitCode {
         Chore::Test { thorough, only } => test::run(thorough, only.as_deref()),
         Chore::Fuzz { seconds, only } => fuzz::run(seconds, only.as_deref()),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Modules => modules::run(),
         Chore::Generate => generate::run(),
     };
     match passed {

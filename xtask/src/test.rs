@@ -37,7 +37,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
     let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
     if !(chosen("unit") || chosen("doc") || chosen(CRASH.name)) && groups.is_empty() {
         bail!(
-            "there is no suite {only:?}; there are unit, doc, rust, direct, nvme, ceph, lab, sdk, ai, cli, data, rpc, crash"
+            "there is no suite {only:?}; there are unit, doc, rust, direct, nvme, ceph, lab, sdk, ai, cli, data, exec, rpc, crash"
         );
     }
     let mut environments = groups.clone();

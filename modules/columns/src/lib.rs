@@ -13,7 +13,7 @@ mod parquet;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::Schema;
+use arrow_schema::SchemaRef;
 use forebay_module::{Input, Output, export, inputs, words};
 
 export!(run, csv, parquet);
@@ -41,25 +41,25 @@ fn parquet() -> Result<(), String> {
 /// Takes batches; the first one's schema is the stream's.
 #[derive(Default)]
 struct Sink {
-    stream: Option<StreamWriter<Output>>,
+    stream: Option<(SchemaRef, StreamWriter<Output>)>,
 }
 
 impl Sink {
     /// Begins the stream, or makes sure that it can go on with another table.
-    fn open(&mut self, schema: &Schema) -> Result<(), String> {
+    fn open(&mut self, schema: &SchemaRef) -> Result<(), String> {
         match &self.stream {
-            Some(stream) if stream.schema().fields() == schema.fields() => Ok(()),
+            Some((first, _)) if first.fields() == schema.fields() => Ok(()),
             Some(_) => Err("the inputs have different columns".to_owned()),
             None => {
                 let stream = StreamWriter::try_new(Output::default(), schema);
-                self.stream = Some(stream.map_err(plain)?);
+                self.stream = Some((SchemaRef::clone(schema), stream.map_err(plain)?));
                 Ok(())
             }
         }
     }
 
     fn put(&mut self, batch: &RecordBatch) -> Result<(), String> {
-        let stream = self.stream.as_mut().ok_or("no stream was begun")?;
+        let (_, stream) = self.stream.as_mut().ok_or("no stream was begun")?;
         stream.write(batch).map_err(plain)
     }
 }
@@ -69,7 +69,7 @@ fn project(each: impl Fn(Input, &mut Sink) -> Result<(), String>) -> Result<(), 
     for input in inputs() {
         each(input, &mut sink)?;
     }
-    let mut stream = sink.stream.ok_or("there is no input")?;
+    let (_, mut stream) = sink.stream.ok_or("there is no input")?;
     stream.finish().map_err(plain)
 }
 
