@@ -23,7 +23,7 @@ if [ "$DO" = start ]; then
     export CEPH_CONF=$D/ceph.conf
     unset CEPH_ARGS CEPH_KEYRING     # another cluster's, in the caller's environment
     read -r cmd <"$D/cmd/$WHO"
-    eval "setsid $cmd" >>"$D/log/out" 2>&1 </dev/null &
+    eval "exec setsid $cmd" >>"$D/log/out" 2>&1 </dev/null &
     echo "$! $(pid_start $!)" >"$D/pid/$WHO"
     exit 0
 fi

@@ -61,6 +61,7 @@ def main():
         if sum(1 for o in m["osds"] if o["up"] and o["in"]) >= n and ask(c, prefix="mgr stat")["available"]:
             for pool in sys.argv[4:]:
                 c.create_pool(pool)
+                ask(c, prefix="osd pool application enable", pool=pool, app="forebay")
             return 0
         time.sleep(0.05)
     return 1
