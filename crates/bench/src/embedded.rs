@@ -6,20 +6,150 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_io::{ring, shard};
 use forebay_store::{Address, Body, ByteRange, Seal, Store, StoreError, StoreOptions, Upload};
 use tokio::task::spawn_local;
 
 use crate::payload::{Payload, Random};
-use crate::{EngineOp, Histogram, cpu};
+use crate::{EngineOp, Error, Histogram, Point, cpu};
 
 /// Values in flight while a store is filled.
 const FILLERS: u64 = 64;
 
+/// What to measure of one store.
+pub(crate) struct Plan {
+    /// The generator's name in results.
+    pub(crate) bench: &'static str,
+    /// What results tell of the way that bytes go.
+    pub(crate) path: &'static str,
+    /// It is there.
+    pub(crate) namespace: String,
+    /// Of values, in bytes.
+    pub(crate) size: u64,
+    /// How many values are worked on.
+    pub(crate) objects: u64,
+    /// Operations with how many are in flight, one after the other.
+    pub(crate) steps: Vec<(EngineOp, usize)>,
+    /// Threads.
+    pub(crate) shards: usize,
+    pub(crate) window: Duration,
+}
+
+/// Every operation with every concurrency.
+pub(crate) fn steps(ops: &[EngineOp], concurrency: &[usize]) -> Vec<(EngineOp, usize)> {
+    let each = |op: &EngineOp| {
+        let op = *op;
+        concurrency.iter().map(move |depth| (op, *depth))
+    };
+    ops.iter().flat_map(each).collect()
+}
+
+/// Why a store could not be prepared.
+pub(crate) fn refused(what: &str, error: impl std::fmt::Display) -> Error {
+    Error::Protocol {
+        what: what.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+impl Plan {
+    /// Fills the store where something is to be read, has it settle, and measures every step. Runs in a shard.
+    pub(crate) async fn run<S: Store>(
+        self,
+        store: &Arc<S>,
+        settle: impl AsyncFnOnce() -> Result<(), StoreError>,
+    ) -> Result<Vec<Point>, Error> {
+        let load = Rc::new(Load::new(&self.namespace, self.size, self.objects));
+        if self.steps.iter().any(|(op, _)| *op == EngineOp::Get) {
+            fill(store, &load)
+                .await
+                .map_err(|error| refused("storing values", error))?;
+            // What filling left to be done later is done, not measured.
+            settle()
+                .await
+                .map_err(|error| refused("settling the index", error))?;
+        }
+        let mut points = Vec::new();
+        for &(op, depth) in &self.steps {
+            let tally = self.share_out(store, &load, op, depth).await?;
+            points.push(self.point(op, depth, tally));
+        }
+        Ok(points)
+    }
+
+    /// Measures with `depth` operations in flight: a share of them from here, the others from shards of their own.
+    async fn share_out<S: Store>(
+        &self,
+        store: &Arc<S>,
+        load: &Rc<Load>,
+        op: EngineOp,
+        depth: usize,
+    ) -> Result<Tally, Error> {
+        let shards = self.shards.min(depth);
+        let share =
+            |shard: usize| (shard * depth / shards) as u64..((shard + 1) * depth / shards) as u64;
+        let (size, objects, window) = (self.size, self.objects, self.window);
+        let others = (1..shards)
+            .map(|index| {
+                let (store, workers) = (store.clone(), share(index));
+                let namespace = self.namespace.clone();
+                shard::spawn(
+                    index,
+                    "forebay-bench",
+                    ring::Config::default(),
+                    move || async move {
+                        let load = Rc::new(Load::new(&namespace, size, objects));
+                        measure(&store, &load, op, workers, depth as u64, window).await
+                    },
+                )
+            })
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(Error::io("start a shard"))?;
+        let mut tally = measure(store, load, op, share(0), depth as u64, window).await;
+        for other in others {
+            tally.add(other.join().map_err(Error::io("run a shard"))?);
+        }
+        Ok(tally)
+    }
+
+    fn point(&self, op: EngineOp, depth: usize, tally: Tally) -> Point {
+        let total = tally.latency.total() as f64;
+        let bytes = total * self.size as f64;
+        Point {
+            bench: self.bench,
+            op: op.name(),
+            size: self.size,
+            concurrency: depth,
+            path: self.path,
+            seconds: tally.seconds,
+            ops_per_s: total / tally.seconds,
+            mb_per_s: bytes / 1e6 / tally.seconds,
+            p50_us: tally.latency.quantile_us(0.5),
+            p99_us: tally.latency.quantile_us(0.99),
+            p999_us: tally.latency.quantile_us(0.999),
+            client_cpu_s_per_gb: None,
+            server_cpu_s_per_gb: (bytes > 0.0).then(|| tally.cpu.as_secs_f64() / (bytes / 1e9)),
+            errors: tally.errors,
+            first_error: tally.first_error,
+        }
+    }
+}
+
 /// What to do.
 pub(crate) struct Load {
-    pub(crate) namespace: &'static str,
-    pub(crate) payload: Payload,
-    pub(crate) objects: u64,
+    namespace: String,
+    payload: Payload,
+    objects: u64,
+}
+
+impl Load {
+    fn new(namespace: &str, size: u64, objects: u64) -> Load {
+        Load {
+            namespace: namespace.to_owned(),
+            payload: Payload::new(size as usize),
+            objects,
+        }
+    }
 }
 
 /// What happened.
@@ -125,7 +255,7 @@ async fn put<S: Store>(store: &S, load: &Load, object: u64, body: u64) -> Result
         size: Some(size as u64),
         ..StoreOptions::default()
     };
-    let address = Address::object(load.namespace, key.as_bytes());
+    let address = Address::object(&load.namespace, key.as_bytes());
     let mut upload = store.store(address, options).await?;
     let stamp = Payload::stamp(body);
     let parts = [load.payload.beginning(), &stamp[..load.payload.stamp_len()]];
@@ -155,7 +285,7 @@ fn copy_from(parts: [&[u8]; 2], mut offset: usize, mut into: &mut [u8]) {
 
 async fn get<S: Store>(store: &S, load: &Load, object: u64) -> Result<(), StoreError> {
     let key = key(load, object);
-    let address = Address::object(load.namespace, key.as_bytes());
+    let address = Address::object(&load.namespace, key.as_bytes());
     let mut found = store.retrieve(address, None, ByteRange::Full).await?;
     while let Some(buf) = found.body.next().await? {
         std::hint::black_box(&buf);
@@ -208,11 +338,7 @@ mod tests {
                 ..NamespaceConfig::default()
             };
             store.create_namespace("bench", config).await.unwrap();
-            let load = Rc::new(Load {
-                namespace: "bench",
-                payload: Payload::new(5000),
-                objects: 20,
-            });
+            let load = Rc::new(Load::new("bench", 5000, 20));
             fill(&store, &load).await.unwrap();
             for object in 0..20 {
                 let key = key(&load, object);
@@ -225,11 +351,7 @@ mod tests {
                 assert_eq!((tally.errors, &tally.first_error), (0, &None));
                 assert!(tally.seconds >= window.as_secs_f64());
             }
-            let missing = Rc::new(Load {
-                namespace: "missing",
-                payload: Payload::new(1),
-                objects: 1,
-            });
+            let missing = Rc::new(Load::new("missing", 1, 1));
             let tally = measure(&store, &missing, EngineOp::Get, 0..1, 1, window).await;
             assert_eq!(tally.latency.total(), 0);
             assert!(tally.errors > 0 && tally.first_error.is_some());
