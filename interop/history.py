@@ -3,6 +3,7 @@
 A value is a number that no other write has; its bytes follow from the number, so that whoever reads knows whether they are whole.
 """
 
+import ctypes
 import hashlib
 import itertools
 import json
@@ -18,6 +19,7 @@ from conftest import binary
 SIZES = [8, 100, 4096, 20_000, 70_000, 300_000]
 REFUSED = {"PreconditionFailed", "NoSuchKey"}
 CHECK_SECONDS = 120
+CLONE_NEWNET = 0x40000000
 
 
 def content(value, large=0):
@@ -64,8 +66,9 @@ class Recorder:
 class Client(threading.Thread):
     """Asks at random for some keys, one request at a time, until it is told to stop."""
 
-    def __init__(self, recorder, number, clients, registers, seed):
+    def __init__(self, recorder, number, clients, registers, seed, within=None):
         super().__init__(daemon=True)
+        self.within = within
         self.recorder, self.number, self.clients, self.registers = recorder, number, clients, registers
         self.rng = random.Random(seed)
         self.stopping = threading.Event()
@@ -74,6 +77,8 @@ class Client(threading.Thread):
         self.failures = []
 
     def run(self):
+        if self.within:
+            enter(self.within)
         while not self.stopping.is_set():
             register, = self.rng.choices(self.registers, [one.share for one in self.registers])
             # One client for each gateway.
@@ -131,9 +136,18 @@ class Client(threading.Thread):
         return value
 
 
-def work(recorder, clients, registers, count, seed, first=0):
-    """Starts `count` clients, each speaking to all gateways."""
-    threads = [Client(recorder, first + number, clients, registers, seed + number) for number in range(count)]
+def enter(namespace):
+    """Has this thread's sockets be in the network namespace at this path."""
+    with open(namespace) as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+
+
+def work(recorder, clients, registers, count, seed, first=0, within=None):
+    """Starts `count` clients, each speaking to all gateways, in this network namespace."""
+    threads = [
+        Client(recorder, first + number, clients, registers, seed + first + number, within) for number in range(count)
+    ]
     [thread.start() for thread in threads]
     return threads
 
