@@ -12,6 +12,9 @@ use crate::Limits;
 
 type Work = Box<dyn FnOnce() + Send>;
 
+/// The stack of a thread besides that of the function on it: compilers recurse.
+const STACK_BYTES: usize = 4 << 20;
+
 /// The threads. Dropping it waits for the work that has begun, and forgets the rest.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
@@ -61,6 +64,7 @@ impl Workers {
             let shared = shared.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-exec-{number}"))
+                .stack_size(STACK_BYTES + limits.stack_bytes)
                 .spawn(move || shared.work());
             workers.threads.push(thread?);
         }

@@ -1,0 +1,297 @@
+//! The compiler: wasmtime. Machine code looks at a counter wherever it loops, and a thread counts milliseconds while anything runs.
+
+mod kept;
+mod ticker;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_store::ModuleDigest;
+use wasmtime::{
+    Caller, Config, Engine, Error, Extern, InstanceAllocationStrategy, InstancePre, Linker, Memory,
+    Module, PoolingAllocationConfig, ResourceLimiter, Store, Trap, TypedFunc, UpdateDeadline,
+    WasmParams, WasmResults,
+};
+
+use self::kept::Kept;
+use self::ticker::Ticker;
+use crate::Limits;
+use crate::ending::{Bound, Ending};
+use crate::host::{Host, MODULE, imports};
+use crate::runtime::{
+    INITIALIZE, MEMORY, NKV_OBJECT, PAGE_BYTES, Program, Runtime, by_code, no_function,
+};
+
+const TABLES_MAX: usize = 8;
+/// What of an instance's memory is cleared by hand rather than given back: most functions touch little more.
+const RESIDENT_BYTES: usize = 128 << 10;
+
+/// Runs modules by compiling them.
+pub(crate) struct Jit {
+    engine: Engine,
+    linker: Linker<State>,
+    limits: Limits,
+    ticker: Arc<Ticker>,
+    kept: Option<Kept>,
+}
+
+/// What an instance carries.
+struct State {
+    host: Host,
+    memory: Option<Memory>,
+    memory_bytes: usize,
+    table_elements: usize,
+}
+
+struct Compiled {
+    instance: InstancePre<State>,
+    ticker: Arc<Ticker>,
+    limits: Limits,
+}
+
+impl Jit {
+    /// A compiler within `limits`; what it compiles is kept in the directory `kept`, if there is one.
+    ///
+    /// # Errors
+    /// [`Ending::NoProgram`] when this machine cannot run its code, or the system gives no address space or thread.
+    pub fn new(limits: Limits, kept: Option<PathBuf>) -> Result<Jit, Ending> {
+        let engine = Engine::new(&config(&limits)).map_err(no_program)?;
+        let mut linker = Linker::new(&engine);
+        link(&mut linker).map_err(no_program)?;
+        let ticker =
+            Ticker::start(engine.clone()).map_err(|error| Ending::NoProgram(error.to_string()))?;
+        Ok(Jit {
+            kept: kept.and_then(|folder| Kept::open(folder, &engine)),
+            engine,
+            linker,
+            limits,
+            ticker,
+        })
+    }
+
+    fn program(&self, module: &Module) -> Result<Arc<dyn Program>, Ending> {
+        let instance = self.linker.instantiate_pre(module).map_err(no_program)?;
+        Ok(Arc::new(Compiled {
+            instance,
+            ticker: self.ticker.clone(),
+            limits: self.limits.clone(),
+        }))
+    }
+}
+
+fn config(limits: &Limits) -> Config {
+    let threads = u32::try_from(limits.threads.max(1)).unwrap_or(u32::MAX);
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_core_instances(threads)
+        .total_memories(threads)
+        .total_tables(threads.saturating_mul(TABLES_MAX as u32))
+        .max_memories_per_module(1)
+        .max_tables_per_module(TABLES_MAX as u32)
+        .linear_memory_keep_resident(RESIDENT_BYTES)
+        .table_keep_resident(RESIDENT_BYTES);
+    let mut config = Config::new();
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .epoch_interruption(true)
+        .max_wasm_stack(limits.stack_bytes)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .wasm_relaxed_simd(false)
+        .wasm_tail_call(true);
+    config
+}
+
+fn no_program(error: Error) -> Ending {
+    Ending::NoProgram(format!("that is no module: {error:#}"))
+}
+
+impl Runtime for Jit {
+    fn name(&self) -> &'static str {
+        "wasmtime"
+    }
+
+    fn restore(&self, digest: &ModuleDigest) -> Option<(Arc<dyn Program>, u64)> {
+        let (module, bytes) = self.kept.as_ref()?.load(&self.engine, digest)?;
+        Some((self.program(&module).ok()?, bytes))
+    }
+
+    fn compile(&self, digest: &ModuleDigest, wasm: &[u8]) -> Result<Arc<dyn Program>, Ending> {
+        let module = Module::new(&self.engine, wasm).map_err(no_program)?;
+        if let Some(kept) = &self.kept {
+            kept.save(digest, &module, wasm.len());
+        }
+        self.program(&module)
+    }
+}
+
+impl Program for Compiled {
+    fn run(&self, function: &str, host: Host) -> (Host, Result<(), Ending>) {
+        let state = State {
+            host,
+            memory: None,
+            memory_bytes: self.limits.memory_bytes,
+            table_elements: self.limits.table_elements,
+        };
+        let mut store = Store::new(self.instance.module().engine(), state);
+        store.limiter(|state| state);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|mut context| {
+            let host = &mut context.data_mut().host;
+            match host.exchange.patience.left() {
+                Ok(_) => Ok(UpdateDeadline::Continue(1)),
+                Err(ending) => {
+                    host.ended = Some(ending);
+                    Ok(UpdateDeadline::Interrupt)
+                }
+            }
+        });
+        let ticking = self.ticker.tick();
+        let ran = self.run_in(&mut store, function);
+        drop(ticking);
+        let host = store.into_data().host;
+        let ran = ran.map_err(|ending| host.blame(ending));
+        (host, ran)
+    }
+}
+
+impl Compiled {
+    fn run_in(&self, store: &mut Store<State>, function: &str) -> Result<(), Ending> {
+        let made = self.instance.instantiate(&mut *store);
+        let instance = made.map_err(|error| started(store, &error))?;
+        let memory = instance.get_memory(&mut *store, MEMORY);
+        store.data_mut().memory = memory;
+        if let Ok(initialize) = instance.get_typed_func::<(), ()>(&mut *store, INITIALIZE) {
+            call(store, &initialize, ())?;
+        }
+        if let Ok(own) = instance.get_typed_func::<(), i32>(&mut *store, function) {
+            return by_code(call(store, &own, ())?);
+        }
+        let nkv = instance.get_typed_func::<(i32, i32), i32>(&mut *store, function);
+        match (nkv, memory) {
+            (Ok(nkv), Some(memory)) => self.run_nkv(store, &nkv, memory),
+            _ => Err(no_function(function)),
+        }
+    }
+
+    fn run_nkv(
+        &self,
+        store: &mut Store<State>,
+        function: &TypedFunc<(i32, i32), i32>,
+        memory: Memory,
+    ) -> Result<(), Ending> {
+        let len = store.data().host.nkv_object(self.limits.memory_bytes)?;
+        let end = NKV_OBJECT + len;
+        let missing = end.saturating_sub(memory.data_size(&*store));
+        if missing > 0 {
+            let grown = memory.grow(&mut *store, missing.div_ceil(PAGE_BYTES) as u64);
+            grown.map_err(|_| Ending::Stopped(Bound::Memory))?;
+        }
+        let (bytes, state) = memory.data_and_store_mut(&mut *store);
+        state.host.nkv_load(&mut bytes[NKV_OBJECT..end])?;
+        let len = call(store, function, (NKV_OBJECT as i32, len as i32))?;
+        let (bytes, state) = memory.data_and_store_mut(&mut *store);
+        state.host.nkv_result(bytes, len)
+    }
+}
+
+fn call<P: WasmParams, R: WasmResults>(
+    store: &mut Store<State>,
+    function: &TypedFunc<P, R>,
+    parameters: P,
+) -> Result<R, Ending> {
+    let called = function.call(&mut *store, parameters);
+    called.map_err(|error| ended(store, &error))
+}
+
+/// Why a function ended.
+fn ended(store: &mut Store<State>, error: &Error) -> Ending {
+    let by_host = store.data_mut().host.ended.take();
+    by_host.unwrap_or_else(|| {
+        Ending::Trapped(match error.downcast_ref::<Trap>() {
+            Some(trap) => trap.to_string(),
+            None => format!("{error:#}"),
+        })
+    })
+}
+
+/// Why an instance was not made.
+fn started(store: &mut Store<State>, error: &Error) -> Ending {
+    match error.is::<Trap>() || store.data().host.ended.is_some() {
+        true => ended(store, error),
+        false => Ending::NoProgram(format!("{error:#}")),
+    }
+}
+
+impl ResourceLimiter for State {
+    fn memory_growing(
+        &mut self,
+        _: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let may = self.host.may_grow(desired, self.memory_bytes);
+        if may {
+            self.host.memory_peak = self.host.memory_peak.max(desired);
+        }
+        Ok(may)
+    }
+
+    fn table_growing(
+        &mut self,
+        _: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(self.host.may_grow(desired, self.table_elements))
+    }
+
+    fn instances(&self) -> usize {
+        1
+    }
+
+    fn tables(&self) -> usize {
+        TABLES_MAX
+    }
+
+    fn memories(&self) -> usize {
+        1
+    }
+}
+
+macro_rules! link_imports {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+            $(
+                linker.func_wrap(
+                    MODULE,
+                    stringify!($name),
+                    |mut caller: Caller<'_, State>, $($argument: $type),*| -> wasmtime::Result<$result> {
+                        let (memory, host) = parts(&mut caller);
+                        host.$name(memory, $($argument),*).map_err(|ending| {
+                            host.ended = Some(ending);
+                            Error::msg("ended by the host")
+                        })
+                    },
+                )?;
+            )*
+            Ok(())
+        }
+    };
+}
+imports!(link_imports);
+
+/// The memory and the world of whoever calls an import.
+fn parts<'a>(caller: &'a mut Caller<'_, State>) -> (&'a mut [u8], &'a mut Host) {
+    // A start function runs before the memory is known.
+    let memory = match caller.data().memory {
+        Some(memory) => Some(memory),
+        None => caller.get_export(MEMORY).and_then(Extern::into_memory),
+    };
+    match memory {
+        Some(memory) => {
+            let (bytes, state) = memory.data_and_store_mut(caller);
+            (bytes, &mut state.host)
+        }
+        None => (&mut [], &mut caller.data_mut().host),
+    }
+}
