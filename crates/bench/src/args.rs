@@ -254,9 +254,30 @@ const NVME_HELP: &str = "\
 Examples:
   forebay bench nvme --op read,write --size 4KiB,128KiB --concurrency 1,32
   forebay bench nvme --op store,retrieve --size 4KiB --concurrency 32 --json
+  forebay bench nvme --op read,retrieve --path vfio-user
   forebay bench nvme --op read --endpoint nvme+tcp://10.0.0.7:4420/nqn.2026-01.org.example:pool/1";
 
-/// An operation over NVMe/TCP.
+/// The way of NVMe commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NvmePath {
+    /// NVMe/TCP
+    Tcp,
+    /// Queues in shared memory, by vfio-user
+    VfioUser,
+}
+
+impl NvmePath {
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            NvmePath::Tcp => "nvme-tcp",
+            NvmePath::VfioUser => "vfio-user",
+        }
+    }
+}
+
+/// An operation over NVMe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum NvmeOp {
     /// Read random blocks
@@ -267,6 +288,8 @@ pub enum NvmeOp {
     Store,
     /// Retrieve random values whole
     Retrieve,
+    /// Get random values of an engine whose data lies on blocks of the server
+    Get,
 }
 
 impl NvmeOp {
@@ -278,6 +301,7 @@ impl NvmeOp {
             NvmeOp::Write => "write",
             NvmeOp::Store => "store",
             NvmeOp::Retrieve => "retrieve",
+            NvmeOp::Get => "get",
         }
     }
 }
@@ -294,6 +318,12 @@ pub struct NvmeArgs {
     /// Commands in flight, shared out over the threads
     #[arg(long, value_delimiter = ',', default_value = "32")]
     pub concurrency: Vec<usize>,
+    /// The way commands take
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub path: NvmePath,
+    /// Over vfio-user sleep between completions, instead of polling for them
+    #[arg(long)]
+    pub sleep: bool,
     /// A CRC32C over headers
     #[arg(long)]
     pub header_digest: bool,
@@ -328,6 +358,12 @@ pub struct NvmeArgs {
     /// The private server keeps no values in memory, so that retrieving reads the device
     #[arg(long, conflicts_with = "endpoint")]
     pub cold: bool,
+    /// Where the private server keeps values, as `serve --backend` says it
+    #[arg(long, default_value = "engine", conflicts_with = "endpoint")]
+    pub backend: String,
+    /// The private server keeps the blocks in its own memory
+    #[arg(long, conflicts_with = "endpoint")]
+    pub blocks_in_memory: bool,
     /// One JSON object a point
     #[arg(long)]
     pub json: bool,

@@ -129,6 +129,7 @@ impl Plan {
             p999_us: tally.latency.quantile_us(0.999),
             client_cpu_s_per_gb: None,
             server_cpu_s_per_gb: (bytes > 0.0).then(|| tally.cpu.as_secs_f64() / (bytes / 1e9)),
+            copied_bytes: None,
             errors: tally.errors,
             first_error: tally.first_error,
         }

@@ -72,6 +72,7 @@ fn measure(
         p999_us: latency.quantile_us(0.999),
         client_cpu_s_per_gb: (bytes > 0.0).then(|| cpu.as_secs_f64() / (bytes / 1e9)),
         server_cpu_s_per_gb: None,
+        copied_bytes: None,
         errors: 0,
         first_error: None,
     })

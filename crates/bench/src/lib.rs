@@ -4,7 +4,8 @@
 //! - [`s3`]: a closed-loop S3 client (any endpoint, so that peers are measured by the same code) that costs as little CPU as a
 //!   client can: non-blocking sockets, requests built in place, one signature each, bodies read into one reused buffer;
 //! - `direct`: a closed loop over the direct path (shared memory, iWARP) or, for comparison, the same calls over HTTP;
-//! - `nvme`: a closed loop over NVMe/TCP, of blocks or of values;
+//! - `nvme`: a closed loop over NVMe/TCP or vfio-user, of blocks or of values;
+//! - `load`: threads, the measured window and what was seen in it, the same for all of these;
 //! - `engine`: the embedded engine in this process, through the waist (`embedded` works on any store);
 //! - `files`: the naive store that a durable PUT is compared with: a file and an fsync each;
 //! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
@@ -30,6 +31,7 @@ mod engine;
 mod error;
 mod files;
 mod histogram;
+mod load;
 mod memory;
 mod nvme;
 mod payload;
@@ -40,7 +42,7 @@ mod size;
 
 pub use args::{
     Args, DirectArgs, DirectOp, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, NvmeArgs,
-    NvmeOp, Op, S3Args,
+    NvmeOp, NvmePath, Op, S3Args,
 };
 pub use error::Error;
 pub use histogram::Histogram;

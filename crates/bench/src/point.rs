@@ -17,7 +17,7 @@ pub struct Point {
     pub size: u64,
     /// Operations in flight.
     pub concurrency: usize,
-    /// The way the bytes took: `http`, `shm`, `iwarp`, `nvme-tcp`, `io_uring`, `threads`, `file`.
+    /// The way the bytes took: `http`, `shm`, `iwarp`, `nvme-tcp`, `vfio-user`, `io_uring`, `threads`, `file`.
     pub path: &'static str,
     /// Length of the measured window in seconds.
     pub seconds: f64,
@@ -35,6 +35,9 @@ pub struct Point {
     pub client_cpu_s_per_gb: Option<f64>,
     /// CPU seconds of the server's process for 10^9 bytes of payload (for the engine: of this process); none when it is not known.
     pub server_cpu_s_per_gb: Option<f64>,
+    /// Payload that the private server copied in memory meanwhile, warm-up included; left out when it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copied_bytes: Option<u64>,
     /// Operations that failed within the window.
     pub errors: u64,
     /// What the first failure was; for people, not part of the JSON object.

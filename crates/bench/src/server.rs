@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -73,6 +74,30 @@ impl PrivateServer {
     pub(crate) fn door(&self, name: &str) -> Result<SocketAddr, Error> {
         let address = self.doors.get(name).and_then(|door| door.parse().ok());
         address.ok_or_else(|| Error::Server(format!("has opened no {name} door")))
+    }
+
+    /// Where a door is that has a path.
+    pub(crate) fn path(&self, name: &str) -> Result<PathBuf, Error> {
+        let door = self.doors.get(name).map(PathBuf::from);
+        door.ok_or_else(|| Error::Server(format!("has opened no {name} door")))
+    }
+
+    /// Payload that it has copied in memory so far, as it says itself.
+    pub(crate) fn copied_bytes(&self) -> Result<u64, Error> {
+        let console = self.door("console")?;
+        let asked = || {
+            let mut stream = TcpStream::connect(console)?;
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text: String = asked().map_err(Error::io("ask the server for its metrics"))?;
+        let copied = text
+            .lines()
+            .filter(|line| line.starts_with("forebay_copied_bytes_total"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        Ok(copied.sum())
     }
 
     /// Its process.

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::shared::Backing;
 use crate::touch;
@@ -169,6 +169,13 @@ impl Region {
         self.mapping.writable
     }
 
+    /// Asks the system for huge pages from now on, where it has some: whoever jumps about in much memory finds its pages sooner.
+    pub fn prefer_huge_pages(&self) {
+        let base = self.mapping.base.as_ptr().cast();
+        // SAFETY: it is mapped there, and advice on the size of pages changes no byte of it. Where it is not taken, small ones do.
+        let _ = unsafe { madvise(base, self.mapping.len, Advice::LinuxHugepage) };
+    }
+
     /// This region's name.
     pub fn id(&self) -> RegionId {
         self.id
@@ -303,17 +310,45 @@ impl RegionSlice {
         true
     }
 
+    /// Copies all of it to the start of `target`; false when it does not fit (nothing was copied), `target` is read-only, or a peer
+    /// took pages of either away.
+    pub fn copy_to(&self, target: &RegionSlice) -> bool {
+        if !(self.region.mapping.steady && target.region.mapping.steady) {
+            let mut at = 0;
+            return self.len() <= target.len()
+                && self.for_each_chunk_while(|chunk| {
+                    at += chunk.len();
+                    target.write(at - chunk.len(), chunk)
+                });
+        }
+        let (Some(from), Some(to)) = (self.place(0, self.len()), target.place(0, self.len()))
+        else {
+            return false;
+        };
+        if !target.region.mapping.writable {
+            return false;
+        }
+        // SAFETY: both ranges lie inside their mappings, checked by `place`, and may overlap. As in `write`, whoever else writes these
+        // bytes meanwhile does not do so through a Rust reference.
+        unsafe { std::ptr::copy(from.as_ptr(), to.as_ptr(), self.len()) };
+        true
+    }
+
     /// Copies it out piece by piece, in order, and shows each piece; false when a peer took pages away before the end. For sums
     /// over memory that may not be looked at in place.
     pub fn for_each_chunk(&self, mut each: impl FnMut(&[u8])) -> bool {
+        self.for_each_chunk_while(|chunk| {
+            each(chunk);
+            true
+        })
+    }
+
+    /// As [`RegionSlice::for_each_chunk`], until `each` is false.
+    fn for_each_chunk_while(&self, mut each: impl FnMut(&[u8]) -> bool) -> bool {
         let mut chunk = [0; CHUNK_BYTES];
         (0..self.len()).step_by(CHUNK_BYTES).all(|offset| {
             let chunk = &mut chunk[..CHUNK_BYTES.min(self.len() - offset)];
-            let there = self.read(offset, chunk);
-            if there {
-                each(chunk);
-            }
-            there
+            self.read(offset, chunk) && each(chunk)
         })
     }
 

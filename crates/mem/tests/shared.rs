@@ -163,3 +163,36 @@ fn huge_pages_are_shared_where_there_are_some() {
     assert!(ours.read(HUGE + 5003, &mut there));
     assert_eq!(&there, b"hello");
 }
+
+#[test]
+fn memory_is_copied_to_memory_as_far_as_both_are_there() {
+    let steady = Region::memfd(4 * PAGE_BYTES).unwrap();
+    let file = memfd(4 * PAGE_BYTES, SealFlags::GROW);
+    let hand = file.try_clone().unwrap();
+    let shaky = Region::received(file, 0, 4 * PAGE_BYTES, true, Box::new(())).unwrap();
+    let whole = steady.slice(0..4 * PAGE_BYTES).unwrap();
+    let part = |from: usize, to: usize| steady.slice(from..to).unwrap();
+    assert!(whole.write(0, b"0123456789"));
+    assert!(part(0, 10).copy_to(&part(5000, 5010)));
+    let mut there = [0; 10];
+    assert!(whole.read(5000, &mut there) && &there == b"0123456789");
+    assert!(!part(0, 10).copy_to(&part(6000, 6009)), "it does not fit");
+    // Where they overlap.
+    assert!(part(5000, 5008).copy_to(&part(5002, 5010)));
+    assert!(whole.read(5000, &mut there) && &there == b"0101234567");
+    assert!(whole.copy_to(&shaky));
+    let back = Region::anonymous(4 * PAGE_BYTES).unwrap();
+    let back = back.slice(0..4 * PAGE_BYTES).unwrap();
+    assert!(shaky.copy_to(&back));
+    assert!(back.read(5000, &mut there) && &there == b"0101234567");
+    ftruncate(&hand, PAGE_BYTES as u64).unwrap();
+    assert!(!shaky.copy_to(&back) && !whole.copy_to(&shaky));
+    let sealed = memfd(PAGE_BYTES, SealFlags::SHRINK | SealFlags::WRITE);
+    let sealed = Region::received(sealed, 0, PAGE_BYTES, true, Box::new(()));
+    let read_only = sealed.or_else(|_| {
+        let again = memfd(PAGE_BYTES, SealFlags::SHRINK | SealFlags::WRITE);
+        Region::received(again, 0, PAGE_BYTES, false, Box::new(()))
+    });
+    let read_only = read_only.unwrap();
+    assert!(!part(0, 10).copy_to(&read_only));
+}

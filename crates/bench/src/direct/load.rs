@@ -1,15 +1,14 @@
 //! The threads that ask, and what they saw.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
 
 use forebay_client::direct::{Client, Get, Put, Region, Span};
 use forebay_client::{Error as ClientError, Kind};
 
 use super::{Target, refused};
+use crate::load::{Caller, Tally, Window, alone, on_threads, side_by_side};
 use crate::payload::{Payload, Random, STAMP_BYTES};
-use crate::{DirectOp, Error, Histogram, cpu};
+use crate::{DirectOp, Error};
 
 /// Calls in flight while values are stored.
 const FILLERS: usize = 32;
@@ -24,39 +23,6 @@ pub(crate) struct Load<'a> {
     pub(crate) objects: u64,
     pub(crate) concurrency: usize,
     pub(crate) threads: usize,
-    pub(crate) warm_up: Duration,
-    pub(crate) window: Duration,
-}
-
-/// What happened.
-#[derive(Default)]
-pub(crate) struct Tally {
-    /// Of calls.
-    pub(crate) latency: Histogram,
-    /// Values moved, or keys asked for.
-    pub(crate) values: u64,
-    pub(crate) errors: u64,
-    pub(crate) first_error: Option<String>,
-    pub(crate) seconds: f64,
-    pub(crate) path: &'static str,
-    pub(crate) client_cpu: Duration,
-    pub(crate) server_cpu: Option<Duration>,
-}
-
-impl Tally {
-    fn failed(&mut self, error: &ClientError) {
-        self.errors += 1;
-        self.first_error.get_or_insert_with(|| error.to_string());
-    }
-
-    fn add(&mut self, other: Tally) {
-        self.latency.merge(&other.latency);
-        self.values += other.values;
-        self.errors += other.errors;
-        self.first_error = self.first_error.take().or(other.first_error);
-        self.path = other.path;
-        self.client_cpu += other.client_cpu;
-    }
 }
 
 /// Makes the namespace unless it is there.
@@ -117,70 +83,34 @@ async fn compare(load: &Load<'_>, client: &Client, key: &str) -> Result<(), Erro
     Ok(())
 }
 
-/// Runs the load from as many threads as it says.
-pub(crate) fn run(load: &Load<'_>) -> Result<Tally, Error> {
-    let begin = Instant::now() + load.warm_up;
-    let end = begin + load.window;
-    let server = || load.target.server_pid.and_then(cpu::process);
-    let mut tally = Tally::default();
-    let (results, server_cpu) = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..load.threads)
-            .map(|index| scope.spawn(move || thread(load, index, begin, end)))
-            .collect();
-        std::thread::sleep(begin.saturating_duration_since(Instant::now()));
-        let before = server();
-        std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        let used = server()
-            .zip(before)
-            .map(|(now, then)| now.saturating_sub(then));
-        let results: Vec<_> = threads
-            .into_iter()
-            .map(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .collect();
-        (results, used)
-    });
-    for result in results {
-        tally.add(result?);
-    }
-    tally.server_cpu = server_cpu;
-    tally.seconds = load.window.as_secs_f64();
-    Ok(tally)
+/// Runs the load from as many threads as it says; tells the way the bytes took, too.
+pub(crate) fn run(load: &Load<'_>, window: Window) -> Result<(Tally, &'static str), Error> {
+    let path = OnceLock::new();
+    let tally = on_threads(load.threads, window, load.target.server_pid, |index| {
+        thread(load, window, index, &path)
+    })?;
+    Ok((tally, path.get().copied().unwrap_or_default()))
 }
 
 /// One thread: a client, and its share of the calls in flight.
-fn thread(load: &Load<'_>, index: usize, begin: Instant, end: Instant) -> Result<Tally, Error> {
-    let share = (index..load.concurrency).step_by(load.threads).count();
+fn thread(
+    load: &Load<'_>,
+    window: Window,
+    index: usize,
+    path: &OnceLock<&'static str>,
+) -> Result<Tally, Error> {
     alone(async {
         let client = load.target.connect().await?;
-        let tally = Rc::new(RefCell::new(Tally {
-            path: client.path().name(),
-            ..Tally::default()
-        }));
-        let calls = (0..share).map(|call| {
-            let (client, tally) = (&client, tally.clone());
-            async move {
-                let number = index + call * load.threads;
-                let mut worker = Worker::new(load, client, number, load.batch, load.concurrency)?;
-                worker.work(begin, end, &tally).await;
-                Ok::<(), Error>(())
-            }
-        });
-        let calls = futures_util::future::try_join_all(calls);
-        // The two ends of the window, for the thread's CPU time.
-        let clock = async {
-            tokio::time::sleep_until(begin.into()).await;
-            let before = cpu::this_thread();
-            tokio::time::sleep_until(end.into()).await;
-            cpu::this_thread().saturating_sub(before)
+        path.get_or_init(|| client.path().name());
+        let workers = (index..load.concurrency)
+            .step_by(load.threads)
+            .map(|number| Worker::new(load, &client, number, load.batch, load.concurrency))
+            .collect::<Result<Vec<_>, _>>()?;
+        let bytes = match load.op {
+            DirectOp::Exist => 0,
+            _ => load.payload.len() as u64,
         };
-        let (done, client_cpu) = tokio::join!(calls, clock);
-        done?;
-        let mut tally = tally.take();
-        tally.client_cpu = client_cpu;
-        Ok(tally)
+        Ok(side_by_side(window, workers, bytes).await)
     })
 }
 
@@ -223,29 +153,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    async fn work(&mut self, begin: Instant, end: Instant, tally: &RefCell<Tally>) {
-        loop {
-            let started = Instant::now();
-            if started >= end {
-                return;
-            }
-            let done = self.call().await;
-            let ended = Instant::now();
-            if ended < begin || ended >= end {
-                continue;
-            }
-            let mut tally = tally.borrow_mut();
-            match done {
-                Ok(()) => {
-                    tally.latency.record(ended - started);
-                    tally.values += self.batch as u64;
-                }
-                Err(error) => tally.failed(&error),
-            }
-        }
-    }
-
-    async fn call(&mut self) -> Result<(), ClientError> {
+    async fn make(&mut self) -> Result<(), ClientError> {
         let namespace = self.load.target.namespace.as_str();
         let size = self.load.payload.len();
         match self.load.op {
@@ -342,16 +250,15 @@ impl<'a> Worker<'a> {
     }
 }
 
+impl Caller for Worker<'_> {
+    type Error = ClientError;
+
+    async fn call(&mut self) -> Result<u64, ClientError> {
+        self.make().await.map(|()| self.batch as u64)
+    }
+}
+
 /// The key of a value: its size, then its number with leading zeros.
 fn key(size: usize, object: u64) -> String {
     format!("{size}/{object:010}")
-}
-
-/// Runs something on this thread, with a runtime of its own.
-fn alone<T>(what: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::io("start a runtime"))?;
-    runtime.block_on(what)
 }

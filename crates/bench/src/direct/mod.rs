@@ -7,6 +7,7 @@ use std::time::Duration;
 use forebay_client::direct::{Client, Options};
 use forebay_client::{Credentials, Endpoint};
 
+use crate::load::{Measured, Window};
 use crate::payload::Payload;
 use crate::server::{self, PrivateServer};
 use crate::{DirectArgs, DirectOp, Error, Point};
@@ -162,35 +163,22 @@ fn measure(
         objects,
         concurrency,
         threads: threads.clamp(1, concurrency),
-        warm_up: Duration::from_secs_f64(args.warm_up),
-        window: Duration::from_secs_f64(args.seconds),
     };
     if op.reads() {
         load::fill(&load)?;
     }
-    let tally = load::run(&load)?;
-    let bytes = match op {
-        DirectOp::Exist => 0,
-        _ => tally.values * size,
-    };
-    let per_gb = |cpu: Duration| (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9));
-    Ok(Point {
+    let window = Window::after(
+        Duration::from_secs_f64(args.warm_up),
+        Duration::from_secs_f64(args.seconds),
+    );
+    let (tally, path) = load::run(&load, window)?;
+    Ok(tally.point(Measured {
         bench: flavor.bench,
         op: op.name(),
         size,
         concurrency,
-        path: tally.path,
-        seconds: tally.seconds,
-        ops_per_s: tally.values as f64 / tally.seconds,
-        mb_per_s: bytes as f64 / 1e6 / tally.seconds,
-        p50_us: tally.latency.quantile_us(0.5),
-        p99_us: tally.latency.quantile_us(0.99),
-        p999_us: tally.latency.quantile_us(0.999),
-        client_cpu_s_per_gb: per_gb(tally.client_cpu),
-        server_cpu_s_per_gb: tally.server_cpu.and_then(per_gb),
-        errors: tally.errors,
-        first_error: tally.first_error,
-    })
+        path,
+    }))
 }
 
 fn refused(what: &str) -> impl FnOnce(forebay_client::Error) -> Error {

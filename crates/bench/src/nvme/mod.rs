@@ -1,19 +1,22 @@
-//! A closed loop over NVMe/TCP: blocks and values of a namespace, each command begun when the one before it has ended.
+//! A closed loop over NVMe/TCP or vfio-user: blocks and values of a namespace, each command begun when the one before it has ended;
+//! and the same over an engine whose data lies on a namespace.
 
-mod load;
+mod device;
+mod engine;
+mod tcp;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_nvme::initiator::{Address, DiscoveredKind, NamespaceUrl, Options, Scheme, discover};
 
+use crate::load::{Measured, Window, alone};
 use crate::payload::Payload;
 use crate::server::{PrivateServer, private_directory};
-use crate::{Error, NvmeArgs, NvmeOp, Point};
-use load::Load;
+use crate::{Error, NvmeArgs, NvmeOp, NvmePath, Point};
 
 /// Bytes that the values of one size fill together, or the blocks that are used, unless their number is given.
 const OBJECTS_BYTES: u64 = 256 << 20;
@@ -25,25 +28,51 @@ const SIZE_MAX: u64 = 128 << 20;
 const NAME: &str = "bench-nvme";
 const KEY_VALUE_NSID: u32 = 1;
 const BLOCK_NSID: u32 = 2;
+const ENGINE_NSID: u32 = 3;
+/// Bytes of a block there.
+const BLOCK_BYTES: u64 = 512;
+/// The namespace for an engine, in bytes.
+const ENGINE_BYTES: u64 = 1 << 30;
+
+/// What to do.
+struct Load<'a> {
+    payload: &'a Payload,
+    op: NvmeOp,
+    objects: u64,
+    concurrency: usize,
+    threads: usize,
+    /// Over vfio-user it sleeps between completions.
+    sleeps: bool,
+}
 
 /// Which namespaces to use, and how.
 struct Target {
     block: Option<NamespaceUrl>,
     key_value: Option<NamespaceUrl>,
+    /// One of no bytes yet.
+    engine: Option<NamespaceUrl>,
     options: Options,
     server_pid: Option<u32>,
     overwrite: bool,
 }
 
 impl Target {
-    fn url(&self, scheme: Scheme) -> Result<&NamespaceUrl, Error> {
+    fn url(&self, scheme: Scheme) -> Result<NamespaceUrl, Error> {
         let (url, what) = match scheme {
             Scheme::Block => (&self.block, "nvme+tcp"),
             Scheme::KeyValue => (&self.key_value, "kv"),
         };
-        url.as_ref()
-            .ok_or_else(|| Error::Usage(format!("this operation needs an endpoint {what}://...")))
+        let missing = || Error::Usage(format!("this operation needs an endpoint {what}://..."));
+        url.clone().ok_or_else(missing)
     }
+}
+
+/// A server of our own, and what it serves.
+struct Private {
+    server: PrivateServer,
+    /// Where it listens for clients of vfio-user.
+    socket: PathBuf,
+    _directory: tempfile::TempDir,
 }
 
 /// Measures a namespace: the one given, or those of a private server that lives as long as this call.
@@ -54,58 +83,26 @@ pub(crate) fn run(args: &NvmeArgs) -> Result<Vec<Point>, Error> {
         data_digest: args.data_digest,
         ..Options::default()
     };
-    let (server, directory);
-    let target = match &args.endpoint {
+    let (private, target) = match &args.endpoint {
         Some(url) => {
             let given = Some(url.clone());
             let (block, key_value) = match url.scheme {
                 Scheme::Block => (given, None),
                 Scheme::KeyValue => (None, given),
             };
-            Target {
+            let target = Target {
                 block,
                 key_value,
+                engine: None,
                 options,
                 server_pid: args.server_pid,
                 overwrite: args.overwrite,
-            }
+            };
+            (None, target)
         }
         None => {
-            directory = private_directory(args.dir.as_deref())?;
-            let file = directory.path().join("blocks");
-            fill(&file).map_err(Error::io("make a file to export"))?;
-            let mut export = OsString::from(format!("{NAME}="));
-            export.push(&file);
-            export.push(format!(":{BLOCK_NSID}"));
-            let more = [
-                OsString::from("--nvme-namespace"),
-                format!("{NAME}={KEY_VALUE_NSID}").into(),
-                "--nvme-value".into(),
-                "128MiB".into(),
-                "--export".into(),
-                export,
-            ];
-            server = PrivateServer::start_with(args.dir.as_deref(), args.cold, &more)?;
-            let address = server.door("nvme")?.to_string();
-            let address: Address = address
-                .parse()
-                .map_err(|error| Error::Usage(format!("{error}")))?;
-            let subsystem = subsystem(&address, &options)?;
-            let url = |scheme, nsid| {
-                Some(NamespaceUrl {
-                    scheme,
-                    address: address.clone(),
-                    subsystem: subsystem.clone(),
-                    nsid,
-                })
-            };
-            Target {
-                block: url(Scheme::Block, BLOCK_NSID),
-                key_value: url(Scheme::KeyValue, KEY_VALUE_NSID),
-                options,
-                server_pid: Some(server.pid()),
-                overwrite: true,
-            }
+            let (private, target) = start(args, options)?;
+            (Some(private), target)
         }
     };
     let mut points = Vec::new();
@@ -113,11 +110,79 @@ pub(crate) fn run(args: &NvmeArgs) -> Result<Vec<Point>, Error> {
         for &size in &args.size {
             let payload = Payload::new(size.0 as usize);
             for &concurrency in &args.concurrency {
-                points.push(measure(args, &target, op, &payload, concurrency)?);
+                let point = measure(args, private.as_ref(), &target, op, &payload, concurrency)?;
+                points.push(point);
             }
         }
     }
     Ok(points)
+}
+
+/// A server that exports a file and publishes a namespace.
+fn start(args: &NvmeArgs, options: Options) -> Result<(Private, Target), Error> {
+    let directory = private_directory(args.dir.as_deref())?;
+    let export = |name: &str, place: &OsStr, nsid: u32| {
+        let mut export = OsString::from(format!("{name}="));
+        export.push(place);
+        export.push(format!(":{nsid}"));
+        ["--export".into(), export]
+    };
+    let file = |name: &str| directory.path().join(name);
+    let blocks = match args.blocks_in_memory {
+        true => format!("memory:{OBJECTS_BYTES}").into(),
+        false => {
+            fill(&file("blocks")).map_err(Error::io("make a file to export"))?;
+            file("blocks").into_os_string()
+        }
+    };
+    File::create(file("empty"))
+        .and_then(|file| file.set_len(ENGINE_BYTES))
+        .map_err(Error::io("make a file to export"))?;
+    let more: Vec<OsString> = [
+        OsString::from("--nvme-namespace"),
+        format!("{NAME}={KEY_VALUE_NSID}").into(),
+        "--nvme-value".into(),
+        "128MiB".into(),
+        "--backend".into(),
+        (&args.backend).into(),
+        "--vfio-user".into(),
+        directory.path().into(),
+    ]
+    .into_iter()
+    .chain(export("blocks", &blocks, BLOCK_NSID))
+    .chain(export("empty", file("empty").as_os_str(), ENGINE_NSID))
+    .collect();
+    let server = PrivateServer::start_with(args.dir.as_deref(), args.cold, &more)?;
+    let address = server.door("nvme")?.to_string();
+    let address: Address = address
+        .parse()
+        .map_err(|error| Error::Usage(format!("{error}")))?;
+    let subsystem = subsystem(&address, &options)?;
+    let url = |scheme, nsid| {
+        Some(NamespaceUrl {
+            scheme,
+            address: address.clone(),
+            subsystem: subsystem.clone(),
+            nsid,
+        })
+    };
+    let target = Target {
+        block: url(Scheme::Block, BLOCK_NSID),
+        key_value: url(Scheme::KeyValue, KEY_VALUE_NSID),
+        engine: url(Scheme::Block, ENGINE_NSID),
+        options,
+        server_pid: Some(server.pid()),
+        overwrite: true,
+    };
+    if args.blocks_in_memory {
+        tcp::fill_blocks(&target)?;
+    }
+    let private = Private {
+        socket: server.path("vfio-user")?,
+        server,
+        _directory: directory,
+    };
+    Ok((private, target))
 }
 
 /// A file of bytes: holes would be read faster than what is there.
@@ -128,12 +193,13 @@ fn fill(file: &Path) -> io::Result<()> {
         file.write_all(piece.beginning())?;
         file.write_all(&Payload::stamp(0))?;
     }
-    Ok(())
+    // A device that still writes this would be measured doing so.
+    file.sync_all()
 }
 
 /// The only subsystem there.
 fn subsystem(address: &Address, options: &Options) -> Result<String, Error> {
-    let found = load::alone(async {
+    let found = alone(async {
         discover(address.clone(), options.clone())
             .await
             .map_err(refused("discovery"))
@@ -157,6 +223,28 @@ fn check(args: &NvmeArgs) -> Result<(), Error> {
     if args.concurrency.contains(&0) || args.threads == Some(0) || args.objects == Some(0) {
         return usage("concurrency, threads and objects must be at least 1");
     }
+    let vfio_user = args.path == NvmePath::VfioUser;
+    if args.endpoint.is_some() && (vfio_user || args.op.contains(&NvmeOp::Get)) {
+        return usage("get, and vfio-user, are measured with a private server alone");
+    }
+    if vfio_user {
+        let most = device::DEPTH_MAX;
+        if args.concurrency.iter().any(|depth| *depth > most) {
+            return usage(&format!(
+                "over vfio-user at most {most} commands are in flight"
+            ));
+        }
+        if args.op.contains(&NvmeOp::Get) {
+            return usage("an engine reaches its namespace by TCP");
+        }
+        let whole = |size: u64| size.is_multiple_of(BLOCK_BYTES) && size <= OBJECTS_BYTES;
+        let blocks = [NvmeOp::Read, NvmeOp::Write];
+        if args.op.iter().any(|op| blocks.contains(op))
+            && !args.size.iter().all(|size| whole(size.0))
+        {
+            return usage("the namespace moves multiples of 512 bytes, 256 MiB at most");
+        }
+    }
     let seconds = |value: f64| Duration::try_from_secs_f64(value).is_ok() && value < 1e6;
     if !seconds(args.seconds) || !seconds(args.warm_up) || args.seconds == 0.0 {
         return usage("the seconds are not a length of time");
@@ -166,6 +254,7 @@ fn check(args: &NvmeArgs) -> Result<(), Error> {
 
 fn measure(
     args: &NvmeArgs,
+    private: Option<&Private>,
     target: &Target,
     op: NvmeOp,
     payload: &Payload,
@@ -173,7 +262,7 @@ fn measure(
 ) -> Result<Point, Error> {
     let size = payload.len() as u64;
     let objects = args.objects.unwrap_or_else(|| match op {
-        NvmeOp::Read | NvmeOp::Write => (OBJECTS_BYTES / size).max(1),
+        NvmeOp::Read | NvmeOp::Write | NvmeOp::Get => (OBJECTS_BYTES / size).max(1),
         NvmeOp::Store | NvmeOp::Retrieve => {
             let fitting = (OBJECTS_BYTES / size).clamp(1, OBJECTS_MAX);
             // Each command in flight stores values of its own.
@@ -181,38 +270,65 @@ fn measure(
         }
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.unwrap_or(cores / 2);
+    let threads = args.threads.unwrap_or(cores / 2).clamp(1, concurrency);
     let load = Load {
-        target,
         payload,
         op,
         objects,
         concurrency,
-        threads: threads.clamp(1, concurrency),
-        warm_up: Duration::from_secs_f64(args.warm_up),
-        window: Duration::from_secs_f64(args.seconds),
+        threads,
+        sleeps: args.sleep,
     };
-    load::prepare(&load)?;
-    let tally = load::run(&load)?;
-    let bytes = tally.done * size;
-    let per_gb = |cpu: Duration| (bytes > 0).then(|| cpu.as_secs_f64() / (bytes as f64 / 1e9));
-    Ok(Point {
+    let length = Duration::from_secs_f64(args.seconds);
+    let window = || Window::after(Duration::from_secs_f64(args.warm_up), length);
+    let copied = || {
+        private
+            .map(|private| private.server.copied_bytes())
+            .transpose()
+    };
+    let copied_before;
+    if let (NvmeOp::Get, Some(url)) = (op, &target.engine) {
+        return engine::run(engine::Gets {
+            url: url.clone(),
+            options: target.options.clone(),
+            size,
+            objects,
+            concurrency,
+            threads,
+            window: length,
+        });
+    }
+    let tally = match (args.path, private) {
+        (NvmePath::VfioUser, Some(private)) => {
+            device::prepare(&load, &private.socket)?;
+            copied_before = copied()?;
+            device::run(&load, &private.socket, target.server_pid, window())?
+        }
+        _ => {
+            tcp::prepare(&load, target)?;
+            copied_before = copied()?;
+            tcp::run(&load, target, window())?
+        }
+    };
+    let copied_bytes = copied_before
+        .zip(copied()?)
+        .map(|(before, now)| now.saturating_sub(before));
+    let point = tally.point(Measured {
         bench: "nvme",
         op: op.name(),
         size,
         concurrency,
-        path: "nvme-tcp",
-        seconds: tally.seconds,
-        ops_per_s: tally.done as f64 / tally.seconds,
-        mb_per_s: bytes as f64 / 1e6 / tally.seconds,
-        p50_us: tally.latency.quantile_us(0.5),
-        p99_us: tally.latency.quantile_us(0.99),
-        p999_us: tally.latency.quantile_us(0.999),
-        client_cpu_s_per_gb: per_gb(tally.client_cpu),
-        server_cpu_s_per_gb: tally.server_cpu.and_then(per_gb),
-        errors: tally.errors,
-        first_error: tally.first_error,
+        path: args.path.name(),
+    });
+    Ok(Point {
+        copied_bytes,
+        ..point
     })
+}
+
+/// The key of a value, of 16 bytes at most: its size and its number.
+fn key(size: usize, object: u64) -> Vec<u8> {
+    format!("{size:x}/{object:x}").into_bytes()
 }
 
 fn refused(what: &str) -> impl FnOnce(forebay_nvme::initiator::Error) -> Error {

@@ -1,19 +1,20 @@
 //! The closed loop: every connection asks again as soon as it has its answer.
 
+use std::io;
 use std::iter::StepBy;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use std::{io, thread};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use crate::load::{CpuClock, Tally, Window, on_threads};
 use crate::payload::{Payload, Random};
 use crate::s3::Target;
 use crate::s3::connection::{Connection, PATIENCE, Progress};
 use crate::s3::request::{Ask, LIST_KEYS, Signer};
-use crate::{Error, Histogram, Op, cpu};
+use crate::{Error, Op};
 
 /// A read buffer: as large as the second-level cache of a core likes.
 const SCRATCH_BYTES: usize = 256 * 1024;
@@ -45,71 +46,21 @@ pub(crate) enum Until {
     EachObject,
 }
 
-/// What happened within the window.
-#[derive(Default)]
-pub(crate) struct Tally {
-    pub(crate) latency: Histogram,
-    pub(crate) bytes: u64,
-    pub(crate) errors: u64,
-    pub(crate) first_error: Option<String>,
-    pub(crate) client_cpu: Duration,
-    pub(crate) server_cpu: Option<Duration>,
-    pub(crate) seconds: f64,
-}
-
 /// Runs the load on its threads and adds up.
 pub(crate) fn run(load: &Load<'_>) -> Result<Tally, Error> {
     let threads = load.threads.clamp(1, load.concurrency.max(1));
-    let start = Instant::now();
-    let (begin, end) = match load.until {
-        Until::Elapsed { warm_up, window } => (start + warm_up, Some(start + warm_up + window)),
-        Until::EachObject => (start, None),
+    let window = match load.until {
+        Until::Elapsed { warm_up, window } => Window::after(warm_up, window),
+        Until::EachObject => Window::open(),
     };
-    let server_cpu = || load.target.server_pid.and_then(cpu::process);
-    let mut tally = Tally::default();
-    let (results, server) = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|index| {
-                scope.spawn(move || {
-                    Worker::new(load, index, threads, begin, end).and_then(Worker::run)
-                })
-            })
-            .collect();
-        let server = end.and_then(|end| {
-            thread::sleep(begin.saturating_duration_since(Instant::now()));
-            let before = server_cpu();
-            thread::sleep(end.saturating_duration_since(Instant::now()));
-            Some(server_cpu()?.saturating_sub(before?))
-        });
-        let results: Vec<_> = workers
-            .into_iter()
-            .map(|worker| {
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect();
-        (results, server)
-    });
-    for result in results {
-        let part = result?;
-        tally.latency.merge(&part.latency);
-        tally.bytes += part.bytes;
-        tally.errors += part.errors;
-        tally.client_cpu += part.client_cpu;
-        tally.first_error = tally.first_error.or(part.first_error);
-    }
-    tally.server_cpu = server;
-    tally.seconds = end
-        .map_or_else(|| start.elapsed(), |end| end - begin)
-        .as_secs_f64();
-    Ok(tally)
+    on_threads(threads, window, load.target.server_pid, |index| {
+        Worker::new(load, index, threads, window).and_then(Worker::run)
+    })
 }
 
 struct Worker<'a> {
     load: &'a Load<'a>,
-    begin: Instant,
-    end: Option<Instant>,
+    window: Window,
     signer: Signer<'a>,
     random: Random,
     /// Made anew when it was closed; none when it rests.
@@ -121,8 +72,7 @@ struct Worker<'a> {
     /// Bodies are numbered differently in every thread and run.
     bodies: u64,
     tally: Tally,
-    cpu_at_begin: Option<Duration>,
-    cpu_used: Option<Duration>,
+    cpu: CpuClock,
 }
 
 impl<'a> Worker<'a> {
@@ -130,8 +80,7 @@ impl<'a> Worker<'a> {
         load: &'a Load<'a>,
         index: usize,
         threads: usize,
-        begin: Instant,
-        end: Option<Instant>,
+        window: Window,
     ) -> Result<Worker<'a>, Error> {
         let share = (index..load.concurrency).step_by(threads).count();
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)
@@ -140,8 +89,7 @@ impl<'a> Worker<'a> {
         let seed = unix_now().as_nanos() as u64;
         Ok(Worker {
             load,
-            begin,
-            end,
+            window,
             signer: Signer::new(load.target, unix_now().as_secs() as i64),
             random: Random::new(seed ^ index as u64),
             connections: (0..share).map(|_| None).collect(),
@@ -150,8 +98,7 @@ impl<'a> Worker<'a> {
             own,
             bodies: seed ^ ((index as u64) << 56),
             tally: Tally::default(),
-            cpu_at_begin: None,
-            cpu_used: None,
+            cpu: CpuClock::default(),
         })
     }
 
@@ -196,10 +143,8 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        self.look_at_cpu(Instant::now());
-        self.tally.client_cpu = self.cpu_used.unwrap_or_else(|| {
-            cpu::this_thread().saturating_sub(self.cpu_at_begin.unwrap_or_default())
-        });
+        self.cpu.look(self.window, Instant::now());
+        self.tally.client_cpu = self.cpu.used();
         Ok(self.tally)
     }
 
@@ -232,13 +177,13 @@ impl<'a> Worker<'a> {
         let answer = connection.answer();
         if (200..300).contains(&answer.status()) {
             let now = Instant::now();
-            self.look_at_cpu(now);
-            if self.measures(now) {
-                self.tally.latency.record(now - connection.started());
-                self.tally.bytes += match connection.ask() {
+            self.cpu.look(self.window, now);
+            if self.window.measures(now) {
+                let bytes = match connection.ask() {
                     Ask::Put { .. } => self.load.payload.len() as u64,
                     _ => answer.body_bytes(),
                 };
+                self.tally.succeeded(now - connection.started(), 1, bytes);
             }
         } else {
             self.failed(|| format!("{} {}", answer.status(), answer.text()));
@@ -250,10 +195,9 @@ impl<'a> Worker<'a> {
 
     fn failed(&mut self, text: impl FnOnce() -> String) {
         let now = Instant::now();
-        self.look_at_cpu(now);
-        if self.measures(now) {
-            self.tally.errors += 1;
-            self.tally.first_error.get_or_insert_with(text);
+        self.cpu.look(self.window, now);
+        if self.window.measures(now) {
+            self.tally.failed(text());
         }
     }
 
@@ -262,7 +206,7 @@ impl<'a> Worker<'a> {
         loop {
             let now = Instant::now();
             let ask = match self.next_ask() {
-                Some(ask) if self.end.is_none_or(|end| now < end) => ask,
+                Some(ask) if !self.window.is_over(now) => ask,
                 _ => {
                     self.connections[token] = None;
                     return Ok(false);
@@ -327,21 +271,6 @@ impl<'a> Worker<'a> {
                 }
             }
         })
-    }
-
-    fn measures(&self, now: Instant) -> bool {
-        now >= self.begin && self.end.is_none_or(|end| now < end)
-    }
-
-    /// Notes the thread's CPU time at the two ends of the window.
-    fn look_at_cpu(&mut self, now: Instant) {
-        if now < self.begin {
-            return;
-        }
-        let begin = *self.cpu_at_begin.get_or_insert_with(cpu::this_thread);
-        if self.cpu_used.is_none() && self.end.is_some_and(|end| now >= end) {
-            self.cpu_used = Some(cpu::this_thread().saturating_sub(begin));
-        }
     }
 }
 

@@ -9,6 +9,7 @@ mod response;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use crate::load::Measured;
 use crate::payload::Payload;
 use crate::server::{self, PrivateServer};
 use crate::{Error, Op, Point, S3Args};
@@ -157,23 +158,11 @@ fn measure(
         prepare::objects(&load)?;
     }
     let tally = load::run(&load)?;
-    let gigabytes = tally.bytes as f64 / 1e9;
-    let per_gb = |cpu: Duration| (tally.bytes > 0).then(|| cpu.as_secs_f64() / gigabytes);
-    Ok(Point {
+    Ok(tally.point(Measured {
         bench: "s3",
         op: op.name(),
         size: payload.len() as u64,
         concurrency,
         path: "http",
-        seconds: tally.seconds,
-        ops_per_s: tally.latency.total() as f64 / tally.seconds,
-        mb_per_s: tally.bytes as f64 / 1e6 / tally.seconds,
-        p50_us: tally.latency.quantile_us(0.5),
-        p99_us: tally.latency.quantile_us(0.99),
-        p999_us: tally.latency.quantile_us(0.999),
-        client_cpu_s_per_gb: per_gb(tally.client_cpu),
-        server_cpu_s_per_gb: tally.server_cpu.and_then(per_gb),
-        errors: tally.errors,
-        first_error: tally.first_error,
-    })
+    }))
 }

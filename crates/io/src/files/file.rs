@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
+use forebay_mem::{Buf, BufMut, PAGE_BYTES, Region, RegionSlice};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, pwritev};
 use tokio::sync::oneshot;
@@ -63,16 +63,41 @@ impl Drop for Handle {
     }
 }
 
-/// An open file of a [`Directory`](super::Directory).
+/// An open file of a [`Directory`](super::Directory), or one of memory.
 #[derive(Clone)]
 pub struct OpenFile {
     direct: Option<Arc<Handle>>,
     buffered: Arc<Handle>,
     in_memory: bool,
+    /// All of it, where it is memory of this process.
+    memory: Option<RegionSlice>,
     workers: Arc<Workers>,
 }
 
 impl OpenFile {
+    /// A file of `len` zeroes in memory, which is gone with its last clone.
+    ///
+    /// # Errors
+    /// The system's: there is not so much memory, or `len` is zero.
+    pub fn in_memory(len: u64) -> io::Result<OpenFile> {
+        let bytes = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let region = Region::memfd(bytes)?;
+        region.prefer_huge_pages();
+        let backing = region.backing().ok_or(io::ErrorKind::Unsupported)?;
+        let file = fs::File::from(backing.file.try_clone_to_owned()?);
+        Ok(OpenFile {
+            memory: region.slice(0..bytes),
+            ..OpenFile::new(None, file, Arc::default())
+        })
+    }
+
+    /// What lies in this process' memory of the next `len` bytes; none without such memory.
+    fn mapped(&self, offset: u64, len: usize) -> Option<RegionSlice> {
+        let memory = self.memory.as_ref()?;
+        let begin = usize::try_from(offset).map_or(memory.len(), |at| at.min(memory.len()));
+        memory.slice(begin..memory.len().min(begin + len))
+    }
+
     pub(super) fn new(
         direct: Option<fs::File>,
         buffered: fs::File,
@@ -80,6 +105,7 @@ impl OpenFile {
     ) -> OpenFile {
         OpenFile {
             in_memory: at_once::is_in_memory(&buffered),
+            memory: None,
             direct: direct.map(|file| Handle::new(file, true)),
             buffered: Handle::new(buffered, false),
             workers,
@@ -124,7 +150,11 @@ impl File for OpenFile {
                 return (Err(io::ErrorKind::InvalidInput.into()), into);
             }
             if file.in_memory {
-                let read = at_once::read(&file.buffered.file, offset, &mut into.spare()[..len]);
+                let room = &mut into.spare()[..len];
+                let read = match file.mapped(offset, len) {
+                    Some(from) if from.read(0, &mut room[..from.len()]) => Ok(from.len()),
+                    _ => at_once::read(&file.buffered.file, offset, room),
+                };
                 let read = read.map(|bytes| {
                     CELLS.read_bytes.fetch_add(bytes as u64, Relaxed);
                     into.set_len(bytes);
@@ -152,7 +182,10 @@ impl File for OpenFile {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             if file.in_memory {
-                let bytes = at_once::place(&file.buffered.file, offset, &into)?;
+                let bytes = match file.mapped(offset, into.len()) {
+                    Some(from) if from.copy_to(&into) => from.len(),
+                    _ => at_once::place(&file.buffered.file, offset, &into)?,
+                };
                 CELLS.read_bytes.fetch_add(bytes as u64, Relaxed);
                 return Ok(bytes);
             }
@@ -172,7 +205,10 @@ impl File for OpenFile {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             if file.in_memory {
-                file.buffered.file.write_all_at(&from, offset)?;
+                match file.mapped(offset, from.len()) {
+                    Some(into) if into.len() == from.len() && into.write(0, &from) => {}
+                    _ => file.buffered.file.write_all_at(&from, offset)?,
+                }
                 CELLS.written_bytes.fetch_add(from.len() as u64, Relaxed);
                 return Ok(());
             }

@@ -143,8 +143,8 @@ pub struct ServeArgs {
     /// Publish a namespace to NVMe hosts as keys and values; made when missing; may be repeated
     #[arg(long, value_name = "NAME[=NSID]")]
     pub nvme_namespace: Vec<Publish>,
-    /// Export a file or device to NVMe hosts as blocks; may be repeated
-    #[arg(long, value_name = "NAME=PATH[:NSID]")]
+    /// Export a file or device, or SIZE bytes of memory, to NVMe hosts as blocks; may be repeated
+    #[arg(long, value_name = "NAME=PATH|memory:SIZE[:NSID]")]
     pub export: Vec<Export>,
     /// Let any NVMe host in and show it all that is published; else those that `admin host add` knows, and on loopback DIR's owner
     #[arg(long)]

@@ -1,7 +1,13 @@
 //! What the flags of the NVMe doors name.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use forebay_bench::Size;
+
+/// Before a length: memory instead of a path.
+const MEMORY: &str = "memory:";
 
 /// A namespace that is published as keys and values: `NAME` or `NAME=NSID`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,15 +18,33 @@ pub struct Publish {
     pub nsid: Option<u32>,
 }
 
-/// A file or device that is exported as blocks: `NAME=PATH` or `NAME=PATH:NSID`.
+/// What is exported as blocks: `NAME=PATH`, `NAME=memory:SIZE`, either with `:NSID` behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
     /// By which it keeps its namespace identifier and its UUID.
     pub name: String,
-    /// Where it is.
-    pub path: PathBuf,
+    /// What holds the blocks.
+    pub place: Place,
     /// Its namespace identifier; the one that it had, or any.
     pub nsid: Option<u32>,
+}
+
+/// What holds exported blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A file or device.
+    Path(PathBuf),
+    /// So many bytes of the server's memory, zeroes when it starts.
+    Memory(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Path(path) => path.display().fmt(f),
+            Place::Memory(bytes) => write!(f, "{MEMORY}{}", Size(*bytes)),
+        }
+    }
 }
 
 impl FromStr for Publish {
@@ -58,15 +82,24 @@ impl FromStr for Export {
         // A path may hold colons: a number after the last one is the identifier.
         let (path, nsid) = match place.rsplit_once(':') {
             Some((path, nsid))
-                if !path.is_empty() && nsid.bytes().all(|byte| byte.is_ascii_digit()) =>
+                if !path.is_empty()
+                    && format!("{path}:") != MEMORY
+                    && nsid.bytes().all(|byte| byte.is_ascii_digit()) =>
             {
                 (path, Some(number(nsid)?))
             }
             _ => (place, None),
         };
+        let place = match path.strip_prefix(MEMORY) {
+            Some(size) => match size.parse::<Size>()? {
+                Size(0) => return Err("memory of no bytes".to_owned()),
+                Size(bytes) => Place::Memory(bytes),
+            },
+            None => Place::Path(PathBuf::from(path)),
+        };
         Ok(Export {
             name: name.to_owned(),
-            path: PathBuf::from(path),
+            place,
             nsid,
         })
     }
@@ -101,13 +134,15 @@ mod tests {
     fn exports() {
         let parse = |text: &str| {
             let export = text.parse::<Export>();
-            export.map(|e| (e.name, e.path.display().to_string(), e.nsid))
+            export.map(|e| (e.name, e.place.to_string(), e.nsid))
         };
         let is = |name: &str, path: &str, nsid| Ok((name.to_owned(), path.to_owned(), nsid));
         assert_eq!(parse("disk=/dev/sdb"), is("disk", "/dev/sdb", None));
         assert_eq!(parse("disk=/dev/sdb:3"), is("disk", "/dev/sdb", Some(3)));
         assert_eq!(parse("d=/a:b=c"), is("d", "/a:b=c", None));
         assert_eq!(parse("d=/a:b:12"), is("d", "/a:b", Some(12)));
+        assert_eq!(parse("d=memory:4096"), is("d", "memory:4KiB", None));
+        assert_eq!(parse("d=memory:1GiB:2"), is("d", "memory:1GiB", Some(2)));
         for wrong in [
             "",
             "disk",
@@ -115,6 +150,10 @@ mod tests {
             "disk=",
             "a b=/x",
             "disk=/x:0",
+            "disk=memory:",
+            "disk=memory:0",
+            "disk=memory:x",
+            "disk=memory:1GiB:0",
             "disk=/x:99999999999",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");

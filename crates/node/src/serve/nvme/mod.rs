@@ -28,7 +28,7 @@ use super::doors::{Listeners, absolute};
 use super::shards::{Serve, Shards};
 use super::stopped;
 use crate::exit::{Exit, Failure, Outcome};
-use flags::Export;
+use flags::{Export, Place};
 
 use vfio_user::Socket;
 pub use vfio_user::path as device_path;
@@ -233,9 +233,18 @@ fn shown_as(published: &Published, exports: &[Exported]) -> Option<target::Publi
 
 /// Opens what is exported: for writing when that is allowed.
 fn open_export(export: &Export, dir: &Path) -> Outcome<Exported> {
-    let path = absolute(&export.path);
-    let shown = export.path.display();
+    let shown = &export.place;
     let failed = |error| Failure::io(format_args!("--export {shown}"))(error);
+    let path = match &export.place {
+        Place::Path(path) => absolute(path),
+        Place::Memory(bytes) => {
+            return Ok(Exported {
+                export: export.clone(),
+                file: OpenFile::in_memory(*bytes).map_err(failed)?,
+                read_only: false,
+            });
+        }
+    };
     let real = std::fs::canonicalize(&path).map_err(failed)?;
     if real.starts_with(std::fs::canonicalize(dir).map_err(failed)?) {
         return Err(Failure::new(
@@ -308,7 +317,7 @@ mod tests {
             std::fs::write(&path, [0; 4096]).unwrap();
             let export = Export {
                 name: "x".to_owned(),
-                path,
+                place: Place::Path(path),
                 nsid: None,
             };
             assert_eq!(open_export(&export, &dir).is_ok(), fine);

@@ -1,9 +1,6 @@
-//! The threads that ask, and what they saw.
+//! The threads that ask over TCP.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use forebay_mem::{Region, RegionSlice};
 use forebay_nvme::initiator::{
@@ -11,48 +8,13 @@ use forebay_nvme::initiator::{
     Scheme, Sink, StoreOptions,
 };
 
-use super::{Target, refused};
+use super::{Load, Target, key, refused};
+use crate::load::{Caller, Tally, Window, alone, on_threads, side_by_side};
 use crate::payload::{Payload, Random, STAMP_BYTES};
-use crate::{Error, Histogram, NvmeOp, cpu};
+use crate::{Error, NvmeOp};
 
 /// Values in flight while they are stored before they are retrieved.
 const FILLERS: usize = 32;
-
-/// What to do.
-#[derive(Clone, Copy)]
-pub(super) struct Load<'a> {
-    pub(super) target: &'a Target,
-    pub(super) payload: &'a Payload,
-    pub(super) op: NvmeOp,
-    pub(super) objects: u64,
-    pub(super) concurrency: usize,
-    pub(super) threads: usize,
-    pub(super) warm_up: Duration,
-    pub(super) window: Duration,
-}
-
-/// What happened.
-#[derive(Default)]
-pub(super) struct Tally {
-    pub(super) latency: Histogram,
-    /// Commands that succeeded.
-    pub(super) done: u64,
-    pub(super) errors: u64,
-    pub(super) first_error: Option<String>,
-    pub(super) seconds: f64,
-    pub(super) client_cpu: Duration,
-    pub(super) server_cpu: Option<Duration>,
-}
-
-impl Tally {
-    fn add(&mut self, other: Tally) {
-        self.latency.merge(&other.latency);
-        self.done += other.done;
-        self.errors += other.errors;
-        self.first_error = self.first_error.take().or(other.first_error);
-        self.client_cpu += other.client_cpu;
-    }
-}
 
 /// A namespace of either kind.
 #[derive(Clone)]
@@ -62,19 +24,19 @@ enum Namespace {
 }
 
 impl Load<'_> {
-    fn url(&self) -> Result<&NamespaceUrl, Error> {
-        self.target.url(match self.op {
-            NvmeOp::Read | NvmeOp::Write => Scheme::Block,
+    fn url(&self, target: &Target) -> Result<NamespaceUrl, Error> {
+        target.url(match self.op {
+            NvmeOp::Read | NvmeOp::Write | NvmeOp::Get => Scheme::Block,
             NvmeOp::Store | NvmeOp::Retrieve => Scheme::KeyValue,
         })
     }
 
     /// A host of its own for each thread: queues are not shared between cores.
-    async fn connect(&self, in_flight: usize) -> Result<Namespace, Error> {
-        let url = self.url()?;
+    async fn connect(&self, target: &Target, in_flight: usize) -> Result<Namespace, Error> {
+        let url = self.url(target)?;
         let options = Options {
             depth: in_flight.min(DEPTH_MAX.into()) as u16,
-            ..self.target.options.clone()
+            ..target.options.clone()
         };
         let connected = match url.scheme {
             Scheme::Block => url.connect_block(options).await.map(Namespace::Block),
@@ -88,10 +50,10 @@ impl Load<'_> {
 }
 
 /// Makes sure that the load can be run: that there are blocks enough, or that the values are there and come back as they were stored.
-pub(super) fn prepare(load: &Load<'_>) -> Result<(), Error> {
+pub(super) fn prepare(load: &Load<'_>, target: &Target) -> Result<(), Error> {
     let size = load.payload.len() as u64;
     alone(async {
-        match load.connect(FILLERS).await? {
+        match load.connect(target, FILLERS).await? {
             Namespace::Block(blocks) => {
                 let unit = u64::from(blocks.info().block_bytes);
                 if !size.is_multiple_of(unit) || size > blocks.transfer_bytes_max() {
@@ -105,7 +67,7 @@ pub(super) fn prepare(load: &Load<'_>) -> Result<(), Error> {
                         "the namespace is smaller than that".to_owned(),
                     ));
                 }
-                if load.op == NvmeOp::Write && !load.target.overwrite {
+                if load.op == NvmeOp::Write && !target.overwrite {
                     return Err(Error::Usage(
                         "blocks of an endpoint are written only with --overwrite".to_owned(),
                     ));
@@ -124,6 +86,25 @@ pub(super) fn prepare(load: &Load<'_>) -> Result<(), Error> {
                 Ok(())
             }
         }
+    })
+}
+
+/// Writes all blocks: those that nobody wrote would be read faster than what is there.
+pub(super) fn fill_blocks(target: &Target) -> Result<(), Error> {
+    let url = target.url(Scheme::Block)?;
+    alone(async {
+        let connected = url.connect_block(target.options.clone()).await;
+        let blocks = connected.map_err(refused("connecting"))?;
+        let memory = memory(1 << 20)?;
+        // The memory is as long, and longer.
+        let _ = memory.write(0, Payload::new(memory.len()).beginning());
+        let step = memory.len() as u64;
+        for at in (0..blocks.bytes() / step).map(|piece| piece * step) {
+            let first = at / u64::from(blocks.info().block_bytes);
+            let written = blocks.write(first, memory.clone(), false).await;
+            written.map_err(refused("writing blocks"))?;
+        }
+        Ok(())
     })
 }
 
@@ -162,67 +143,17 @@ async fn fill(load: &Load<'_>, values: &KeyValueNamespace) -> Result<(), Error> 
     Ok(())
 }
 
-/// Runs the load from as many threads as it says.
-pub(super) fn run(load: &Load<'_>) -> Result<Tally, Error> {
-    let begin = Instant::now() + load.warm_up;
-    let end = begin + load.window;
-    let server = || load.target.server_pid.and_then(cpu::process);
-    let mut tally = Tally::default();
-    let (results, server_cpu) = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..load.threads)
-            .map(|index| scope.spawn(move || thread(load, index, begin, end)))
-            .collect();
-        std::thread::sleep(begin.saturating_duration_since(Instant::now()));
-        let before = server();
-        std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        let used = server()
-            .zip(before)
-            .map(|(now, then)| now.saturating_sub(then));
-        let results: Vec<_> = threads
-            .into_iter()
-            .map(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-            .collect();
-        (results, used)
-    });
-    for result in results {
-        tally.add(result?);
-    }
-    tally.server_cpu = server_cpu;
-    tally.seconds = load.window.as_secs_f64();
-    Ok(tally)
-}
-
-/// One thread: a host, and its share of the commands in flight.
-fn thread(load: &Load<'_>, index: usize, begin: Instant, end: Instant) -> Result<Tally, Error> {
-    let share = (index..load.concurrency).step_by(load.threads).count();
-    alone(async {
-        let namespace = load.connect(share).await?;
-        let tally = Rc::new(RefCell::new(Tally::default()));
-        let calls = (0..share).map(|call| {
-            let (namespace, tally) = (namespace.clone(), tally.clone());
-            async move {
-                let number = index + call * load.threads;
-                let mut worker = Worker::new(load, namespace, number, load.concurrency)?;
-                worker.work(begin, end, &tally).await;
-                Ok::<(), Error>(())
-            }
-        });
-        let calls = futures_util::future::try_join_all(calls);
-        // The two ends of the window, for the thread's CPU time.
-        let clock = async {
-            tokio::time::sleep_until(begin.into()).await;
-            let before = cpu::this_thread();
-            tokio::time::sleep_until(end.into()).await;
-            cpu::this_thread().saturating_sub(before)
-        };
-        let (done, client_cpu) = tokio::join!(calls, clock);
-        done?;
-        let mut tally = tally.take();
-        tally.client_cpu = client_cpu;
-        Ok(tally)
+/// Runs the load from as many threads as it says: each a host, with its share of the commands in flight.
+pub(super) fn run(load: &Load<'_>, target: &Target, window: Window) -> Result<Tally, Error> {
+    on_threads(load.threads, window, target.server_pid, |index| {
+        let numbers = (index..load.concurrency).step_by(load.threads);
+        alone(async {
+            let namespace = load.connect(target, numbers.len()).await?;
+            let workers = numbers
+                .map(|number| Worker::new(load, namespace.clone(), number, load.concurrency))
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(side_by_side(window, workers, load.payload.len() as u64).await)
+        })
     })
 }
 
@@ -259,32 +190,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    async fn work(&mut self, begin: Instant, end: Instant, tally: &RefCell<Tally>) {
-        loop {
-            let started = Instant::now();
-            if started >= end {
-                return;
-            }
-            let done = self.call().await;
-            let ended = Instant::now();
-            if ended < begin || ended >= end {
-                continue;
-            }
-            let mut tally = tally.borrow_mut();
-            match done {
-                Ok(()) => {
-                    tally.latency.record(ended - started);
-                    tally.done += 1;
-                }
-                Err(error) => {
-                    tally.errors += 1;
-                    tally.first_error.get_or_insert_with(|| error.to_string());
-                }
-            }
-        }
-    }
-
-    async fn call(&mut self) -> Result<(), HostError> {
+    async fn make(&mut self) -> Result<(), HostError> {
         match (self.load.op, &self.namespace) {
             (NvmeOp::Read, Namespace::Block(blocks)) => {
                 let first = place(blocks, self.load, self.random.next());
@@ -334,6 +240,14 @@ impl<'a> Worker<'a> {
     }
 }
 
+impl Caller for Worker<'_> {
+    type Error = HostError;
+
+    async fn call(&mut self) -> Result<u64, HostError> {
+        self.make().await.map(|()| 1)
+    }
+}
+
 /// The first block of the place numbered `number`, of as many as there are.
 fn place(blocks: &BlockNamespace, load: &Load<'_>, number: u64) -> u64 {
     let size = load.payload.len() as u64;
@@ -346,18 +260,4 @@ fn memory(len: usize) -> Result<RegionSlice, Error> {
     region
         .slice(0..len)
         .ok_or_else(|| Error::Usage("a size of memory that there is not".to_owned()))
-}
-
-/// The key of a value, of 16 bytes at most: its size and its number.
-fn key(size: usize, object: u64) -> Vec<u8> {
-    format!("{size:x}/{object:x}").into_bytes()
-}
-
-/// Runs something on this thread, with a runtime of its own.
-pub(super) fn alone<T>(what: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::io("start a runtime"))?;
-    runtime.block_on(what)
 }

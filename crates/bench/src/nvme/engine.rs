@@ -1,0 +1,75 @@
+//! An engine in this process whose data lies on a namespace of blocks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_engine::{Config, Engine};
+use forebay_io::files::Directory;
+use forebay_io::{SystemClock, ring, shard};
+use forebay_mem::Pool;
+use forebay_nvme::initiator::{NamespaceDisk, NamespaceUrl, Options};
+use forebay_store::{NamespaceConfig, Store};
+
+use super::refused;
+use crate::embedded::{self, Plan};
+use crate::server::private_directory;
+use crate::{EngineOp, Error, NvmeOp, NvmePath, Point};
+
+const NAMESPACE: &str = "bench";
+/// Bound on the engine's buffers, in bytes. It keeps no values in memory: each is read from the namespace.
+const POOL_BYTES: usize = 256 << 20;
+
+/// What to get, and from where.
+pub(super) struct Gets {
+    pub(super) url: NamespaceUrl,
+    pub(super) options: Options,
+    pub(super) size: u64,
+    pub(super) objects: u64,
+    pub(super) concurrency: usize,
+    /// Connections to the namespace, each with a thread.
+    pub(super) threads: usize,
+    pub(super) window: Duration,
+}
+
+/// Gets values as often as there is time for it.
+pub(super) fn run(gets: Gets) -> Result<Point, Error> {
+    let config = ring::Config::default();
+    let shard = shard::spawn(0, "forebay-bench", config, move || measure(gets));
+    let shard = shard.map_err(Error::io("start a shard"))?;
+    shard.join().map_err(Error::io("run a shard"))?
+}
+
+async fn measure(gets: Gets) -> Result<Point, Error> {
+    let directory = private_directory(None)?;
+    let local = Directory::open(directory.path()).map_err(Error::io("open a directory"))?;
+    let disk = NamespaceDisk::connect(local, &gets.url, gets.options, gets.threads).await;
+    let disk = disk.map_err(refused("connecting"))?;
+    let config = Config {
+        cache_bytes: 0,
+        reserve_bytes: 0,
+        ..Config::default()
+    };
+    let clock = Arc::new(SystemClock::default());
+    let engine = Engine::open(disk, clock, Pool::new(POOL_BYTES), config)
+        .map_err(|error| embedded::refused("opening the engine", error))?;
+    let engine = Arc::new(engine);
+    let namespace = NamespaceConfig {
+        tenant: NAMESPACE.to_owned(),
+        ..NamespaceConfig::default()
+    };
+    let created = engine.create_namespace(NAMESPACE, namespace).await;
+    created.map_err(|error| embedded::refused("making a namespace", error))?;
+    let plan = Plan {
+        bench: "nvme",
+        path: NvmePath::Tcp.name(),
+        namespace: NAMESPACE.to_owned(),
+        size: gets.size,
+        objects: gets.objects,
+        steps: vec![(EngineOp::Get, gets.concurrency)],
+        shards: 1,
+        window: gets.window,
+    };
+    let settle = async || engine.checkpoint().await;
+    let point = plan.run(&engine, settle).await?.pop();
+    point.ok_or_else(|| Error::Usage(format!("nothing to {}", NvmeOp::Get.name())))
+}
