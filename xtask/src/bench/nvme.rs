@@ -11,30 +11,51 @@ use crate::bench::sample::Sample;
 use crate::tool::{command, output};
 
 const OURS: &str = "Forebay, NVMe/TCP";
+const VFIO_USER: &str = "Forebay, vfio-user";
+const ENGINE: &str = "Forebay's engine on the namespace";
+const RAW: &str = "the namespace, raw";
+const DURABLE: &str = "Forebay, NVMe/TCP, each on a file before it is acknowledged";
 /// What tables call nbdkit.
 pub const NBDKIT: &str = "nbdkit, memory, NBD over TCP";
 /// What SPDK publishes for one queue on a machine of this kind, polling with a core at each end.
 const SPDK_ONE: f64 = 67_000.0;
 const SPDK_32: f64 = 384_000.0;
+/// Blocks in the server's memory.
+const BLOCKS: &str = "--blocks-in-memory";
 /// A file system in memory.
-const MEMORY: &str = "/dev/shm";
+const FILES: &str = "--dir /dev/shm";
+/// Values in the server's memory alone.
+const VALUES: &str = "--backend memory";
 /// How much nbdkit serves: as much as ours.
 const DISK: &str = "256M";
 
+/// One generating thread, which is one queue.
+fn load(op: &str, size: &str, depth: usize, where_to: &str) -> String {
+    format!("nvme --op {op} --size {size} --concurrency {depth} --threads 1 {where_to}")
+}
+
 /// All tables of the NVMe doors.
 pub fn published() -> Vec<Figure> {
-    let ours = |op: &str, size: &str, depth: usize| {
-        let arguments = format!(
-            "nvme --op {op} --size {size} --concurrency {depth} --threads 1 --dir {MEMORY}"
-        );
+    let mut figures = over_tcp();
+    figures.extend(over_vfio_user());
+    figures.extend(values());
+    figures
+}
+
+fn over_tcp() -> Vec<Figure> {
+    let reads = |size: &str, depth| {
+        let arguments = load("read", size, depth, BLOCKS);
         contender(OURS, Probe::Alone(arguments))
     };
-    let redis = |op| contender(DEFAULTS, Probe::Pipelined(DEFAULTS, op, 4096));
+    let remote = |name, op| {
+        let arguments = load(op, "1MiB", 16, FILES);
+        contender(name, Probe::Alone(arguments))
+    };
     vec![
         figure(
             "NVMe: reads of 4 KiB over TCP, one in flight, blocks in memory",
             vec![
-                ours("read", "4KiB", 1),
+                reads("4KiB", 1),
                 contender(NBDKIT, Probe::Nbd(NBDKIT, "4k", 1)),
             ],
             vec![Bound::PerSecond(SPDK_ONE)],
@@ -42,7 +63,7 @@ pub fn published() -> Vec<Figure> {
         figure(
             "NVMe: reads of 4 KiB over TCP, 32 in flight, blocks in memory",
             vec![
-                ours("read", "4KiB", 32),
+                reads("4KiB", 32),
                 contender(NBDKIT, Probe::Nbd(NBDKIT, "4k", 32)),
             ],
             vec![Bound::PerSecond(SPDK_32), Bound::Rate(NBDKIT, 3.0)],
@@ -50,21 +71,75 @@ pub fn published() -> Vec<Figure> {
         figure(
             "NVMe: reads of 128 KiB over TCP, 8 in flight, blocks in memory",
             vec![
-                ours("read", "128KiB", 8),
+                reads("128KiB", 8),
                 contender(NBDKIT, Probe::Nbd(NBDKIT, "128k", 8)),
                 contender("iperf3", Probe::Iperf3(1)),
             ],
             vec![Bound::Bytes("iperf3", 0.7)],
         ),
         figure(
-            "NVMe: KV Store of 4 KiB over TCP, 32 in flight, values in memory",
-            vec![ours("store", "4KiB", 32), redis("set")],
-            vec![Bound::Rate(DEFAULTS, 1.0)],
+            "NVMe: GET 1 MiB from an engine whose data is on a namespace elsewhere, 16 in flight",
+            vec![remote(ENGINE, "get"), remote(RAW, "read")],
+            vec![Bound::Bytes(RAW, 0.8)],
+        ),
+    ]
+}
+
+fn over_vfio_user() -> Vec<Figure> {
+    let ours = |op, size: &str, depth, more: &str| {
+        load(op, size, depth, &format!("--path vfio-user {more}"))
+    };
+    let memory = ours("read", "4KiB", 32, BLOCKS);
+    // Who polls takes a core from the device.
+    let disk = ours("read", "4KiB", 32, "--sleep");
+    let cold = ours("retrieve", "1MiB", 16, "--sleep --cold");
+    vec![
+        figure(
+            "NVMe: reads of 4 KiB over vfio-user, 32 in flight, blocks in memory",
+            vec![contender(VFIO_USER, Probe::Alone(memory))],
+            vec![Bound::PerSecond(1_000_000.0)],
         ),
         figure(
-            "NVMe: KV Retrieve of 4 KiB over TCP, 32 in flight, values in memory",
-            vec![ours("retrieve", "4KiB", 32), redis("get")],
+            "NVMe: reads of 4 KiB over vfio-user, 32 in flight, blocks of a file",
+            vec![
+                contender(VFIO_USER, Probe::Own(disk)),
+                contender("fio", Probe::Fio("4k", 32, 1)),
+            ],
+            vec![Bound::Rate("fio", 0.9)],
+        ),
+        figure(
+            "NVMe: KV Retrieve of 1 MiB over vfio-user, cold, 16 in flight",
+            vec![
+                contender(VFIO_USER, Probe::Own(cold)),
+                contender("fio", Probe::Fio("1M", 16, 1)),
+            ],
+            vec![Bound::NoCopies],
+        ),
+    ]
+}
+
+fn values() -> Vec<Figure> {
+    let table = |name, op, redis| {
+        figure(
+            name,
+            vec![
+                contender(OURS, Probe::Alone(load(op, "4KiB", 32, VALUES))),
+                contender(DURABLE, Probe::Alone(load(op, "4KiB", 32, FILES))),
+                contender(DEFAULTS, Probe::Pipelined(DEFAULTS, redis, 4096)),
+            ],
             vec![Bound::Rate(DEFAULTS, 1.0)],
+        )
+    };
+    vec![
+        table(
+            "NVMe: KV Store of 4 KiB over TCP, 32 in flight, values in memory",
+            "store",
+            "set",
+        ),
+        table(
+            "NVMe: KV Retrieve of 4 KiB over TCP, 32 in flight, values in memory",
+            "retrieve",
+            "get",
         ),
     ]
 }

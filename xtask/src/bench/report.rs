@@ -33,9 +33,11 @@ blocks a call, which is also how ours is asked beside them. Mooncake moves bytes
 nothing. Rows of values in memory are those of a server with `--backend memory`, which, like Redis with its defaults and like Mooncake,
 has nothing on a device when it acknowledges.
 
-Tables named NVMe are about `forebay bench nvme`: our own host and our own target, one queue, blocks of a file and values of a store on
-a file system in memory. Both sides sleep when there is nothing to do. The rates that SPDK publishes, which are asked for, are of a
-core polling at each end. nbdkit serves as much of its memory, read by fio; Redis is asked by one client with 32 requests under way.
+Tables named NVMe are about `forebay bench nvme`: our own host and our own target, one queue. Blocks in memory are an export of the
+server's own memory, as nbdkit's are; blocks of files and durable values lie on a file system in memory unless a table is about the
+device. Over TCP both sides look for what comes for some time before they sleep; over vfio-user the host polls, or sleeps where a device
+is waited for. The rates that SPDK publishes, which are asked for, are of a core polling at each end. nbdkit is read by fio; Redis is
+asked by one client with 32 requests under way.
 ";
 
 /// The whole document.
