@@ -37,15 +37,14 @@ pub fn run(only: Option<&str>) -> Result<bool> {
     Ok(total.failed == 0)
 }
 
-/// The Rust clients under `interop/` are a workspace of their own.
+/// The Rust clients under `interop/` are a workspace of their own, and so are the modules.
 fn fmt() -> Result<()> {
     run_tool(cargo().args(["fmt", "--all", "--check"]))?;
-    run_tool(cargo().args([
-        "fmt",
-        "--check",
-        "--manifest-path",
-        "interop/rust/Cargo.toml",
-    ]))
+    for manifest in ["interop/rust/Cargo.toml", "modules/Cargo.toml"] {
+        let all = ["fmt", "--all", "--check", "--manifest-path", manifest];
+        run_tool(cargo().args(all))?;
+    }
+    Ok(())
 }
 
 fn clippy() -> Result<()> {

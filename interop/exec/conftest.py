@@ -1,0 +1,93 @@
+"""A server, and modules as users write them."""
+
+import os
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+
+from conftest import binary
+from execution import MODULES, NAMESPACE, NSID, ROOT, TRIPLE, Place, run
+from server import Server
+
+SPARE_FILES = 16
+
+
+@pytest.fixture(scope="module")
+def scratch():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def place(scratch):
+    server = Server(binary(), scratch / "data", flags=["--nvme-namespace", f"{NAMESPACE}={NSID}"]).start()
+    one = Place(server)
+    one.put("warm", b"")
+    before = server.open_files()
+    yield one
+    one.close()
+    after = server.open_files()
+    server.stop()
+    assert after <= before + SPARE_FILES, f"{after} open files, {before} before the tests"
+
+
+@pytest.fixture(scope="module")
+def built():
+    """`built(name)`: one of the modules that come with the source."""
+
+    def find(name):
+        wasm = MODULES / f"{name}.wasm"
+        return wasm if wasm.exists() else pytest.skip(f"{wasm} is not built: `cargo xtask modules` builds it")
+
+    return find
+
+
+@pytest.fixture(scope="module")
+def rust(scratch, built):
+    """`rust(name, source)`: a module made of one file of Rust, as a user makes it."""
+    built("lines")
+
+    def make(name, source, features=True):
+        folder = scratch / name
+        (folder / "src").mkdir(parents=True)
+        (folder / "Cargo.toml").write_text(f"""
+[package]
+name = "{name}"
+version = "0.0.0"
+edition = "2024"
+[workspace]
+[lib]
+crate-type = ["cdylib"]
+[dependencies]
+forebay-module = {{ path = "{ROOT / 'modules' / 'sdk'}", default-features = {str(features).lower()} }}
+[profile.release]
+panic = "abort"
+lto = true
+strip = true
+""")
+        (folder / "src" / "lib.rs").write_text(source)
+        run(os.environ.get("CARGO", "cargo"), "build", "--quiet", "--offline", "--release", "--target", TRIPLE,
+            "--target-dir", folder / "target", "--manifest-path", folder / "Cargo.toml")
+        return folder / "target" / TRIPLE / "release" / f"{name}.wasm"
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def c(scratch):
+    """`c(name, source)`: a module made of one file of C."""
+    compilers = [name for name in ("clang", "clang-14", "clang-16", "clang-19") if shutil.which(name)]
+    if not compilers or not any(shutil.which(name) for name in ("wasm-ld", "wasm-ld-14", "wasm-ld-16", "wasm-ld-19")):
+        pytest.skip("clang and lld are not installed and cannot be")
+
+    def make(name, source):
+        (scratch / f"{name}.c").write_text(source)
+        wasm = scratch / f"{name}.wasm"
+        run(compilers[0], "--target=wasm32", "-O2", "-ffreestanding", "-nostdlib", "-Wall", "-Wextra", "-Werror",
+            "-I", ROOT / "modules" / "sdk", "-Wl,--no-entry", "-o", wasm, scratch / f"{name}.c")
+        return wasm
+
+    return make
