@@ -10,6 +10,17 @@ use crate::tool::{command, root};
 /// The pool that is there from the beginning.
 pub const POOL: &str = "forebay";
 
+/// `cargo xtask ceph`: runs a command beside a cluster of its own. False when the command fails.
+pub fn run(osds: u32, store: &str, wanted: &[String]) -> Result<bool> {
+    let (program, arguments) = wanted.split_first().context("no command")?;
+    let ceph = Ceph::up(&["--osds", &osds.to_string(), "--store", store])?;
+    let mut child = command(program);
+    let status = ceph.known_to(child.args(arguments)).status();
+    Ok(status
+        .with_context(|| format!("cannot start {program}"))?
+        .success())
+}
+
 /// A cluster on loopback.
 pub struct Ceph {
     name: String,
@@ -67,11 +78,15 @@ impl Ceph {
         Ok(pid.parse()?)
     }
 
-    /// Has a command find the cluster, as Ceph's own tools look for it.
+    /// Has a command find the cluster: as Ceph's own tools look for it, and as the tests of the leaf `rados` do.
     pub fn known_to<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let found = |(name, _): &&(String, String)| name.starts_with("CEPH_");
-        let assigned = self.assigned.iter().filter(found);
-        command.envs(assigned.map(|(name, value)| (name, value)))
+        for (name, value) in &self.assigned {
+            command.env(name, value);
+            if name == "CEPH_CONF" {
+                command.env("FOREBAY_CEPH_CONF", value);
+            }
+        }
+        command.env("FOREBAY_CEPH_POOL", POOL)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::ceph::{Ceph, POOL};
+use crate::ceph::Ceph;
 use crate::modules;
 use crate::steps::Counts;
 use crate::tool::{cargo, command, root, target};
@@ -220,11 +220,7 @@ fn over(
 ) -> Result<Counts> {
     let mut leaf = cargo();
     leaf.args(["test", "--locked", "--package", "forebay-rados"]);
-    let mut counts = finish(
-        ceph.known_to(&mut leaf).env("FOREBAY_CEPH_POOL", POOL),
-        log,
-        cargo_counts,
-    )?;
+    let mut counts = finish(ceph.known_to(&mut leaf), log, cargo_counts)?;
     let kept = log.with_extension("leaf.log");
     std::fs::rename(log, &kept)?;
     if counts.failed > 0 {

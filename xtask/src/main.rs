@@ -5,6 +5,7 @@
 //! - `check`: format, lints, licences and bans, layering, documents.
 //! - `test`: unit and document tests, then real clients against the real binary, then the crash loop.
 //! - `fuzz`: every parser of foreign bytes, for some seconds.
+//! - `ceph`: a command, such as the tests of one crate, beside a throwaway Ceph.
 //! - `bench`: the published figures, beside the peers that are installed; never part of a test.
 //! - `modules`: the functions that are shipped as source, built as WebAssembly.
 //! - `generate`: the code made from the published `.proto` files.
@@ -65,6 +66,18 @@ enum Chore {
         #[arg(long)]
         only: Option<String>,
     },
+    /// A command beside a throwaway Ceph, which it finds by CEPH_CONF and FOREBAY_CEPH_CONF.
+    Ceph {
+        /// How many OSDs.
+        #[arg(long, default_value_t = 3)]
+        osds: u32,
+        /// What they keep their objects in: memstore or bluestore.
+        #[arg(long, default_value = "memstore")]
+        store: String,
+        /// The command.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
     /// The published figures, and `docs/performance.md` written from them.
     Bench(bench::Args),
     /// The WebAssembly modules of `modules/`, built under `target/`.
@@ -78,6 +91,11 @@ fn main() -> std::process::ExitCode {
         Chore::Check { only } => check::run(only.as_deref()),
         Chore::Test { thorough, only } => test::run(thorough, only.as_deref()),
         Chore::Fuzz { seconds, only } => fuzz::run(seconds, only.as_deref()),
+        Chore::Ceph {
+            osds,
+            store,
+            command,
+        } => ceph::run(osds, &store, &command),
         Chore::Bench(args) => bench::run(&args),
         Chore::Modules => modules::run(),
         Chore::Generate => generate::run(),
