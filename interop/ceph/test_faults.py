@@ -102,7 +102,7 @@ def test_the_osds_are_full(cluster, gateways, data):
         took = time.monotonic() - begun
         status = refused.value.response["ResponseMetadata"]["HTTPStatusCode"]
         print(f"full: {refused.value} after {took:.1f} s")
-        assert status in (503, 507), refused.value
+        assert status >= 500, refused.value
         assert client.get_object(Bucket=BUCKET, Key="k")["Body"].read() == data(1_000_000, seed=1)
     finally:
         ratios(ORDINARY)
