@@ -16,7 +16,7 @@ mod read;
 mod watch;
 mod write;
 
-pub(crate) use cluster::{Cluster, ConnectError, Place, Settings};
+pub(crate) use cluster::{Cluster, Place, Settings};
 pub(crate) use lease::Lease;
 pub use library::{Missing, version};
 pub(crate) use operation::Errno;

@@ -1,0 +1,98 @@
+//! Operations on objects, bounded in number, in bytes and in time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::sys::{Cluster, Errno, Place, Read, ReadOp, WriteOp};
+
+/// Work that may be with the library at once: less than the library's own bounds, at which it would block the calling thread.
+const UNITS: u32 = 4096;
+/// What one operation weighs besides its data, and how many bytes weigh as much.
+const UNIT_BYTES: usize = 64 << 10;
+/// The library's own time-out comes first; this one holds even if the library is stuck.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// The way to a cluster.
+pub(crate) struct Access {
+    cluster: Arc<Cluster>,
+    pool: String,
+    units: Arc<Semaphore>,
+    patience: Duration,
+}
+
+impl Access {
+    pub fn new(cluster: Arc<Cluster>, pool: &str, patience: Duration) -> Access {
+        Access {
+            cluster,
+            pool: pool.to_owned(),
+            units: Arc::new(Semaphore::new(UNITS as usize)),
+            patience: patience + SLACK,
+        }
+    }
+
+    /// A RADOS namespace of the pool.
+    pub fn place(&self, namespace: &str) -> Result<Arc<Place>, Errno> {
+        self.cluster.place(&self.pool, namespace)
+    }
+
+    /// Carries out a change with `bytes` of data and waits for the object's new version.
+    pub async fn write(
+        &self,
+        place: &Arc<Place>,
+        object: &[u8],
+        op: WriteOp,
+        at: Option<i64>,
+        bytes: usize,
+    ) -> Result<u64, Errno> {
+        let _permit = self.permit(bytes).await;
+        self.in_time(op.run(place, object, at)).await
+    }
+
+    /// Looks at an object, expecting at most `bytes` of data.
+    pub async fn read(
+        &self,
+        place: &Arc<Place>,
+        object: &[u8],
+        op: ReadOp,
+        bytes: usize,
+    ) -> Result<Read, Errno> {
+        let _permit = self.permit(bytes).await;
+        self.in_time(op.run(place, object)).await
+    }
+
+    /// Waits no longer than an operation may take.
+    pub async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        timeout(self.patience, work)
+            .await
+            .unwrap_or(Err(Errno(libc::ETIMEDOUT)))
+    }
+
+    /// Sends a change as soon as it may be; what comes back waits for its end.
+    pub async fn begin_write(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        object: &[u8],
+        op: WriteOp,
+        bytes: usize,
+    ) -> impl Future<Output = Result<u64, Errno>> + Send + use<> {
+        let permit = self.permit(bytes).await;
+        let sent = op.run(place, object, None);
+        let access = self.clone();
+        async move {
+            let _permit = permit;
+            access.in_time(sent).await
+        }
+    }
+
+    async fn permit(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let units = 1 + (bytes / UNIT_BYTES) as u32;
+        let units = units.min(UNITS);
+        self.units.clone().acquire_many_owned(units).await.ok()
+    }
+}

@@ -1,0 +1,402 @@
+//! A value leaving.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut};
+use forebay_store::{
+    Body, ByteRange, ErrorKind, Meta, Object, Result, StoreError, VersionId,
+};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+
+use crate::core::{Core, Namespace, Pinned};
+use crate::error::{no_such_version, not_found, shown, unread};
+use crate::heads::{LOOKS, Seen, changing};
+use crate::record::{BLOCK_BYTES, Kept, Layout, Segment, Value};
+use crate::stripes::{PIECE_BYTES, corrupt};
+use crate::sums::Blocks;
+use crate::sys::{Errno, ReadOp};
+use crate::under_way::Named;
+
+/// Read when nothing is known of a namespace's values.
+const FIRST_BYTES: u64 = 64 << 10;
+/// Pieces that are read ahead.
+const AHEAD: usize = 4;
+
+type Reading = Pin<Box<dyn Future<Output = Result<Buf>> + Send>>;
+
+/// The bytes of a value in RADOS.
+pub struct RadosBody {
+    ready: VecDeque<Buf>,
+    pieces: VecDeque<PieceAt>,
+    reading: FuturesOrdered<Reading>,
+    core: Arc<Core>,
+    namespace: Arc<Namespace>,
+    _pinned: Option<Pinned>,
+}
+
+/// Where the next bytes are.
+enum PieceAt {
+    Stripe(Segment, Range<u64>),
+    /// In the key's object, as long as that has this version.
+    Inline(Arc<(Named, u64, Vec<u32>, u64)>, Range<u64>),
+}
+
+impl Body for RadosBody {
+    async fn next(&mut self) -> Result<Option<Buf>> {
+        if let Some(buf) = self.ready.pop_front() {
+            return Ok(Some(buf));
+        }
+        while self.reading.len() < AHEAD
+            && let Some(piece) = self.pieces.pop_front()
+        {
+            let (core, namespace) = (self.core.clone(), self.namespace.clone());
+            self.reading.push_back(Box::pin(async move {
+                match piece {
+                    PieceAt::Stripe(segment, range) => {
+                        core.read_piece(&namespace.stripes, segment, range).await
+                    }
+                    PieceAt::Inline(of, range) => core.read_inline(&namespace, &of, range).await,
+                }
+            }));
+        }
+        self.reading.next().await.transpose()
+    }
+}
+
+impl Core {
+    /// Retrieves: one look for values that are the data of their key's object.
+    pub async fn retrieve(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<RadosBody>> {
+        for _ in 0..LOOKS {
+            let ahead = match version {
+                None => self.ahead(namespace, range),
+                Some(_) => None,
+            };
+            let bufs = match &ahead {
+                Some(ahead) => self.gather((ahead.end - ahead.start) as usize).await,
+                None => Vec::new(),
+            };
+            let bytes = bufs.iter().map(BufMut::capacity).sum();
+            let mut at = ahead.as_ref().map_or(0, |ahead| ahead.start);
+            let read_ahead = |op: &mut ReadOp| {
+                for buf in bufs {
+                    let len = buf.capacity() as u64;
+                    op.read(at, buf);
+                    at += len;
+                }
+            };
+            let (seen, read) = self.look_with(namespace, named, read_ahead, bytes).await?;
+            let value = self.value(namespace, named, &seen, version).await?;
+            let Some(value) = value else {
+                continue;
+            };
+            let meta = value.meta();
+            let wanted = range.resolve(meta.size).ok_or_else(|| {
+                StoreError::new(
+                    ErrorKind::RangeNotSatisfiable,
+                    format!("the value has {} bytes", meta.size),
+                )
+            })?;
+            if range == ByteRange::Full {
+                namespace.expected.store(value.inline_bytes().max(1), Relaxed);
+            }
+            let begin = ahead.map_or(0, |ahead| ahead.start);
+            let data = read.map(|read| read.data).unwrap_or_default();
+            let body = self.body(namespace, named, &seen, &value, wanted.clone(), begin, data).await?;
+            if let Some(body) = body {
+                return Ok(Object {
+                    meta,
+                    range: wanted,
+                    body,
+                });
+            }
+        }
+        Err(changing(&named.key))
+    }
+
+    /// Metadata alone.
+    pub async fn stat(
+        &self,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        version: Option<VersionId>,
+    ) -> Result<Meta> {
+        for _ in 0..LOOKS {
+            let seen = self.look(namespace, named).await?;
+            if let Some(value) = self.value(namespace, named, &seen, version).await? {
+                return Ok(value.meta());
+            }
+        }
+        Err(changing(&named.key))
+    }
+
+    /// The current value, or one version, of what was seen; `None` when the object has changed since.
+    pub async fn value(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+        version: Option<VersionId>,
+    ) -> Result<Option<Value>> {
+        let now = self.now();
+        let head = seen.head.as_deref();
+        let current = head.and_then(|head| head.current(now));
+        let Some(version) = version else {
+            return current.cloned().map(Some).ok_or_else(|| {
+                match head.and_then(|head| head.hidden_by()) {
+                    Some(marker) => not_found().with_marker(marker),
+                    None => self.hidden_after_expiry(head, now),
+                }
+            });
+        };
+        if let Some(current) = current.filter(|current| current.version() == version) {
+            return Ok(Some(current.clone()));
+        }
+        let Some(head) = head else {
+            return Err(no_such_version());
+        };
+        let seq = match version {
+            VersionId::NULL => head.kept_null,
+            VersionId(seq) => Some(seq).filter(|_| head.kept > 0),
+        };
+        let Some(seq) = seq else {
+            return Err(no_such_version());
+        };
+        let Some(view) = self.kept(namespace, named, seen, Some(seq)).await? else {
+            return Ok(None);
+        };
+        match view.find(seq).filter(|kept| kept.version() == version) {
+            None => Err(no_such_version()),
+            Some(Kept::Value(value)) => Ok(Some(value.clone())),
+            Some(Kept::Marker { .. }) => Err(StoreError::new(
+                ErrorKind::IsDeleteMarker,
+                "the version is a delete marker",
+            )
+            .with_marker(version)),
+        }
+    }
+
+    /// A current value that has expired is gone: a marker that is the newest of what is kept hides the rest.
+    fn hidden_after_expiry(&self, head: Option<&crate::record::Head>, now: u64) -> StoreError {
+        let expired = head.filter(|head| head.current.is_some() && head.current(now).is_none());
+        match expired.and_then(|head| head.marker) {
+            Some((_, true, _)) => not_found().with_marker(VersionId::NULL),
+            Some((seq, false, _)) => not_found().with_marker(VersionId(seq)),
+            None => not_found(),
+        }
+    }
+
+    /// What is read along with the record, before anything is known of the value: whole blocks.
+    fn ahead(&self, namespace: &Namespace, range: ByteRange) -> Option<Range<u64>> {
+        let most = u64::from(self.config.object_bytes);
+        let expected = match namespace.expected.load(Relaxed) {
+            0 => FIRST_BYTES,
+            bytes => bytes.next_power_of_two().min(most),
+        };
+        let (first, last) = match range {
+            ByteRange::Full => (0, expected),
+            ByteRange::From(first) => (first, first.checked_add(expected)?),
+            ByteRange::Inclusive(first, last) => (first, last.checked_add(1)?),
+            ByteRange::Suffix(_) => return None,
+        };
+        let begin = first / BLOCK_BYTES * BLOCK_BYTES;
+        (first < last && begin < most).then(|| begin..last.min(most))
+    }
+
+    /// The body of a value that was seen; `None` when the object has changed since. `data` are bytes from `begin` on that came with it.
+    #[expect(clippy::too_many_arguments, reason = "what one look gave")]
+    async fn body(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        seen: &Seen,
+        value: &Value,
+        wanted: Range<u64>,
+        begin: u64,
+        data: Vec<BufMut>,
+    ) -> Result<Option<RadosBody>> {
+        let mut body = RadosBody {
+            ready: VecDeque::new(),
+            pieces: VecDeque::new(),
+            reading: FuturesOrdered::new(),
+            core: self.clone(),
+            namespace: namespace.clone(),
+            _pinned: None,
+        };
+        let sums = match &value.layout {
+            Layout::Striped(segments) => {
+                body._pinned = Some(self.pins.pin(segments));
+                body.pieces = pieces_of(segments, wanted);
+                return Ok(Some(body));
+            }
+            Layout::Inline(_) if wanted.is_empty() => return Ok(Some(body)),
+            Layout::Inline(sums) => sums,
+        };
+        // Only another hand writes such: it is read as it is asked for, and an error if it changes meanwhile.
+        if value.size > u64::from(self.config.object_bytes) {
+            let of = (named.clone(), seen.version, sums.clone(), value.size);
+            let of = Arc::new(of);
+            body.pieces = cut(wanted).map(|range| PieceAt::Inline(of.clone(), range)).collect();
+            return Ok(Some(body));
+        }
+        let first = wanted.start / BLOCK_BYTES * BLOCK_BYTES;
+        let end = wanted.end.next_multiple_of(BLOCK_BYTES).min(value.size);
+        let mut bufs = data;
+        let mut have = begin;
+        match begin <= first {
+            true => have += bufs.iter().map(|buf| buf.len() as u64).sum::<u64>(),
+            false => {
+                bufs.clear();
+                have = first;
+            }
+        }
+        let begin = match bufs.is_empty() {
+            true => {
+                have = first;
+                first
+            }
+            false => begin,
+        };
+        if have < end {
+            let Some(rest) = self.read_rest(namespace, named, seen, have..end).await? else {
+                return Ok(None);
+            };
+            bufs.extend(rest);
+        }
+        body.ready = checked(&named.key, bufs, begin, end, sums, wanted)?;
+        Ok(Some(body))
+    }
+
+    async fn read_rest(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+        range: Range<u64>,
+    ) -> Result<Option<Vec<BufMut>>> {
+        let (place, object) = namespace.object(named.space, &named.key);
+        let len = (range.end - range.start) as usize;
+        let mut op = ReadOp::new(place);
+        op.assert_version(seen.version);
+        let mut at = range.start;
+        for buf in self.gather(len).await {
+            let room = buf.capacity() as u64;
+            op.read(at, buf);
+            at += room;
+        }
+        match self.access.read(place, &object, op, len).await {
+            Ok(read) => Ok(Some(read.data)),
+            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(None),
+            Err(errno) => Err(unread(errno, &shown(&named.key))),
+        }
+    }
+
+    async fn read_inline(
+        &self,
+        namespace: &Namespace,
+        of: &(Named, u64, Vec<u32>, u64),
+        range: Range<u64>,
+    ) -> Result<Buf> {
+        let (named, version, sums, size) = of;
+        let begin = range.start / BLOCK_BYTES * BLOCK_BYTES;
+        let end = range.end.next_multiple_of(BLOCK_BYTES).min(*size);
+        let (place, object) = namespace.object(named.space, &named.key);
+        let len = (end - begin) as usize;
+        let mut op = ReadOp::new(place);
+        op.assert_version(*version);
+        op.read(begin, self.pool.take(len).await);
+        let read = match self.access.read(place, &object, op, len).await {
+            Ok(read) => read,
+            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
+                return Err(StoreError::new(
+                    ErrorKind::Io,
+                    "the object was changed by another hand while it was read",
+                ));
+            }
+            Err(errno) => return Err(unread(errno, &shown(&named.key))),
+        };
+        let bufs = checked(&named.key, read.data, begin, end, sums, range)?;
+        bufs.into_iter().next().ok_or_else(|| corrupt(&named.key, begin))
+    }
+}
+
+/// The pieces that hold some bytes of a striped value.
+fn pieces_of(segments: &[Segment], wanted: Range<u64>) -> VecDeque<PieceAt> {
+    let mut pieces = VecDeque::new();
+    let mut begin = 0;
+    for segment in segments {
+        let end = begin + segment.len;
+        let from = wanted.start.max(begin);
+        let to = wanted.end.min(end);
+        if from < to {
+            let ranges = cut(from - begin..to - begin);
+            pieces.extend(ranges.map(|range| PieceAt::Stripe(*segment, range)));
+        }
+        begin = end;
+    }
+    pieces
+}
+
+/// A range cut where pieces end.
+fn cut(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        (at < range.end).then(|| {
+            let begin = at;
+            at = (begin / PIECE_BYTES as u64 + 1) * PIECE_BYTES as u64;
+            at = at.min(range.end);
+            begin..at
+        })
+    })
+}
+
+/// The wanted bytes of `bufs`, which hold those from `begin` (where a block begins) on, after their blocks up to `end` were compared with
+/// their sums.
+fn checked(
+    key: &[u8],
+    bufs: Vec<BufMut>,
+    begin: u64,
+    end: u64,
+    sums: &[u32],
+    wanted: Range<u64>,
+) -> Result<VecDeque<Buf>> {
+    let mut blocks = Blocks::default();
+    let mut at = begin;
+    let mut found = VecDeque::new();
+    for mut buf in bufs {
+        let len = ((end - at).min(buf.len() as u64)) as usize;
+        if len == 0 {
+            break;
+        }
+        buf.set_len(len);
+        blocks.update(&buf);
+        let from = wanted.start.max(at);
+        let to = wanted.end.min(at + len as u64);
+        if from < to {
+            let slice = (from - at) as usize..(to - at) as usize;
+            found.push_back(buf.freeze().slice(slice));
+        }
+        at += len as u64;
+    }
+    let first = (begin / BLOCK_BYTES) as usize;
+    let made = blocks.finish();
+    let wanted = sums.get(first..first + made.len()).unwrap_or_default();
+    let differs = made.iter().zip(wanted).position(|(made, sum)| made != sum);
+    let short = at < end || wanted.len() != made.len();
+    match differs.or(short.then_some(made.len())) {
+        None => Ok(found),
+        Some(block) => Err(corrupt(key, begin + block as u64 * BLOCK_BYTES)),
+    }
+}
+
+const _: () = assert!(BLOCK_MAX_BYTES as u64 % BLOCK_BYTES == 0);

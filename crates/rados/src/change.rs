@@ -1,0 +1,425 @@
+//! Changing a key: an entry in the journal, one operation on its object, and later the index (`docs/rados.md` section 4).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use forebay_mem::{Buf, CopySite, count_copy};
+use forebay_store::{ErrorKind, Result, Space, StoreError};
+
+use crate::books::Room;
+use crate::core::{Core, Namespace};
+use crate::error::{is_certain, no_such_namespace, shown, unwritten};
+use crate::heads::{CLAIM, LOOKS, Seen, changing, set_record};
+use crate::index::Settle;
+use crate::keeper::Task;
+use crate::names;
+use crate::plan::{Data, Draft};
+use crate::record::{Head, Kept, Segment, Value};
+use crate::sys::{Errno, Guard, WriteOp};
+use crate::under_way::{Named, Pending, Sum};
+
+/// What a caller decides about a key that was seen.
+pub(crate) enum Decision<T> {
+    /// There is nothing to do.
+    Leave(T),
+    /// The object has changed since parts of it were looked at.
+    Again,
+    /// This is to be done.
+    Do(Box<Step>, T),
+}
+
+/// Who decides about a key: asked again as often as the key changes meanwhile.
+pub(crate) trait Decide: Send {
+    /// What the caller is told in the end.
+    type Answer: Send;
+
+    /// What is to be done with what was seen.
+    fn decide(
+        &mut self,
+        seen: &Seen,
+    ) -> impl Future<Output = Result<Decision<Self::Answer>>> + Send;
+}
+
+/// A change that was decided.
+pub(crate) struct Step {
+    pub draft: Draft,
+    /// The data, when the draft writes it.
+    pub bufs: Vec<Buf>,
+    /// Values that are no longer under way when this has happened.
+    pub intents: Vec<u128>,
+    /// Room for what grows.
+    pub room: Option<Room>,
+    /// The composition that this is.
+    pub composition: Option<u128>,
+}
+
+impl Step {
+    pub fn new(draft: Draft) -> Box<Step> {
+        Box::new(Step {
+            draft,
+            bufs: Vec::new(),
+            intents: Vec::new(),
+            room: None,
+            composition: None,
+        })
+    }
+}
+
+/// An entry of the journal, until the index knows what became of the change: dropping it unfinished lets the keeper find out.
+pub(crate) struct Marked {
+    core: Arc<Core>,
+    namespace: Arc<Namespace>,
+    named: Named,
+    pub number: u128,
+    /// What the journal says is let go; `None`: nothing was entered yet.
+    entered: Option<Vec<Segment>>,
+    done: bool,
+}
+
+impl Marked {
+    fn new(core: &Arc<Core>, namespace: &Arc<Namespace>, named: &Named, number: u128) -> Marked {
+        Marked {
+            core: core.clone(),
+            namespace: namespace.clone(),
+            named: named.clone(),
+            number,
+            entered: None,
+            done: false,
+        }
+    }
+
+    async fn enter(&mut self, freed: &[Segment], composes: bool) -> std::result::Result<(), Errno> {
+        if self.entered.as_deref() == Some(freed) {
+            return Ok(());
+        }
+        let pending = Pending {
+            named: self.named.clone(),
+            composes,
+            freed: freed.to_vec(),
+        };
+        self.entered = Some(freed.to_vec());
+        let entry = (names::pending(self.number), pending.encode());
+        self.namespace.journal.enter(vec![entry]).await
+    }
+
+    /// Nothing has happened.
+    pub fn cancel(mut self) {
+        self.done = true;
+        if self.entered.is_some() {
+            self.namespace.journal.later(Vec::new(), [names::pending(self.number)]);
+        }
+    }
+
+    /// It happened: `before` became `after`.
+    fn finish(mut self, before: &Seen, after: &Seen, step: &Step, freed: Vec<Segment>, counted: Sum) {
+        self.done = true;
+        let intents = step.intents.iter().map(|id| names::intent(*id));
+        let settle = Settle {
+            named: self.named.clone(),
+            before: before.entry(),
+            after: after.entry(),
+            ended: intents.chain([names::pending(self.number)]).collect(),
+            freed,
+            counted,
+        };
+        let entry = names::entry(self.named.space, &self.named.key);
+        self.namespace.shard(&entry).settle(settle);
+        self.core.task(Task::Settle(self.namespace.clone()));
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let Some(freed) = self.entered.take() else {
+            return;
+        };
+        let settle = Settle {
+            named: self.named.clone(),
+            before: None,
+            after: None,
+            ended: vec![names::pending(self.number)],
+            freed,
+            counted: Sum::default(),
+        };
+        let entry = names::entry(self.named.space, &self.named.key);
+        self.namespace.shard(&entry).settle(settle);
+        self.core.heads.forget(self.namespace.id, &self.named);
+        self.core.task(Task::Settle(self.namespace.clone()));
+    }
+}
+
+impl Core {
+    /// Changes a key as `decide` says, which is asked again when the object has changed meanwhile. With `guess`, what is not remembered is
+    /// taken for absent at first. Returns what `decide` said, and what there is now.
+    pub async fn change<D: Decide>(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        guess: bool,
+        mut decide: D,
+    ) -> Result<(D::Answer, Seen)> {
+        let _only = self.lock(namespace.id, named).await;
+        // What a composition has a hand on is looked at, and waited for.
+        let free = |seen: &Seen| {
+            let composition = seen.head.as_ref().and_then(|head| head.composition);
+            seen.claim.is_none() && composition.is_none()
+        };
+        let mut seen = match self.heads.get(namespace.id, named) {
+            Some(seen) if free(&seen) => Some(Seen { remembered: true, ..seen }),
+            Some(_) => None,
+            None if guess => Some(Seen { remembered: true, ..Seen::absent(0) }),
+            None => None,
+        };
+        let mut marked: Option<Marked> = None;
+        for _ in 0..LOOKS {
+            let now = match seen.take() {
+                Some(seen) => seen,
+                None => self.look_free(namespace, named).await?,
+            };
+            let (step, answer) = match decide.decide(&now).await {
+                // What was only remembered says nothing for certain.
+                Err(_) | Ok(Decision::Leave(_)) if now.remembered => continue,
+                Err(error) => {
+                    if let Some(marked) = marked {
+                        marked.cancel();
+                    }
+                    return Err(error);
+                }
+                Ok(Decision::Leave(answer)) => {
+                    if let Some(marked) = marked {
+                        marked.cancel();
+                    }
+                    return Ok((answer, now));
+                }
+                Ok(Decision::Again) => {
+                    self.heads.forget(namespace.id, named);
+                    continue;
+                }
+                Ok(Decision::Do(step, answer)) => (step, answer),
+            };
+            let number = step.composition;
+            let mut mark = match marked.take() {
+                Some(mark) => mark,
+                None => {
+                    let number = number.unwrap_or_else(|| self.number());
+                    Marked::new(self, namespace, named, number)
+                }
+            };
+            if let Err(errno) = mark.enter(&step.draft.freed, number.is_some()).await {
+                mark.cancel();
+                return Err(match errno {
+                    Errno(libc::ENOENT) => no_such_namespace(&namespace.info().name),
+                    errno => crate::error::unread(errno, "the journal"),
+                });
+            }
+            if !self.alive.load(Relaxed) {
+                mark.cancel();
+                return Err(StoreError::new(
+                    ErrorKind::Io,
+                    "this gateway lost its lease: the cluster did not answer for too long",
+                ));
+            }
+            match self.carry_out(namespace, named, &now, *step, mark).await {
+                Carried::Done(after) => return Ok((answer, after)),
+                Carried::Changed(mark) => {
+                    self.heads.forget(namespace.id, named);
+                    marked = Some(mark);
+                }
+                Carried::Failed(error) => return Err(error),
+            }
+        }
+        Err(changing(&named.key))
+    }
+
+    /// Looks at a key that no composition has a hand on.
+    async fn look_free(&self, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
+        let mut waited = std::time::Duration::from_millis(1);
+        loop {
+            let seen = self.look(namespace, named).await?;
+            let by = seen.claim.or(seen.head.as_ref().and_then(|head| head.composition));
+            let open = match by {
+                Some(number) => self.taken_by(namespace, number).await?.is_some(),
+                None => false,
+            };
+            if !open {
+                return Ok(seen);
+            }
+            if waited > self.config.patience {
+                return Err(changing(&named.key));
+            }
+            tokio::time::sleep(waited).await;
+            waited *= 2;
+        }
+    }
+
+    async fn carry_out(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        seen: &Seen,
+        mut step: Step,
+        mark: Marked,
+    ) -> Carried {
+        let (place, object) = namespace.object(named.space, &named.key);
+        let guard = match &seen.head {
+            Some(_) => Guard::Version(seen.version),
+            None => Guard::Absent,
+        };
+        let mut op = WriteOp::new(place).guard(guard);
+        let stamp = self.seconds();
+        let before = seen.head.as_ref().map(|head| head.usage).unwrap_or_default();
+        let head = step.draft.finish().map(|head| Head {
+            stamp,
+            composition: step.composition,
+            ..head
+        });
+        let bytes: usize = step.bufs.iter().map(|buf| buf.len()).sum();
+        let mut pieces = 0;
+        match &head {
+            None => op.remove(),
+            Some(head) => {
+                match step.draft.data {
+                    Data::Keep => {}
+                    Data::Clear => op.clear(),
+                    Data::Write => write_all(&mut op, &step.bufs),
+                }
+                pieces = set_record(&mut op, &head.encode(), seen.pieces);
+                if seen.claim.is_some() {
+                    op.remove_xattr(CLAIM);
+                }
+                let put = step.draft.put.iter();
+                let put: Vec<_> = put
+                    .filter(|kept| !step.draft.removed.contains(&kept.seq()))
+                    .map(|kept| (Kept::name(kept.seq()), kept.encode()))
+                    .collect();
+                let removed: Vec<_> = step.draft.removed.iter().map(|seq| Kept::name(*seq)).collect();
+                op.omap_remove(removed.iter().map(Vec::as_slice));
+                op.omap_set(put.iter().map(|(name, value)| (&name[..], &value[..])));
+            }
+        }
+        step.bufs.clear();
+        let done = self.access.write(place, &object, op, Some(stamp), bytes).await;
+        let version = match done {
+            Ok(version) => version,
+            Err(Errno(libc::EEXIST | libc::ERANGE | libc::EOVERFLOW | libc::ENOENT)) => {
+                return Carried::Changed(mark);
+            }
+            Err(errno) => {
+                self.heads.forget(namespace.id, named);
+                if is_certain(errno) {
+                    mark.cancel();
+                }
+                return Carried::Failed(unwritten(errno, &shown(&named.key)));
+            }
+        };
+        let after = Seen {
+            version,
+            pieces,
+            claim: None,
+            remembered: false,
+            head: head.map(Arc::new),
+        };
+        let now = after.head.as_ref().map(|head| head.usage).unwrap_or_default();
+        let counted = Sum::between(before, now);
+        self.books.fulfilled(namespace.id, counted, step.room.take());
+        match after.head {
+            Some(_) => self.heads.put(namespace.id, named, after.clone()),
+            None => self.heads.forget(namespace.id, named),
+        }
+        let freed = std::mem::take(&mut step.draft.freed);
+        mark.finish(seen, &after, &step, freed, counted);
+        if named.space == Space::Objects {
+            self.notices.changed(&namespace.info().name, &named.key);
+        }
+        Carried::Done(after)
+    }
+
+    /// Gives a foreign object the record of `value`; `None` when it changed meanwhile. The caller has the key's lock.
+    pub async fn change_adopted(
+        &self,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        seen: &Seen,
+        value: Value,
+    ) -> Result<Option<Seen>> {
+        let (place, object) = namespace.object(named.space, &named.key);
+        let old = seen.head.as_deref().cloned();
+        let mut head = old.unwrap_or_else(|| Head::new(None));
+        let freed = match head.current.take() {
+            Some(value) => {
+                head.usage.objects = head.usage.objects.saturating_sub(1);
+                head.usage.bytes = head.usage.bytes.saturating_sub(value.size);
+                value.segments().to_vec()
+            }
+            None => Vec::new(),
+        };
+        head.usage.objects += 1;
+        head.usage.bytes += value.size;
+        head.last_seq = value.seq;
+        head.stamp = self.seconds();
+        head.composition = None;
+        head.current = Some(value);
+        let number = self.number();
+        let pending = Pending {
+            named: named.clone(),
+            composes: false,
+            freed: freed.clone(),
+        };
+        let entered = namespace.journal.enter(vec![(names::pending(number), pending.encode())]).await;
+        entered.map_err(|errno| match errno {
+            Errno(libc::ENOENT) => no_such_namespace(&namespace.info().name),
+            errno => crate::error::unread(errno, "the journal"),
+        })?;
+        let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+        let pieces = set_record(&mut op, &head.encode(), seen.pieces);
+        let done = self.access.write(place, &object, op, Some(head.stamp), 0).await;
+        let outcome = match done {
+            Ok(version) => Ok(Some(Seen {
+                version,
+                head: Some(Arc::new(head)),
+                pieces,
+                claim: None,
+                remembered: false,
+            })),
+            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(None),
+            Err(errno) => Err(unwritten(errno, &shown(&named.key))),
+        };
+        let entry = names::entry(named.space, &named.key);
+        namespace.shard(&entry).settle(Settle {
+            named: named.clone(),
+            before: None,
+            after: None,
+            ended: vec![names::pending(number)],
+            freed,
+            counted: Sum::default(),
+        });
+        outcome
+    }
+}
+
+/// What became of an operation.
+enum Carried {
+    Done(Seen),
+    /// The object is not what was seen; nothing happened.
+    Changed(Marked),
+    Failed(StoreError),
+}
+
+fn write_all(op: &mut WriteOp, bufs: &[Buf]) {
+    match bufs {
+        [] => op.write_full(&[]),
+        [first, rest @ ..] => {
+            op.write_full(first);
+            let mut offset = first.len() as u64;
+            for buf in rest {
+                op.write(offset, buf);
+                offset += buf.len() as u64;
+            }
+        }
+    }
+    let bytes = bufs.iter().map(|buf| buf.len()).sum();
+    count_copy(CopySite::RadosWrite, bytes);
+}

@@ -1,0 +1,436 @@
+//! Joining staged values (`docs/rados.md` section 5).
+//!
+//! The sources are claimed one by one, then the target changes in one operation and says which composition made it; after that the sources
+//! go. Whether a composition happened is decided by the target alone. Its object exists until the sources are gone: whoever finds a claim,
+//! or a target whose composition still has its object, waits; the keeper finishes or undoes what a dead gateway left.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crc_fast::{CrcAlgorithm, checksum_combine};
+use forebay_store::limits::VALUE_BYTES_MAX;
+use forebay_store::{
+    Address, ErrorKind, Result, Seal, Space, StoreError, StoreOptions, Stored, Usage,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use crate::core::{Core, Namespace};
+use crate::error::{is_certain, shown, unread, unwritten};
+use crate::heads::{CLAIM, LOOKS, Seen, changing};
+use crate::index::Settle;
+use crate::keeper::Task;
+use crate::names;
+use crate::record::{Entry, Layout, Segment};
+use crate::sys::{Errno, Guard, ReadOp, WriteOp};
+use crate::under_way::{Named, Sum, Taken};
+use crate::upload::{Content, Put, stored};
+
+/// Staged values that are worked on at once.
+const AT_ONCE: usize = 32;
+/// The first pause before a source is asked for again that another composition has claimed.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What claiming came to.
+enum Claims {
+    All(Vec<(Named, Seen)>),
+    /// Another composition has one, or it changed: everything is looked at again.
+    Again,
+}
+
+impl Core {
+    /// See [`forebay_store::Store::compose`].
+    pub async fn compose(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        target: Address<'_>,
+        sources: &[&[u8]],
+        consumed: &[&[u8]],
+        options: StoreOptions,
+        seal: Seal,
+    ) -> Result<Stored> {
+        let named = Named {
+            space: Space::Objects,
+            key: target.key.to_vec(),
+        };
+        let mut pause = PAUSE;
+        for _ in 0..LOOKS {
+            let seen = self.look(namespace, &named).await?;
+            let current = seen.head.as_deref().and_then(|head| head.current(self.now()));
+            if !options.condition.holds(current.map(|value| &value.etag)) {
+                return Err(crate::error::condition_failed());
+            }
+            let taken = self.sources(namespace, sources, consumed).await?;
+            let content = joined(&taken, sources, self.now())?;
+            if options.size.is_some_and(|size| size != content.size) {
+                return Err(StoreError::new(
+                    ErrorKind::Invalid,
+                    "the sources do not have the declared length together",
+                ));
+            }
+            let number = self.number();
+            self.say(namespace, number, &taken, &content).await?;
+            let claimed = match self.claim(namespace, number, &taken).await {
+                Ok(Claims::All(claimed)) => claimed,
+                Ok(Claims::Again) => {
+                    self.unsay(namespace, number).await?;
+                    tokio::time::sleep(pause.min(Duration::from_millis(64))).await;
+                    pause *= 2;
+                    continue;
+                }
+                Err(error) => {
+                    self.undo(namespace, number).await?;
+                    return Err(error);
+                }
+            };
+            let freed = Usage {
+                objects: 0,
+                bytes: claimed.iter().map(|(_, seen)| bytes(seen)).sum(),
+            };
+            let put = Put {
+                core: self,
+                namespace,
+                named: &named,
+                content,
+                seal: seal.clone(),
+                condition: options.condition,
+                intents: Vec::new(),
+                room: None,
+                moved: None,
+                freed,
+                composition: Some(number),
+            };
+            let changed = self.change(namespace, &named, false, put).await;
+            return match changed {
+                Ok((replaced, after)) => {
+                    self.take_away(namespace, &claimed, &after).await?;
+                    self.unsay(namespace, number).await?;
+                    stored(&after, replaced)
+                }
+                // Whether it happened is found out by the keeper.
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                    self.task(Task::Finish(namespace.clone(), named, number));
+                    Err(error)
+                }
+                Err(error) => {
+                    self.undo(namespace, number).await?;
+                    Err(error)
+                }
+            };
+        }
+        Err(changing(target.key))
+    }
+
+    /// What a composition takes, as long as it is not over.
+    pub async fn taken_by(
+        &self,
+        namespace: &Namespace,
+        number: u128,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        let mut taken = Vec::new();
+        let mut offset = 0;
+        loop {
+            let buf = self.pool.take(forebay_mem::BLOCK_MAX_BYTES).await;
+            let mut op = ReadOp::new(&namespace.index);
+            op.read(offset, buf);
+            let object = names::composition(number);
+            let read = match self.access.read(&namespace.index, &object, op, 0).await {
+                Err(Errno(libc::ENOENT)) => return Ok(None),
+                Err(errno) => return Err(unread(errno, "a composition")),
+                Ok(read) => read,
+            };
+            let Some(buf) = read.data.first().filter(|buf| !buf.is_empty()) else {
+                break;
+            };
+            taken.extend_from_slice(buf);
+            offset += buf.len() as u64;
+            if buf.room() > 0 {
+                break;
+            }
+        }
+        let taken = Taken::decode(&taken).map_err(|_| crate::error::malformed("a composition"))?;
+        Ok(Some(taken.keys))
+    }
+
+    /// Finishes or undoes a composition that nobody works on any more, as its target says.
+    pub async fn finish_composition(
+        &self,
+        namespace: &Arc<Namespace>,
+        target: &Named,
+        number: u128,
+    ) -> Result<()> {
+        let Some(keys) = self.taken_by(namespace, number).await? else {
+            return Ok(());
+        };
+        let (seen, _) = self.look_raw(namespace, target).await?;
+        let made = |seen: &Seen| {
+            let head = seen.head.as_ref();
+            head.is_some_and(|head| head.composition == Some(number))
+        };
+        let Some(after) = seen.filter(made) else {
+            return self.undo(namespace, number).await;
+        };
+        let mut claimed = Vec::new();
+        for key in keys {
+            let named = staged(key);
+            let (seen, _) = self.look_raw(namespace, &named).await?;
+            match seen {
+                Some(seen) if seen.claim == Some(number) => claimed.push((named, seen)),
+                // The key is gone, but its entry may not know.
+                _ => self.find_out(namespace, named),
+            }
+        }
+        self.take_away(namespace, &claimed, &after).await?;
+        self.unsay(namespace, number).await
+    }
+
+    /// Looks at what is to be joined and at what goes with it. A source that is missing is refused later, in order.
+    async fn sources(
+        &self,
+        namespace: &Arc<Namespace>,
+        sources: &[&[u8]],
+        consumed: &[&[u8]],
+    ) -> Result<BTreeMap<Vec<u8>, Seen>> {
+        let keys: std::collections::BTreeSet<Vec<u8>> =
+            sources.iter().chain(consumed).map(|key| key.to_vec()).collect();
+        let looks = keys.into_iter().map(|key| async move {
+            let named = staged(key);
+            let seen = self.look(namespace, &named).await?;
+            Ok::<_, StoreError>((named.key, seen))
+        });
+        stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Says what will be taken, and that these values are no longer only under way: from now on they may belong to another key than the
+    /// journal thinks.
+    async fn say(
+        &self,
+        namespace: &Namespace,
+        number: u128,
+        taken: &BTreeMap<Vec<u8>, Seen>,
+        content: &Content,
+    ) -> Result<()> {
+        let there = taken.iter().filter(|(_, seen)| seen.head.is_some());
+        let keys = there.map(|(key, _)| key.clone()).collect();
+        let encoded = Taken { keys }.encode();
+        let mut op = WriteOp::new(&namespace.index).guard(Guard::Absent);
+        op.write_full(&encoded);
+        let object = names::composition(number);
+        let said = self.access.write(&namespace.index, &object, op, None, encoded.len()).await;
+        said.map_err(|errno| unread(errno, "the composition"))?;
+        let Layout::Striped(segments) = &content.layout else {
+            return Ok(());
+        };
+        let intents = segments.iter().map(|segment| names::intent(segment.id));
+        namespace.journal.later(Vec::new(), intents);
+        let flushed = namespace.journal.flush().await;
+        flushed.map_err(|errno| match errno {
+            Errno(libc::ENOENT) => crate::error::no_such_namespace(&namespace.info().name),
+            errno => unread(errno, "the journal"),
+        })
+    }
+
+    /// The composition is over.
+    async fn unsay(&self, namespace: &Namespace, number: u128) -> Result<()> {
+        let mut op = WriteOp::new(&namespace.index);
+        op.remove();
+        let object = names::composition(number);
+        match self.access.write(&namespace.index, &object, op, None, 0).await {
+            Ok(_) | Err(Errno(libc::ENOENT)) => Ok(()),
+            Err(errno) => Err(unwritten(errno, "the composition")),
+        }
+    }
+
+    async fn claim(
+        &self,
+        namespace: &Arc<Namespace>,
+        number: u128,
+        taken: &BTreeMap<Vec<u8>, Seen>,
+    ) -> Result<Claims> {
+        let there = taken.iter().filter(|(_, seen)| seen.head.is_some());
+        let there: Vec<_> = there.map(|(key, seen)| (key.clone(), seen.clone())).collect();
+        let claims = there.into_iter().map(|(key, seen)| {
+            async move {
+                let named = staged(key);
+                let stamp = seen.head.as_ref().map(|head| head.stamp);
+                if seen.claim.is_some() {
+                    return Ok(Err(named));
+                }
+                let (place, object) = namespace.object(named.space, &named.key);
+                let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+                op.set_xattr(CLAIM, &number.to_le_bytes());
+                let done = self.access.write(place, &object, op, stamp, 0).await;
+                self.heads.forget(namespace.id, &named);
+                match done {
+                    Ok(version) => Ok(Ok((named, seen, version))),
+                    Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(Err(named)),
+                    Err(errno) => Err(unwritten(errno, &shown(&named.key))),
+                }
+            }
+        });
+        let claims: Vec<_> = stream::iter(claims).buffer_unordered(AT_ONCE).collect().await;
+        let mut claimed = Vec::new();
+        let mut again = false;
+        let mut failed = None;
+        for claim in claims {
+            match claim {
+                Ok(Ok((named, seen, version))) => claimed.push((named, seen, version)),
+                Ok(Err(_)) => again = true,
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if again {
+            for (named, seen, version) in claimed {
+                self.unclaim(namespace, &named, version, &seen).await?;
+            }
+            return Ok(Claims::Again);
+        }
+        let claimed = claimed.into_iter();
+        let claimed = claimed.map(|(named, seen, version)| (named, Seen { version, ..seen }));
+        Ok(Claims::All(claimed.collect()))
+    }
+
+    async fn unclaim(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        version: u64,
+        seen: &Seen,
+    ) -> Result<()> {
+        let stamp = seen.head.as_ref().map(|head| head.stamp);
+        let (place, object) = namespace.object(named.space, &named.key);
+        let mut op = WriteOp::new(place).guard(Guard::Version(version));
+        op.remove_xattr(CLAIM);
+        match self.access.write(place, &object, op, stamp, 0).await {
+            Ok(_) | Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(()),
+            Err(errno) => Err(unwritten(errno, &shown(&named.key))),
+        }
+    }
+
+    /// Gives everything back that a composition has claimed, and ends it.
+    async fn undo(&self, namespace: &Arc<Namespace>, number: u128) -> Result<()> {
+        for key in self.taken_by(namespace, number).await?.unwrap_or_default() {
+            let named = staged(key);
+            let (seen, _) = self.look_raw(namespace, &named).await?;
+            if let Some(seen) = seen.filter(|seen| seen.claim == Some(number)) {
+                self.unclaim(namespace, &named, seen.version, &seen).await?;
+            }
+        }
+        self.unsay(namespace, number).await
+    }
+
+    /// Removes claimed values, whose bytes belong to the target or are let go.
+    async fn take_away(
+        &self,
+        namespace: &Arc<Namespace>,
+        claimed: &[(Named, Seen)],
+        target: &Seen,
+    ) -> Result<()> {
+        let joined = segments(target).map(|segment| segment.id);
+        let joined: &HashSet<u128> = &joined.collect();
+        let removals = claimed.to_vec().into_iter().map(|(named, seen)| async move {
+            let (place, object) = namespace.object(named.space, &named.key);
+            let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+            op.remove();
+            let done = self.access.write(place, &object, op, None, 0).await;
+            self.heads.forget(namespace.id, &named);
+            match done {
+                Ok(_) => {
+                    let usage = seen.head.as_ref().map(|head| head.usage).unwrap_or_default();
+                    let counted = Sum::between(usage, Usage::default());
+                    self.books.changed(namespace.id, counted);
+                    let freed = segments(&seen).filter(|segment| !joined.contains(&segment.id));
+                    self.settle_staged(namespace, named.clone(), counted, freed.copied().collect());
+                    Ok(())
+                }
+                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
+                    self.find_out(namespace, named.clone());
+                    Ok(())
+                }
+                Err(errno) if is_certain(errno) => Err(unread(errno, &shown(&named.key))),
+                Err(errno) => Err(unwritten(errno, &shown(&named.key))),
+            }
+        });
+        let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
+        while let Some(removed) = removals.next().await {
+            removed?;
+        }
+        self.settle(namespace).await
+    }
+
+    /// Lets the index find out what there is under a staged key.
+    fn find_out(&self, namespace: &Arc<Namespace>, named: Named) {
+        self.settle_staged(namespace, named, Sum::default(), Vec::new());
+    }
+
+    fn settle_staged(
+        &self,
+        namespace: &Arc<Namespace>,
+        named: Named,
+        counted: Sum,
+        freed: Vec<Segment>,
+    ) {
+        let entry = names::entry(named.space, &named.key);
+        namespace.shard(&entry).settle(Settle {
+            named,
+            before: None,
+            after: None::<Entry>,
+            ended: Vec::new(),
+            freed,
+            counted,
+        });
+    }
+}
+
+fn staged(key: Vec<u8>) -> Named {
+    Named {
+        space: Space::Staging,
+        key,
+    }
+}
+
+fn segments(seen: &Seen) -> impl Iterator<Item = &Segment> {
+    let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
+    current.map_or(&[][..], |value| value.segments()).iter()
+}
+
+fn bytes(seen: &Seen) -> u64 {
+    seen.head.as_ref().map_or(0, |head| head.usage.bytes)
+}
+
+/// The joined value: its bytes stay where they are.
+fn joined(taken: &BTreeMap<Vec<u8>, Seen>, sources: &[&[u8]], now: u64) -> Result<Content> {
+    let mut content = Content {
+        size: 0,
+        crc64nvme: 0,
+        layout: Layout::Striped(Vec::new()),
+        bufs: Vec::new(),
+    };
+    let mut segments: Vec<Segment> = Vec::new();
+    for key in sources {
+        let head = taken.get(*key).and_then(|seen| seen.head.as_deref());
+        let part = head.and_then(|head| head.current(now)).ok_or_else(|| {
+            StoreError::new(ErrorKind::NotFound, "a value to be joined is not there")
+        })?;
+        let crc64nvme = checksum_combine(
+            CrcAlgorithm::Crc64Nvme,
+            content.crc64nvme,
+            part.crc64nvme,
+            part.size,
+        );
+        content.crc64nvme = crc64nvme;
+        content.size += part.size;
+        segments.extend(part.segments());
+    }
+    if content.size > VALUE_BYTES_MAX {
+        return Err(StoreError::new(
+            ErrorKind::TooLarge,
+            "the values together are larger than a value may be",
+        ));
+    }
+    content.layout = Layout::Striped(segments);
+    Ok(content)
+}

@@ -1,0 +1,343 @@
+//! What every part of an open store shares.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use forebay_mem::{BufMut, Pool};
+use forebay_store::{NamespaceInfo, Quota, Result, Space, VersionId};
+use parking_lot::{Mutex, RwLock};
+use quick_cache::sync::Cache;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, mpsc};
+
+use crate::access::Access;
+use crate::books::Books;
+use crate::config::Config;
+use crate::error::{no_such_namespace, unread};
+use crate::heads::Seen;
+use crate::index::Shard;
+use crate::journal::Journal;
+use crate::keeper::Task;
+use crate::names::{self, Home, Spaces};
+use crate::notices::Notices;
+use crate::record::Segment;
+use crate::sys::{Errno, Place};
+use crate::under_way::Named;
+
+/// Locks for keys; keys that share one wait for each other needlessly.
+const LOCKS: usize = 1024;
+/// Heads that are remembered.
+const HEADS: usize = 16 << 10;
+
+/// Everything of a store.
+pub(crate) struct Core {
+    pub access: Arc<Access>,
+    pub config: Config,
+    pub clock: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub pool: Pool,
+    /// Names this gateway; never used again.
+    pub gateway: u64,
+    pub registry: Arc<Place>,
+    pub books: Arc<Books>,
+    pub heads: Heads,
+    pub pins: Arc<Pins>,
+    pub notices: Notices,
+    pub tasks: mpsc::UnboundedSender<Task>,
+    /// Whether this gateway is known to be alive; else what it wrote may be swept, and it commits nothing.
+    pub alive: AtomicBool,
+    /// Held while namespaces are read.
+    pub reloading: AsyncMutex<()>,
+    snapshot: RwLock<Arc<Snapshot>>,
+    numbers: AtomicU64,
+    seqs: AtomicU64,
+    locks: Vec<AsyncMutex<()>>,
+    hasher: RandomState,
+    /// Held by whoever takes several buffers: two who each have some would wait for each other.
+    gathering: AsyncMutex<()>,
+}
+
+/// The namespaces and tenants as they were read last.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    pub namespaces: BTreeMap<String, Arc<Namespace>>,
+    pub tenants: HashMap<String, Quota>,
+}
+
+/// A namespace, ready to be used.
+pub(crate) struct Namespace {
+    pub id: u32,
+    info: RwLock<Arc<NamespaceInfo>>,
+    data: Arc<Place>,
+    named: Arc<Place>,
+    staging: Arc<Place>,
+    pub stripes: Arc<Place>,
+    pub index: Arc<Place>,
+    pub journal: Arc<Journal>,
+    pub shards: Vec<Arc<Shard>>,
+    /// How many bytes the last value had that was read: so much is read ahead.
+    pub expected: AtomicU64,
+}
+
+impl Namespace {
+    pub fn open(
+        access: &Access,
+        base: &str,
+        info: NamespaceInfo,
+        shards: u32,
+    ) -> std::result::Result<Namespace, Errno> {
+        let Spaces {
+            data,
+            named,
+            staging,
+            stripes,
+            index,
+        } = Spaces::new(base, &info.name);
+        let index = access.place(&index)?;
+        let shard = |number| Arc::new(Shard::new(names::shard(info.id, number)));
+        Ok(Namespace {
+            id: info.id,
+            data: access.place(&data)?,
+            named: access.place(&named)?,
+            staging: access.place(&staging)?,
+            stripes: access.place(&stripes)?,
+            journal: Journal::new(index.clone(), names::journal(info.id)),
+            shards: (0..shards).map(shard).collect(),
+            index,
+            info: RwLock::new(Arc::new(info)),
+            expected: AtomicU64::new(0),
+        })
+    }
+
+    pub fn info(&self) -> Arc<NamespaceInfo> {
+        self.info.read().clone()
+    }
+
+    pub fn set_info(&self, info: NamespaceInfo) {
+        *self.info.write() = Arc::new(info);
+    }
+
+    /// Where a key's object is, and its name.
+    pub fn object(&self, space: Space, key: &[u8]) -> (&Arc<Place>, Vec<u8>) {
+        let (home, name) = names::object(space, key);
+        let place = match home {
+            Home::Data => &self.data,
+            Home::Named => &self.named,
+            Home::Staging => &self.staging,
+        };
+        (place, name)
+    }
+
+    pub fn data(&self) -> &Arc<Place> {
+        &self.data
+    }
+
+    /// The part of the index that has a key.
+    pub fn shard(&self, entry: &[u8]) -> &Arc<Shard> {
+        let number = names::shard_of(entry, self.shards.len() as u32);
+        &self.shards[number as usize]
+    }
+}
+
+/// What was last seen of keys; only what is remembered of a key is lost by forgetting it.
+pub(crate) struct Heads {
+    cache: Cache<(u32, Named), Seen>,
+}
+
+impl Heads {
+    fn new() -> Heads {
+        Heads {
+            cache: Cache::new(HEADS),
+        }
+    }
+
+    pub fn get(&self, namespace: u32, named: &Named) -> Option<Seen> {
+        self.cache.get(&(namespace, named.clone()))
+    }
+
+    pub fn put(&self, namespace: u32, named: &Named, seen: Seen) {
+        self.cache.insert((namespace, named.clone()), seen);
+    }
+
+    pub fn forget(&self, namespace: u32, named: &Named) {
+        self.cache.remove(&(namespace, named.clone()));
+    }
+}
+
+/// Stripes that bodies of this gateway are reading: they stay until the last has read them.
+#[derive(Default)]
+pub(crate) struct Pins {
+    counts: Mutex<HashMap<u128, usize>>,
+}
+
+impl Pins {
+    pub fn pin(self: &Arc<Self>, segments: &[Segment]) -> Pinned {
+        let mut counts = self.counts.lock();
+        let ids = segments.iter().map(|segment| segment.id);
+        let ids: Vec<u128> = ids.collect();
+        for id in &ids {
+            *counts.entry(*id).or_default() += 1;
+        }
+        Pinned {
+            pins: self.clone(),
+            ids,
+        }
+    }
+
+    pub fn is_pinned(&self, id: u128) -> bool {
+        self.counts.lock().contains_key(&id)
+    }
+}
+
+/// Ends with whoever reads.
+pub(crate) struct Pinned {
+    pins: Arc<Pins>,
+    ids: Vec<u128>,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut counts = self.pins.counts.lock();
+        for id in &self.ids {
+            if let Some(count) = counts.get_mut(id) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(id);
+                }
+            }
+        }
+    }
+}
+
+impl Core {
+    #[expect(clippy::too_many_arguments, reason = "called once, by `open`")]
+    pub fn new(
+        access: Arc<Access>,
+        config: Config,
+        clock: Box<dyn Fn() -> u64 + Send + Sync>,
+        pool: Pool,
+        gateway: u64,
+        registry: Arc<Place>,
+        tasks: mpsc::UnboundedSender<Task>,
+    ) -> Core {
+        Core {
+            access,
+            config,
+            clock,
+            pool,
+            gateway,
+            registry,
+            books: Arc::new(Books::default()),
+            heads: Heads::new(),
+            pins: Arc::default(),
+            notices: Notices::default(),
+            tasks,
+            alive: AtomicBool::new(true),
+            reloading: AsyncMutex::new(()),
+            snapshot: RwLock::default(),
+            numbers: AtomicU64::new(0),
+            seqs: AtomicU64::new(0),
+            locks: (0..LOCKS).map(|_| AsyncMutex::new(())).collect(),
+            hasher: RandomState::new(),
+            gathering: AsyncMutex::new(()),
+        }
+    }
+
+    pub fn now(&self) -> u64 {
+        (self.clock)()
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.read().clone()
+    }
+
+    pub fn replace_snapshot(&self, snapshot: Snapshot) {
+        *self.snapshot.write() = Arc::new(snapshot);
+    }
+
+    pub fn namespace(&self, name: &str) -> Result<Arc<Namespace>> {
+        let snapshot = self.snapshot.read();
+        let found = snapshot.namespaces.get(name).cloned();
+        found.ok_or_else(|| no_such_namespace(name))
+    }
+
+    /// Names a value or a change of this gateway's; never used again.
+    pub fn number(&self) -> u128 {
+        let number = self.numbers.fetch_add(1, Relaxed);
+        u128::from(self.gateway) << 64 | u128::from(number)
+    }
+
+    /// A version that is greater than `last`, and unused: milliseconds, then some bits that gateways differ in.
+    pub fn fresh(&self, last: u64) -> VersionId {
+        let by_time = self.now() << 20 | (self.gateway & 0x3ff) << 10;
+        let next = |seq: u64| by_time.max(seq + 1).max(last + 1);
+        let before = self
+            .seqs
+            .fetch_update(Relaxed, Relaxed, |seq| Some(next(seq)));
+        VersionId(before.map_or_else(next, next))
+    }
+
+    /// Changes of one key by this gateway happen one after the other.
+    pub async fn lock(&self, namespace: u32, named: &Named) -> AsyncMutexGuard<'_, ()> {
+        let hash = self.hasher.hash_one((namespace, named));
+        self.locks[hash as usize % LOCKS].lock().await
+    }
+
+    /// Buffers for so many bytes, all at once. The caller holds none.
+    pub async fn gather(&self, mut bytes: usize) -> Vec<BufMut> {
+        let mut bufs = Vec::new();
+        let _only = match bytes > forebay_mem::BLOCK_MAX_BYTES {
+            true => Some(self.gathering.lock().await),
+            false => None,
+        };
+        while bytes > 0 {
+            let buf = self.pool.take(bytes).await;
+            bytes = bytes.saturating_sub(buf.capacity());
+            bufs.push(buf);
+        }
+        bufs
+    }
+
+    pub fn seconds(&self) -> i64 {
+        (self.now() / 1000).max(1) as i64
+    }
+
+    /// Gives the keeper something to do.
+    pub fn task(&self, task: Task) {
+        // A store that is being closed has no keeper any more: whoever sweeps next does it.
+        let _ = self.tasks.send(task);
+    }
+
+    /// The keys of an object of the index or journal, from `after` on, page by page.
+    pub async fn keys(
+        &self,
+        place: &Arc<Place>,
+        object: &[u8],
+        prefix: &[u8],
+        mut each: impl FnMut(bytes::Bytes, bytes::Bytes),
+    ) -> Result<bool> {
+        let mut after = Vec::new();
+        loop {
+            let mut op = crate::sys::ReadOp::new(place);
+            op.omap(&after, prefix, 1024);
+            let read = match self.access.read(place, object, op, 0).await {
+                Err(Errno(libc::ENOENT)) => return Ok(false),
+                Err(errno) => return Err(unread(errno, "the index")),
+                Ok(read) => read,
+            };
+            let Some((pairs, more)) = read.omap.into_iter().next() else {
+                return Ok(true);
+            };
+            if let Some((last, _)) = pairs.last() {
+                after = last.to_vec();
+            }
+            let none = pairs.is_empty();
+            for (name, value) in pairs {
+                each(name, value);
+            }
+            if !more || none {
+                return Ok(true);
+            }
+        }
+    }
+}

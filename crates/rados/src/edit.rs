@@ -1,0 +1,178 @@
+//! Changes of a key that bring no bytes: deleting, and other attributes.
+
+use std::sync::Arc;
+
+use forebay_store::{
+    Attributes, Change, DeleteOptions, Deleted, Meta, Plan, Present, Result, Space, VersionId,
+    Versioning, plan_delete,
+};
+
+use crate::change::{Decide, Decision, Step};
+use crate::core::{Core, Namespace};
+use crate::error::condition_failed;
+use crate::heads::{KeptView, Seen};
+use crate::plan::{Draft, present};
+use crate::record::{Kept, Layout, Value};
+use crate::under_way::Named;
+use crate::upload::new_head;
+
+impl Core {
+    /// See [`forebay_store::Store::delete`].
+    pub async fn delete(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        options: DeleteOptions,
+    ) -> Result<Deleted> {
+        let delete = Delete {
+            core: self,
+            namespace,
+            named,
+            options,
+        };
+        let deleted = self.change(namespace, named, false, delete).await;
+        deleted.map(|(deleted, _)| deleted)
+    }
+
+    /// See [`forebay_store::Store::amend`].
+    pub async fn amend(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        version: Option<VersionId>,
+        seen: Option<&Meta>,
+        attributes: Attributes,
+    ) -> Result<Meta> {
+        let amend = Amend {
+            core: self,
+            namespace,
+            named,
+            version,
+            seen,
+            attributes,
+        };
+        let amended = self.change(namespace, named, false, amend).await;
+        amended.map(|(meta, _)| meta)
+    }
+}
+
+struct Delete<'d> {
+    core: &'d Arc<Core>,
+    namespace: &'d Arc<Namespace>,
+    named: &'d Named,
+    options: DeleteOptions,
+}
+
+impl Decide for Delete<'_> {
+    type Answer = Deleted;
+
+    async fn decide(&mut self, seen: &Seen) -> Result<Decision<Deleted>> {
+        let (core, namespace, named) = (self.core, self.namespace, self.named);
+        let DeleteOptions { version, condition } = self.options;
+        let now = core.now();
+        let head = seen.head.as_deref();
+        let current = head.and_then(|head| head.current(now));
+        if !condition.holds(current.map(|value| &value.etag)) {
+            return Err(condition_failed());
+        }
+        let also = version.filter(|version| *version != VersionId::NULL);
+        let also = also.map(|version| version.0);
+        let Some(view) = core.kept(namespace, named, seen, also).await? else {
+            return Ok(Decision::Again);
+        };
+        let versioning = match named.space {
+            Space::Objects => namespace.info().config.versioning,
+            Space::Staging => Versioning::Off,
+        };
+        let fresh = core.fresh(head.map_or(0, |head| head.last_seq));
+        let there = present(head, &view, now);
+        let mut plan = plan_delete(versioning, there, version, fresh);
+        let answer = answer(&view, there, version, &plan);
+        if version.is_some() && !answer.existed {
+            plan.clear();
+        }
+        if plan.is_empty() {
+            return Ok(Decision::Leave(answer));
+        }
+        let keeps = plan.contains(&Change::KeepCurrent);
+        let inline = current.filter(|value| keeps && matches!(value.layout, Layout::Inline(_)));
+        let mut moved = None;
+        if let Some(value) = inline {
+            moved = core.move_out(namespace, named, seen.version, value).await?;
+            if moved.is_none() {
+                return Ok(Decision::Again);
+            }
+        }
+        let intents = moved.iter().flatten().map(|segment| segment.id).collect();
+        let old = head.cloned().unwrap_or_else(|| new_head(named));
+        let mut draft = Draft::begin(named.space, old, view, now);
+        draft.apply(&plan, None, moved, fresh, now);
+        let mut step = Step::new(draft);
+        step.intents = intents;
+        Ok(Decision::Do(step, answer))
+    }
+}
+
+/// What a caller is told of a delete that goes by a plan.
+fn answer(view: &KeptView, there: Present, version: Option<VersionId>, plan: &Plan) -> Deleted {
+    let made = plan.iter().find_map(|change| match change {
+        Change::PutMarker(marker) => Some(*marker),
+        _ => None,
+    });
+    match (version, made) {
+        (Some(version), _) => {
+            let mut all = view.list.iter().chain(&view.null);
+            let kept = all.find(|kept| kept.version() == version);
+            let existed = there.current == Some(version) || kept.is_some();
+            Deleted {
+                existed,
+                version: existed.then_some(version),
+                marker: kept.is_some_and(Kept::is_marker),
+            }
+        }
+        (None, Some(marker)) => Deleted {
+            existed: there.current.is_some(),
+            version: Some(marker),
+            marker: true,
+        },
+        (None, None) => Deleted {
+            existed: there.current.is_some(),
+            version: there.current,
+            marker: false,
+        },
+    }
+}
+
+struct Amend<'a> {
+    core: &'a Arc<Core>,
+    namespace: &'a Arc<Namespace>,
+    named: &'a Named,
+    version: Option<VersionId>,
+    seen: Option<&'a Meta>,
+    attributes: Attributes,
+}
+
+impl Decide for Amend<'_> {
+    type Answer = Meta;
+
+    async fn decide(&mut self, seen: &Seen) -> Result<Decision<Meta>> {
+        let (core, namespace, named) = (self.core, self.namespace, self.named);
+        let Some(value) = core.value(namespace, named, seen, self.version).await? else {
+            return Ok(Decision::Again);
+        };
+        let mut meta = value.meta();
+        meta.check_seen(self.seen)?;
+        meta.attributes = self.attributes.clone();
+        let Some(head) = seen.head.as_deref() else {
+            return Ok(Decision::Again);
+        };
+        let Some(view) = core.kept(namespace, named, seen, None).await? else {
+            return Ok(Decision::Again);
+        };
+        let current = head.current.as_ref().map(Value::version);
+        let kept = (current != Some(value.version())).then_some(Kept::Value(value));
+        let mut draft = Draft::begin(named.space, head.clone(), view, core.now());
+        draft.amend(kept, self.attributes.clone());
+        Ok(Decision::Do(Step::new(draft), meta))
+    }
+}

@@ -1,0 +1,377 @@
+//! A namespace's index: sorted entries in several objects, brought up to date after each change (`docs/rados.md` section 4).
+//!
+//! An entry is replaced only if it is the one that the change replaced; else the head is looked at, and what it says is entered. Together
+//! with the entries their usage is counted, in the same operation: the counters always add up to what the entries say.
+
+use std::collections::HashMap;
+
+use forebay_store::{Result, Usage};
+use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::core::{Core, Namespace};
+use crate::error::{unread, unwritten};
+use crate::heads::Seen;
+use crate::names;
+use crate::record::{Entry, Segment};
+use crate::sys::{Errno, Guard, ReadOp, WriteOp};
+use crate::under_way::{Named, Sum, encode_garbage};
+
+/// Entries that one operation replaces.
+const BATCH: usize = 64;
+/// How often a replaced entry is looked at again.
+const ATTEMPTS: usize = 32;
+
+/// One object of an index.
+pub(crate) struct Shard {
+    pub object: Vec<u8>,
+    queue: Mutex<Queue>,
+    /// What this gateway's changes add up to in this object; `None` when it has to be read. Held by whoever writes.
+    sum: AsyncMutex<Option<Sum>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    settles: HashMap<Vec<u8>, Settle>,
+    /// What cannot be entered without looking.
+    slow: Vec<Settle>,
+    /// Keys that are gone, and what their entries say.
+    gone: Vec<(Named, Vec<u8>)>,
+}
+
+/// A change that happened and that the index has to know.
+#[derive(Debug, Clone)]
+pub(crate) struct Settle {
+    pub named: Named,
+    /// What was there before: `None` is nothing.
+    pub before: Option<Entry>,
+    /// What is there now; `None`: the head has to be looked at.
+    pub after: Option<Entry>,
+    /// Entries of the journal that end with this.
+    pub ended: Vec<Vec<u8>>,
+    /// Let go by it.
+    pub freed: Vec<Segment>,
+    /// Already counted for it by this gateway.
+    pub counted: Sum,
+}
+
+impl Shard {
+    pub fn new(object: Vec<u8>) -> Shard {
+        Shard {
+            object,
+            queue: Mutex::default(),
+            sum: AsyncMutex::new(Some(Sum::default())),
+        }
+    }
+
+    /// Takes a change to be entered at the next [`flush`](Shard::flush).
+    pub fn settle(&self, settle: Settle) {
+        let name = names::entry(settle.named.space, &settle.named.key);
+        let mut queue = self.queue.lock();
+        if settle.after.is_none() {
+            queue.slow.push(settle);
+            return;
+        }
+        match queue.settles.get_mut(&name) {
+            None => {
+                queue.settles.insert(name, settle);
+            }
+            // One entry can be replaced once in an operation: what follows a change in line joins it.
+            Some(first) if follows(first, &settle) => {
+                first.after = settle.after;
+                first.ended.extend(settle.ended);
+                first.freed.extend(settle.freed);
+                first.counted = first.counted.plus(settle.counted);
+            }
+            Some(_) => queue.slow.push(settle),
+        }
+    }
+
+    /// How many changes wait.
+    pub fn waiting(&self) -> usize {
+        let queue = self.queue.lock();
+        queue.settles.len() + queue.slow.len()
+    }
+
+    /// Enters what waits. What fails waits again.
+    pub async fn flush(&self, core: &Core, namespace: &Namespace) -> Result<()> {
+        let mut sum = self.sum.lock().await;
+        loop {
+            let batch = {
+                let mut queue = self.queue.lock();
+                let names: Vec<Vec<u8>> = queue.settles.keys().take(BATCH).cloned().collect();
+                let taken = names.iter().filter_map(|name| queue.settles.remove_entry(name));
+                taken.collect::<Vec<_>>()
+            };
+            if batch.is_empty() {
+                break;
+            }
+            self.enter(core, namespace, &mut sum, batch).await?;
+        }
+        let slow = std::mem::take(&mut self.queue.lock().slow);
+        let mut slow = slow.into_iter();
+        while let Some(settle) = slow.next() {
+            if let Err(error) = self.enter_slowly(core, namespace, &mut sum, &settle).await {
+                let mut queue = self.queue.lock();
+                queue.slow.push(settle);
+                queue.slow.extend(slow);
+                *sum = None;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn enter(
+        &self,
+        core: &Core,
+        namespace: &Namespace,
+        sum: &mut Option<Sum>,
+        mut batch: Vec<(Vec<u8>, Settle)>,
+    ) -> Result<()> {
+        let before = self.counted(core, namespace, sum).await;
+        let before = match before {
+            Ok(before) => before,
+            Err(error) => {
+                self.queue.lock().slow.extend(batch.into_iter().map(|(_, settle)| settle));
+                return Err(error);
+            }
+        };
+        let all = batch.len();
+        let mut step = all;
+        while !batch.is_empty() {
+            let now: Vec<(Vec<u8>, Settle)> = batch.drain(..step.min(batch.len())).collect();
+            let base = sum.unwrap_or(before);
+            let mut after = base;
+            let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+            for (name, settle) in &now {
+                let seen = settle.before.as_ref().map(Entry::encode).unwrap_or_default();
+                op.omap_equals(name, &seen);
+                if let Some(entry) = &settle.after {
+                    after = after.plus(replace(&mut op, name, settle.before.as_ref(), entry));
+                }
+            }
+            op.omap_set([(&names::counter(core.gateway)[..], &after.encode()[..])]);
+            match core.access.write(&namespace.index, &self.object, op, None, 0).await {
+                Ok(_) => {
+                    *sum = Some(after);
+                    for (name, settle) in now {
+                        self.entered(core, namespace, name, settle);
+                    }
+                }
+                // Somebody else's change came between: one of these has to be looked at.
+                Err(Errno(libc::ECANCELED)) if now.len() > 1 => {
+                    batch.splice(0..0, now);
+                    step = 1;
+                }
+                Err(Errno(libc::ECANCELED)) => {
+                    let slow = now.into_iter().map(|(_, settle)| settle);
+                    self.queue.lock().slow.extend(slow);
+                }
+                // The namespace is gone, and its index with it.
+                Err(Errno(libc::ENOENT)) => return Ok(()),
+                Err(errno) => {
+                    *sum = None;
+                    let left = now.into_iter().chain(batch).map(|(_, settle)| settle);
+                    self.queue.lock().slow.extend(left);
+                    return Err(unwritten(errno, "the index"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the head, and enters what it says.
+    async fn enter_slowly(
+        &self,
+        core: &Core,
+        namespace: &Namespace,
+        sum: &mut Option<Sum>,
+        settle: &Settle,
+    ) -> Result<()> {
+        let name = names::entry(settle.named.space, &settle.named.key);
+        for _ in 0..ATTEMPTS {
+            let mut op = ReadOp::new(&namespace.index);
+            op.omap_keys([&name[..]]);
+            let found = match core.access.read(&namespace.index, &self.object, op, 0).await {
+                Err(Errno(libc::ENOENT)) => return Ok(()),
+                Err(errno) => return Err(unread(errno, "the index")),
+                Ok(read) => read,
+            };
+            let found = found.omap.into_iter().next().and_then(|(pairs, _)| pairs.into_iter().next());
+            let found = found.map(|(_, value)| value).unwrap_or_default();
+            let before = Entry::decode(&found).ok();
+            let (seen, referenced) = core.look_raw(namespace, &settle.named).await?;
+            let last = before.as_ref().map_or(0, |entry| entry.version);
+            let after = match &seen {
+                Some(Seen {
+                    version,
+                    head: Some(head),
+                    ..
+                }) => Entry::of(*version, Some(head)),
+                // Written by another hand meanwhile: whoever reads it next takes it over.
+                Some(Seen { head: None, .. }) => before.clone().unwrap_or(Entry::of(last, None)),
+                None => Entry::of(last, None),
+            };
+            let base = self.counted(core, namespace, sum).await?;
+            let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+            op.omap_equals(&name, &found);
+            let by = replace(&mut op, &name, before.as_ref(), &after);
+            let counted = base.plus(by);
+            op.omap_set([(&names::counter(core.gateway)[..], &counted.encode()[..])]);
+            match core.access.write(&namespace.index, &self.object, op, None, 0).await {
+                Ok(_) => {
+                    *sum = Some(counted);
+                    core.books.changed(namespace.id, by.minus(settle.counted));
+                    let free = settle.freed.iter();
+                    let freed = free.filter(|segment| !referenced.contains(&segment.id));
+                    let settle = Settle {
+                        after: Some(after),
+                        freed: freed.copied().collect(),
+                        ..settle.clone()
+                    };
+                    self.entered(core, namespace, name, settle);
+                    return Ok(());
+                }
+                Err(Errno(libc::ECANCELED)) => {}
+                Err(Errno(libc::ENOENT)) => return Ok(()),
+                Err(errno) => {
+                    *sum = None;
+                    return Err(unwritten(errno, "the index"));
+                }
+            }
+        }
+        Err(forebay_store::StoreError::new(
+            forebay_store::ErrorKind::Busy,
+            "the index entry is being changed all the time",
+        ))
+    }
+
+    fn entered(&self, core: &Core, namespace: &Namespace, name: Vec<u8>, settle: Settle) {
+        let at = core.now();
+        let until = at.saturating_add(core.config.grace.as_millis() as u64);
+        let garbage = settle.freed.iter().map(|segment| {
+            let name = names::garbage(until, segment.id);
+            (name, encode_garbage(segment))
+        });
+        namespace.journal.later(garbage.collect(), settle.ended);
+        if let Some(entry) = settle.after.filter(|entry| entry.known.is_none()) {
+            let _ = name;
+            self.queue.lock().gone.push((settle.named, entry.encode()));
+        }
+    }
+
+    /// Removes the entries of keys that are gone. One stays as long as a change of its key is under way: what that change replaces would
+    /// else look like nothing, and what it enters would outlive what came after it.
+    pub async fn forget_gone(&self, core: &Core, namespace: &Namespace) -> Result<()> {
+        let gone = std::mem::take(&mut self.queue.lock().gone);
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let pending = core.pending(namespace).await?;
+        let (busy, mut gone): (Vec<_>, Vec<_>) = gone
+            .into_iter()
+            .partition(|(named, _)| pending.contains(named));
+        self.queue.lock().gone.extend(busy);
+        gone.dedup();
+        let _writer = self.sum.lock().await;
+        let mut step = BATCH;
+        while !gone.is_empty() {
+            let now: Vec<_> = gone.drain(..step.min(gone.len())).collect();
+            let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+            let mut entries = Vec::with_capacity(now.len());
+            for (named, value) in &now {
+                let name = names::entry(named.space, &named.key);
+                if !entries.contains(&name) {
+                    op.omap_equals(&name, value);
+                    entries.push(name);
+                }
+            }
+            op.omap_remove(entries.iter().map(Vec::as_slice));
+            match core.access.write(&namespace.index, &self.object, op, None, 0).await {
+                Ok(_) => {}
+                Err(Errno(libc::ECANCELED)) if now.len() > 1 => {
+                    gone.splice(0..0, now);
+                    step = 1;
+                }
+                // It is no longer gone, or somebody else has removed its entry.
+                Err(Errno(libc::ECANCELED | libc::ENOENT)) => {}
+                Err(errno) => {
+                    self.queue.lock().gone.extend(now.into_iter().chain(gone));
+                    return Err(unwritten(errno, "the index"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether entries of gone keys wait to be removed.
+    pub fn has_gone(&self) -> bool {
+        !self.queue.lock().gone.is_empty()
+    }
+
+    /// Takes over the entry of a gone key that somebody else left.
+    pub fn found_gone(&self, named: Named, value: Vec<u8>) {
+        self.queue.lock().gone.push((named, value));
+    }
+
+    /// This gateway's counter: remembered, or read after an operation whose outcome is unknown.
+    async fn counted(
+        &self,
+        core: &Core,
+        namespace: &Namespace,
+        sum: &mut Option<Sum>,
+    ) -> Result<Sum> {
+        if let Some(sum) = sum {
+            return Ok(*sum);
+        }
+        let name = names::counter(core.gateway);
+        let mut op = ReadOp::new(&namespace.index);
+        op.omap_keys([&name[..]]);
+        let read = match core.access.read(&namespace.index, &self.object, op, 0).await {
+            Err(Errno(libc::ENOENT)) => return Ok(Sum::default()),
+            Err(errno) => return Err(unread(errno, "the index")),
+            Ok(read) => read,
+        };
+        let found = read.omap.first().and_then(|(pairs, _)| pairs.first());
+        let read = found.map_or(Ok(Sum::default()), |(_, value)| Sum::decode(value));
+        let read = read.map_err(|_| crate::error::malformed("a counter"))?;
+        *sum = Some(read);
+        Ok(read)
+    }
+}
+
+/// Replaces an entry, and what follows from it; what the usage changes by.
+fn replace(op: &mut WriteOp, name: &[u8], before: Option<&Entry>, after: &Entry) -> Sum {
+    op.omap_set([(name, &after.encode()[..])]);
+    let (old, new) = (before.and_then(Entry::expires_next), after.expires_next());
+    if old != new {
+        if let Some(old) = old {
+            op.omap_remove([&names::expiring(old, name)[..]]);
+        }
+        if let Some(new) = new {
+            op.omap_set([(&names::expiring(new, name)[..], &[][..])]);
+        }
+    }
+    let held = before.map_or_else(Usage::default, Entry::usage);
+    Sum::between(held, after.usage())
+}
+
+/// Whether a change replaces what another one made.
+fn follows(first: &Settle, next: &Settle) -> bool {
+    match (&first.after, &next.before) {
+        (Some(after), Some(before)) => after == before,
+        (Some(after), None) => after.known.is_none(),
+        (None, _) => false,
+    }
+}
+
+impl Core {
+    /// Enters what waits in a namespace's index.
+    pub async fn settle(&self, namespace: &Namespace) -> Result<()> {
+        let flushes = namespace.shards.iter().filter(|shard| shard.waiting() > 0);
+        let flushes = flushes.map(|shard| shard.flush(self, namespace));
+        futures_util::future::try_join_all(flushes).await?;
+        Ok(())
+    }
+}

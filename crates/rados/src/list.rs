@@ -1,0 +1,343 @@
+//! Lists: the parts of the index, merged; keys whose changes the index may not know yet are looked at.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::listing::{Collapse, Visit, versions_before};
+use forebay_store::{
+    After, Item, ListOptions, ListPage, Meta, Result, Space, VersionItem, VersionPage,
+};
+use futures_util::future::try_join_all;
+
+use crate::core::{Core, Namespace};
+use crate::error::{malformed, no_such_namespace, unread};
+use crate::names;
+use crate::record::{Entry, Kept, Known};
+use crate::sys::{Errno, ReadOp};
+use crate::under_way::Named;
+
+/// Entries of one look at a part of the index.
+const LEAST: u64 = 32;
+const MOST: u64 = 1000;
+/// A list finishes what this gateway has under way first, if it is more than this.
+const UNDER_WAY: usize = 4;
+
+/// What a list finds under a key.
+enum At {
+    /// As the index says.
+    Known(Known),
+    /// To be looked at.
+    Unknown,
+}
+
+/// A way through all parts of an index, in order of keys.
+struct Walk<'w> {
+    core: &'w Core,
+    namespace: &'w Arc<Namespace>,
+    space: Space,
+    filter: Vec<u8>,
+    pending: BTreeSet<Vec<u8>>,
+    parts: Vec<Part>,
+    /// Keys before this are passed.
+    from: Vec<u8>,
+    page: u64,
+}
+
+struct Part {
+    ahead: VecDeque<(Bytes, Bytes)>,
+    after: Vec<u8>,
+    more: bool,
+}
+
+impl<'w> Walk<'w> {
+    async fn begin(
+        core: &'w Core,
+        namespace: &'w Arc<Namespace>,
+        options: &ListOptions<'_>,
+        from: Vec<u8>,
+    ) -> Result<Walk<'w>> {
+        let own: usize = namespace.shards.iter().map(|shard| shard.waiting()).sum();
+        if own > UNDER_WAY {
+            core.settle(namespace).await?;
+            let flushed = namespace.journal.flush().await;
+            flushed.map_err(|errno| match errno {
+                Errno(libc::ENOENT) => no_such_namespace(options.namespace),
+                errno => unread(errno, "the journal"),
+            })?;
+        }
+        // Before the index: what is settled in between is seen there.
+        let pending = core.pending(namespace).await?;
+        let pending = pending.into_iter().filter(|named| named.space == options.space);
+        let mut filter = vec![names::section(options.space)];
+        names::escape(options.prefix, &mut filter);
+        let parts = namespace.shards.len().max(1) as u64;
+        let part = || Part {
+            ahead: VecDeque::new(),
+            after: Vec::new(),
+            more: true,
+        };
+        Ok(Walk {
+            core,
+            namespace,
+            space: options.space,
+            filter,
+            pending: pending.map(|named| named.key).collect(),
+            parts: namespace.shards.iter().map(|_| part()).collect(),
+            from,
+            page: (options.limit as u64 * 5 / 4 / parts + LEAST).min(MOST),
+        })
+    }
+
+    /// The next key from `from` on, and what is there.
+    async fn peek(&mut self) -> Result<Option<(Vec<u8>, At)>> {
+        let mut from = vec![names::section(self.space)];
+        names::escape(&self.from, &mut from);
+        for part in &mut self.parts {
+            while part.ahead.front().is_some_and(|(name, _)| *name < from[..]) {
+                part.ahead.pop_front();
+            }
+        }
+        loop {
+            let empty = |part: &Part| part.ahead.is_empty() && part.more;
+            if !self.parts.iter().any(empty) {
+                break;
+            }
+            let (core, namespace, filter, page) = (self.core, self.namespace, &self.filter, self.page);
+            let shards = namespace.shards.iter();
+            let reads = self.parts.iter_mut().zip(shards).filter(|(part, _)| empty(part));
+            let reads = reads.map(|(part, shard)| {
+                let before = names::just_before(&from);
+                if before > part.after {
+                    part.after = before;
+                }
+                async {
+                    let mut op = ReadOp::new(&namespace.index);
+                    op.omap(&part.after, filter, page);
+                    let read = core.access.read(&namespace.index, &shard.object, op, 0).await;
+                    let read = read.map_err(|errno| match errno {
+                        Errno(libc::ENOENT) => no_such_namespace(&namespace.info().name),
+                        errno => unread(errno, "the index"),
+                    })?;
+                    let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
+                    if let Some((last, _)) = pairs.last() {
+                        part.after = last.to_vec();
+                    }
+                    part.more = more && !pairs.is_empty();
+                    let pairs = pairs.into_iter().filter(|(name, _)| *name >= from[..]);
+                    part.ahead.extend(pairs);
+                    Ok::<_, forebay_store::StoreError>(())
+                }
+            });
+            try_join_all(reads).await?;
+        }
+        let fronts = self.parts.iter().filter_map(|part| part.ahead.front());
+        let first = fronts.min_by(|left, right| left.0.cmp(&right.0));
+        let pending = self.pending.range(self.from.clone()..).next();
+        let first = match first {
+            Some((name, value)) => {
+                let (_, key) = names::entry_key(name).ok_or_else(|| malformed("the index"))?;
+                Some((key, value))
+            }
+            None => None,
+        };
+        Ok(match (first, pending) {
+            (None, None) => None,
+            (None, Some(key)) => Some((key.clone(), At::Unknown)),
+            (Some((first, _)), Some(key)) if *key <= first => Some((key.clone(), At::Unknown)),
+            (Some((key, value)), _) => {
+                let entry = Entry::decode(value).map_err(|_| malformed("the index"))?;
+                let at = entry.known.map_or(At::Unknown, At::Known);
+                match at {
+                    // Gone: nobody has removed its entry yet. Only what is pending is looked at.
+                    At::Unknown => Some((key, At::Known(nothing()))),
+                    at => Some((key, at)),
+                }
+            }
+        })
+    }
+
+    fn pass(&mut self, key: Vec<u8>) {
+        self.from = key;
+        self.from.push(0);
+    }
+
+    /// The current value's metadata, if there is one.
+    async fn current(&self, key: &[u8], at: &At) -> Result<Option<Meta>> {
+        let now = self.core.now();
+        if let At::Known(known) = at {
+            let current = known.current.as_ref();
+            let current = current.filter(|meta| meta.expires.is_none_or(|at| at > now));
+            if current.is_none() || !known.attributes_elsewhere {
+                return Ok(current.cloned());
+            }
+        }
+        let seen = self.core.look(self.namespace, &self.named(key)).await?;
+        let current = seen.head.as_deref().and_then(|head| head.current(now));
+        Ok(current.map(|value| value.meta()))
+    }
+
+    /// All versions, newest first.
+    async fn versions(&self, key: &Bytes, at: &At) -> Result<Vec<VersionItem>> {
+        if let At::Known(known) = at
+            && known.kept == 0
+        {
+            let meta = self.current(key, at).await?;
+            let value = |meta| VersionItem::Value {
+                key: key.clone(),
+                meta,
+                latest: true,
+            };
+            return Ok(meta.map(value).into_iter().collect());
+        }
+        let named = self.named(key);
+        let now = self.core.now();
+        let seen = self.core.look(self.namespace, &named).await?;
+        let Some(head) = &seen.head else {
+            return Ok(Vec::new());
+        };
+        let mut items = Vec::new();
+        if let Some(current) = head.current(now) {
+            items.push(VersionItem::Value {
+                key: key.clone(),
+                meta: current.meta(),
+                latest: true,
+            });
+        }
+        if head.kept == 0 {
+            return Ok(items);
+        }
+        let hidden = items.is_empty();
+        let kept = self.core.all_kept(self.namespace, &named).await?;
+        let kept = kept.into_iter().filter(|kept| !kept.is_expired(now));
+        for (number, kept) in kept.enumerate() {
+            items.push(match kept {
+                Kept::Value(value) => VersionItem::Value {
+                    key: key.clone(),
+                    meta: value.meta(),
+                    latest: false,
+                },
+                Kept::Marker { modified, .. } => VersionItem::Marker {
+                    key: key.clone(),
+                    version: kept.version(),
+                    modified,
+                    latest: hidden && number == 0,
+                },
+            });
+        }
+        Ok(items)
+    }
+
+    fn named(&self, key: &[u8]) -> Named {
+        Named {
+            space: self.space,
+            key: key.to_vec(),
+        }
+    }
+}
+
+/// Of a key that is gone.
+fn nothing() -> Known {
+    Known {
+        usage: forebay_store::Usage::default(),
+        expires_next: None,
+        kept: 0,
+        marker: None,
+        current: None,
+        attributes_elsewhere: false,
+    }
+}
+
+impl Core {
+    /// See [`forebay_store::Store::list`].
+    pub async fn list(
+        &self,
+        namespace: &Arc<Namespace>,
+        options: ListOptions<'_>,
+    ) -> Result<ListPage> {
+        let mut page = ListPage::default();
+        let mut collapse = Collapse::new(&options);
+        let Some(from) = collapse.start() else {
+            return Ok(page);
+        };
+        let mut walk = Walk::begin(self, namespace, &options, from).await?;
+        while let Some((key, at)) = walk.peek().await? {
+            let current = walk.current(&key, &at).await?;
+            let Some(meta) = current else {
+                walk.pass(key);
+                continue;
+            };
+            match collapse.visit(&key) {
+                Visit::Item => {
+                    page.items.push(Item::Value(key.clone().into(), meta));
+                    walk.pass(key);
+                }
+                Visit::Prefix { prefix, seek } => {
+                    page.items.push(Item::Prefix(Bytes::copy_from_slice(prefix)));
+                    match seek {
+                        Some(seek) => walk.from = seek,
+                        None => break,
+                    }
+                }
+                Visit::Full => {
+                    page.more = true;
+                    break;
+                }
+                Visit::End => break,
+            }
+        }
+        Ok(page)
+    }
+
+    /// See [`forebay_store::Store::list_versions`].
+    pub async fn list_versions(
+        &self,
+        namespace: &Arc<Namespace>,
+        options: ListOptions<'_>,
+    ) -> Result<VersionPage> {
+        let mut page = VersionPage::default();
+        let mut collapse = Collapse::new(&options);
+        let Some(from) = collapse.start_of_versions() else {
+            return Ok(page);
+        };
+        let mut walk = Walk::begin(self, namespace, &options, from).await?;
+        'keys: while let Some((key, at)) = walk.peek().await? {
+            let key = Bytes::from(key);
+            let items = walk.versions(&key, &at).await?;
+            let passed = match options.after {
+                After::Version(from, version) if from == key => {
+                    versions_before(items.iter().map(version_of), version)
+                }
+                _ => 0,
+            };
+            for item in items.into_iter().skip(passed) {
+                match collapse.visit(&key) {
+                    Visit::Item => page.items.push(item),
+                    Visit::Prefix { prefix, seek } => {
+                        page.items.push(VersionItem::Prefix(Bytes::copy_from_slice(prefix)));
+                        match seek {
+                            Some(seek) => walk.from = seek,
+                            None => break 'keys,
+                        }
+                        continue 'keys;
+                    }
+                    Visit::Full => {
+                        page.more = true;
+                        break 'keys;
+                    }
+                    Visit::End => break 'keys,
+                }
+            }
+            walk.pass(key.to_vec());
+        }
+        Ok(page)
+    }
+}
+
+fn version_of(item: &VersionItem) -> forebay_store::VersionId {
+    match item {
+        VersionItem::Value { meta, .. } => meta.version,
+        VersionItem::Marker { version, .. } => *version,
+        VersionItem::Prefix(_) => forebay_store::VersionId::NULL,
+    }
+}

@@ -1,0 +1,514 @@
+//! Namespaces and tenants' bounds: keys of one object, read into a snapshot whenever somebody says that they changed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::limits::check_name;
+use forebay_store::{
+    Durability, ErrorKind, NamespaceConfig, NamespaceInfo, Quota, Result, StoreError, Versioning,
+};
+use futures_util::future::try_join_all;
+
+use crate::codec::{Malformed, Reader, Writer};
+use crate::core::{Core, Namespace, Snapshot};
+use crate::error::{malformed, no_such_namespace, unread, unwritten};
+use crate::names::{self, NAMESPACES};
+use crate::record::{Entry, begin, writer};
+use crate::sys::{Errno, Guard, ReadOp, Watching, WriteOp};
+use crate::under_way::{Intent, Sum, decode_garbage};
+
+/// Sections of the object: namespaces, tenants, gateways, values that nobody needs; and the last namespace's number.
+const NAMESPACE: u8 = b'n';
+const TENANT: u8 = b't';
+pub(crate) const GATEWAYS: &[u8] = b"g";
+pub(crate) const ORPHANS: &[u8] = b"o";
+const NUMBER: &[u8] = b"#number";
+/// How long a change waits for other gateways to hear of it.
+const PATIENCE_MS: u64 = 2000;
+/// How often a change is tried again when others change things.
+const ATTEMPTS: usize = 16;
+/// How long deleting a namespace waits for changes under way.
+const DELETE_ATTEMPTS: usize = 100;
+
+/// A namespace as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Registered {
+    pub info: NamespaceInfo,
+    pub shards: u32,
+}
+
+impl Registered {
+    pub fn encode(&self) -> Vec<u8> {
+        let NamespaceInfo {
+            name,
+            id,
+            created,
+            revision,
+            config,
+        } = &self.info;
+        let mut writer = writer();
+        writer.string(name.as_bytes());
+        writer.u32(*id);
+        writer.u64(*created);
+        writer.u64(*revision);
+        writer.u32(self.shards);
+        writer.string(config.tenant.as_bytes());
+        write_quota(&mut writer, config.quota);
+        writer.option(config.ttl_ms, Writer::u64);
+        let within = match config.durability {
+            Durability::Sync => None,
+            Durability::Relaxed { within_ms } => Some(within_ms),
+        };
+        writer.option(within, Writer::u32);
+        writer.u8(match config.versioning {
+            Versioning::Off => 0,
+            Versioning::Enabled => 1,
+            Versioning::Suspended => 2,
+        });
+        writer.string(config.attributes.encoded());
+        writer.0
+    }
+
+    pub fn decode(encoded: &[u8]) -> std::result::Result<Registered, Malformed> {
+        let mut reader = begin(encoded)?;
+        let name = reader.text()?;
+        let (id, created, revision, shards) =
+            (reader.u32()?, reader.u64()?, reader.u64()?, reader.u32()?);
+        let config = NamespaceConfig {
+            tenant: reader.text()?,
+            quota: read_quota(&mut reader)?,
+            ttl_ms: reader.option(Reader::u64)?,
+            durability: match reader.option(Reader::u32)? {
+                None => Durability::Sync,
+                Some(within_ms) => Durability::Relaxed { within_ms },
+            },
+            versioning: match reader.u8()? {
+                0 => Versioning::Off,
+                1 => Versioning::Enabled,
+                2 => Versioning::Suspended,
+                _ => return Err(Malformed),
+            },
+            attributes: reader.attributes()?,
+        };
+        reader.end()?;
+        if shards == 0 || shards > 4096 || check_name(&name).is_err() {
+            return Err(Malformed);
+        }
+        let info = NamespaceInfo {
+            name,
+            id,
+            created,
+            revision,
+            config,
+        };
+        Ok(Registered { info, shards })
+    }
+}
+
+fn write_quota(writer: &mut Writer, quota: Quota) {
+    writer.option(quota.bytes, Writer::u64);
+    writer.option(quota.objects, Writer::u64);
+}
+
+fn read_quota(reader: &mut Reader<'_>) -> std::result::Result<Quota, Malformed> {
+    Ok(Quota {
+        bytes: reader.option(Reader::u64)?,
+        objects: reader.option(Reader::u64)?,
+    })
+}
+
+fn key_of(section: u8, name: &str) -> Vec<u8> {
+    let mut key = vec![section];
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+impl Core {
+    /// Reads namespaces and tenants anew.
+    pub async fn reload(&self) -> Result<()> {
+        let _one = self.reloading.lock().await;
+        let mut registered = Vec::new();
+        let mut tenants = Vec::new();
+        let mut gateways = 0;
+        let mut broken = false;
+        let each = |name: Bytes, value: Bytes| match name.first() {
+            Some(&NAMESPACE) => match Registered::decode(&value) {
+                Ok(found) => registered.push(found),
+                Err(_) => broken = true,
+            },
+            Some(&TENANT) => {
+                let tenant = String::from_utf8_lossy(&name[1..]).into_owned();
+                let quota = begin(&value).and_then(|mut reader| read_quota(&mut reader));
+                match quota {
+                    Ok(quota) => tenants.push((tenant, quota)),
+                    Err(_) => broken = true,
+                }
+            }
+            Some(b'g') => gateways += 1,
+            _ => {}
+        };
+        self.keys(&self.registry, NAMESPACES, b"", each).await?;
+        if broken {
+            return Err(malformed("a namespace"));
+        }
+        self.notices.set_alone(gateways <= 1);
+        let old = self.snapshot();
+        let mut namespaces = BTreeMap::new();
+        for Registered { info, shards } in registered {
+            let known = old.namespaces.get(&info.name);
+            let known = known.filter(|known| known.id == info.id).cloned();
+            let namespace = match known {
+                Some(known) => {
+                    self.books.open(&info, None);
+                    if known.info().revision != info.revision {
+                        known.set_info(info.clone());
+                    }
+                    known
+                }
+                None => {
+                    let opened = Namespace::open(&self.access, &self.config.base, info.clone(), shards);
+                    let opened = opened.map_err(|errno| unread(errno, &info.name))?;
+                    let others = self.counted_by_others(&opened).await?;
+                    self.books.open(&info, Some(others));
+                    Arc::new(opened)
+                }
+            };
+            namespaces.insert(info.name.clone(), namespace);
+        }
+        let ids: Vec<u32> = namespaces.values().map(|namespace| namespace.id).collect();
+        self.books.keep(|id| ids.contains(&id), &tenants);
+        let tenants: HashMap<String, Quota> = tenants.into_iter().collect();
+        self.replace_snapshot(Snapshot {
+            namespaces,
+            tenants,
+        });
+        Ok(())
+    }
+
+    /// Reads again what other gateways have counted.
+    pub async fn recount(&self, namespace: &Namespace) -> Result<()> {
+        let others = self.counted_by_others(namespace).await?;
+        self.books.open(&namespace.info(), Some(others));
+        Ok(())
+    }
+
+    async fn counted_by_others(&self, namespace: &Namespace) -> Result<Sum> {
+        let own = names::counter(self.gateway);
+        let own = &own;
+        let counts = namespace.shards.iter().map(|shard| async move {
+            let mut sum = Sum::default();
+            let each = |name: Bytes, value: Bytes| {
+                if name != own[..] {
+                    sum = sum.plus(Sum::decode(&value).unwrap_or_default());
+                }
+            };
+            self.keys(&namespace.index, &shard.object, names::COUNTERS, each).await?;
+            Ok::<_, StoreError>(sum)
+        });
+        let counts = try_join_all(counts).await?;
+        Ok(counts.into_iter().fold(Sum::default(), Sum::plus))
+    }
+
+    /// Tells everybody that namespaces or tenants changed.
+    async fn registry_changed(&self) -> Result<()> {
+        self.reload().await?;
+        self.announce().await;
+        Ok(())
+    }
+
+    /// Lets all other gateways read the registry again, and waits until they know that they must.
+    pub async fn announce(&self) {
+        let words = self.gateway.to_le_bytes();
+        let told = Watching::tell(&self.registry, NAMESPACES, &words, PATIENCE_MS);
+        if let Err(errno) = self.access.in_time(told).await {
+            tracing::debug!(%errno, "a gateway did not hear of a changed namespace");
+        }
+    }
+
+    async fn registry_keys(&self, keys: &[&[u8]]) -> Result<HashMap<Bytes, Bytes>> {
+        let mut op = ReadOp::new(&self.registry);
+        op.omap_keys(keys.iter().copied());
+        let read = self.access.read(&self.registry, NAMESPACES, op, 0).await;
+        let read = read.map_err(|errno| unread(errno, "the namespaces"))?;
+        let pairs = read.omap.into_iter().next().unwrap_or_default().0;
+        Ok(pairs.into_iter().collect())
+    }
+
+    /// Changes keys of the registry if one of them is as it was; false when it is not.
+    async fn registry_swap(
+        &self,
+        key: &[u8],
+        before: &[u8],
+        after: Option<&[u8]>,
+    ) -> Result<bool> {
+        let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
+        op.omap_equals(key, before);
+        match after {
+            Some(after) => op.omap_set([(key, after)]),
+            None => op.omap_remove([key]),
+        }
+        match self.access.write(&self.registry, NAMESPACES, op, None, 0).await {
+            Ok(_) => Ok(true),
+            Err(Errno(libc::ECANCELED)) => Ok(false),
+            Err(errno) => Err(unwritten(errno, "the namespaces")),
+        }
+    }
+
+    async fn fresh_number(&self) -> Result<u32> {
+        for _ in 0..ATTEMPTS {
+            let found = self.registry_keys(&[NUMBER]).await?;
+            let before = found.get(NUMBER).cloned().unwrap_or_default();
+            let last = before[..].try_into().map_or(0, u32::from_le_bytes);
+            let next = (last + 1).to_le_bytes();
+            if self.registry_swap(NUMBER, &before, Some(&next)).await? {
+                return Ok(last + 1);
+            }
+        }
+        Err(StoreError::new(ErrorKind::Busy, "namespaces are made all the time"))
+    }
+
+    /// See [`forebay_store::Store::create_namespace`].
+    pub async fn create_namespace(
+        &self,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        check_name(name)?;
+        config.check()?;
+        let exists = || {
+            StoreError::new(
+                ErrorKind::NamespaceExists,
+                format!("there is a namespace {name:?} already"),
+            )
+        };
+        let key = key_of(NAMESPACE, name);
+        if self.registry_keys(&[&key]).await?.contains_key(&key[..]) {
+            return Err(exists());
+        }
+        let info = NamespaceInfo {
+            name: name.to_owned(),
+            id: self.fresh_number().await?,
+            created: self.now(),
+            revision: 1,
+            config,
+        };
+        let registered = Registered {
+            info,
+            shards: self.config.shards,
+        };
+        let opened = Namespace::open(
+            &self.access,
+            &self.config.base,
+            registered.info.clone(),
+            registered.shards,
+        );
+        let opened = &opened.map_err(|errno| unread(errno, name))?;
+        let objects = opened.shards.iter().map(|shard| &shard.object[..]);
+        let objects = objects.chain([opened.journal.object()]);
+        let made = objects.map(|object| async move {
+            let mut op = WriteOp::new(&opened.index);
+            op.create();
+            self.access.write(&opened.index, object, op, None, 0).await
+        });
+        try_join_all(made).await.map_err(|errno| unread(errno, name))?;
+        if !self.registry_swap(&key, &[], Some(&registered.encode())).await? {
+            return Err(exists());
+        }
+        self.registry_changed().await?;
+        Ok(self.namespace(name)?.info())
+    }
+
+    /// See [`forebay_store::Store::update_namespace`].
+    pub async fn update_namespace(
+        &self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        let key = key_of(NAMESPACE, name);
+        for _ in 0..ATTEMPTS {
+            let found = self.registry_keys(&[&key]).await?;
+            let before = found.get(&key[..]).ok_or_else(|| no_such_namespace(name))?;
+            let mut registered = Registered::decode(before).map_err(|_| malformed("a namespace"))?;
+            let info = &mut registered.info;
+            info.config.check_change(&config)?;
+            if revision.is_some_and(|revision| revision != info.revision) {
+                return Err(StoreError::new(
+                    ErrorKind::PreconditionFailed,
+                    "the namespace was changed meanwhile",
+                ));
+            }
+            info.revision += 1;
+            info.config = config.clone();
+            if self.registry_swap(&key, before, Some(&registered.encode())).await? {
+                self.registry_changed().await?;
+                return Ok(self.namespace(name)?.info());
+            }
+        }
+        Err(StoreError::new(
+            ErrorKind::Busy,
+            "the namespace is being changed all the time",
+        ))
+    }
+
+    /// See [`forebay_store::Store::set_tenant_quota`].
+    pub async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
+        check_name(tenant)?;
+        let mut encoded = writer();
+        write_quota(&mut encoded, quota);
+        let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
+        op.omap_set([(&key_of(TENANT, tenant)[..], &encoded.0[..])]);
+        let done = self.access.write(&self.registry, NAMESPACES, op, None, 0).await;
+        done.map_err(|errno| unwritten(errno, "the tenant"))?;
+        self.registry_changed().await
+    }
+
+    /// See [`forebay_store::Store::delete_namespace`]. Removing the journal is what decides: no change can begin afterwards, because it
+    /// would begin with an entry there.
+    pub async fn delete_namespace(self: &Arc<Self>, name: &str) -> Result<()> {
+        let namespace = self.namespace(name)?;
+        self.expire(&namespace).await?;
+        for _ in 0..DELETE_ATTEMPTS {
+            self.settle(&namespace).await?;
+            if self.close(&namespace).await? {
+                return self.unregister(&namespace).await;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        Err(not_empty(name))
+    }
+
+    /// Removes an empty namespace's journal; false when changes are under way, or begin meanwhile.
+    async fn close(&self, namespace: &Arc<Namespace>) -> Result<bool> {
+        let flushed = namespace.journal.flush().await;
+        if let Err(Errno(libc::ENOENT)) = flushed {
+            return Ok(true);
+        }
+        let mut version = 0;
+        let mut after = Vec::new();
+        let mut intents = Vec::new();
+        let mut garbage = Vec::new();
+        loop {
+            let mut op = ReadOp::new(&namespace.index);
+            op.omap(&after, b"", 1024);
+            let object = namespace.journal.object();
+            let read = match self.access.read(&namespace.index, object, op, 0).await {
+                Err(Errno(libc::ENOENT)) => return Ok(true),
+                Err(errno) => return Err(unread(errno, "the journal")),
+                Ok(read) => read,
+            };
+            if version != 0 && read.version != version {
+                return Ok(false);
+            }
+            version = read.version;
+            let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
+            for (name, value) in &pairs {
+                after = name.to_vec();
+                match name.first() {
+                    Some(b'p') => return Ok(false),
+                    Some(b'i') => intents.push((name.clone(), value.clone())),
+                    _ => garbage.push(value.clone()),
+                }
+            }
+            if !more || pairs.is_empty() {
+                break;
+            }
+        }
+        for shard in &namespace.shards {
+            for section in [names::OBJECTS, b's'] {
+                let mut held = false;
+                let each = |_, value: Bytes| {
+                    held |= Entry::decode(&value).map_or(true, |entry| entry.known.is_some());
+                };
+                self.keys(&namespace.index, &shard.object, &[section], each).await?;
+                if held {
+                    return Err(not_empty(&namespace.info().name));
+                }
+            }
+        }
+        // Uploads under way find out when they commit; until then somebody has to know of their stripes.
+        self.remember_orphans(namespace, &intents, &garbage).await?;
+        let mut op = WriteOp::new(&namespace.index).guard(Guard::Version(version));
+        op.remove();
+        let object = namespace.journal.object();
+        match self.access.write(&namespace.index, object, op, None, 0).await {
+            Ok(_) | Err(Errno(libc::ENOENT)) => Ok(true),
+            Err(Errno(libc::ERANGE | libc::EOVERFLOW)) => Ok(false),
+            Err(errno) => Err(unwritten(errno, "the journal")),
+        }
+    }
+
+    async fn remember_orphans(
+        &self,
+        namespace: &Namespace,
+        intents: &[(Bytes, Bytes)],
+        garbage: &[Bytes],
+    ) -> Result<()> {
+        let name = namespace.info().name.clone();
+        let intents = intents.iter().filter_map(|(_, value)| Intent::decode(value).ok());
+        let garbage = garbage.iter().filter_map(|value| decode_garbage(value).ok());
+        let segments = intents.map(|intent| intent.segment).chain(garbage);
+        let orphans = segments.map(|segment| {
+            let mut key = ORPHANS.to_vec();
+            key.extend_from_slice(format!("{:032x}", segment.id).as_bytes());
+            (key, encode_orphan(&name, &segment))
+        });
+        let orphans: Vec<_> = orphans.collect();
+        if orphans.is_empty() {
+            return Ok(());
+        }
+        let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
+        op.omap_set(orphans.iter().map(|(key, value)| (&key[..], &value[..])));
+        let done = self.access.write(&self.registry, NAMESPACES, op, None, 0).await;
+        done.map(drop).map_err(|errno| unwritten(errno, "the namespaces"))
+    }
+
+    async fn unregister(&self, namespace: &Namespace) -> Result<()> {
+        for shard in &namespace.shards {
+            let mut op = WriteOp::new(&namespace.index);
+            op.remove();
+            match self.access.write(&namespace.index, &shard.object, op, None, 0).await {
+                Ok(_) | Err(Errno(libc::ENOENT)) => {}
+                Err(errno) => return Err(unwritten(errno, "the index")),
+            }
+        }
+        let name = &namespace.info().name;
+        let key = key_of(NAMESPACE, name);
+        for _ in 0..ATTEMPTS {
+            let found = self.registry_keys(&[&key]).await?;
+            let Some(before) = found.get(&key[..]) else {
+                break;
+            };
+            let other = Registered::decode(before).is_ok_and(|found| found.info.id != namespace.id);
+            if other || self.registry_swap(&key, before, None).await? {
+                break;
+            }
+        }
+        self.registry_changed().await
+    }
+}
+
+fn not_empty(name: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::NamespaceNotEmpty,
+        format!("the namespace {name:?} is not empty"),
+    )
+}
+
+fn encode_orphan(namespace: &str, segment: &crate::record::Segment) -> Vec<u8> {
+    let mut writer = writer();
+    writer.string(namespace.as_bytes());
+    crate::record::Segment::write(&mut writer, segment);
+    writer.0
+}
+
+/// The namespace that stripes belonged to, and which.
+pub(crate) fn decode_orphan(
+    encoded: &[u8],
+) -> std::result::Result<(String, crate::record::Segment), Malformed> {
+    let mut reader = begin(encoded)?;
+    let orphan = (reader.text()?, crate::record::Segment::read(&mut reader)?);
+    reader.end()?;
+    Ok(orphan)
+}

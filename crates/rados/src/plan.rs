@@ -1,0 +1,225 @@
+//! What a change makes of a key's head and kept versions: no I/O here.
+
+use forebay_store::{Change, Plan, Present, Space, Usage, VersionId};
+
+use crate::heads::KeptView;
+use crate::record::{Head, Kept, Layout, Segment, Value};
+
+/// What becomes of the data of the key's object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    Keep,
+    Clear,
+    /// The new value's bytes.
+    Write,
+}
+
+/// A head as it will be, and everything that goes with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub head: Head,
+    pub data: Data,
+    pub put: Vec<Kept>,
+    pub removed: Vec<u64>,
+    /// Stripes that nothing refers to afterwards.
+    pub freed: Vec<Segment>,
+    /// Newest kept versions, newest first; enough of them to say which is the newest after this change.
+    list: Vec<Kept>,
+    null: Option<Kept>,
+    whole: bool,
+    /// What a value counts as: 1 object, or none in the staging space.
+    weight: u64,
+}
+
+/// What the waist's rules are told about a key.
+pub(crate) fn present(head: Option<&Head>, view: &KeptView, now: u64) -> Present {
+    let mut newest = view.list.iter();
+    let mut kept = || newest.next().map(|kept| (kept.version(), kept.is_marker()));
+    let null = |kept: &Kept| kept.version() == VersionId::NULL;
+    Present {
+        current: head.and_then(|head| head.current(now)).map(Value::version),
+        kept_null: view.list.iter().chain(&view.null).any(null),
+        newest_kept: kept(),
+        second_kept: kept(),
+    }
+}
+
+impl Draft {
+    /// Nothing changed yet, but what has expired is gone.
+    pub fn begin(space: Space, head: Head, view: KeptView, now: u64) -> Draft {
+        let mut draft = Draft {
+            head,
+            data: Data::Keep,
+            put: Vec::new(),
+            removed: Vec::new(),
+            freed: Vec::new(),
+            list: view.list,
+            null: view.null,
+            whole: view.whole,
+            weight: u64::from(space == Space::Objects),
+        };
+        if draft.head.current.as_ref().is_some_and(|value| value.is_expired(now)) {
+            draft.drop_current();
+        }
+        for kept in view.expired {
+            draft.forget(&kept);
+        }
+        draft
+    }
+
+    /// Whether the head differs from what there was: something had expired.
+    pub fn has_dropped(&self) -> bool {
+        self.data != Data::Keep || !self.removed.is_empty() || !self.freed.is_empty()
+    }
+
+    /// Carries out a plan. `value` is what `PutCurrent` puts; `moved` are the stripes of the current value's copy, when it was inline and
+    /// is kept; `now` dates markers, which get the number `fresh`.
+    pub fn apply(
+        &mut self,
+        plan: &Plan,
+        mut value: Option<Value>,
+        moved: Option<Vec<Segment>>,
+        fresh: VersionId,
+        now: u64,
+    ) {
+        let mut moved = moved;
+        for change in plan {
+            match *change {
+                Change::PutCurrent(version) => {
+                    let Some(mut value) = value.take() else {
+                        continue;
+                    };
+                    value.seq = fresh.0;
+                    value.null = version == VersionId::NULL;
+                    self.count(value.size);
+                    self.data = match value.layout {
+                        Layout::Inline(_) => Data::Write,
+                        Layout::Striped(_) if self.data == Data::Keep && self.head.inline_bytes() == 0 => Data::Keep,
+                        Layout::Striped(_) => Data::Clear,
+                    };
+                    self.head.current = Some(value);
+                }
+                Change::KeepCurrent => {
+                    if let Some(mut value) = self.head.current.take() {
+                        if let Layout::Inline(_) = value.layout {
+                            value.layout = Layout::Striped(moved.take().unwrap_or_default());
+                            self.data = Data::Clear;
+                        }
+                        self.keep(Kept::Value(value));
+                    }
+                }
+                Change::DropCurrent => self.drop_current(),
+                Change::DropKept(version) => {
+                    if let Some(kept) = self.take_kept(version) {
+                        self.forget(&kept);
+                    }
+                }
+                Change::PutMarker(version) => self.keep(Kept::Marker {
+                    seq: fresh.0,
+                    null: version == VersionId::NULL,
+                    modified: now,
+                }),
+                Change::PromoteKept(version) => {
+                    if let Some(Kept::Value(value)) = self.take_kept(version) {
+                        self.removed.push(value.seq);
+                        self.head.kept = self.head.kept.saturating_sub(1);
+                        self.end_null(value.seq);
+                        self.head.current = Some(value);
+                    }
+                }
+            }
+        }
+        if !plan.is_empty() {
+            self.head.last_seq = self.head.last_seq.max(fresh.0);
+        }
+    }
+
+    /// The head as it will be; `None` when nothing is left of the key.
+    pub fn finish(&mut self) -> Option<Head> {
+        self.head.marker = self.list.first().and_then(|kept| match kept {
+            Kept::Marker { seq, null, modified } => Some((*seq, *null, *modified)),
+            Kept::Value(_) => None,
+        });
+        let expires = |kept: &Kept| match kept {
+            Kept::Value(value) => value.expires,
+            Kept::Marker { .. } => None,
+        };
+        let current = self.head.current.as_ref().and_then(|value| value.expires);
+        let kept = self.list.iter().chain(&self.null).filter_map(expires).min();
+        // Of those that were not looked at, what was known still holds: nothing of theirs expires before.
+        let unseen = self.head.expires_next.filter(|_| !self.whole);
+        self.head.expires_next = [current, kept, unseen].into_iter().flatten().min();
+        let empty = self.head.current.is_none() && self.head.kept == 0;
+        (!empty).then(|| self.head.clone())
+    }
+
+    /// Replaces attributes of the current value or of a kept one, which is then to be put again.
+    pub fn amend(&mut self, kept: Option<Kept>, attributes: forebay_store::Attributes) {
+        match kept {
+            Some(Kept::Value(mut value)) => {
+                value.attributes = attributes;
+                self.put.push(Kept::Value(value));
+            }
+            Some(Kept::Marker { .. }) => {}
+            None => {
+                if let Some(value) = &mut self.head.current {
+                    value.attributes = attributes;
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, size: u64) {
+        self.head.usage.objects += self.weight;
+        self.head.usage.bytes += size;
+    }
+
+    fn discount(&mut self, value: &Value) {
+        let Usage { objects, bytes } = &mut self.head.usage;
+        *objects = objects.saturating_sub(self.weight);
+        *bytes = bytes.saturating_sub(value.size);
+        self.freed.extend(value.segments());
+    }
+
+    fn drop_current(&mut self) {
+        if let Some(value) = self.head.current.take() {
+            if value.inline_bytes() > 0 {
+                self.data = Data::Clear;
+            }
+            self.discount(&value);
+        }
+    }
+
+    fn keep(&mut self, kept: Kept) {
+        if kept.version() == VersionId::NULL {
+            self.head.kept_null = Some(kept.seq());
+        }
+        self.head.kept += 1;
+        self.list.insert(0, kept.clone());
+        self.put.push(kept);
+    }
+
+    fn take_kept(&mut self, version: VersionId) -> Option<Kept> {
+        let matches = |kept: &Kept| kept.version() == version;
+        match self.list.iter().position(matches) {
+            Some(at) => Some(self.list.remove(at)),
+            None => self.null.take_if(|kept| matches(kept)),
+        }
+    }
+
+    /// A kept version is gone for good.
+    fn forget(&mut self, kept: &Kept) {
+        self.removed.push(kept.seq());
+        self.head.kept = self.head.kept.saturating_sub(1);
+        self.end_null(kept.seq());
+        if let Kept::Value(value) = kept {
+            self.discount(value);
+        }
+    }
+
+    fn end_null(&mut self, seq: u64) {
+        if self.head.kept_null == Some(seq) {
+            self.head.kept_null = None;
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The store.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_mem::{BLOCK_MAX_BYTES, Pool};
+use forebay_store::limits::{
+    VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name,
+};
+use forebay_store::{
+    Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
+    Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Store, StoreError,
+    StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::access::Access;
+use crate::body::RadosBody;
+use crate::config::Config;
+use crate::core::Core;
+use crate::error::OpenError;
+use crate::keeper::{self, Task};
+use crate::names::{self, CHANGES, NAMESPACES};
+use crate::sys::{Cluster, Lease, Settings, WriteOp};
+use crate::under_way::Named;
+use crate::upload::RadosUpload;
+
+/// Addresses of one `exist` that are looked at at once.
+const LOOKS: usize = 64;
+/// What the library may have under way before it blocks: more than [`Access`] ever gives it.
+const LIBRARY_BYTES: u64 = 1 << 30;
+const LIBRARY_OPERATIONS: u64 = 64 << 10;
+
+/// A store over Ceph RADOS. Clones share it.
+#[derive(Clone)]
+pub struct RadosStore {
+    handle: Arc<Handle>,
+}
+
+/// Stops the keeper with the last clone.
+struct Handle {
+    core: Arc<Core>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.core.task(Task::Stop(None));
+    }
+}
+
+impl RadosStore {
+    /// Connects, and makes what is missing in the pool. Uploads and bodies take buffers from `pool`; `clock` gives milliseconds since
+    /// 1970. Blocks as long as the configuration's patience.
+    ///
+    /// # Errors
+    /// What is missing, in words: the library, the configuration, the cluster, the pool.
+    pub fn open(
+        config: Config,
+        pool: Pool,
+        clock: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> std::result::Result<RadosStore, OpenError> {
+        check(&config)?;
+        let seconds = |time: Duration| time.as_millis().div_ceil(1000).max(1).to_string();
+        let settings = Settings {
+            conf: config.conf.clone(),
+            id: config.id.clone(),
+            keyring: config.keyring.clone(),
+            options: vec![
+                ("rados_osd_op_timeout", seconds(config.patience)),
+                ("rados_mon_op_timeout", seconds(config.connect_patience)),
+                ("client_mount_timeout", seconds(config.connect_patience)),
+                ("objecter_inflight_op_bytes", LIBRARY_BYTES.to_string()),
+                ("objecter_inflight_ops", LIBRARY_OPERATIONS.to_string()),
+            ],
+        };
+        let cluster = Cluster::connect(&settings).map_err(|error| OpenError::new(error.to_string()))?;
+        let access = Access::new(cluster, &config.pool, config.patience);
+        let access = Arc::new(access);
+        let registry = access.place(&names::registry(&config.base)).map_err(|errno| {
+            OpenError::new(format!("the pool {:?} cannot be used: {errno}", config.pool))
+        })?;
+        let (tasks, received) = mpsc::unbounded_channel();
+        let gateway = RandomState::new().hash_one((clock(), std::process::id()));
+        let core = Core::new(access, config, Box::new(clock), pool, gateway, registry, tasks);
+        let core = Arc::new(core);
+        let (sender, opened) = std::sync::mpsc::channel();
+        let kept = core.clone();
+        let thread = std::thread::Builder::new().name("forebay-rados".to_owned());
+        let spawned = thread.spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let Ok(runtime) = { runtime }.enable_time().build() else {
+                return;
+            };
+            runtime.block_on(async {
+                let begun = begin(&kept).await;
+                let failed = begun.is_err();
+                let (lease, begun) = match begun {
+                    Ok(lease) => (Some(lease), Ok(())),
+                    Err(error) => (None, Err(error)),
+                };
+                if sender.send(begun).is_err() || failed {
+                    return;
+                }
+                if let Some(lease) = lease {
+                    keeper::run(kept, received, lease).await;
+                }
+            });
+        });
+        spawned.map_err(|error| OpenError::new(format!("no thread: {error}")))?;
+        match opened.recv() {
+            Ok(Ok(())) => Ok(RadosStore {
+                handle: Arc::new(Handle { core }),
+            }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(OpenError::new("the keeper did not start")),
+        }
+    }
+
+    /// Enters in the index what is under way, and leaves the cluster: nothing is left to be swept.
+    pub async fn close(self) {
+        let (sender, done) = oneshot::channel();
+        self.core().task(Task::Stop(Some(sender)));
+        // It has ended already: there is nothing to wait for.
+        let _ = done.await;
+    }
+
+    /// Cleans up now what is cleaned up from time to time: what has expired, stripes whose time is over, and what gateways left that died.
+    /// Returns how many of these.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`], [`ErrorKind::OutcomeUnknown`]: the rest is left for the next time.
+    pub async fn sweep(&self) -> Result<usize> {
+        let core = self.core();
+        for namespace in core.snapshot().namespaces.values() {
+            core.expire(namespace).await?;
+            core.settle(namespace).await?;
+            core.collect(namespace).await?;
+        }
+        core.sweep().await
+    }
+
+    /// Takes over all objects of a namespace that other hands wrote, so that they are listed. Lists the pool. Returns how many there were.
+    ///
+    /// # Errors
+    /// As of [`Store::stat`].
+    pub async fn adopt(&self, namespace: &str) -> Result<usize> {
+        let core = self.core();
+        let namespace = core.namespace(namespace)?;
+        let place = namespace.data().clone();
+        let named = tokio::task::spawn_blocking(move || {
+            let mut keys = Vec::new();
+            let listed = place.for_each_name(|name| {
+                keys.push(name.to_vec());
+                true
+            });
+            listed.map(|()| keys)
+        });
+        let keys = match named.await {
+            Ok(Ok(keys)) => keys,
+            Ok(Err(errno)) => return Err(crate::error::unread(errno, "the pool")),
+            Err(error) => return Err(StoreError::new(ErrorKind::Io, error.to_string())),
+        };
+        let before = core.books.namespace(namespace.id).objects;
+        for key in keys.iter().filter(|key| check_key(forebay_store::Space::Objects, key).is_ok()) {
+            let named = Named {
+                space: forebay_store::Space::Objects,
+                key: key.clone(),
+            };
+            core.look(&namespace, &named).await?;
+        }
+        core.settle(&namespace).await?;
+        let after = core.books.namespace(namespace.id).objects;
+        Ok(after.saturating_sub(before) as usize)
+    }
+
+    /// Enters in the index what this gateway has under way.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`], [`ErrorKind::OutcomeUnknown`]: it is tried again by itself.
+    pub async fn settle(&self) -> Result<()> {
+        let core = self.core();
+        for namespace in core.snapshot().namespaces.values() {
+            core.settle(namespace).await?;
+        }
+        Ok(())
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+}
+
+/// Refuses what no store can be opened with.
+fn check(config: &Config) -> std::result::Result<(), OpenError> {
+    if !config.base.is_empty() {
+        check_name(&config.base).map_err(|error| OpenError::new(format!("the base: {error}")))?;
+    }
+    if config.object_bytes == 0 || !(config.object_bytes as usize).is_multiple_of(BLOCK_MAX_BYTES) {
+        return Err(OpenError::new("objects have whole mebibytes"));
+    }
+    if config.shards == 0 || config.shards > 4096 {
+        return Err(OpenError::new("an index has 1 to 4096 parts"));
+    }
+    Ok(())
+}
+
+/// Makes what every store has, and says that this gateway is alive.
+async fn begin(core: &Arc<Core>) -> std::result::Result<Lease, OpenError> {
+    let pool = &core.config.pool;
+    let refused = |what: &str, why: String| {
+        OpenError::new(format!("the pool {pool:?} cannot be used: {what}: {why}"))
+    };
+    for object in [NAMESPACES, CHANGES] {
+        let mut op = WriteOp::new(&core.registry);
+        op.create();
+        let made = core.access.write(&core.registry, object, op, None, 0).await;
+        made.map_err(|errno| refused("the first object was not made", errno.to_string()))?;
+    }
+    let mut op = WriteOp::new(&core.registry);
+    op.omap_set([(&b"?"[..], &[][..])]);
+    let made = core.access.write(&core.registry, NAMESPACES, op, None, 0).await;
+    made.map_err(|errno| match errno.0 {
+        libc::EOPNOTSUPP => refused("it keeps no keys beside data", "is it erasure-coded?".to_owned()),
+        _ => refused("no key was set", errno.to_string()),
+    })?;
+    let words = |error: StoreError| OpenError::new(error.to_string());
+    let object = names::gateway(core.gateway);
+    let cookie = format!("{:016x}", core.gateway);
+    let lease = Lease::new(&core.registry, &object, cookie.as_bytes());
+    let lease = lease.map_err(|errno| refused("no lease", errno.to_string()))?;
+    lease
+        .take(core.config.lease)
+        .map_err(|errno| refused("no lease", errno.to_string()))?;
+    core.register().await.map_err(words)?;
+    core.reload().await.map_err(words)?;
+    core.announce().await;
+    Ok(lease)
+}
+
+impl Store for RadosStore {
+    type Upload = RadosUpload;
+    type Body = RadosBody;
+
+    fn caps(&self) -> Caps {
+        Caps {
+            name: "rados",
+            durable: true,
+            versions: true,
+            value_bytes_max: VALUE_BYTES_MAX,
+            chunk_bytes: BLOCK_MAX_BYTES,
+        }
+    }
+
+    async fn retrieve(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<RadosBody>> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        self.core().retrieve(&namespace, &named(address), version, range).await
+    }
+
+    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
+        check_batch(addresses)?;
+        let mut looks = std::collections::HashMap::new();
+        for address in addresses {
+            let namespace = self.core().namespace(address.namespace)?;
+            looks.insert((namespace.id, named(*address)), namespace);
+        }
+        let looks = looks.into_iter().map(|((id, named), namespace)| async move {
+            let found = match self.core().stat(&namespace, &named, None).await {
+                Ok(meta) => Some(meta),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            };
+            Ok(((id, named), found))
+        });
+        let looks = stream::iter(looks).buffer_unordered(LOOKS);
+        let found: std::collections::HashMap<_, _> = looks.try_collect().await?;
+        let answer = |address: &Address<'_>| {
+            let namespace = self.core().namespace(address.namespace)?;
+            let found = found.get(&(namespace.id, named(*address)));
+            Ok(found.cloned().flatten())
+        };
+        addresses.iter().map(answer).collect()
+    }
+
+    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        self.core().stat(&namespace, &named(address), version).await
+    }
+
+    async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<RadosUpload> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        RadosUpload::begin(self.core(), namespace, named(address), options).await
+    }
+
+    async fn compose(
+        &self,
+        target: Address<'_>,
+        sources: &[&[u8]],
+        consumed: &[&[u8]],
+        options: StoreOptions,
+        seal: Seal,
+    ) -> Result<Stored> {
+        check_compose(target, sources, consumed)?;
+        let namespace = self.core().namespace(target.namespace)?;
+        self.core().compose(&namespace, target, sources, consumed, options, seal).await
+    }
+
+    async fn amend(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        seen: Option<&Meta>,
+        attributes: Attributes,
+    ) -> Result<Meta> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        self.core().amend(&namespace, &named(address), version, seen, attributes).await
+    }
+
+    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        self.core().delete(&namespace, &named(address), options).await
+    }
+
+    async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
+        let namespace = self.core().namespace(options.namespace)?;
+        self.core().list(&namespace, options).await
+    }
+
+    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
+        let namespace = self.core().namespace(options.namespace)?;
+        self.core().list_versions(&namespace, options).await
+    }
+
+    async fn create_namespace(
+        &self,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        self.core().create_namespace(name, config).await
+    }
+
+    async fn delete_namespace(&self, name: &str) -> Result<()> {
+        self.core().delete_namespace(name).await
+    }
+
+    async fn update_namespace(
+        &self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        self.core().update_namespace(name, revision, config).await
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
+        Ok(self.core().namespace(name)?.info())
+    }
+
+    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
+        let snapshot = self.core().snapshot();
+        let namespaces = snapshot.namespaces.values();
+        namespaces.map(|namespace| namespace.info()).collect()
+    }
+
+    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
+        let core = self.core();
+        match scope {
+            Scope::Namespace(name) => Ok(core.books.namespace(core.namespace(name)?.id)),
+            Scope::Tenant(tenant) => Ok(core.books.tenant(tenant)),
+        }
+    }
+
+    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
+        self.core().set_tenant_quota(tenant, quota).await
+    }
+
+    fn tenant_quota(&self, tenant: &str) -> Quota {
+        let snapshot = self.core().snapshot();
+        snapshot.tenants.get(tenant).copied().unwrap_or_default()
+    }
+
+    fn changes(&self) -> Option<Box<dyn Watch>> {
+        Some(self.core().notices.watch())
+    }
+}
+
+fn named(address: Address<'_>) -> Named {
+    Named {
+        space: address.space,
+        key: address.key.to_vec(),
+    }
+}

@@ -1,0 +1,262 @@
+//! Stripes: objects that hold a value's bytes in pieces, under names that are never used again.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_mem::{Buf, CopySite, count_copy};
+use forebay_store::{ErrorKind, Result, StoreError};
+use futures_util::StreamExt;
+use futures_util::stream;
+
+use crate::core::{Core, Namespace};
+use crate::error::unread;
+use crate::names;
+use crate::record::{BLOCK_BYTES, Segment, Value};
+use crate::sums::{Blocks, block};
+use crate::sys::{Errno, Place, ReadOp, WriteOp};
+use crate::under_way::{Intent, Named};
+
+/// Bytes that are written and read together; whole pieces lie one after the other in a stripe.
+pub(crate) const PIECE_BYTES: usize = forebay_mem::BLOCK_MAX_BYTES;
+/// Shorter buffers are packed.
+const PACKED_BYTES: usize = 16 << 10;
+/// Stripes that are removed at once.
+const REMOVALS: usize = 16;
+
+/// The attribute with the block sums of a piece.
+fn sums_name(piece: u64) -> Vec<u8> {
+    format!("c{piece}").into_bytes()
+}
+
+/// Bytes of one piece, coming.
+#[derive(Default)]
+pub(crate) struct Piece {
+    bufs: Vec<Buf>,
+    packed: Vec<u8>,
+    len: usize,
+    blocks: Blocks,
+}
+
+/// Bytes of one piece, all there.
+pub(crate) struct Whole {
+    pub bufs: Vec<Buf>,
+    pub sums: Vec<u32>,
+    pub len: usize,
+}
+
+impl Piece {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn room(&self) -> usize {
+        PIECE_BYTES - self.len
+    }
+
+    /// Appends what there is room for.
+    pub fn push(&mut self, buf: Buf) {
+        self.blocks.update(&buf);
+        self.len += buf.len();
+        if buf.len() < PACKED_BYTES {
+            count_copy(CopySite::RadosRepack, buf.len());
+            self.packed.extend_from_slice(&buf);
+            return;
+        }
+        self.unpack();
+        self.bufs.push(buf);
+    }
+
+    pub fn finish(mut self) -> Whole {
+        self.unpack();
+        Whole {
+            bufs: self.bufs,
+            sums: self.blocks.finish(),
+            len: self.len,
+        }
+    }
+
+    fn unpack(&mut self) {
+        if !self.packed.is_empty() {
+            let packed = std::mem::take(&mut self.packed);
+            self.bufs.push(packed.into());
+        }
+    }
+}
+
+impl Core {
+    /// Sends a piece of a segment, at `offset` in it; what comes back waits for its end.
+    pub async fn write_piece(
+        &self,
+        namespace: &Namespace,
+        segment: Segment,
+        offset: u64,
+        whole: Whole,
+    ) -> impl Future<Output = std::result::Result<u64, Errno>> + Send + use<> {
+        let stripe_bytes = u64::from(segment.stripe_bytes);
+        let object = names::stripe(segment.id, offset / stripe_bytes);
+        let mut at = offset % stripe_bytes;
+        let mut op = WriteOp::new(&namespace.stripes);
+        let sums: Vec<u8> = whole.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        op.set_xattr(&sums_name(at / PIECE_BYTES as u64), &sums);
+        for buf in &whole.bufs {
+            op.write(at, buf);
+            at += buf.len() as u64;
+        }
+        count_copy(CopySite::RadosWrite, whole.len);
+        let access = &self.access;
+        access.begin_write(&namespace.stripes, &object, op, whole.len).await
+    }
+
+    /// Says before they are written which stripes there will be, so that they are found if nobody comes to need them.
+    pub async fn intend(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        segment: Segment,
+    ) -> Result<()> {
+        let intent = Intent {
+            named: named.clone(),
+            segment,
+        };
+        let entry = (names::intent(segment.id), intent.encode());
+        let entered = namespace.journal.enter(vec![entry]).await;
+        entered.map_err(|errno| match errno {
+            Errno(libc::ENOENT) => crate::error::no_such_namespace(&namespace.info().name),
+            errno => unread(errno, "the journal"),
+        })
+    }
+
+    /// Copies a value that is the data of its key's object into stripes, because the object gets another value.
+    pub async fn move_out(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        version: u64,
+        value: &Value,
+    ) -> Result<Option<Vec<Segment>>> {
+        if value.size == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let segment = Segment {
+            id: self.number(),
+            len: value.size,
+            stripe_bytes: self.config.object_bytes,
+        };
+        self.intend(namespace, named, segment).await?;
+        let (place, object) = namespace.object(named.space, &named.key);
+        let mut offset = 0;
+        while offset < value.size {
+            let len = (value.size - offset).min(PIECE_BYTES as u64) as usize;
+            let mut op = ReadOp::new(place);
+            op.assert_version(version);
+            op.read(offset, self.pool.take(len).await);
+            let read = match self.access.read(place, &object, op, len).await {
+                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
+                    self.discard(namespace, segment).await?;
+                    return Ok(None);
+                }
+                Err(errno) => return Err(unread(errno, "the value that is replaced")),
+                Ok(read) => read,
+            };
+            let mut piece = Piece::default();
+            for mut buf in read.data {
+                buf.set_len(buf.len().min(len));
+                piece.push(buf.freeze());
+            }
+            if piece.len() != len {
+                return Err(corrupt(&named.key, offset));
+            }
+            let written = self.write_piece(namespace, segment, offset, piece.finish()).await.await;
+            written.map_err(|errno| unread(errno, "the value that is replaced"))?;
+            offset += len as u64;
+        }
+        Ok(Some(vec![segment]))
+    }
+
+    /// Removes a segment's stripes, and what the journal says of it.
+    pub async fn discard(&self, namespace: &Namespace, segment: Segment) -> Result<()> {
+        self.remove_stripes(&namespace.stripes, segment).await?;
+        namespace.journal.later(Vec::new(), [names::intent(segment.id)]);
+        Ok(())
+    }
+
+    /// Removes a segment's stripes, as many as there are.
+    pub async fn remove_stripes(&self, place: &Arc<Place>, segment: Segment) -> Result<()> {
+        let removals = (0..segment.stripes()).map(|number| {
+            let object = names::stripe(segment.id, number);
+            async move {
+                let mut op = WriteOp::new(place);
+                op.remove();
+                self.access.write(place, &object, op, None, 0).await
+            }
+        });
+        let mut removals = stream::iter(removals).buffer_unordered(REMOVALS);
+        let mut failed = None;
+        while let Some(removed) = removals.next().await {
+            match removed {
+                Ok(_) | Err(Errno(libc::ENOENT)) => {}
+                Err(errno) => failed = Some(errno),
+            }
+        }
+        match failed {
+            None => Ok(()),
+            Some(errno) => Err(unread(errno, "stripes that nothing needs")),
+        }
+    }
+
+    /// Reads bytes of one piece of a segment, checked. `range` is in the segment.
+    pub async fn read_piece(
+        &self,
+        place: &Arc<Place>,
+        segment: Segment,
+        range: Range<u64>,
+    ) -> Result<Buf> {
+        let stripe_bytes = u64::from(segment.stripe_bytes);
+        let object = names::stripe(segment.id, range.start / stripe_bytes);
+        let begin = range.start / BLOCK_BYTES * BLOCK_BYTES;
+        let piece = begin % stripe_bytes / PIECE_BYTES as u64;
+        let end = range.end.next_multiple_of(BLOCK_BYTES).min(segment.len);
+        let len = (end - begin) as usize;
+        let mut op = ReadOp::new(place);
+        op.xattrs();
+        op.read(begin % stripe_bytes, self.pool.take(len).await);
+        let read = match self.access.read(place, &object, op, len).await {
+            Ok(read) => read,
+            Err(Errno(libc::ENOENT)) => {
+                return Err(StoreError::new(
+                    ErrorKind::Io,
+                    "the value was replaced, and read for longer than its bytes are kept",
+                ));
+            }
+            Err(errno) => return Err(unread(errno, "a stripe")),
+        };
+        let name = sums_name(piece);
+        let sums = read.xattrs.iter().find(|(found, _)| *found == name);
+        let sums = sums.map(|(_, value)| value.clone()).unwrap_or_default();
+        let Some(mut buf) = read.data.into_iter().next().filter(|buf| buf.len() >= len) else {
+            return Err(corrupt(&object, begin));
+        };
+        buf.set_len(len);
+        let first = (begin % PIECE_BYTES as u64 / BLOCK_BYTES) as usize;
+        let sums = sums.chunks_exact(4).skip(first);
+        let mut sums = sums.map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
+        for (number, bytes) in buf.chunks(BLOCK_BYTES as usize).enumerate() {
+            if sums.next() != Some(block(bytes)) {
+                return Err(corrupt(&object, begin + number as u64 * BLOCK_BYTES));
+            }
+        }
+        let wanted = (range.start - begin) as usize..(range.end - begin) as usize;
+        Ok(buf.freeze().slice(wanted))
+    }
+}
+
+/// Bytes that do not match their checksum.
+pub(crate) fn corrupt(object: &[u8], offset: u64) -> StoreError {
+    StoreError::new(
+        ErrorKind::Corrupt,
+        format!(
+            "the block at {offset} of {} does not match its checksum",
+            crate::error::shown(object)
+        ),
+    )
+}
