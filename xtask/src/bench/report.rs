@@ -38,6 +38,10 @@ server's own memory, as nbdkit's are; blocks of files and durable values lie on 
 device. Over TCP both sides look for what comes for some time before they sleep; over vfio-user the host polls, or sleeps where a device
 is waited for. The rates that SPDK publishes, which are asked for, are of a core polling at each end. nbdkit is read by fio; Redis is
 asked by one client with 32 requests under way.
+
+Tables named Ceph are about one throwaway cluster of one monitor and one OSD that keeps its objects in memory: our store in one process
+(`forebay bench rados`) beside Ceph's own load generator, and our S3 gateway beside Ceph's own, both with their defaults. CPU is that of
+the gateway alone: what the OSD does for it is not in it.
 ";
 
 /// The whole document.
