@@ -99,10 +99,13 @@ impl<S: Store> Flights<S> {
         let flights = known
             .entry((place.namespace.id, place.key.clone()))
             .or_default();
-        let joined = flights.iter().filter_map(Weak::upgrade).find(|flight| {
+        // Whichever of them ends here takes the lock again: not before it is free.
+        let alive: Vec<_> = flights.iter().filter_map(Weak::upgrade).collect();
+        let joined = alive.iter().find(|flight| {
             flight.quiet == quiet && covers(flight.request, request) && joins(flight)
         });
-        if let Some(flight) = joined {
+        if let Some(flight) = joined.cloned() {
+            drop(known);
             return (flight, true);
         }
         let flight = Arc::new(Flight {
@@ -114,6 +117,8 @@ impl<S: Store> Flights<S> {
             turn: TurnMutex::new(State::Waiting),
         });
         flights.push(Arc::downgrade(&flight));
+        drop(known);
+        drop(alive);
         (flight, false)
     }
 }

@@ -219,7 +219,9 @@ impl Index {
             return fallout;
         }
         let fresh = || self.values.fetch_add(1, Relaxed);
-        shard.enter(place, meta, known, &self.config, fresh, &mut fallout);
+        if !shard.enter(place, meta, known, &self.config, fresh, &mut fallout) {
+            return fallout;
+        }
         let pinned = self.is_pinned(place);
         for (number, piece) in pieces {
             shard.seat(place, number, piece, pinned);
@@ -486,7 +488,7 @@ impl Shard {
         self.tenants.len() - 1
     }
 
-    /// Makes the value of `meta` the one that is held of its key.
+    /// Makes the value of `meta` the one that is held of its key, unless another was current later.
     fn enter(
         &mut self,
         place: &Place,
@@ -495,7 +497,7 @@ impl Shard {
         config: &Config,
         fresh: impl FnOnce() -> u64,
         fallout: &mut Fallout,
-    ) {
+    ) -> bool {
         let tenant = self.tenant(&place.namespace.config.tenant, config);
         if let Some(object) = self.object_mut(place) {
             if is_same(&object.meta, meta) {
@@ -503,7 +505,10 @@ impl Shard {
                     object.meta.clone_from(meta);
                     object.known = known;
                 }
-                return;
+                return true;
+            }
+            if object.known > known {
+                return false;
             }
             self.remove(place, fallout);
         }
@@ -519,6 +524,7 @@ impl Shard {
         let objects = self.namespaces.entry(place.namespace.id).or_default();
         objects.insert(place.key.clone(), object);
         self.objects += 1;
+        true
     }
 
     /// Puts a piece into memory; its value is held.

@@ -57,7 +57,25 @@ pub fn decode(bytes: &[u8]) -> Option<Meta> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_refused_or_whole(
+            numbers in any::<[u8; 40]>(),
+            etag in prop::collection::vec(any::<u8>(), 0..70),
+            rest in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..40),
+        ) {
+            let len = [etag.len() as u8];
+            let bytes = [&[FORMAT][..], &numbers, &len, &etag, &rest].concat();
+            if let Some(meta) = decode(&bytes) {
+                prop_assert_eq!(&encode(&meta)[..], &bytes[..]);
+            }
+            decode(&rest);
+        }
+    }
 
     #[test]
     fn comes_back_and_only_whole() {

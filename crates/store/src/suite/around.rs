@@ -167,6 +167,11 @@ pub trait Detour<S: Store>: Clone + Send + Sync + 'static {
         store.usage(scope)
     }
 
+    /// Of [`Store::changes`].
+    fn changes(&self, store: &S) -> Option<Box<dyn Watch>> {
+        store.changes()
+    }
+
     /// Of [`Store::set_tenant_quota`].
     fn set_tenant_quota(
         &self,
@@ -392,6 +397,6 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
     }
 
     fn changes(&self) -> Option<Box<dyn Watch>> {
-        self.store.changes()
+        self.detour.changes(&self.store)
     }
 }

@@ -1,0 +1,313 @@
+//! What the store below is spared, what stays, and whose memory it is.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use forebay_mem::{CopySite, Region, copied_bytes};
+use forebay_store::suite::TestClock;
+use forebay_store::{
+    Address, Attributes, Body, ByteRange, Durability, ErrorKind, NamespaceConfig, Store,
+};
+use forebay_tier::{Pin, Share, Tier, Trust};
+use support::{Below, NS, Probe, TENANT};
+use tokio::sync::Semaphore;
+
+const MIB: usize = 1 << 20;
+
+async fn made(
+    probe: &Probe,
+    change: impl FnOnce(&mut forebay_tier::Config),
+) -> (Tier<Below>, TestClock) {
+    let clock = TestClock::default();
+    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
+    let mut config = support::config(64 << 20, &clock);
+    change(&mut config);
+    (support::tier(&store, probe, config), clock)
+}
+
+fn metrics(tier: &Tier<Below>) -> forebay_tier::Metrics {
+    tier.metrics().expect("it is on")
+}
+
+#[tokio::test]
+async fn many_readers_of_a_cold_value_read_the_store_once() {
+    for strict in [false, true] {
+        let probe = Probe {
+            gate: Arc::new(Semaphore::new(0)),
+            ..Probe::default()
+        };
+        let (tier, _) = made(&probe, |config| {
+            if strict {
+                config.trust = Trust::Strict;
+            }
+        })
+        .await;
+        let value = support::bytes(1, 5 * MIB + 17);
+        support::put(&tier.store_below().store, "cold", &value).await;
+        let readers: Vec<_> = (0..64)
+            .map(|_| {
+                let tier = tier.clone();
+                tokio::spawn(async move { support::get(&tier, "cold").await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        probe.gate.add_permits(1000);
+        for reader in readers {
+            assert!(reader.await.expect("no panic").expect("read") == value);
+        }
+        assert_eq!(probe.retrieves(), 1);
+        assert_eq!(probe.bytes.load(SeqCst), value.len() as u64);
+        assert_eq!(metrics(&tier).joined, 63);
+        assert!(support::get(&tier, "cold").await.expect("held") == value);
+        assert_eq!(probe.retrieves(), 1, "it is held now");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_holds_nobody_back() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |_| {}).await;
+    let value = support::bytes(2, 3 * MIB);
+    support::put(&tier.store_below().store, "k", &value).await;
+    let address = Address::object(NS, b"k");
+    let mut first = tier
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .expect("there");
+    let second = tier
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .expect("there");
+    {
+        // It is in the middle of reading when it is dropped.
+        let reading = first.body.next();
+        tokio::pin!(reading);
+        assert!(futures_poll(reading.as_mut()).await.is_none());
+    }
+    drop(first);
+    assert!(support::drain(second.body).await.expect("read") == value);
+}
+
+/// Polls once.
+async fn futures_poll<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match future.as_mut().poll(context) {
+            std::task::Poll::Ready(done) => Some(done),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_range_costs_the_pieces_that_it_touches() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |_| {}).await;
+    let value = support::bytes(3, 8 * MIB);
+    support::put(&tier.store_below().store, "k", &value).await;
+    let read = async |first: usize, last: usize| {
+        let range = ByteRange::Inclusive(first as u64, last as u64);
+        let got = support::get_range(&tier, "k", range).await.expect("read");
+        assert!(got == value[first..=last.min(value.len() - 1)]);
+    };
+    read(3 * MIB + 5, 3 * MIB + 9).await;
+    assert_eq!(probe.bytes.load(SeqCst), MIB as u64);
+    read(3 * MIB + 500, 4 * MIB + 500).await;
+    assert_eq!(probe.bytes.load(SeqCst), 2 * MIB as u64, "one was there");
+    read(3 * MIB, 5 * MIB - 1).await;
+    assert_eq!(probe.bytes.load(SeqCst), 2 * MIB as u64, "both were there");
+    read(0, 100 * MIB).await;
+    let suffix = support::get_range(&tier, "k", ByteRange::Suffix(10)).await;
+    assert!(suffix.expect("read") == value[8 * MIB - 10..]);
+    let before = probe.bytes.load(SeqCst);
+    let address = Address::object(NS, b"k");
+    let headed = tier
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .expect("there");
+    assert_eq!(
+        (headed.meta.size, probe.bytes.load(SeqCst)),
+        (value.len() as u64, before)
+    );
+    let past = ByteRange::From(8 * MIB as u64);
+    let refused = support::get_range(&tier, "k", past)
+        .await
+        .expect_err("past the end");
+    assert_eq!(refused.kind(), ErrorKind::RangeNotSatisfiable);
+}
+
+#[tokio::test]
+async fn a_hit_is_the_memory_that_came_in() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |_| {}).await;
+    let pool = forebay_mem::Pool::new(4 << 20);
+    let mut buf = pool.take(MIB).await;
+    buf.set_len(MIB);
+    buf.fill(7);
+    let buf = buf.freeze();
+    let place = buf.place();
+    let address = Address::object(NS, b"k");
+    let mut upload = tier.store(address, Default::default()).await.expect("room");
+    forebay_store::Upload::write(&mut upload, buf)
+        .await
+        .expect("room");
+    forebay_store::Upload::commit(upload, Default::default())
+        .await
+        .expect("done");
+    let mut object = tier
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .expect("held");
+    let hit = object.body.next().await.expect("read").expect("bytes");
+    assert_eq!(hit.place(), place, "registered memory, and the same");
+    assert_eq!(probe.retrieves(), 0);
+    drop(object);
+
+    let region = Region::anonymous(MIB).expect("memory");
+    let target = region.slice(0..MIB).expect("inside");
+    let before = copied_bytes(CopySite::RetrieveInto);
+    let into = tier.retrieve_into(address, None, ByteRange::Full, target);
+    assert_eq!(into.await.expect("held").1, 0..MIB as u64);
+    assert!(copied_bytes(CopySite::RetrieveInto) - before >= MIB as u64);
+    assert_eq!(probe.retrieves(), 0);
+}
+
+#[tokio::test]
+async fn time_to_live_and_expiry_end_what_is_held() {
+    let probe = Probe::default();
+    let (tier, clock) = made(&probe, |config| config.ttl_ms = Some(5000)).await;
+    support::put(&tier, "k", b"value").await;
+    clock.advance(4999);
+    support::get(&tier, "k").await.expect("held");
+    assert_eq!((probe.retrieves(), metrics(&tier).checks), (0, 1));
+    clock.advance(1);
+    support::get(&tier, "k").await.expect("read again");
+    assert_eq!(probe.retrieves(), 1);
+}
+
+#[tokio::test]
+async fn an_amended_value_keeps_its_bytes() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |_| {}).await;
+    support::put(&tier, "k", b"value").await;
+    let address = Address::object(NS, b"k");
+    let attributes = Attributes::builder().set("a", "b").build().expect("small");
+    let amended = tier.amend(address, None, None, attributes).await;
+    let amended = amended.expect("there");
+    let object = tier
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .expect("there");
+    assert_eq!(object.meta, amended);
+    assert_eq!(probe.retrieves(), 0);
+}
+
+#[tokio::test]
+async fn what_is_pinned_stays_and_tenants_have_their_shares() {
+    let clock = TestClock::default();
+    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
+    for (name, tenant) in [("of-a", "a"), ("of-b", "b")] {
+        let config = NamespaceConfig {
+            tenant: tenant.to_owned(),
+            ..NamespaceConfig::default()
+        };
+        store.create_namespace(name, config).await.expect("a name");
+    }
+    let mut config = support::config(1_000_000, &clock);
+    config.pins = vec![Pin {
+        namespace: NS.to_owned(),
+        prefix: b"keep/".to_vec(),
+    }];
+    config.shares = vec![Share {
+        tenant: "a".to_owned(),
+        weight: 3,
+    }];
+    let probe = Probe::default();
+    let tier = support::tier(&store, &probe, config);
+    support::put(&tier, "keep/me", &[1; 100_000]).await;
+    let held = async |namespace: &str, key: &str| {
+        let before = probe.retrieves();
+        let address = Address::object(namespace, key.as_bytes());
+        let object = tier
+            .retrieve(address, None, ByteRange::Full)
+            .await
+            .expect("there");
+        support::drain(object.body).await.expect("read");
+        probe.retrieves() == before
+    };
+    for round in 0..200 {
+        for namespace in ["of-a", "of-b"] {
+            let key = format!("{round}");
+            let address = Address::object(namespace, key.as_bytes());
+            let mut upload = tier.store(address, Default::default()).await.expect("room");
+            let bytes = vec![round as u8; 10_000];
+            forebay_store::Upload::write(&mut upload, bytes.into())
+                .await
+                .expect("room");
+            forebay_store::Upload::commit(upload, Default::default())
+                .await
+                .expect("done");
+        }
+    }
+    assert!(held(NS, "keep/me").await);
+    let mut of = [0, 0];
+    for round in (0..200).rev() {
+        for (at, namespace) in ["of-a", "of-b"].into_iter().enumerate() {
+            let address = Address::object(namespace, format!("{round}").as_bytes().to_vec().leak());
+            let before = probe.retrieves();
+            let object = tier
+                .retrieve(address, None, ByteRange::Full)
+                .await
+                .expect("there");
+            of[at] += u64::from(probe.retrieves() == before);
+            // Dropped before a byte is read: nothing is held by it.
+            drop(object);
+        }
+    }
+    assert!(of[0] > 2 * of[1] && of[1] > 10, "three to one: {of:?}");
+    let metrics = metrics(&tier);
+    assert!(metrics.memory_bytes <= 1_000_000 && metrics.pinned_bytes >= 100_000);
+    assert_ne!(TENANT, "a");
+}
+
+#[tokio::test]
+async fn relaxed_values_are_answered_early_and_read_at_once() {
+    let clock = TestClock::default();
+    let relaxed = NamespaceConfig {
+        durability: Durability::Relaxed { within_ms: 100 },
+        ..NamespaceConfig::default()
+    };
+    let store = support::with_namespace(&clock, relaxed).await;
+    let probe = Probe::default();
+    let mut config = support::config(64 << 20, &clock);
+    config.write_back_bytes = 3 * MIB as u64;
+    let tier = support::tier(&store, &probe, config);
+    let value = support::bytes(9, 2 * MIB);
+    let stored = support::put(&tier, "k", &value).await;
+    // The commit is a task that had no turn yet.
+    assert!(support::get(&store, "k").await.is_err());
+    assert_eq!(metrics(&tier).write_back_bytes, 2 * MIB as u64);
+    assert!(support::get(&tier, "k").await.expect("read") == value);
+    let address = Address::object(NS, b"k");
+    assert_eq!(tier.stat(address, None).await.expect("known"), stored.meta);
+    // What no longer fits is answered when it is stored.
+    support::put(&tier, "big", &value).await;
+    assert!(support::get(&store, "big").await.expect("stored") == value);
+    let list = forebay_store::ListOptions {
+        namespace: NS,
+        space: forebay_store::Space::Objects,
+        prefix: b"",
+        delimiter: None,
+        after: Default::default(),
+        limit: 10,
+    };
+    assert_eq!(tier.list(list).await.expect("a list").items.len(), 2);
+    tier.settle().await;
+    assert_eq!(metrics(&tier).write_back_bytes, 0);
+    assert!(support::get(&store, "k").await.expect("stored") == value);
+    assert!(support::get(&tier, "k").await.expect("held") == value);
+    assert_eq!(probe.retrieves(), 0);
+}

@@ -1,0 +1,187 @@
+//! A store below that counts what it is asked, waits where a test says, and tells of changes when a test says.
+#![expect(dead_code, reason = "each test uses its part")]
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use forebay_mem::Pool;
+use forebay_store::suite::{Around, Detour, TestClock};
+use forebay_store::{
+    Address, Body, ByteRange, DeleteOptions, MemoryStore, NamespaceConfig, Notice, Object, Result,
+    Seal, Store, StoreOptions, Stored, Upload, VersionId, Watch,
+};
+use forebay_tier::{Config, Tier};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+
+pub const NS: &str = "values";
+pub const TENANT: &str = "acme";
+
+/// The store below.
+pub type Below = Around<MemoryStore, Probe>;
+
+/// What it was asked, and when it answers.
+#[derive(Clone)]
+pub struct Probe {
+    pub retrieves: Arc<AtomicU64>,
+    /// Bytes that its bodies gave out.
+    pub bytes: Arc<AtomicU64>,
+    /// A retrieve takes one of these for itself.
+    pub gate: Arc<Semaphore>,
+    pub wire: Arc<Mutex<Option<mpsc::UnboundedReceiver<Notice>>>>,
+}
+
+impl Default for Probe {
+    fn default() -> Probe {
+        Probe {
+            retrieves: Arc::default(),
+            bytes: Arc::default(),
+            gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            wire: Arc::default(),
+        }
+    }
+}
+
+impl Probe {
+    /// One that tells of changes: what is sent arrives.
+    pub fn with_wire() -> (Probe, mpsc::UnboundedSender<Notice>) {
+        let (send, receive) = mpsc::unbounded_channel();
+        let probe = Probe {
+            wire: Arc::new(Mutex::new(Some(receive))),
+            ..Probe::default()
+        };
+        (probe, send)
+    }
+
+    pub fn retrieves(&self) -> u64 {
+        self.retrieves.load(SeqCst)
+    }
+}
+
+struct Wire(mpsc::UnboundedReceiver<Notice>);
+
+impl Watch for Wire {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<Notice>> + Send + '_>> {
+        Box::pin(self.0.recv())
+    }
+}
+
+impl Detour<MemoryStore> for Probe {
+    async fn retrieve(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<<MemoryStore as Store>::Body>> {
+        self.retrieves.fetch_add(1, SeqCst);
+        let found = store.retrieve(address, version, range).await;
+        // The answer is known; it is on its way.
+        self.gate.acquire().await.expect("never closed").forget();
+        found
+    }
+
+    async fn next(
+        &self,
+        body: &mut <MemoryStore as Store>::Body,
+        _given: usize,
+    ) -> Result<Option<forebay_mem::Buf>> {
+        let next = body.next().await?;
+        if let Some(buf) = &next {
+            self.bytes.fetch_add(buf.len() as u64, SeqCst);
+        }
+        // As a device would: the bytes come later.
+        tokio::task::yield_now().await;
+        Ok(next)
+    }
+
+    fn changes(&self, _store: &MemoryStore) -> Option<Box<dyn Watch>> {
+        let receive = self.wire.try_lock().ok()?.take()?;
+        Some(Box::new(Wire(receive)))
+    }
+}
+
+pub fn memory(clock: &TestClock) -> MemoryStore {
+    let clock = clock.clone();
+    MemoryStore::new(Pool::new(256 << 20), move || clock.now())
+}
+
+pub fn config(memory_bytes: u64, clock: &TestClock) -> Config {
+    let clock = clock.clone();
+    Config::new(memory_bytes, Arc::new(move || clock.now()))
+}
+
+/// A tier over `store` as `probe` sees it.
+pub fn tier(store: &MemoryStore, probe: &Probe, config: Config) -> Tier<Below> {
+    let below = Around {
+        store: store.clone(),
+        detour: probe.clone(),
+    };
+    Tier::new(Arc::new(below), config, None)
+}
+
+/// A store with one namespace.
+pub async fn with_namespace(clock: &TestClock, config: NamespaceConfig) -> MemoryStore {
+    let store = memory(clock);
+    let config = NamespaceConfig {
+        tenant: TENANT.to_owned(),
+        ..config
+    };
+    store.create_namespace(NS, config).await.expect("a name");
+    store
+}
+
+pub async fn put<S: Store>(store: &S, key: &str, bytes: &[u8]) -> Stored {
+    let address = Address::object(NS, key.as_bytes());
+    let options = StoreOptions {
+        size: Some(bytes.len() as u64),
+        ..StoreOptions::default()
+    };
+    let mut upload = store.store(address, options).await.expect("room");
+    for chunk in bytes.chunks(1 << 20) {
+        let buf = chunk.to_vec().into();
+        upload.write(buf).await.expect("room");
+    }
+    upload.commit(Seal::default()).await.expect("committed")
+}
+
+pub async fn get<S: Store>(store: &S, key: &str) -> Result<Vec<u8>> {
+    get_range(store, key, ByteRange::Full).await
+}
+
+pub async fn get_range<S: Store>(store: &S, key: &str, range: ByteRange) -> Result<Vec<u8>> {
+    let address = Address::object(NS, key.as_bytes());
+    let object = store.retrieve(address, None, range).await?;
+    drain(object.body).await
+}
+
+pub async fn drain(mut body: impl Body) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(buf) = body.next().await? {
+        bytes.extend_from_slice(&buf);
+    }
+    Ok(bytes)
+}
+
+pub async fn delete<S: Store>(store: &S, key: &str) {
+    let address = Address::object(NS, key.as_bytes());
+    let deleted = store.delete(address, DeleteOptions::default()).await;
+    deleted.expect("deleted");
+}
+
+/// Bytes of this length that differ by seed.
+pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Notices that were sent and have not arrived.
+pub type OnTheWay = VecDeque<Notice>;
