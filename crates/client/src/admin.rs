@@ -8,7 +8,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use crate::direct::{Options, Rpc};
-use crate::{Credentials, Endpoint, Error, Result};
+use crate::{Credentials, Endpoint, Error, Execution, Result};
 
 /// The longest answer: that of all namespaces of a large server.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -49,6 +49,11 @@ impl Admin {
         })
     }
 
+    /// The same server, for functions and modules.
+    pub fn execution(&self) -> Execution {
+        Execution::of(self.rpc.clone(), self.deadline)
+    }
+
     calls! {
         /// What runs where.
         get_server(GetServerRequest) -> Server;
@@ -84,6 +89,12 @@ impl Admin {
         create_host(CreateHostRequest) -> Host;
         /// Forgets a host.
         remove_host(RemoveHostRequest) -> RemoveHostResponse;
+        /// The cold-tier policy of a namespace.
+        get_tier(GetTierRequest) -> Tier;
+        /// Gives a namespace a policy for the cold tier.
+        set_tier(SetTierRequest) -> Tier;
+        /// Takes that policy away.
+        remove_tier(RemoveTierRequest) -> RemoveTierResponse;
     }
 
     /// Reads every value and checks it, however long that takes.
@@ -94,6 +105,35 @@ impl Admin {
         let asked = v1::ScrubRequest {};
         self.answered(asked, async |admin, request| admin.scrub(request).await)
             .await
+    }
+
+    /// Applies the cold-tier policy of a namespace now, however long that takes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the server's reason as its code, or without a server.
+    pub async fn run_tier(&self, asked: v1::RunTierRequest) -> Result<v1::TierPass> {
+        self.answered(asked, async |admin, request| admin.run_tier(request).await)
+            .await
+    }
+
+    /// Brings the bytes of a value back from the cold tier, however long that takes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the server's reason as its code, or without a server.
+    pub async fn recall(&self, asked: v1::RecallRequest) -> Result<v1::RecallResponse> {
+        self.answered(asked, async |admin, request| admin.recall(request).await)
+            .await
+    }
+
+    /// Deletes copies in the cold tier to which nothing refers, however long that takes.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the server's reason as its code, or without a server.
+    pub async fn sweep_tier(&self) -> Result<v1::SweepTierResponse> {
+        let asked = v1::SweepTierRequest {};
+        let call =
+            async |admin: &mut AdminClient<Channel>, request| admin.sweep_tier(request).await;
+        self.answered(asked, call).await
     }
 
     /// Applies the lifecycle rules of all namespaces now, however long that takes.

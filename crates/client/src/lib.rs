@@ -6,6 +6,7 @@
 //! - [`Client`]: one S3 endpoint and one identity; keep-alive connections, retries, time-outs. Its calls are S3's: put, get, head,
 //!   list, delete, copy, multipart.
 //! - [`Admin`]: tenants, keys, namespaces and quotas of a server elsewhere, over gRPC.
+//! - [`Execution`]: functions sent to the data, over gRPC.
 //! - [`transfer`]: files and streams in parallel parts, by the direct path or as bodies, resumed where an earlier attempt ended.
 //! - [`Endpoint`], [`Credentials`], [`Tls`]: where, as whom, trusting whom.
 //!
@@ -40,6 +41,7 @@ pub mod direct;
 mod download;
 mod endpoint;
 mod error;
+mod execution;
 pub mod kv;
 mod multipart;
 mod token_session;
@@ -56,3 +58,4 @@ pub use credentials::{Credentials, CredentialsError};
 pub use download::Download;
 pub use endpoint::Endpoint;
 pub use error::{Error, Kind, Refusal, Result};
+pub use execution::{Executing, Execution, NotExecuted};

@@ -4,13 +4,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use forebay_store::{ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage};
+use forebay_store::{
+    Address, Body, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage,
+};
 
 use crate::api::{
-    DurabilityText, Host, Key, LifecycleReport, Limits, Namespace, NamespaceChange, NewHost,
-    NewKey, NewNamespace, NewTenant, ScrubReport, Server, Tenant,
+    DurabilityText, Host, Key, LifecycleReport, Limits, Module, ModuleSource, Namespace,
+    NamespaceChange, NewHost, NewKey, NewModule, NewNamespace, NewTenant, ScrubReport, Server,
+    Tenant,
 };
-use crate::{AccessKey, Error, Identities, Kind, Result, SYSTEM_NAMESPACE, names};
+use crate::{
+    AccessKey, ColdTier, Error, Identities, Kind, Leave, MODULE_BYTES_MAX, Result,
+    SYSTEM_NAMESPACE, names,
+};
 
 /// Work that the process around the API does.
 pub trait Node: Send + Sync + 'static {
@@ -20,6 +26,15 @@ pub trait Node: Send + Sync + 'static {
     fn scrub(&self) -> Pin<Box<dyn Future<Output = Result<ScrubReport>> + Send + '_>>;
     /// Applies the lifecycle rules now.
     fn lifecycle_run(&self) -> Pin<Box<dyn Future<Output = Result<LifecycleReport>> + Send + '_>>;
+    /// The cold tier, when there is one.
+    fn cold_tier(&self) -> Option<Arc<dyn ColdTier>> {
+        None
+    }
+    /// Refuses, in words, bytes that are no module that could be executed.
+    ///
+    /// # Errors
+    /// The words.
+    fn check_module(&self, wasm: &[u8]) -> std::result::Result<(), String>;
 }
 
 /// The operations of an administrator over one store. Whoever calls has checked that the caller may.
@@ -184,6 +199,92 @@ impl<S: Store> Admin<S> {
         Ok(())
     }
 
+    /// The modules that may be executed, by tenant and namespace.
+    pub fn modules(&self) -> Vec<Module> {
+        let modules = self.identities.modules();
+        modules.iter().map(|module| Module::clone(module)).collect()
+    }
+
+    /// Allows a module to be executed.
+    ///
+    /// # Errors
+    /// As [`Identities::allow_module`]; [`Kind::Invalid`] for what is no module, [`Kind::NotFound`] for its object.
+    pub async fn add_module(&self, new: NewModule) -> Result<Module> {
+        let wasm = match &new.source {
+            ModuleSource::Object { namespace, key } => {
+                self.found(namespace)?;
+                self.read_module(namespace, key.as_bytes()).await?
+            }
+            here @ ModuleSource::Base64(_) => here
+                .bytes()
+                .ok_or_else(|| Error::new(Kind::Invalid, "the module is not base64"))?,
+        };
+        self.add_module_bytes(
+            Leave {
+                tenant: new.tenant,
+                namespace: new.namespace,
+                name: new.name,
+                number: new.number,
+                function: new.function,
+            },
+            wasm,
+        )
+        .await
+    }
+
+    /// Allows the module with these bytes to be executed.
+    ///
+    /// # Errors
+    /// As [`Identities::allow_module`]; [`Kind::Invalid`] for what is no module.
+    pub async fn add_module_bytes(&self, leave: Leave, wasm: Vec<u8>) -> Result<Module> {
+        if wasm.len() > MODULE_BYTES_MAX {
+            let text = format!("a module has at most {MODULE_BYTES_MAX} bytes");
+            return Err(Error::new(Kind::Invalid, text));
+        }
+        let checked = self.node.check_module(&wasm);
+        checked.map_err(|message| Error::new(Kind::Invalid, message))?;
+        let module = self.identities.allow_module(leave, wasm).await?;
+        tracing::info!(
+            sha256 = module.sha256,
+            tenant = module.tenant,
+            namespace = module.namespace,
+            "module allowed"
+        );
+        Ok(Module::clone(&module))
+    }
+
+    /// Forbids a module, named by its name or SHA-256, where it was allowed.
+    ///
+    /// # Errors
+    /// As [`Identities::forbid_module`].
+    pub async fn remove_module(
+        &self,
+        tenant: &str,
+        namespace: Option<&str>,
+        which: &str,
+    ) -> Result<()> {
+        let forbidden = self.identities.forbid_module(tenant, namespace, which);
+        forbidden.await?;
+        tracing::info!(module = which, tenant, namespace, "module forbidden");
+        Ok(())
+    }
+
+    /// The bytes of an object that is to be a module.
+    pub(crate) async fn read_module(&self, namespace: &str, key: &[u8]) -> Result<Vec<u8>> {
+        let address = Address::object(namespace, key);
+        let found = self.store.retrieve(address, None, ByteRange::Full).await;
+        let mut object = found?;
+        if object.meta.size > MODULE_BYTES_MAX as u64 {
+            let text = format!("a module has at most {MODULE_BYTES_MAX} bytes");
+            return Err(Error::new(Kind::Invalid, text));
+        }
+        let mut wasm = Vec::with_capacity(object.meta.size as usize);
+        while let Some(buf) = object.body.next().await? {
+            wasm.extend_from_slice(&buf);
+        }
+        Ok(wasm)
+    }
+
     /// All namespaces by name, but the system's own.
     pub fn namespaces(&self) -> Vec<Namespace> {
         let namespaces = self.store.namespaces();
@@ -274,7 +375,11 @@ impl<S: Store> Admin<S> {
         Ok(())
     }
 
-    fn found(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
+    pub(crate) fn cold_tier(&self) -> Option<Arc<dyn ColdTier>> {
+        self.node.cold_tier()
+    }
+
+    pub(crate) fn found(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
         if name == SYSTEM_NAMESPACE {
             return Err(Error::new(
                 Kind::NotFound,

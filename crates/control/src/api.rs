@@ -17,6 +17,14 @@
 //! | `GET /v1/hosts` | | list of [`Host`], secrets left out |
 //! | `POST /v1/hosts` | [`NewHost`] | [`Host`] |
 //! | `DELETE /v1/hosts/NQN` | | nothing |
+//! | `GET /v1/modules` | | list of [`Module`] |
+//! | `POST /v1/modules` | [`NewModule`] | [`Module`] |
+//! | `DELETE /v1/modules/T/WHICH[/N]` | | nothing |
+//! | `GET, DELETE /v1/tier/N` | | [`Tier`]; nothing |
+//! | `PUT /v1/tier/N` | [`TierPolicy`] | [`Tier`] |
+//! | `POST /v1/tier/N/run` | | [`TierPass`] |
+//! | `POST /v1/tier/N/recall` | [`Recall`] | [`Recalled`] |
+//! | `POST /v1/tier-sweep` | | [`Swept`] |
 //! | `POST /v1/scrub` | | [`ScrubReport`] |
 //! | `POST /v1/lifecycle-run` | | [`LifecycleReport`] |
 //!
@@ -232,6 +240,70 @@ impl fmt::Debug for NewHost {
     }
 }
 
+/// Leave for a module to run, as [`AllowedModule`](crate::AllowedModule) is kept.
+pub type Module = crate::AllowedModule;
+
+/// A module to be allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewModule {
+    /// For whom.
+    pub tenant: String,
+    /// Where; in all of the tenant's namespaces when missing.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// A name by which calls find it.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// A number by which calls find it.
+    #[serde(default)]
+    pub number: Option<u32>,
+    /// The function that is called when a call names none.
+    #[serde(default)]
+    pub function: Option<String>,
+    /// Its bytes.
+    pub source: ModuleSource,
+}
+
+/// Where a module's bytes are.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModuleSource {
+    /// An object.
+    Object {
+        /// Its namespace.
+        namespace: String,
+        /// Its key.
+        key: String,
+    },
+    /// Here, in base64.
+    Base64(String),
+}
+
+impl ModuleSource {
+    /// These bytes.
+    pub fn of(wasm: &[u8]) -> ModuleSource {
+        ModuleSource::Base64(base64_simd::STANDARD.encode_to_string(wasm))
+    }
+
+    /// The bytes that are here; `None` when they are elsewhere, or not base64.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        match self {
+            ModuleSource::Object { .. } => None,
+            ModuleSource::Base64(text) => base64_simd::STANDARD.decode_to_vec(text).ok(),
+        }
+    }
+}
+
+impl fmt::Debug for ModuleSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModuleSource::Object { namespace, key } => write!(f, "fb://{namespace}/{key}"),
+            ModuleSource::Base64(text) => write!(f, "{} characters", text.len()),
+        }
+    }
+}
+
 /// A durability as people write it: `sync`, or `relaxed:50ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DurabilityText(pub Durability);
@@ -307,6 +379,103 @@ pub struct Finding {
     pub version: Option<u64>,
     /// Which block and what is wrong with it.
     pub what: String,
+}
+
+/// Whether a value whose bytes are cold comes back when it is read whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TierRecall {
+    /// It does.
+    #[default]
+    Read,
+    /// It is read from where it is.
+    Never,
+}
+
+/// Which values' bytes go to the cold tier: those for which all that is given holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierPolicy {
+    /// Stored at least so long ago, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
+    /// Not read for so long, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_read_for_ms: Option<u64>,
+    /// Of more bytes than this; 64 KiB when it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub larger_than: Option<u64>,
+    /// Keys that begin so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// What reading does.
+    #[serde(default)]
+    pub recall: TierRecall,
+}
+
+impl TierPolicy {
+    /// Whether it bounds anything: one that does not would send everything away at once.
+    pub fn says_something(&self) -> bool {
+        self.after_ms.is_some()
+            || self.not_read_for_ms.is_some()
+            || self.larger_than.is_some()
+            || !self.prefix.is_empty()
+    }
+}
+
+/// A namespace and its cold tier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tier {
+    /// The namespace.
+    pub namespace: String,
+    /// What goes; nothing when it is missing.
+    pub policy: Option<TierPolicy>,
+    /// What the last pass came to, since the server began.
+    pub last: Option<TierPass>,
+}
+
+/// What a pass over a namespace came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TierPass {
+    /// When it ended, in milliseconds since 1970.
+    pub at: u64,
+    /// Values whose bytes went.
+    pub moved: u64,
+    /// Those bytes.
+    pub moved_bytes: u64,
+    /// Values that the policy takes and whose bytes are cold.
+    pub cold: u64,
+    /// Their bytes.
+    pub cold_bytes: u64,
+    /// Values that should have gone, but did not; the next pass tries again.
+    pub failed: u64,
+    /// Whether it was given up because the far side could not be reached.
+    pub gave_up: bool,
+}
+
+/// Asks for a value's bytes to come back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recall {
+    /// Its key.
+    pub key: String,
+    /// Which version; the current one when it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+}
+
+/// What came of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recalled {
+    /// Whether they had been away.
+    pub recalled: bool,
+}
+
+/// What a sweep of the cold tier did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Swept {
+    /// Copies deleted to which nothing referred.
+    pub swept: u64,
 }
 
 /// What a run of the lifecycle rules did.

@@ -7,6 +7,7 @@ use forebay_store::Store;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
+use crate::modules::Modules;
 use crate::nvme::Nvme;
 use crate::records::Records;
 use crate::{Error, Kind, Result, names, secrets};
@@ -55,6 +56,7 @@ pub struct Identities<S> {
     pub(crate) store: Arc<S>,
     pub(crate) records: Records<S>,
     pub(crate) nvme: Nvme,
+    pub(crate) modules: Modules,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     known: RwLock<Known>,
     /// One change at a time, so that store and memory agree.
@@ -88,6 +90,7 @@ impl<S: Store> Identities<S> {
         Ok(Identities {
             store,
             nvme: Nvme::open(&records).await?,
+            modules: Modules::open(&records).await?,
             records,
             clock,
             known: RwLock::new(known),
@@ -172,7 +175,7 @@ impl<S: Store> Identities<S> {
         Ok(tenant)
     }
 
-    /// Removes a tenant that owns no namespace, its keys and its NVMe hosts.
+    /// Removes a tenant that owns no namespace, its keys, its NVMe hosts and its modules.
     ///
     /// # Errors
     /// [`Kind::NotFound`], [`Kind::NotEmpty`], [`Kind::Denied`] for the root tenant, or of the store.
@@ -213,6 +216,7 @@ impl<S: Store> Identities<S> {
             self.records.forget(KEYS, &key.id).await?;
         }
         self.remove_hosts_of(name).await?;
+        self.forbid_modules_of(name).await?;
         self.records.forget(TENANTS, name).await?;
         self.known.write().tenants.remove(name);
         Ok(())

@@ -4,6 +4,7 @@ use forebay_store::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::api::Recall;
 use crate::{Admin, Error, Kind, Result};
 
 /// An answer to carry back.
@@ -63,9 +64,27 @@ impl<S: Store> Admin<S> {
                 json(&self.change_namespace(name, parse(body)?).await?)
             }
 
+            ("GET", ["v1", "modules"]) => json(&self.modules()),
+            ("POST", ["v1", "modules"]) => json(&self.add_module(parse(body)?).await?),
+            ("DELETE", ["v1", "modules", tenant, which]) => {
+                nothing(self.remove_module(tenant, None, which).await)
+            }
+            ("DELETE", ["v1", "modules", tenant, which, namespace]) => {
+                nothing(self.remove_module(tenant, Some(namespace), which).await)
+            }
+
             ("GET", ["v1", "hosts"]) => json(&self.hosts()),
             ("POST", ["v1", "hosts"]) => json(&self.create_host(parse(body)?).await?),
             ("DELETE", ["v1", "hosts", nqn]) => nothing(self.remove_host(nqn).await),
+            ("GET", ["v1", "tier", name]) => json(&self.tier(name)?),
+            ("PUT", ["v1", "tier", name]) => json(&self.set_tier(name, parse(body)?).await?),
+            ("DELETE", ["v1", "tier", name]) => nothing(self.remove_tier(name).await),
+            ("POST", ["v1", "tier", name, "run"]) => json(&self.run_tier(name).await?),
+            ("POST", ["v1", "tier", name, "recall"]) => {
+                let Recall { key, version } = parse(body)?;
+                json(&self.recall(name, key.as_bytes(), version).await?)
+            }
+            ("POST", ["v1", "tier-sweep"]) => json(&self.sweep_tier().await?),
             _ => Err(Error::new(
                 Kind::NotFound,
                 format!("there is no {method} {path} in this API"),

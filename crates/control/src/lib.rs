@@ -3,8 +3,10 @@
 //! - [`Identities`]: tenants and their access keys, kept as small values in a namespace of the store that no door can name,
 //!   and in memory for the doors, which ask at every request.
 //!   [`Host`]s of the NVMe doors and the namespace identifiers ([`Published`]) stand beside them.
+//!   So do the modules that may be executed ([`AllowedModule`]).
 //! - [`Admin`]: the operations of an administrator, once. They are reached as JSON over whatever carries it ([`Admin::handle`]: the
 //!   node does so by HTTP over a Unix socket whose peer the kernel names) and by gRPC.
+//! - [`ColdTier`]: what administration asks of a cold tier.
 //! - [`rpc`]: the gRPC door, package `forebay.v1`: administration, sessions, object calls, watches.
 //! - [`api`]: the JSON, shared by server and command line.
 //! - [`Node`]: what administration asks of the process around it.
@@ -28,9 +30,11 @@
 mod admin;
 pub mod api;
 mod changes;
+mod cold;
 mod error;
 mod identities;
 mod json;
+mod modules;
 mod names;
 mod nvme;
 mod records;
@@ -38,7 +42,9 @@ pub mod rpc;
 mod secrets;
 
 pub use admin::{Admin, Node};
+pub use cold::{ColdTier, store_name};
 pub use error::{Error, Kind, Result};
 pub use identities::{AccessKey, Identities, ROOT_TENANT, SYSTEM_NAMESPACE, Tenant};
 pub use json::Reply;
+pub use modules::{AllowedModule, Leave, MODULE_BYTES_MAX};
 pub use nvme::{Host, NSID_MAX, Published, What};

@@ -24,6 +24,20 @@ pub(crate) fn check_tenant(name: &str) -> Result<()> {
     }
 }
 
+/// As a tenant's, but nothing that is a module's digest.
+pub(crate) fn check_module(name: &str) -> Result<()> {
+    let digest = forebay_store::ModuleDigest::parse(name).is_some();
+    if check_tenant(name).is_ok() && !digest {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Invalid,
+        format!(
+            "{name:?} is not a module's name: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit"
+        ),
+    ))
+}
+
 /// A namespace must be reachable through every door, so S3's rules for bucket names hold: 3 to 63 of `a-z 0-9 - .`, beginning
 /// and ending with a letter or digit, no two dots together, not four numbers.
 pub(crate) fn check_namespace(name: &str) -> Result<()> {

@@ -14,6 +14,9 @@ use crate::{Error, Kind, Result, SYSTEM_NAMESPACE};
 /// A record is a line of JSON; anything longer was not written by us.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 
+/// What is written at a time of what is longer than a record.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// The records of a store, in folders.
 pub(crate) struct Records<S> {
     store: Arc<S>,
@@ -80,6 +83,11 @@ impl<S: Store> Records<S> {
     ) -> Result<()> {
         let record = serde_json::to_vec(record)
             .map_err(|error| Error::new(Kind::Failed, error.to_string()))?;
+        self.save_bytes(folder, name, record).await
+    }
+
+    /// Keeps bytes that are no record, likewise.
+    pub(crate) async fn save_bytes(&self, folder: &str, name: &str, record: Vec<u8>) -> Result<()> {
         let key = format!("{folder}{name}");
         let options = StoreOptions {
             size: Some(record.len() as u64),
@@ -87,7 +95,11 @@ impl<S: Store> Records<S> {
         };
         let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
         let mut upload = self.store.store(address, options).await?;
-        upload.write(Buf::from(record)).await?;
+        let record = Buf::from(record);
+        for start in (0..record.len()).step_by(PIECE_BYTES) {
+            let end = record.len().min(start + PIECE_BYTES);
+            upload.write(record.slice(start..end)).await?;
+        }
         upload.commit(Seal::default()).await?;
         Ok(())
     }

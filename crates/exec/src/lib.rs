@@ -29,6 +29,8 @@ mod bulk;
 mod ending;
 mod exchange;
 mod executor;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod host;
 mod inputs;
 mod interpreter;

@@ -59,6 +59,11 @@ impl Programs {
         slot.get_or_try_init(make).await.cloned()
     }
 
+    /// Forgets all; calls that have begun go on.
+    pub fn forget(&self) {
+        self.ready.lock().slots.clear();
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ready.lock().slots.len()

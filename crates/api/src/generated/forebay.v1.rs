@@ -422,6 +422,127 @@ pub struct RemoveHostRequest {
 /// The host is forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveHostResponse {}
+/// Asks for the cold-tier policy of a namespace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetTierRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+}
+/// A namespace and its cold tier.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tier {
+    /// The namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// What goes; nothing when absent.
+    #[prost(message, optional, tag = "2")]
+    pub policy: ::core::option::Option<TierPolicy>,
+    /// What the last pass came to, since the server began.
+    #[prost(message, optional, tag = "3")]
+    pub last: ::core::option::Option<TierPass>,
+}
+/// Which values' bytes go to the cold tier: those for which all that is given holds.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TierPolicy {
+    /// Stored at least so long ago, in milliseconds.
+    #[prost(uint64, optional, tag = "1")]
+    pub after_ms: ::core::option::Option<u64>,
+    /// Not read for so long, in milliseconds.
+    #[prost(uint64, optional, tag = "2")]
+    pub not_read_for_ms: ::core::option::Option<u64>,
+    /// Of more bytes than this; 65536 when absent.
+    #[prost(uint64, optional, tag = "3")]
+    pub larger_than: ::core::option::Option<u64>,
+    /// Keys that begin so.
+    #[prost(string, tag = "4")]
+    pub prefix: ::prost::alloc::string::String,
+    /// Whether a value whose bytes are cold stays there when it is read whole; otherwise it comes back.
+    #[prost(bool, tag = "5")]
+    pub stays: bool,
+}
+/// What a pass over a namespace came to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TierPass {
+    /// When it ended, in milliseconds since 1970.
+    #[prost(uint64, tag = "1")]
+    pub at_ms: u64,
+    /// Values whose bytes went.
+    #[prost(uint64, tag = "2")]
+    pub moved: u64,
+    /// Those bytes.
+    #[prost(uint64, tag = "3")]
+    pub moved_bytes: u64,
+    /// Values that the policy takes and whose bytes are cold.
+    #[prost(uint64, tag = "4")]
+    pub cold: u64,
+    /// Their bytes.
+    #[prost(uint64, tag = "5")]
+    pub cold_bytes: u64,
+    /// Values that should have gone, but did not; the next pass tries again.
+    #[prost(uint64, tag = "6")]
+    pub failed: u64,
+    /// Whether it was given up because the far side could not be reached.
+    #[prost(bool, tag = "7")]
+    pub gave_up: bool,
+}
+/// A policy for a namespace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetTierRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// What goes.
+    #[prost(message, optional, tag = "2")]
+    pub policy: ::core::option::Option<TierPolicy>,
+}
+/// A namespace whose policy is to be taken away.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveTierRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+}
+/// The policy is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveTierResponse {}
+/// A namespace whose policy is to be applied.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RunTierRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+}
+/// A value whose bytes are to come back.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecallRequest {
+    /// Its namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Its key.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    /// Which version; the current one when absent.
+    #[prost(uint64, optional, tag = "3")]
+    pub version: ::core::option::Option<u64>,
+}
+/// The bytes are here.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecallResponse {
+    /// Whether they had been away.
+    #[prost(bool, tag = "1")]
+    pub recalled: bool,
+}
+/// Asks for a sweep of the cold tier.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SweepTierRequest {}
+/// What a sweep did.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SweepTierResponse {
+    /// Copies deleted to which nothing referred.
+    #[prost(uint64, tag = "1")]
+    pub swept: u64,
+}
 /// Asks for a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ScrubRequest {}
@@ -999,6 +1120,133 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveHost"));
             self.inner.unary(req, path, codec).await
         }
+        /// The cold-tier policy of a namespace, and what its last pass came to. INVALID_ARGUMENT, as for the calls below, where there is no
+        /// cold tier. Root only, as they are.
+        pub async fn get_tier(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetTierRequest>,
+        ) -> std::result::Result<tonic::Response<super::Tier>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/forebay.v1.Admin/GetTier");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Admin", "GetTier"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Gives a namespace a policy instead of the one it has.
+        pub async fn set_tier(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetTierRequest>,
+        ) -> std::result::Result<tonic::Response<super::Tier>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/forebay.v1.Admin/SetTier");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Admin", "SetTier"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes the policy of a namespace away: nothing more goes, and what is cold comes back when it is read.
+        pub async fn remove_tier(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveTierRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveTierResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/RemoveTier",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveTier"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Applies the policy of a namespace now; answers when that is done.
+        pub async fn run_tier(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RunTierRequest>,
+        ) -> std::result::Result<tonic::Response<super::TierPass>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/forebay.v1.Admin/RunTier");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Admin", "RunTier"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Brings the bytes of a value back.
+        pub async fn recall(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RecallRequest>,
+        ) -> std::result::Result<tonic::Response<super::RecallResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/forebay.v1.Admin/Recall");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Admin", "Recall"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Deletes copies in the cold tier to which nothing refers.
+        pub async fn sweep_tier(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SweepTierRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SweepTierResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/SweepTier",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "SweepTier"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Reads every value and checks it; answers when all were read. Root only.
         pub async fn scrub(
             &mut self,
@@ -1170,6 +1418,43 @@ pub mod admin_server {
             request: tonic::Request<super::RemoveHostRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RemoveHostResponse>,
+            tonic::Status,
+        >;
+        /// The cold-tier policy of a namespace, and what its last pass came to. INVALID_ARGUMENT, as for the calls below, where there is no
+        /// cold tier. Root only, as they are.
+        async fn get_tier(
+            &self,
+            request: tonic::Request<super::GetTierRequest>,
+        ) -> std::result::Result<tonic::Response<super::Tier>, tonic::Status>;
+        /// Gives a namespace a policy instead of the one it has.
+        async fn set_tier(
+            &self,
+            request: tonic::Request<super::SetTierRequest>,
+        ) -> std::result::Result<tonic::Response<super::Tier>, tonic::Status>;
+        /// Takes the policy of a namespace away: nothing more goes, and what is cold comes back when it is read.
+        async fn remove_tier(
+            &self,
+            request: tonic::Request<super::RemoveTierRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveTierResponse>,
+            tonic::Status,
+        >;
+        /// Applies the policy of a namespace now; answers when that is done.
+        async fn run_tier(
+            &self,
+            request: tonic::Request<super::RunTierRequest>,
+        ) -> std::result::Result<tonic::Response<super::TierPass>, tonic::Status>;
+        /// Brings the bytes of a value back.
+        async fn recall(
+            &self,
+            request: tonic::Request<super::RecallRequest>,
+        ) -> std::result::Result<tonic::Response<super::RecallResponse>, tonic::Status>;
+        /// Deletes copies in the cold tier to which nothing refers.
+        async fn sweep_tier(
+            &self,
+            request: tonic::Request<super::SweepTierRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SweepTierResponse>,
             tonic::Status,
         >;
         /// Reads every value and checks it; answers when all were read. Root only.
@@ -2056,6 +2341,264 @@ pub mod admin_server {
                     };
                     Box::pin(fut)
                 }
+                "/forebay.v1.Admin/GetTier" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTierSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::GetTierRequest>
+                    for GetTierSvc<T> {
+                        type Response = super::Tier;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetTierRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::get_tier(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTierSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/SetTier" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetTierSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::SetTierRequest>
+                    for SetTierSvc<T> {
+                        type Response = super::Tier;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetTierRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::set_tier(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetTierSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/RemoveTier" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveTierSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::RemoveTierRequest>
+                    for RemoveTierSvc<T> {
+                        type Response = super::RemoveTierResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveTierRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_tier(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveTierSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/RunTier" => {
+                    #[allow(non_camel_case_types)]
+                    struct RunTierSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::RunTierRequest>
+                    for RunTierSvc<T> {
+                        type Response = super::TierPass;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RunTierRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::run_tier(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RunTierSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/Recall" => {
+                    #[allow(non_camel_case_types)]
+                    struct RecallSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::RecallRequest>
+                    for RecallSvc<T> {
+                        type Response = super::RecallResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RecallRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::recall(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RecallSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/SweepTier" => {
+                    #[allow(non_camel_case_types)]
+                    struct SweepTierSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::SweepTierRequest>
+                    for SweepTierSvc<T> {
+                        type Response = super::SweepTierResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SweepTierRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::sweep_tier(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SweepTierSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/forebay.v1.Admin/Scrub" => {
                     #[allow(non_camel_case_types)]
                     struct ScrubSvc<T: Admin>(pub Arc<T>);
@@ -2254,6 +2797,10 @@ pub enum Reason {
     Unauthenticated = 24,
     /// PERMISSION_DENIED: the identity may not.
     Denied = 25,
+    /// DEADLINE_EXCEEDED: a function was stopped at a bound: its time, its memory, its output. Nothing was stored.
+    Stopped = 26,
+    /// ABORTED: a function failed, or is none. Nothing was stored.
+    Program = 27,
 }
 impl Reason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -2288,6 +2835,8 @@ impl Reason {
             Self::LinkLost => "REASON_LINK_LOST",
             Self::Unauthenticated => "REASON_UNAUTHENTICATED",
             Self::Denied => "REASON_DENIED",
+            Self::Stopped => "REASON_STOPPED",
+            Self::Program => "REASON_PROGRAM",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -2319,6 +2868,8 @@ impl Reason {
             "REASON_LINK_LOST" => Some(Self::LinkLost),
             "REASON_UNAUTHENTICATED" => Some(Self::Unauthenticated),
             "REASON_DENIED" => Some(Self::Denied),
+            "REASON_STOPPED" => Some(Self::Stopped),
+            "REASON_PROGRAM" => Some(Self::Program),
             _ => None,
         }
     }
@@ -3686,6 +4237,787 @@ pub mod objects_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "forebay.v1.Objects";
     impl<T> tonic::server::NamedService for ObjectsServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// A function to run.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExecuteRequest {
+    /// Which of its functions; the one that its leave names, else `run`, when empty.
+    #[prost(string, tag = "4")]
+    pub function: ::prost::alloc::string::String,
+    /// What it reads, at most 64 values.
+    #[prost(message, repeated, tag = "5")]
+    pub inputs: ::prost::alloc::vec::Vec<ExecuteInput>,
+    /// What else it is told, at most 1 MiB.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub arguments: ::prost::bytes::Bytes,
+    /// The session whose regions `place` names, 16 bytes; not needed for grants.
+    #[prost(bytes = "bytes", tag = "10")]
+    pub session: ::prost::bytes::Bytes,
+    /// How long it may take, in milliseconds, when that is less than the server's own bound; 0 for that.
+    #[prost(uint64, tag = "11")]
+    pub deadline_ms: u64,
+    /// Which module.
+    #[prost(oneof = "execute_request::Module", tags = "1, 2, 3")]
+    pub module: ::core::option::Option<execute_request::Module>,
+    /// Where its output goes; nowhere when absent.
+    #[prost(oneof = "execute_request::Output", tags = "7, 8, 9")]
+    pub output: ::core::option::Option<execute_request::Output>,
+}
+/// Nested message and enum types in `ExecuteRequest`.
+pub mod execute_request {
+    /// Which module.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Module {
+        /// The one with this SHA-256, 32 bytes.
+        #[prost(bytes, tag = "1")]
+        Sha256(::prost::bytes::Bytes),
+        /// The one that was allowed under this name.
+        #[prost(string, tag = "2")]
+        Name(::prost::alloc::string::String),
+        /// The one that was allowed under this number.
+        #[prost(uint32, tag = "3")]
+        Number(u32),
+    }
+    /// Where its output goes; nowhere when absent.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Output {
+        /// Into the answer, cut after so many bytes.
+        #[prost(uint64, tag = "7")]
+        Capacity(u64),
+        /// Into registered memory, cut at its end.
+        #[prost(message, tag = "8")]
+        Place(super::Place),
+        /// Into a value, whole or not at all.
+        #[prost(message, tag = "9")]
+        Target(super::ExecuteTarget),
+    }
+}
+/// A value that a function reads.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExecuteInput {
+    /// Its namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Its key.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    /// Its version; absent for the current one.
+    #[prost(uint64, optional, tag = "3")]
+    pub version: ::core::option::Option<u64>,
+    /// The bytes that the function sees; all when absent.
+    #[prost(message, optional, tag = "4")]
+    pub range: ::core::option::Option<Range>,
+}
+/// A value that an output becomes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExecuteTarget {
+    /// Its namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Its key.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    /// What must hold of the key's current value.
+    #[prost(message, optional, tag = "3")]
+    pub condition: ::core::option::Option<Condition>,
+    /// From when on it no longer exists, in milliseconds since 1970; absent for never.
+    #[prost(uint64, optional, tag = "4")]
+    pub expires_ms: ::core::option::Option<u64>,
+    /// What is kept with it.
+    #[prost(message, optional, tag = "5")]
+    pub attributes: ::core::option::Option<Attributes>,
+}
+/// Output, or the end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExecuteResponse {
+    /// One of these.
+    #[prost(oneof = "execute_response::Part", tags = "1, 2")]
+    pub part: ::core::option::Option<execute_response::Part>,
+}
+/// Nested message and enum types in `ExecuteResponse`.
+pub mod execute_response {
+    /// One of these.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Part {
+        /// The next bytes of the output.
+        #[prost(bytes, tag = "1")]
+        Data(::prost::bytes::Bytes),
+        /// The end: nothing follows.
+        #[prost(message, tag = "2")]
+        Executed(super::Executed),
+    }
+}
+/// What a function came to.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Executed {
+    /// The bytes that it wrote, also those that were cut off.
+    #[prost(uint64, tag = "1")]
+    pub length: u64,
+    /// What it logged.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub logs: ::prost::bytes::Bytes,
+    /// The value that its output became.
+    #[prost(message, optional, tag = "3")]
+    pub object: ::core::option::Option<ObjectInfo>,
+    /// Whether that replaced one.
+    #[prost(bool, tag = "4")]
+    pub replaced: bool,
+    /// The bytes of its inputs that it read.
+    #[prost(uint64, tag = "5")]
+    pub read: u64,
+    /// For how long it had a thread, in nanoseconds.
+    #[prost(uint64, tag = "6")]
+    pub thread_ns: u64,
+    /// The most memory that it had, in bytes.
+    #[prost(uint64, tag = "7")]
+    pub memory: u64,
+    /// How the output travelled: `message`, or the fabric of the link.
+    #[prost(string, tag = "8")]
+    pub path: ::prost::alloc::string::String,
+}
+/// Leave for a module to run.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllowedModule {
+    /// Its SHA-256, 32 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub sha256: ::prost::bytes::Bytes,
+    /// For whom.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Where; in all namespaces of the tenant when empty.
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    /// A name for it; none when empty.
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    /// A number for it.
+    #[prost(uint32, optional, tag = "5")]
+    pub number: ::core::option::Option<u32>,
+    /// The function that is called when a call names none; `run` when empty.
+    #[prost(string, tag = "6")]
+    pub function: ::prost::alloc::string::String,
+    /// Its length in bytes.
+    #[prost(uint64, tag = "7")]
+    pub size: u64,
+    /// When it was allowed, in milliseconds since 1970.
+    #[prost(uint64, tag = "8")]
+    pub created_ms: u64,
+}
+/// A module to be allowed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddModuleRequest {
+    /// For whom.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Where; in all namespaces of the tenant when empty.
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// A name for it: 1 to 63 of a-z 0-9 - _ . that begin with a letter or digit; none when empty.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    /// A number for it.
+    #[prost(uint32, optional, tag = "4")]
+    pub number: ::core::option::Option<u32>,
+    /// The function that calls mean when they name none; `run` when empty.
+    #[prost(string, tag = "5")]
+    pub function: ::prost::alloc::string::String,
+    /// Where its bytes are, at most 16 MiB.
+    #[prost(oneof = "add_module_request::Source", tags = "6, 7")]
+    pub source: ::core::option::Option<add_module_request::Source>,
+}
+/// Nested message and enum types in `AddModuleRequest`.
+pub mod add_module_request {
+    /// Where its bytes are, at most 16 MiB.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Source {
+        /// Here, when they fit the bound on messages.
+        #[prost(bytes, tag = "6")]
+        Wasm(::prost::bytes::Bytes),
+        /// In an object.
+        #[prost(message, tag = "7")]
+        Object(super::ModuleObject),
+    }
+}
+/// An object that is a module.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModuleObject {
+    /// Its namespace.
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Its key.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+}
+/// Asks for modules.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListModulesRequest {}
+/// Modules.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListModulesResponse {
+    /// By tenant and namespace.
+    #[prost(message, repeated, tag = "1")]
+    pub modules: ::prost::alloc::vec::Vec<AllowedModule>,
+}
+/// A module to be forbidden.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveModuleRequest {
+    /// To whom.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Where; the leave for all of the tenant's namespaces when empty.
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Its name, or its SHA-256 in hexadecimal.
+    #[prost(string, tag = "3")]
+    pub module: ::prost::alloc::string::String,
+}
+/// The module is forbidden.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveModuleResponse {}
+/// Generated client implementations.
+pub mod execution_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Functions sent to the data. A module is a WebAssembly program that an administrator allowed to a tenant, by its SHA-256; one of
+    /// its functions reads values of that tenant where they are, and writes one output.
+    ///
+    /// What a module may do is in docs/execute.md.
+    #[derive(Debug, Clone)]
+    pub struct ExecutionClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl ExecutionClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> ExecutionClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ExecutionClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ExecutionClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Runs a function. The output comes in parts when it comes inline; the last message says what came of it. A failed function has
+        /// stored nothing, and what it had logged is in the trailing metadata `forebay-logs-bin`.
+        pub async fn execute(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExecuteRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ExecuteResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Execution/Execute",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Execution", "Execute"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// The modules that are allowed to tenants that the caller may see, by tenant and namespace.
+        pub async fn list_modules(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListModulesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListModulesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Execution/ListModules",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Execution", "ListModules"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Allows a module; what the same module had in the same place is replaced. ALREADY_EXISTS when another has its name or number
+        /// there. Root only.
+        pub async fn add_module(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AddModuleRequest>,
+        ) -> std::result::Result<tonic::Response<super::AllowedModule>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Execution/AddModule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Execution", "AddModule"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forbids a module where it was allowed. Root only.
+        pub async fn remove_module(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveModuleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveModuleResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Execution/RemoveModule",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Execution", "RemoveModule"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod execution_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ExecutionServer.
+    #[async_trait]
+    pub trait Execution: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Execute method.
+        type ExecuteStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ExecuteResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Runs a function. The output comes in parts when it comes inline; the last message says what came of it. A failed function has
+        /// stored nothing, and what it had logged is in the trailing metadata `forebay-logs-bin`.
+        async fn execute(
+            &self,
+            request: tonic::Request<super::ExecuteRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ExecuteStream>, tonic::Status>;
+        /// The modules that are allowed to tenants that the caller may see, by tenant and namespace.
+        async fn list_modules(
+            &self,
+            request: tonic::Request<super::ListModulesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListModulesResponse>,
+            tonic::Status,
+        >;
+        /// Allows a module; what the same module had in the same place is replaced. ALREADY_EXISTS when another has its name or number
+        /// there. Root only.
+        async fn add_module(
+            &self,
+            request: tonic::Request<super::AddModuleRequest>,
+        ) -> std::result::Result<tonic::Response<super::AllowedModule>, tonic::Status>;
+        /// Forbids a module where it was allowed. Root only.
+        async fn remove_module(
+            &self,
+            request: tonic::Request<super::RemoveModuleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveModuleResponse>,
+            tonic::Status,
+        >;
+    }
+    /// Functions sent to the data. A module is a WebAssembly program that an administrator allowed to a tenant, by its SHA-256; one of
+    /// its functions reads values of that tenant where they are, and writes one output.
+    ///
+    /// What a module may do is in docs/execute.md.
+    #[derive(Debug)]
+    pub struct ExecutionServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ExecutionServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ExecutionServer<T>
+    where
+        T: Execution,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/forebay.v1.Execution/Execute" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExecuteSvc<T: Execution>(pub Arc<T>);
+                    impl<
+                        T: Execution,
+                    > tonic::server::ServerStreamingService<super::ExecuteRequest>
+                    for ExecuteSvc<T> {
+                        type Response = super::ExecuteResponse;
+                        type ResponseStream = T::ExecuteStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExecuteRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Execution>::execute(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExecuteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Execution/ListModules" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListModulesSvc<T: Execution>(pub Arc<T>);
+                    impl<
+                        T: Execution,
+                    > tonic::server::UnaryService<super::ListModulesRequest>
+                    for ListModulesSvc<T> {
+                        type Response = super::ListModulesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListModulesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Execution>::list_modules(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListModulesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Execution/AddModule" => {
+                    #[allow(non_camel_case_types)]
+                    struct AddModuleSvc<T: Execution>(pub Arc<T>);
+                    impl<
+                        T: Execution,
+                    > tonic::server::UnaryService<super::AddModuleRequest>
+                    for AddModuleSvc<T> {
+                        type Response = super::AllowedModule;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AddModuleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Execution>::add_module(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AddModuleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Execution/RemoveModule" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveModuleSvc<T: Execution>(pub Arc<T>);
+                    impl<
+                        T: Execution,
+                    > tonic::server::UnaryService<super::RemoveModuleRequest>
+                    for RemoveModuleSvc<T> {
+                        type Response = super::RemoveModuleResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveModuleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Execution>::remove_module(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveModuleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ExecutionServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "forebay.v1.Execution";
+    impl<T> tonic::server::NamedService for ExecutionServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use forebay_api::v1;
 use forebay_api::v1::admin_client::AdminClient;
+use forebay_api::v1::execution_client::ExecutionClient;
 use forebay_api::v1::objects_client::ObjectsClient;
 use forebay_api::v1::sessions_client::SessionsClient;
 use forebay_proto::bearer;
@@ -223,6 +224,11 @@ impl Rpc {
         AdminClient::new(self.channel.clone())
     }
 
+    /// Functions' outputs come in parts of 1 MiB; lists of modules may be longer.
+    pub(crate) fn execution(&self) -> ExecutionClient<Channel> {
+        ExecutionClient::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+    }
+
     fn sessions(&self) -> SessionsClient<Channel> {
         SessionsClient::new(self.channel.clone())
     }
@@ -269,6 +275,7 @@ impl Rpc {
                 return Error::Corrupt(status.message().to_owned());
             }
             (Some(v1::Reason::LinkLost), _) => return lost(),
+            (Some(v1::Reason::Stopped), _) => 429,
             (Some(v1::Reason::Quota), _) => 413,
             (Some(v1::Reason::NoSpace | v1::Reason::ReadOnly), _) => 507,
             (_, Code::NotFound) => 404,

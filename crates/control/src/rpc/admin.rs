@@ -241,6 +241,59 @@ impl<S: Store> admin_server::Admin for Door<S> {
         answer(v1::RemoveHostResponse {})
     }
 
+    async fn get_tier(&self, request: Request<v1::GetTierRequest>) -> Answer<v1::Tier> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let tier = self.admin.tier(&asked.namespace).map_err(Refusal::from)?;
+        answer(convert::tier(tier))
+    }
+
+    async fn set_tier(&self, request: Request<v1::SetTierRequest>) -> Answer<v1::Tier> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let policy = convert::tier_policy(asked.policy.unwrap_or_default());
+        let set = self.admin.set_tier(&asked.namespace, policy).await;
+        answer(convert::tier(set.map_err(Refusal::from)?))
+    }
+
+    async fn remove_tier(
+        &self,
+        request: Request<v1::RemoveTierRequest>,
+    ) -> Answer<v1::RemoveTierResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let removed = self.admin.remove_tier(&asked.namespace).await;
+        removed.map_err(Refusal::from)?;
+        answer(v1::RemoveTierResponse {})
+    }
+
+    async fn run_tier(&self, request: Request<v1::RunTierRequest>) -> Answer<v1::TierPass> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let passed = self.admin.run_tier(&asked.namespace).await;
+        answer(convert::tier_pass(passed.map_err(Refusal::from)?))
+    }
+
+    async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let recalled = self
+            .admin
+            .recall(&asked.namespace, &asked.key, asked.version);
+        let recalled = recalled.await.map_err(Refusal::from)?.recalled;
+        answer(v1::RecallResponse { recalled })
+    }
+
+    async fn sweep_tier(
+        &self,
+        request: Request<v1::SweepTierRequest>,
+    ) -> Answer<v1::SweepTierResponse> {
+        let (caller, _) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let swept = self.admin.sweep_tier().await.map_err(Refusal::from)?.swept;
+        answer(v1::SweepTierResponse { swept })
+    }
+
     async fn scrub(&self, request: Request<v1::ScrubRequest>) -> Answer<v1::ScrubReport> {
         let (caller, _) = Caller::of(request)?;
         caller.must_be_root()?;

@@ -101,6 +101,46 @@ pub(crate) fn scrub_report(report: api::ScrubReport) -> v1::ScrubReport {
     }
 }
 
+pub(crate) fn tier(tier: api::Tier) -> v1::Tier {
+    let policy = tier.policy.map(|policy| v1::TierPolicy {
+        after_ms: policy.after_ms,
+        not_read_for_ms: policy.not_read_for_ms,
+        larger_than: policy.larger_than,
+        prefix: policy.prefix,
+        stays: policy.recall == api::TierRecall::Never,
+    });
+    v1::Tier {
+        namespace: tier.namespace,
+        policy,
+        last: tier.last.map(tier_pass),
+    }
+}
+
+pub(crate) fn tier_policy(policy: v1::TierPolicy) -> api::TierPolicy {
+    api::TierPolicy {
+        after_ms: policy.after_ms,
+        not_read_for_ms: policy.not_read_for_ms,
+        larger_than: policy.larger_than,
+        prefix: policy.prefix,
+        recall: match policy.stays {
+            true => api::TierRecall::Never,
+            false => api::TierRecall::Read,
+        },
+    }
+}
+
+pub(crate) fn tier_pass(pass: api::TierPass) -> v1::TierPass {
+    v1::TierPass {
+        at_ms: pass.at,
+        moved: pass.moved,
+        moved_bytes: pass.moved_bytes,
+        cold: pass.cold,
+        cold_bytes: pass.cold_bytes,
+        failed: pass.failed,
+        gave_up: pass.gave_up,
+    }
+}
+
 pub(crate) fn lifecycle_report(report: api::LifecycleReport) -> v1::LifecycleReport {
     v1::LifecycleReport {
         expired: report.expired,

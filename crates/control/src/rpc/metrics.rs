@@ -24,15 +24,17 @@ pub(crate) enum Which {
     Admin,
     Sessions,
     Objects,
+    Execution,
     Watch,
     Reflection,
 }
 
 impl Which {
-    const ALL: [Which; 5] = [
+    const ALL: [Which; 6] = [
         Which::Admin,
         Which::Sessions,
         Which::Objects,
+        Which::Execution,
         Which::Watch,
         Which::Reflection,
     ];
@@ -42,6 +44,7 @@ impl Which {
             Which::Admin => "admin",
             Which::Sessions => "sessions",
             Which::Objects => "objects",
+            Which::Execution => "execution",
             Which::Watch => "watch",
             Which::Reflection => "reflection",
         }

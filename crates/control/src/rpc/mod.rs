@@ -1,6 +1,6 @@
 //! The gRPC door: package `forebay.v1` (room `api`) over the store, the identities and the sessions of a server.
 //!
-//! - [`Service`]: the four services behind one admission.
+//! - [`Service`]: the services behind one admission.
 //! - [`serve`]: connections, TLS, reflection, and an end.
 //! - [`tls_config`]: certificates from PEM.
 //!
@@ -11,6 +11,7 @@ mod admin;
 mod admission;
 mod attributes;
 mod convert;
+mod execute;
 mod identity;
 mod incoming;
 mod metrics;
@@ -27,6 +28,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_api::v1::admin_server::AdminServer;
+use forebay_api::v1::execution_server::ExecutionServer;
 use forebay_api::v1::objects_server::ObjectsServer;
 use forebay_api::v1::sessions_server::SessionsServer;
 use forebay_api::v1::watch_server::WatchServer;
@@ -47,6 +49,7 @@ use self::status::{Outcome, Refusal};
 use crate::changes::Changes;
 use crate::{Admin, Identities};
 
+pub use self::execute::OUTPUT_BYTES_MAX;
 pub use self::incoming::{TlsError, tls_config};
 
 /// The largest value that a message carries, in bytes.
@@ -108,7 +111,7 @@ impl<S> Deref for Door<S> {
     }
 }
 
-/// The four services over a store.
+/// The services over a store.
 pub struct Service<S> {
     store: Arc<S>,
     identities: Arc<Identities<S>>,
@@ -176,7 +179,9 @@ impl<S: Store> Service<S> {
             identified.map(Some)
         };
         let (identify, in_flight): (Identify, _) = match which {
-            Which::Admin | Which::Sessions | Which::Objects => (Arc::new(prove), &self.calls),
+            Which::Admin | Which::Sessions | Which::Objects | Which::Execution => {
+                (Arc::new(prove), &self.calls)
+            }
             Which::Watch => (Arc::new(prove), &self.watches),
             // The interface is no secret.
             Which::Reflection => (Arc::new(|_| Ok(None)), &self.watches),
@@ -257,6 +262,8 @@ pub async fn serve<S: Store>(
     let admin = AdminServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
     let sessions = SessionsServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
     let objects = ObjectsServer::new(door()).max_decoding_message_size(OBJECT_MESSAGE_BYTES_MAX);
+    let execution =
+        ExecutionServer::new(door()).max_decoding_message_size(OBJECT_MESSAGE_BYTES_MAX);
     let watch = WatchServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
     let reflection = service.gate(Which::Reflection);
     let closing = service.clone();
@@ -267,6 +274,7 @@ pub async fn serve<S: Store>(
         .add_service(service.gate(Which::Admin).guard(admin))
         .add_service(service.gate(Which::Sessions).guard(sessions))
         .add_service(service.gate(Which::Objects).guard(objects))
+        .add_service(service.gate(Which::Execution).guard(execution))
         .add_service(service.gate(Which::Watch).guard(watch))
         .add_service(reflection.clone().guard(reflection::v1()?))
         .add_service(reflection.guard(reflection::v1alpha()?))

@@ -87,6 +87,8 @@ fn code(reason: Reason) -> Code {
         Reason::Io => Code::Internal,
         Reason::Unauthenticated => Code::Unauthenticated,
         Reason::Denied => Code::PermissionDenied,
+        Reason::Stopped => Code::DeadlineExceeded,
+        Reason::Program => Code::Aborted,
     }
 }
 
@@ -131,8 +133,8 @@ impl From<StoreError> for Refusal {
             ErrorKind::Unsupported => Reason::Unsupported,
             ErrorKind::Io => Reason::Io,
             ErrorKind::Denied => Reason::Denied,
-            ErrorKind::ProgramStopped => Reason::Busy,
-            ErrorKind::ProgramFailed => Reason::Invalid,
+            ErrorKind::ProgramStopped => Reason::Stopped,
+            ErrorKind::ProgramFailed => Reason::Program,
         };
         Refusal::new(reason, error.message())
     }

@@ -121,6 +121,37 @@ impl Target {
         Way::Link(self.link.fabric())
     }
 
+    /// How many bytes it takes.
+    pub(crate) fn length(&self) -> u64 {
+        self.range.len
+    }
+
+    /// The memory itself, where the fabric maps it.
+    pub(crate) fn mapped(&self) -> Option<RegionSlice> {
+        self.link.mapped(self.range, Access::Write)
+    }
+
+    /// Sends buffers to its start; they fit.
+    pub(crate) async fn send(&self, bufs: Vec<Buf>) -> Outcome<()> {
+        let mut offset = 0;
+        for buf in bufs {
+            let part = self.part(offset, buf.len() as u64);
+            offset += part.len;
+            self.link.write(part, vec![buf]).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing more can land.
+    pub(crate) async fn fence(&self) -> Outcome<Placed> {
+        Ok(self.link.fence().await?)
+    }
+
+    /// Counts bytes that came to be there.
+    pub(crate) fn count_sent(&self, bytes: u64) {
+        self.traffic().sent(bytes);
+    }
+
     fn traffic(&self) -> &Traffic {
         self.session.traffic(self.link.fabric())
     }

@@ -1,0 +1,163 @@
+//! Administering a cold tier: the policies of namespaces, and what is done at once.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use forebay_mem::Buf;
+use forebay_store::{
+    Address, Body, ByteRange, Condition, ErrorKind, Seal, Store, StoreOptions, Upload, VersionId,
+};
+
+use crate::api::{Recalled, Swept, Tier, TierPass, TierPolicy};
+use crate::records::Records;
+use crate::{Admin, Error, Kind, Result, SYSTEM_NAMESPACE, secrets};
+
+type Doing<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// The cold tier of the process around the API. Namespaces that are named exist.
+pub trait ColdTier: Send + Sync + 'static {
+    /// The policy of a namespace, and what its last pass came to.
+    ///
+    /// # Errors
+    /// Of the store.
+    fn tier(&self, namespace: &str) -> Result<Tier>;
+    /// Gives a namespace a policy, or takes it away.
+    fn set<'a>(&'a self, namespace: &'a str, policy: Option<TierPolicy>) -> Doing<'a, Tier>;
+    /// Applies the policy of a namespace now.
+    fn run<'a>(&'a self, namespace: &'a str) -> Doing<'a, TierPass>;
+    /// Brings the bytes of a value back; `false` when they are here.
+    fn recall<'a>(&'a self, address: Address<'a>, version: Option<VersionId>) -> Doing<'a, bool>;
+    /// Deletes copies to which nothing refers; tells how many.
+    fn sweep(&self) -> Doing<'_, u64>;
+}
+
+impl<S: Store> Admin<S> {
+    fn cold(&self) -> Result<Arc<dyn ColdTier>> {
+        self.cold_tier().ok_or_else(|| {
+            Error::new(
+                Kind::Invalid,
+                "this server has no cold tier: it is started with --cold s3://BUCKET",
+            )
+        })
+    }
+
+    /// The cold-tier policy of a namespace.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::Invalid`] without a cold tier.
+    pub fn tier(&self, namespace: &str) -> Result<Tier> {
+        let cold = self.cold()?;
+        self.found(namespace)?;
+        cold.tier(namespace)
+    }
+
+    /// Gives a namespace a policy.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`]; [`Kind::Invalid`] without a cold tier, or for a policy that says nothing.
+    pub async fn set_tier(&self, namespace: &str, policy: TierPolicy) -> Result<Tier> {
+        let cold = self.cold()?;
+        self.found(namespace)?;
+        if !policy.says_something() {
+            return Err(Error::new(
+                Kind::Invalid,
+                "say what goes: an age, an idle time, a size or a prefix",
+            ));
+        }
+        let set = cold.set(namespace, Some(policy)).await?;
+        tracing::info!(namespace, "tier policy set");
+        Ok(set)
+    }
+
+    /// Takes the policy of a namespace away. Bytes that are cold come back when they are read.
+    ///
+    /// # Errors
+    /// As [`Admin::tier`].
+    pub async fn remove_tier(&self, namespace: &str) -> Result<()> {
+        let cold = self.cold()?;
+        self.found(namespace)?;
+        cold.set(namespace, None).await?;
+        tracing::info!(namespace, "tier policy removed");
+        Ok(())
+    }
+
+    /// Applies the policy of a namespace now.
+    ///
+    /// # Errors
+    /// As [`Admin::tier`].
+    pub async fn run_tier(&self, namespace: &str) -> Result<TierPass> {
+        let cold = self.cold()?;
+        self.found(namespace)?;
+        cold.run(namespace).await
+    }
+
+    /// Brings the bytes of a value back.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`], [`Kind::Limit`] while the far side cannot be reached or the store has no room.
+    pub async fn recall(
+        &self,
+        namespace: &str,
+        key: &[u8],
+        version: Option<u64>,
+    ) -> Result<Recalled> {
+        let cold = self.cold()?;
+        self.found(namespace)?;
+        let address = Address::object(namespace, key);
+        let recalled = cold.recall(address, version.map(VersionId)).await?;
+        Ok(Recalled { recalled })
+    }
+
+    /// Deletes copies to which nothing refers.
+    ///
+    /// # Errors
+    /// [`Kind::Limit`] while the far side cannot be reached.
+    pub async fn sweep_tier(&self) -> Result<Swept> {
+        let swept = self.cold()?.sweep().await?;
+        Ok(Swept { swept })
+    }
+}
+
+/// Where a store's name is kept.
+const NAME: &[u8] = b"store/name";
+
+/// A name that no other store has, for what stores keep side by side elsewhere. Made when it is asked for the first time.
+///
+/// # Errors
+/// Of the store, or of the kernel's random numbers.
+pub async fn store_name<S: Store>(store: &Arc<S>) -> Result<String> {
+    // Makes the namespace when it is missing.
+    Records::open(store.clone()).await?;
+    let address = Address::object(SYSTEM_NAMESPACE, NAME);
+    loop {
+        match store.retrieve(address, None, ByteRange::Full).await {
+            Ok(mut object) => {
+                let mut name = Vec::new();
+                while let Some(buf) = object.body.next().await? {
+                    name.extend_from_slice(&buf);
+                }
+                return String::from_utf8(name)
+                    .map_err(|_| Error::new(Kind::Failed, "the store's name cannot be read"));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        let fresh = secrets::uuid().map_err(|error| Error::new(Kind::Failed, error.to_string()))?;
+        let options = StoreOptions {
+            size: Some(fresh.len() as u64),
+            condition: Condition::IfAbsent,
+        };
+        // Another process on the same store may be first: then its name counts.
+        let made = async {
+            let mut upload = store.store(address, options).await?;
+            upload.write(Buf::from(fresh.into_bytes())).await?;
+            upload.commit(Seal::default()).await
+        };
+        match made.await {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::PreconditionFailed => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

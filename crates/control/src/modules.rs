@@ -1,0 +1,282 @@
+//! Modules: which functions may be executed over whose values. In the store for good, in memory for whoever runs them.
+//!
+//! The bytes of a module are kept here under their digest, so that what became of the object or file that they came from
+//! matters to nobody.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use forebay_store::{ModuleDigest, Store};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::records::Records;
+use crate::{Error, Identities, Kind, Result, names};
+
+/// The longest module, in bytes.
+pub const MODULE_BYTES_MAX: usize = 16 << 20;
+/// Leaves of all tenants together: whoever executes holds them all in memory.
+const MODULES_MAX: usize = 10_000;
+const MODULES: &str = "module/";
+const BYTES: &str = "module-bytes/";
+
+/// Leave for a module to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllowedModule {
+    /// Its SHA-256, in hexadecimal.
+    pub sha256: String,
+    /// For whom.
+    pub tenant: String,
+    /// Where; in all of the tenant's namespaces when `None`.
+    pub namespace: Option<String>,
+    /// A name by which calls find it.
+    pub name: Option<String>,
+    /// A number by which calls find it: the operation of an NVMe command.
+    pub number: Option<u32>,
+    /// The function that is called when a call names none.
+    pub function: Option<String>,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it was allowed, in milliseconds since 1970.
+    pub created: u64,
+}
+
+impl AllowedModule {
+    /// Its SHA-256.
+    pub fn digest(&self) -> Option<ModuleDigest> {
+        ModuleDigest::parse(&self.sha256)
+    }
+
+    /// Where its bytes are: the key in [`SYSTEM_NAMESPACE`](crate::SYSTEM_NAMESPACE).
+    pub fn key(&self) -> String {
+        format!("{BYTES}{}", self.sha256)
+    }
+
+    fn place(&self) -> Place {
+        let namespace = self.namespace.clone().unwrap_or_default();
+        (self.tenant.clone(), namespace, self.sha256.clone())
+    }
+
+    fn answers_to(&self, which: &str) -> bool {
+        let digest = which.strip_prefix("sha256:").unwrap_or(which);
+        self.name.as_deref() == Some(which) || self.sha256.eq_ignore_ascii_case(digest)
+    }
+}
+
+/// A module to be allowed, besides its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Leave {
+    /// For whom.
+    pub tenant: String,
+    /// Where; everywhere of the tenant's when `None`.
+    pub namespace: Option<String>,
+    /// A name for it: 1 to 63 of `a-z 0-9 - _ .`, unique where it is allowed.
+    pub name: Option<String>,
+    /// A number for it, likewise.
+    pub number: Option<u32>,
+    /// The function that calls mean when they name none.
+    pub function: Option<String>,
+}
+
+/// Tenant, namespace (or nothing), digest.
+type Place = (String, String, String);
+type Hook = Box<dyn Fn(&[Arc<AllowedModule>]) + Send + Sync>;
+
+/// The records in memory.
+#[derive(Default)]
+pub(crate) struct Modules {
+    known: RwLock<BTreeMap<Place, Arc<AllowedModule>>>,
+    hooks: RwLock<Vec<Hook>>,
+}
+
+impl fmt::Debug for Modules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Modules({})", self.known.read().len())
+    }
+}
+
+impl Modules {
+    pub(crate) async fn open<S: Store>(records: &Records<S>) -> Result<Modules> {
+        let modules = Modules::default();
+        for module in records.load::<AllowedModule>(MODULES).await? {
+            let module = Arc::new(module);
+            modules.known.write().insert(module.place(), module);
+        }
+        Ok(modules)
+    }
+
+    fn all(&self) -> Vec<Arc<AllowedModule>> {
+        self.known.read().values().cloned().collect()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Place, Arc<AllowedModule>>)) {
+        change(&mut self.known.write());
+        let all = self.all();
+        for hook in self.hooks.read().iter() {
+            hook(&all);
+        }
+    }
+
+    fn has_bytes_of(&self, sha256: &str) -> bool {
+        let known = self.known.read();
+        known.values().any(|module| module.sha256 == sha256)
+    }
+}
+
+/// Where a leave's record is.
+fn record_of((tenant, namespace, sha256): &Place) -> String {
+    format!("{tenant}/{namespace}/{sha256}")
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Kind::Invalid, message)
+}
+
+impl<S: Store> Identities<S> {
+    /// Calls `hook` with all leaves now and after every change of them.
+    pub fn on_modules_changed(&self, hook: impl Fn(&[Arc<AllowedModule>]) + Send + Sync + 'static) {
+        hook(&self.modules.all());
+        self.modules.hooks.write().push(Box::new(hook));
+    }
+
+    /// All leaves, by tenant and namespace.
+    pub fn modules(&self) -> Vec<Arc<AllowedModule>> {
+        self.modules.all()
+    }
+
+    /// Allows a module to run. What the same module had in the same place is replaced.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] for the tenant, or for the namespace among its own, [`Kind::Invalid`] for a name, [`Kind::Exists`] when
+    /// another module has that name or number there, [`Kind::Limit`], or of the store.
+    pub async fn allow_module(&self, leave: Leave, wasm: Vec<u8>) -> Result<Arc<AllowedModule>> {
+        for name in [&leave.name].into_iter().flatten() {
+            names::check_module(name)?;
+        }
+        if let Some(function) = &leave.function
+            && !(1..=255).contains(&function.len())
+        {
+            return Err(invalid("a function's name has 1 to 255 bytes"));
+        }
+        if wasm.len() > MODULE_BYTES_MAX {
+            return Err(invalid(format!(
+                "a module has at most {MODULE_BYTES_MAX} bytes"
+            )));
+        }
+        let digest = ModuleDigest(Sha256::digest(&wasm).into());
+        let _changing = self.changing.lock().await;
+        self.tenant(&leave.tenant)?;
+        if let Some(name) = &leave.namespace {
+            let theirs = self.store.namespace(name);
+            if theirs.map_or(true, |there| there.config.tenant != leave.tenant) {
+                return Err(Error::new(
+                    Kind::NotFound,
+                    format!("tenant {:?} has no namespace {name:?}", leave.tenant),
+                ));
+            }
+        }
+        let module = Arc::new(AllowedModule {
+            sha256: digest.to_string(),
+            tenant: leave.tenant,
+            namespace: leave.namespace,
+            name: leave.name,
+            number: leave.number,
+            function: leave.function,
+            size: wasm.len() as u64,
+            created: self.now_ms(),
+        });
+        self.check_unique(&module)?;
+        if !self.modules.has_bytes_of(&module.sha256) {
+            self.records.save_bytes(BYTES, &module.sha256, wasm).await?;
+        }
+        let place = module.place();
+        self.records
+            .save(MODULES, &record_of(&place), &*module)
+            .await?;
+        self.modules.change(|known| {
+            known.insert(place, module.clone());
+        });
+        Ok(module)
+    }
+
+    fn check_unique(&self, module: &AllowedModule) -> Result<()> {
+        let known = self.modules.known.read();
+        if known.len() >= MODULES_MAX {
+            return Err(Error::new(
+                Kind::Limit,
+                format!("at most {MODULES_MAX} modules are allowed"),
+            ));
+        }
+        let mut others = known.values().filter(|other| {
+            other.tenant == module.tenant
+                && other.namespace == module.namespace
+                && other.sha256 != module.sha256
+        });
+        let taken = others.find(|other| {
+            (module.name.is_some() && other.name == module.name)
+                || (module.number.is_some() && other.number == module.number)
+        });
+        match taken {
+            None => Ok(()),
+            Some(other) => Err(Error::new(
+                Kind::Exists,
+                format!("that name or number is of module {} there", other.sha256),
+            )),
+        }
+    }
+
+    /// Takes the leave of a module, by its name or SHA-256, away from where it was given.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`], or of the store.
+    pub async fn forbid_module(
+        &self,
+        tenant: &str,
+        namespace: Option<&str>,
+        which: &str,
+    ) -> Result<()> {
+        let _changing = self.changing.lock().await;
+        let all = self.modules.all();
+        let found = all.iter().find(|module| {
+            module.tenant == tenant
+                && module.namespace.as_deref() == namespace
+                && module.answers_to(which)
+        });
+        let Some(module) = found else {
+            return Err(Error::new(
+                Kind::NotFound,
+                format!("there is no module {which:?} allowed there"),
+            ));
+        };
+        self.forget_modules(&[module.clone()]).await
+    }
+
+    /// Takes all leaves of a tenant that is being removed.
+    pub(crate) async fn forbid_modules_of(&self, tenant: &str) -> Result<()> {
+        let mut theirs = self.modules.all();
+        theirs.retain(|module| module.tenant == tenant);
+        match theirs.is_empty() {
+            true => Ok(()),
+            false => self.forget_modules(&theirs).await,
+        }
+    }
+
+    async fn forget_modules(&self, modules: &[Arc<AllowedModule>]) -> Result<()> {
+        // Nobody runs them any more once this is told, whatever the store says next.
+        self.modules.change(|known| {
+            for module in modules {
+                known.remove(&module.place());
+            }
+        });
+        for module in modules {
+            let record = record_of(&module.place());
+            self.records.forget(MODULES, &record).await?;
+            if !self.modules.has_bytes_of(&module.sha256) {
+                self.records.forget(BYTES, &module.sha256).await?;
+            }
+        }
+        Ok(())
+    }
+}

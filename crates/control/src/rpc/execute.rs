@@ -1,0 +1,286 @@
+//! Functions sent to the data, and which may be.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_api::v1::execute_request::{self, Output as Asked};
+use forebay_api::v1::{self, add_module_request, execute_response, execution_server};
+use forebay_fabric::{Access, Placed};
+use forebay_mem::{Buf, CopySite, count_copy};
+use forebay_store::{
+    Address, Execute, Executed, Input, Module, ModuleDigest, Output, Seal, Store, StoreError,
+    StoreOptions, VersionId,
+};
+use futures_util::stream;
+use tonic::codegen::BoxStream;
+use tonic::metadata::MetadataValue;
+use tonic::{Request, Response, Status};
+
+use super::identity::Caller;
+use super::metrics::Way;
+use super::status::{Outcome, Refusal};
+use super::transfer::Target;
+use super::{Door, INLINE_BYTES_MAX, Service, attributes, convert};
+use crate::{AllowedModule, Leave};
+
+/// The most output that an answer carries, in bytes.
+pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// Logs of a failed function that its refusal carries.
+const LOGS_BYTES_MAX: usize = 4 << 10;
+const LOGS_METADATA: &str = "forebay-logs-bin";
+
+impl<S: Store> Service<S> {
+    /// Runs the function; the proof that nothing more lands comes with what was placed.
+    async fn executed(
+        &self,
+        caller: &Caller,
+        asked: &v1::ExecuteRequest,
+    ) -> Result<(Executed, Way), Status> {
+        let inputs: Vec<Input<'_>> = asked
+            .inputs
+            .iter()
+            .map(|input| Input {
+                address: Address::object(&input.namespace, &input.key),
+                version: input.version.map(VersionId),
+                range: convert::range(input.range),
+            })
+            .collect();
+        let call = Execute {
+            tenant: caller.tenant(),
+            module: module(asked)?,
+            function: Some(asked.function.as_str()).filter(|name| !name.is_empty()),
+            inputs: &inputs,
+            arguments: &asked.arguments,
+            output: Output::Inline { capacity: 0 },
+            deadline: Some(asked.deadline_ms)
+                .filter(|deadline| *deadline > 0)
+                .map(Duration::from_millis),
+        };
+        let with = |output| Execute {
+            output,
+            ..call.clone()
+        };
+        match &asked.output {
+            None => Ok((self.run(call).await?, Way::Message)),
+            Some(Asked::Capacity(capacity)) => {
+                let capacity = (*capacity).min(OUTPUT_BYTES_MAX) as usize;
+                let executed = self.run(with(Output::Inline { capacity })).await?;
+                Ok((executed, Way::Message))
+            }
+            Some(Asked::Target(target)) => {
+                let output = Output::Store {
+                    address: Address::object(&target.namespace, &target.key),
+                    options: StoreOptions {
+                        size: None,
+                        condition: convert::condition(target.condition.clone())?,
+                    },
+                    seal: Seal {
+                        etag: None,
+                        attributes: attributes::kept(target.attributes.clone())?,
+                        expires: target.expires_ms,
+                    },
+                };
+                Ok((self.run(with(output)).await?, Way::Message))
+            }
+            Some(Asked::Place(place)) => {
+                let target = self.target(caller, &asked.session, Some(place), Access::Write)?;
+                let (executed, _placed) = self.run_into(&target, with).await?;
+                Ok((executed, target.way()))
+            }
+        }
+    }
+
+    async fn run_into<'c>(
+        &self,
+        target: &Target,
+        with: impl FnOnce(Output<'c>) -> Execute<'c>,
+    ) -> Result<(Executed, Placed), Status> {
+        let executed = match target.mapped() {
+            Some(memory) => self.run(with(Output::Into(memory))).await,
+            None => {
+                let capacity = target.length().min(OUTPUT_BYTES_MAX) as usize;
+                let executed = self.run(with(Output::Inline { capacity })).await;
+                match executed {
+                    Ok(mut executed) => {
+                        let sent = target.send(std::mem::take(&mut executed.bytes)).await;
+                        sent.map(|()| executed).map_err(Status::from)
+                    }
+                    Err(refusal) => Err(refusal),
+                }
+            }
+        };
+        // A refusal, too, is an answer after which nothing may land.
+        let placed = target.fence().await.map_err(Status::from);
+        let executed = executed?;
+        target.count_sent(executed.len.min(target.length()));
+        Ok((executed, placed?))
+    }
+
+    async fn run(&self, call: Execute<'_>) -> Result<Executed, Status> {
+        self.store.execute(call).await.map_err(with_logs)
+    }
+}
+
+/// The refusal of a function, with what it had logged.
+fn with_logs(error: StoreError) -> Status {
+    let logs = error.program().map(|fault| fault.logs.clone());
+    let mut status = Status::from(Refusal::from(error));
+    if let Some(logs) = logs.filter(|logs| !logs.is_empty()) {
+        // The end is where it went wrong.
+        let end = logs.slice(logs.len().saturating_sub(LOGS_BYTES_MAX)..);
+        let value = MetadataValue::from_bytes(&end);
+        status.metadata_mut().insert_bin(LOGS_METADATA, value);
+    }
+    status
+}
+
+fn module(asked: &v1::ExecuteRequest) -> Outcome<Module<'_>> {
+    match &asked.module {
+        None => Err(Refusal::invalid("no module is named")),
+        Some(execute_request::Module::Name(name)) => Ok(Module::Name(name)),
+        Some(execute_request::Module::Number(number)) => Ok(Module::Number(*number)),
+        Some(execute_request::Module::Sha256(digest)) => match digest.as_ref().try_into() {
+            Ok(digest) => Ok(Module::Digest(ModuleDigest(digest))),
+            Err(_) => Err(Refusal::invalid("a SHA-256 has 32 bytes")),
+        },
+    }
+}
+
+fn told(module: &AllowedModule) -> v1::AllowedModule {
+    let digest = module.digest().unwrap_or(ModuleDigest([0; 32]));
+    v1::AllowedModule {
+        sha256: Bytes::copy_from_slice(&digest.0),
+        tenant: module.tenant.clone(),
+        namespace: module.namespace.clone().unwrap_or_default(),
+        name: module.name.clone().unwrap_or_default(),
+        number: module.number,
+        function: module.function.clone().unwrap_or_default(),
+        size: module.size,
+        created_ms: module.created,
+    }
+}
+
+fn data(part: &[u8]) -> v1::ExecuteResponse {
+    count_copy(CopySite::RpcMessage, part.len());
+    v1::ExecuteResponse {
+        part: Some(execute_response::Part::Data(Bytes::copy_from_slice(part))),
+    }
+}
+
+fn end(executed: &Executed, way: Way) -> v1::ExecuteResponse {
+    let stored = executed.stored.as_ref();
+    v1::ExecuteResponse {
+        part: Some(execute_response::Part::Executed(v1::Executed {
+            length: executed.len,
+            logs: executed.logs.clone(),
+            object: stored.map(|stored| convert::object(&stored.meta)),
+            replaced: stored.is_some_and(|stored| stored.replaced),
+            read: executed.effort.read,
+            thread_ns: executed.effort.nanos,
+            memory: executed.effort.memory,
+            path: way.name().to_owned(),
+        })),
+    }
+}
+
+/// Where the next part of the output begins: in which buffer, at which byte.
+struct Parts {
+    bytes: Vec<Buf>,
+    buf: usize,
+    at: usize,
+    end: Option<v1::ExecuteResponse>,
+}
+
+impl Parts {
+    fn next(&mut self) -> Option<v1::ExecuteResponse> {
+        while let Some(buf) = self.bytes.get(self.buf) {
+            if self.at < buf.len() {
+                let end = buf.len().min(self.at + INLINE_BYTES_MAX);
+                let part = data(&buf[self.at..end]);
+                self.at = end;
+                return Some(part);
+            }
+            (self.buf, self.at) = (self.buf + 1, 0);
+        }
+        self.end.take()
+    }
+}
+
+#[tonic::async_trait]
+impl<S: Store> execution_server::Execution for Door<S> {
+    type ExecuteStream = BoxStream<v1::ExecuteResponse>;
+
+    async fn execute(
+        &self,
+        request: Request<v1::ExecuteRequest>,
+    ) -> Result<Response<Self::ExecuteStream>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        let (mut executed, way) = self.executed(&caller, &asked).await?;
+        let bytes = std::mem::take(&mut executed.bytes);
+        let sent: usize = bytes.iter().map(|buf| buf.len()).sum();
+        self.metrics.sent(Way::Message, sent as u64);
+        let parts = Parts {
+            bytes,
+            buf: 0,
+            at: 0,
+            end: Some(end(&executed, way)),
+        };
+        let parts = stream::unfold(parts, |mut parts| async move {
+            let part = parts.next()?;
+            Some((Ok(part), parts))
+        });
+        Ok(Response::new(Box::pin(parts)))
+    }
+
+    async fn list_modules(
+        &self,
+        request: Request<v1::ListModulesRequest>,
+    ) -> Result<Response<v1::ListModulesResponse>, Status> {
+        let (caller, _) = Caller::of(request)?;
+        let mut modules = self.admin.modules();
+        modules.retain(|module| caller.sees(&module.tenant));
+        Ok(Response::new(v1::ListModulesResponse {
+            modules: modules.iter().map(told).collect(),
+        }))
+    }
+
+    async fn add_module(
+        &self,
+        request: Request<v1::AddModuleRequest>,
+    ) -> Result<Response<v1::AllowedModule>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let given = |text: String| Some(text).filter(|text| !text.is_empty());
+        let leave = Leave {
+            tenant: asked.tenant,
+            namespace: given(asked.namespace),
+            name: given(asked.name),
+            number: asked.number,
+            function: given(asked.function),
+        };
+        let wasm = match asked.source {
+            None => return Err(Refusal::invalid("no module is given").into()),
+            Some(add_module_request::Source::Wasm(wasm)) => wasm.to_vec(),
+            Some(add_module_request::Source::Object(object)) => {
+                let read = self.admin.read_module(&object.namespace, &object.key);
+                read.await.map_err(Refusal::from)?
+            }
+        };
+        let added = self.admin.add_module_bytes(leave, wasm).await;
+        Ok(Response::new(told(&added.map_err(Refusal::from)?)))
+    }
+
+    async fn remove_module(
+        &self,
+        request: Request<v1::RemoveModuleRequest>,
+    ) -> Result<Response<v1::RemoveModuleResponse>, Status> {
+        let (caller, asked) = Caller::of(request)?;
+        caller.must_be_root()?;
+        let namespace = Some(asked.namespace.as_str()).filter(|name| !name.is_empty());
+        let removed = self
+            .admin
+            .remove_module(&asked.tenant, namespace, &asked.module);
+        removed.await.map_err(Refusal::from)?;
+        Ok(Response::new(v1::RemoveModuleResponse {}))
+    }
+}
