@@ -115,6 +115,14 @@ impl<S: Store> Mover<S> {
         self.moving.lock().contains(&away)
     }
 
+    /// Whether the bytes of a value are cold.
+    ///
+    /// # Errors
+    /// Of the store.
+    pub async fn is_cold(&self, address: Address<'_>, version: Option<VersionId>) -> Result<bool> {
+        Ok(self.hot.away(address, version).await?.is_some())
+    }
+
     /// Moves the bytes of one value out, if it is still the one that was `seen`.
     ///
     /// # Errors

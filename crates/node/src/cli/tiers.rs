@@ -1,0 +1,271 @@
+//! `forebay admin tier`: which values' bytes go to the cold tier.
+
+use clap::{Args, Subcommand, ValueEnum};
+use forebay_bench::Size;
+use forebay_control::api::{Recall, Recalled, Swept, Tier, TierPass, TierPolicy, TierRecall};
+use http::Method;
+use serde_json::json;
+
+use super::address::Address;
+use super::server::ServerArgs;
+use super::{admin, show};
+use crate::exit::{Exit, Failure, Outcome};
+
+#[derive(Debug, Subcommand)]
+pub enum TierCommand {
+    /// Show what goes, and what the last pass came to
+    Show {
+        /// The namespace
+        namespace: String,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Choose what goes to the cold tier: values for which all that is given holds
+    #[command(after_help = "\
+Examples:
+  forebay admin tier set frames --after 30d --larger-than 1MiB
+  forebay admin tier set logs --prefix archive/ --not-read-for 7d --recall never")]
+    Set {
+        /// The namespace
+        namespace: String,
+        #[command(flatten)]
+        policy: PolicyArgs,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Apply the policy now
+    Run {
+        /// The namespace
+        namespace: String,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Bring the bytes of a value back
+    Recall {
+        /// fb://NAMESPACE/KEY
+        object: Address,
+        /// Which version; the current one otherwise
+        #[arg(long)]
+        version: Option<u64>,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Delete copies in the cold tier to which nothing refers
+    Sweep(ServerArgs),
+    /// Remove the policy: nothing more goes, and what is cold comes back when it is read
+    Rm {
+        /// The namespace
+        namespace: String,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    /// Stored at least so long ago: 90s, 15m, 12h, 30d
+    #[arg(long, value_name = "AGE", value_parser = period)]
+    after: Option<u64>,
+    /// Not read for so long
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    not_read_for: Option<u64>,
+    /// Of more bytes than this [default: 64KiB]
+    #[arg(long, value_name = "SIZE")]
+    larger_than: Option<Size>,
+    /// Keys that begin so
+    #[arg(long, default_value = "", hide_default_value = true)]
+    prefix: String,
+    /// What reading such a value whole does: it comes back, or never
+    #[arg(long, value_enum, default_value_t = RecallArg::Read)]
+    recall: RecallArg,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RecallArg {
+    /// It comes back
+    Read,
+    /// It stays until it is recalled by name
+    Never,
+}
+
+/// A time as people write it, in milliseconds.
+fn period(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a time: 90s, 15m, 12h, 30d");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let count: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    count.checked_mul(seconds * 1000).ok_or_else(wrong)
+}
+
+/// Milliseconds as people write them, in the largest unit that says it exactly.
+fn written(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let units = [(24 * 3600, 'd'), (3600, 'h'), (60, 'm')];
+    let whole = units
+        .into_iter()
+        .find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
+    match whole {
+        Some((unit, letter)) => format!("{}{letter}", seconds / unit),
+        None => format!("{seconds}s"),
+    }
+}
+
+/// Administers the cold tier.
+pub async fn run(command: TierCommand) -> Outcome {
+    match command {
+        TierCommand::Show { namespace, server } => {
+            let path = format!("/v1/tier/{namespace}");
+            let tier: Tier = server.ask(Method::GET, &path, &()).await?;
+            show_tier(&server, &tier)
+        }
+        TierCommand::Set {
+            namespace,
+            policy,
+            server,
+        } => {
+            let policy = TierPolicy {
+                after_ms: policy.after,
+                not_read_for_ms: policy.not_read_for,
+                larger_than: policy.larger_than.map(|size| size.0),
+                prefix: policy.prefix,
+                recall: match policy.recall {
+                    RecallArg::Read => TierRecall::Read,
+                    RecallArg::Never => TierRecall::Never,
+                },
+            };
+            let path = format!("/v1/tier/{namespace}");
+            let tier: Tier = server.ask(Method::PUT, &path, &policy).await?;
+            show_tier(&server, &tier)
+        }
+        TierCommand::Run { namespace, server } => {
+            let path = format!("/v1/tier/{namespace}/run");
+            let pass: TierPass = server.ask(Method::POST, &path, &json!({})).await?;
+            show_pass(&server, &pass)?;
+            match pass.gave_up {
+                true => Err(Failure::new(
+                    Exit::Failed,
+                    "the cold tier could not be reached; the rest goes with a later pass",
+                )),
+                false => Ok(()),
+            }
+        }
+        TierCommand::Recall {
+            object,
+            version,
+            server,
+        } => {
+            let path = format!("/v1/tier/{}/recall", object.namespace);
+            let asked = Recall {
+                key: object.key.clone(),
+                version,
+            };
+            let recalled: Recalled = server.ask(Method::POST, &path, &asked).await?;
+            if server.json {
+                return show::json(&recalled);
+            }
+            show::line(&match recalled.recalled {
+                true => format!("{object} is back"),
+                false => format!("{object} was here"),
+            })
+        }
+        TierCommand::Sweep(server) => {
+            let swept: Swept = server
+                .ask(Method::POST, "/v1/tier-sweep", &json!({}))
+                .await?;
+            match server.json {
+                true => show::json(&swept),
+                false => show::line(&format!("{} copies deleted", swept.swept)),
+            }
+        }
+        TierCommand::Rm { namespace, server } => {
+            admin::remove(&server, &format!("/v1/tier/{namespace}")).await
+        }
+    }
+}
+
+fn show_tier(server: &ServerArgs, tier: &Tier) -> Outcome {
+    if server.json {
+        return show::json(tier);
+    }
+    let Some(policy) = &tier.policy else {
+        return show::line(&format!(
+            "{}: nothing goes to the cold tier",
+            tier.namespace
+        ));
+    };
+    let row = vec![
+        tier.namespace.clone(),
+        policy.after_ms.map_or("-".to_owned(), written),
+        policy.not_read_for_ms.map_or("-".to_owned(), written),
+        show::size(policy.larger_than.unwrap_or(64 << 10)),
+        match policy.prefix.is_empty() {
+            true => "-".to_owned(),
+            false => policy.prefix.clone(),
+        },
+        match policy.recall {
+            TierRecall::Read => "read",
+            TierRecall::Never => "never",
+        }
+        .to_owned(),
+        tier.last
+            .map_or("-".to_owned(), |pass| pass.cold.to_string()),
+        tier.last
+            .map_or("-".to_owned(), |pass| show::size(pass.cold_bytes)),
+        tier.last
+            .map_or("-".to_owned(), |pass| show::millis(pass.at)),
+    ];
+    let heading = [
+        "namespace",
+        "after",
+        "not read for",
+        "larger than",
+        "prefix",
+        "recall",
+        "cold",
+        "cold bytes",
+        "last pass",
+    ];
+    show::table(&heading, vec![row])
+}
+
+fn show_pass(server: &ServerArgs, pass: &TierPass) -> Outcome {
+    if server.json {
+        return show::json(pass);
+    }
+    show::line(&format!(
+        "{} values ({}) went; {} ({}) are cold; {} did not go",
+        pass.moved,
+        show::size(pass.moved_bytes),
+        pass.cold,
+        show::size(pass.cold_bytes),
+        pass.failed
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_people_write_them() {
+        const DAY: u64 = 24 * 3_600_000;
+        for (text, ms) in [
+            ("0s", 0),
+            ("90s", 90_000),
+            ("12h", DAY / 2),
+            ("30d", 30 * DAY),
+        ] {
+            assert_eq!(period(text), Ok(ms));
+            assert_eq!(period(&written(ms)), Ok(ms), "{text}");
+        }
+        for wrong in ["", "d", "30", "-1d", "1w", "99999999999999999d"] {
+            assert!(period(wrong).is_err(), "{wrong}");
+        }
+    }
+}

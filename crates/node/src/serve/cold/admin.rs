@@ -1,0 +1,118 @@
+//! What administration asks of the cold tier.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use forebay_control::api::{Tier, TierPass, TierPolicy, TierRecall};
+use forebay_control::{ColdTier, Error, Kind, Result};
+use forebay_store::{Address, ErrorKind, NamespaceInfo, Store, VersionId};
+use forebay_tier::cold::{Cold, Mover, Passed, Policy, Recall};
+
+use crate::serve::leaf::Leaf;
+
+/// The cold tier, as it is administered.
+pub struct Administered {
+    pub store: Cold<Leaf>,
+    pub mover: Arc<Mover<Leaf>>,
+}
+
+impl Administered {
+    fn shown(&self, info: &NamespaceInfo) -> Tier {
+        Tier {
+            namespace: info.name.clone(),
+            policy: Policy::of(info).map(shown),
+            last: self.mover.passed(info).map(told),
+        }
+    }
+}
+
+impl ColdTier for Administered {
+    fn tier(&self, namespace: &str) -> Result<Tier> {
+        Ok(self.shown(&*self.store.namespace(namespace)?))
+    }
+
+    fn set<'a>(
+        &'a self,
+        namespace: &'a str,
+        policy: Option<TierPolicy>,
+    ) -> Pin<Box<dyn Future<Output = Result<Tier>> + Send + 'a>> {
+        Box::pin(async move {
+            let policy = policy.map(meant);
+            loop {
+                let info = self.store.namespace(namespace)?;
+                let mut config = info.config.clone();
+                config.attributes =
+                    Policy::keep(policy.as_ref(), &config.attributes).ok_or_else(|| {
+                        Error::new(Kind::Invalid, "the namespace has no room for a policy")
+                    })?;
+                let revision = Some(info.revision);
+                let updated = self.store.update_namespace(namespace, revision, config);
+                match updated.await {
+                    Ok(info) => return Ok(self.shown(&info)),
+                    // A door changed it meanwhile: its change is kept.
+                    Err(error) if error.kind() == ErrorKind::PreconditionFailed => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        })
+    }
+
+    fn run<'a>(
+        &'a self,
+        namespace: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<TierPass>> + Send + 'a>> {
+        Box::pin(async move { Ok(told(self.mover.run(namespace).await?)) })
+    }
+
+    fn recall<'a>(
+        &'a self,
+        address: Address<'a>,
+        version: Option<VersionId>,
+    ) -> Pin<Box<dyn Future<Output = Result<bool>> + Send + 'a>> {
+        Box::pin(async move { Ok(self.mover.recall(address, version).await?) })
+    }
+
+    fn sweep(&self) -> Pin<Box<dyn Future<Output = Result<u64>> + Send + '_>> {
+        Box::pin(async move { Ok(self.mover.sweep().await?) })
+    }
+}
+
+fn shown(policy: Policy) -> TierPolicy {
+    TierPolicy {
+        after_ms: policy.after_ms,
+        not_read_for_ms: policy.not_read_for_ms,
+        larger_than: Some(policy.larger_than),
+        prefix: policy.prefix,
+        recall: match policy.recall {
+            Recall::Read => TierRecall::Read,
+            Recall::Never => TierRecall::Never,
+        },
+    }
+}
+
+fn meant(policy: TierPolicy) -> Policy {
+    let usual = Policy::default();
+    Policy {
+        after_ms: policy.after_ms,
+        not_read_for_ms: policy.not_read_for_ms,
+        larger_than: policy.larger_than.unwrap_or(usual.larger_than),
+        prefix: policy.prefix,
+        recall: match policy.recall {
+            TierRecall::Read => Recall::Read,
+            TierRecall::Never => Recall::Never,
+        },
+    }
+}
+
+fn told(passed: Passed) -> TierPass {
+    TierPass {
+        at: passed.at,
+        moved: passed.moved,
+        moved_bytes: passed.moved_bytes,
+        cold: passed.cold,
+        cold_bytes: passed.cold_bytes,
+        failed: passed.failed,
+        gave_up: passed.gave_up,
+    }
+}

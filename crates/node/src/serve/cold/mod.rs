@@ -1,0 +1,165 @@
+//! The cold tier of a node: where it is, who tends it, and its administration.
+
+mod admin;
+mod metrics;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use forebay_client::Credentials;
+use forebay_control::{ColdTier, store_name};
+use forebay_mem::Pool;
+use forebay_tier::cold::{Bucket, Cold, ColdUrl, Config, Secret};
+use prometheus_client::registry::Registry;
+use tokio::runtime::{Builder, Runtime};
+
+use self::admin::Administered;
+use self::metrics::ColdMetrics;
+use super::UnixClock;
+use super::args::ServeArgs;
+use super::leaf::Leaf;
+use crate::exit::{Exit, Failure, Outcome};
+
+/// A copy in the bucket is nobody's when nothing referred to it for so long: a day.
+const GRACE_MS: u64 = 24 * 3600 * 1000;
+/// The file of DIR that keeps when values were read last.
+const READS: &str = "reads";
+
+/// The flag.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Cold tier")]
+pub struct ColdArgs {
+    /// Where bytes go that policies send away (`forebay admin tier`): s3://BUCKET[/PREFIX]?endpoint=URL&region=NAME, with
+    /// profile=NAME and credentials=FILE, else AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else ~/.aws/credentials
+    #[arg(long, value_name = "URL", value_parser = ColdUrl::parse)]
+    pub cold: Option<ColdUrl>,
+}
+
+/// The layer, and the thread that its connections and its work live on.
+pub struct ColdSide {
+    /// Over the leaf; a branch when there is no cold tier.
+    pub store: Cold<Leaf>,
+    runtime: Option<Runtime>,
+}
+
+impl ColdSide {
+    /// Over a leaf, with a bucket when one is named. Nothing is asked of the bucket yet: a server starts without it.
+    pub async fn open(
+        args: &ServeArgs,
+        leaf: &Leaf,
+        pool: &Pool,
+        clock: &UnixClock,
+    ) -> Outcome<ColdSide> {
+        let leaf = Arc::new(leaf.clone());
+        let Some(url) = &args.far.cold else {
+            return Ok(ColdSide {
+                store: Cold::off(leaf),
+                runtime: None,
+            });
+        };
+        if !leaf.lets_go() {
+            return Err(Failure::new(
+                Exit::Usage,
+                "--cold needs a backend that can let bytes go: engine or memory",
+            ));
+        }
+        let wrong = |message: String| Failure::new(Exit::Usage, format!("--cold: {message}"));
+        let (url, secret) = credentials(url).map_err(wrong)?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("forebay-cold")
+            .enable_all()
+            .build()
+            .map_err(Failure::io("cannot start the cold tier's thread"))?;
+        let objects = url.open(secret, runtime.handle()).map_err(wrong)?;
+        let home = url.home(&store_name(&leaf).await?);
+        tracing::info!(bucket = url.bucket, home, "cold tier");
+        let config = Config {
+            pool: pool.clone(),
+            clock: clock.clone(),
+            runtime: runtime.handle().clone(),
+            reads: Some(args.dir.join(READS)),
+            grace_ms: GRACE_MS,
+        };
+        let store = Cold::new(leaf, Bucket::new(objects, &home), config);
+        if let Some(mover) = store.mover().cloned() {
+            runtime.spawn(async move { mover.tend().await });
+        }
+        Ok(ColdSide {
+            store,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Its administration.
+    pub fn administered(&self) -> Option<Arc<dyn ColdTier>> {
+        let mover = self.store.mover()?.clone();
+        let store = self.store.clone();
+        Some(Arc::new(Administered { store, mover }))
+    }
+
+    /// Adds its metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        if let Some(mover) = self.store.mover() {
+            registry.register_collector(Box::new(ColdMetrics(mover.clone())));
+        }
+    }
+
+    /// Ends its work; blocking. What is half done counts for nothing.
+    pub fn close(self) {
+        if let Some(mover) = self.store.mover() {
+            mover.save();
+        }
+    }
+}
+
+impl Drop for ColdSide {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Who we are there: what the URL names, else the environment, else the usual file, else nobody in particular (the machine's role).
+fn credentials(url: &ColdUrl) -> Result<(ColdUrl, Option<Secret>), String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut url = url.clone();
+    let named = url.credentials.is_some() || url.profile.is_some();
+    if !named {
+        let pair = (
+            variable("AWS_ACCESS_KEY_ID"),
+            variable("AWS_SECRET_ACCESS_KEY"),
+        );
+        if let (Some(access_key), Some(secret_key)) = pair {
+            let secret = Secret {
+                access_key,
+                secret_key,
+                session_token: variable("AWS_SESSION_TOKEN"),
+            };
+            return Ok((url, Some(secret)));
+        }
+    }
+    let file = url.credentials.clone().or_else(|| {
+        let usual = || Some(PathBuf::from(variable("HOME")?).join(".aws/credentials"));
+        variable("AWS_SHARED_CREDENTIALS_FILE")
+            .map(PathBuf::from)
+            .or_else(usual)
+    });
+    let profile = url.profile.clone().or_else(|| variable("AWS_PROFILE"));
+    let profile = profile.as_deref().unwrap_or("default");
+    match file.map(|file| Credentials::from_file(&file, profile)) {
+        Some(Ok((found, endpoint))) => {
+            url.endpoint = url.endpoint.or(endpoint);
+            let secret = Secret {
+                access_key: found.access_key,
+                secret_key: found.secret_key,
+                session_token: None,
+            };
+            Ok((url, Some(secret)))
+        }
+        Some(Err(error)) if named => Err(error.to_string()),
+        Some(Err(_)) | None => Ok((url, None)),
+    }
+}

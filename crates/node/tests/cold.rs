@@ -1,0 +1,223 @@
+//! A server whose cold tier is another server: bytes go there and come back, and neither's end loses any.
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{Place, Ran, Server, bytes};
+
+/// Where the far server's bucket is, as the near one is told.
+fn url(far: &Server, place: &Place) -> String {
+    format!(
+        "s3://freezer/near?endpoint={}&credentials={}",
+        far.s3(),
+        place.data().join("credentials").display()
+    )
+}
+
+fn far_side() -> (Place, Server) {
+    let place = Place::new();
+    let far = place.serve(&[]);
+    far.ok(&["admin", "namespace", "create", "freezer"]);
+    (place, far)
+}
+
+/// How many copies the far side holds.
+fn copies(far: &Server) -> usize {
+    far.json(&["ls", "--recursive", "fb://freezer/near/"]).len()
+}
+
+fn put(server: &Server, place: &Place, address: &str, body: &[u8]) {
+    let file = place.path("file");
+    std::fs::write(&file, body).unwrap();
+    server.ok(&["cp", file.to_str().unwrap(), address]);
+}
+
+#[track_caller]
+fn reads(server: &Server, address: &str, body: &[u8]) {
+    let read = server.run(&["cat", address]).expect(0).bytes;
+    assert!(read == body, "{address}: {} bytes", read.len());
+}
+
+/// One number of the metrics page.
+fn metric(server: &Server, name: &str) -> u64 {
+    let (_, page) = server.console("/metrics");
+    let line = page.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no {name} in\n{page}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn bytes_go_to_another_server_and_come_back() {
+    let (far_place, far) = far_side();
+    let place = Place::new();
+    let cold = url(&far, &far_place);
+    let server = place.serve(&["--cold", &cold]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    let (large, small) = (bytes(1, 9_000_001), bytes(2, 1000));
+    put(&server, &place, "fb://data/logs/large", &large);
+    put(&server, &place, "fb://data/logs/small", &small);
+    put(&server, &place, "fb://data/other", &large);
+    let before = (
+        server.json(&["stat", "fb://data/logs/large"]),
+        server.json(&["admin", "namespace", "list"]),
+        server.json(&["ls", "fb://data/logs/"]),
+    );
+
+    // What goes is said, shown, and done.
+    server.run(&["admin", "tier", "set", "data"]).expect(2);
+    server.run(&["admin", "tier", "set", "none", "--after", "1d"]).expect(3);
+    server.ok(&["admin", "tier", "set", "data", "--prefix", "logs/", "--larger-than", "64KiB"]);
+    let shown = &server.json(&["admin", "tier", "show", "data"])[0];
+    assert_eq!(shown["policy"]["prefix"], "logs/");
+    let passed = &server.json(&["admin", "tier", "run", "data"])[0];
+    assert_eq!((&passed["moved"], &passed["moved_bytes"]), (&1.into(), &9_000_001.into()));
+    assert_eq!(copies(&far), 1);
+
+    // To everybody it is the same value.
+    let after = (
+        server.json(&["stat", "fb://data/logs/large"]),
+        server.json(&["admin", "namespace", "list"]),
+        server.json(&["ls", "fb://data/logs/"]),
+    );
+    assert_eq!(after, before);
+    let range = server.run(&["cat", "--range", "5000000-5000009", "fb://data/logs/large"]);
+    assert_eq!(range.expect(0).bytes, large[5_000_000..5_000_010]);
+    assert_eq!(copies(&far), 1, "a range brings nothing back");
+    reads(&server, "fb://data/logs/large", &large);
+    assert_eq!(metric(&server, "forebay_cold_recalled_values_total"), 1);
+    assert_eq!(metric(&server, "forebay_cold_moved_bytes_total"), 9_000_001);
+    let again = &server.json(&["admin", "tier", "run", "data"])[0];
+    assert_eq!(again["moved"], 0, "what came back rests");
+    reads(&server, "fb://data/other", &large);
+    reads(&server, "fb://data/logs/small", &small);
+
+    // From elsewhere too, and by name.
+    let endpoint = server.rpc();
+    let elsewhere = ["--endpoint", endpoint.as_str()];
+    let ask = |arguments: &[&str]| server.run(&[arguments, &elsewhere[..]].concat());
+    ask(&["admin", "tier", "set", "data", "--larger-than", "500", "--recall", "never"]).expect(0);
+    let passed = ask(&["admin", "tier", "run", "data", "--json"]).expect(0).out;
+    let passed: serde_json::Value = serde_json::from_str(&passed).unwrap();
+    assert_eq!(passed["moved"], 2, "all but what rests");
+    reads(&server, "fb://data/other", &large);
+    assert_eq!(metric(&server, "forebay_cold_recalled_values_total"), 1);
+    ask(&["admin", "tier", "recall", "fb://data/other"]).expect(0);
+    assert_eq!(metric(&server, "forebay_cold_recalled_values_total"), 2);
+    ask(&["admin", "tier", "rm", "data"]).expect(0);
+    let shown = &server.json(&["admin", "tier", "show", "data"])[0];
+    assert!(shown["policy"].is_null());
+    ask(&["admin", "tier", "sweep"]).expect(0);
+
+    // It outlives a restart, and what ends takes its copy along.
+    assert_eq!(server.terminate(), Some(0));
+    let server = place.serve(&["--cold", &cold]);
+    reads(&server, "fb://data/logs/small", &small);
+    for key in ["logs/large", "logs/small", "other"] {
+        server.ok(&["rm", &format!("fb://data/{key}")]);
+    }
+    wait_until(|| copies(&far) == 0);
+}
+
+/// Tries again until it holds.
+#[track_caller]
+fn wait_until(holds: impl Fn() -> bool) {
+    for _ in 0..300 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("it does not come to hold");
+}
+
+fn refused_for_now(ran: Ran) {
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    assert!(ran.bytes.is_empty());
+}
+
+#[test]
+fn without_the_far_side_all_else_goes_on() {
+    let (far_place, far) = far_side();
+    let place = Place::new();
+    let cold = url(&far, &far_place);
+    let server = place.serve(&["--cold", &cold]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    let body = bytes(3, 300_000);
+    put(&server, &place, "fb://data/cold", &body);
+    server.ok(&["admin", "tier", "set", "data", "--larger-than", "1KiB"]);
+    server.ok(&["admin", "tier", "run", "data"]);
+    let s3 = far.doors["s3"].clone();
+    far.kill();
+
+    refused_for_now(server.run(&["cat", "fb://data/cold"]));
+    refused_for_now(server.run(&["admin", "tier", "recall", "fb://data/cold"]));
+    put(&server, &place, "fb://data/hot", &body);
+    reads(&server, "fb://data/hot", &body);
+    assert_eq!(server.json(&["stat", "fb://data/cold"])[0]["size"], 300_000);
+    let passed = server.run(&["admin", "tier", "run", "data"]);
+    assert_eq!(passed.code, Some(1), "{passed:?}");
+    reads(&server, "fb://data/hot", &body);
+    server.terminate();
+    // A server starts without it.
+    let server = place.serve(&["--cold", &cold]);
+    reads(&server, "fb://data/hot", &body);
+    refused_for_now(server.run(&["cat", "fb://data/cold"]));
+
+    let far = far_place.serve(&["--s3", &s3]);
+    reads(&server, "fb://data/cold", &body);
+    drop(far);
+}
+
+#[test]
+fn a_server_that_is_killed_loses_nothing_on_the_way() {
+    let (far_place, far) = far_side();
+    let place = Place::new();
+    let cold = url(&far, &far_place);
+    let mut server = place.serve(&["--cold", &cold]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    server.ok(&["admin", "tier", "set", "data", "--larger-than", "1KiB"]);
+    let bodies: Vec<_> = (0..12).map(|seed| bytes(seed, 400_000)).collect();
+    for (number, body) in bodies.iter().enumerate() {
+        put(&server, &place, &format!("fb://data/{number}"), body);
+    }
+    for round in 0..4_u64 {
+        std::thread::scope(|scope| {
+            let running = &server;
+            scope.spawn(move || running.run(&["admin", "tier", "run", "data"]));
+            // Some moves are done by then, some are not.
+            std::thread::sleep(Duration::from_millis(30 + 60 * round));
+            server.signal(rustix::process::Signal::KILL);
+        });
+        server.wait();
+        server = place.serve(&["--cold", &cold]);
+        for (number, body) in bodies.iter().enumerate() {
+            let address = format!("fb://data/{number}");
+            let range = server.run(&["cat", "--range", "399990-399999", &address]);
+            assert_eq!(range.expect(0).bytes, body[399_990..], "{address}");
+        }
+    }
+    server.ok(&["admin", "tier", "run", "data"]);
+    for (number, body) in bodies.iter().enumerate() {
+        reads(&server, &format!("fb://data/{number}"), body);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_at_the_start() {
+    let place = Place::new();
+    for (cold, word) in [
+        ("gs://bucket", "s3://"),
+        ("s3://b?endpoint=host", "endpoint"),
+        ("s3://b?credentials=/nowhere/at/all", "/nowhere/at/all"),
+    ] {
+        let output = place.serve_command(&["--cold", cold]).output().unwrap();
+        let ran = Ran::new(output).expect(2);
+        assert!(ran.err.contains(word), "{cold}: {}", ran.err);
+    }
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    let ran = server.run(&["admin", "tier", "show", "data"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("--cold"), "{}", ran.err);
+}

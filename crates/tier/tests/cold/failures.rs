@@ -1,0 +1,181 @@
+//! A far side that is not there, fails between two calls, or holds something else than it was given.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use forebay_store::{ByteRange, Condition, ErrorKind, Scope, Store, StoreOptions, Versioning};
+
+use crate::support::{World, content, object};
+
+#[tokio::test]
+async fn any_call_may_fail_or_its_answer_be_lost() {
+    for size in [5000, (9 << 20) + 17] {
+        let bytes = content(3, size);
+        for lost in [false, true] {
+            for call in 1.. {
+                let mut world = World::new(Versioning::Off).await;
+                let meta = world.put("key", &bytes).await;
+                let knob = if lost {
+                    &world.far.knobs.lost
+                } else {
+                    &world.far.knobs.fails
+                };
+                knob.store(call, SeqCst);
+                let moved = world.mover().move_out(object("key"), &meta).await;
+                let calls = world.far.knobs.calls.load(SeqCst);
+                knob.store(0, SeqCst);
+                match &moved {
+                    Ok(()) => assert!(world.is_cold("key").await),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::Busy);
+                        assert!(!world.is_cold("key").await);
+                    }
+                }
+                let cold = usize::from(moved.is_ok());
+                world.mover().tidy().await;
+                world.restart();
+                world.mover().sweep().await.expect("sweep");
+                assert_eq!(world.far.names().await.len(), cold);
+                assert_eq!(world.get("key").await, bytes);
+                if calls < call {
+                    assert!(moved.is_ok(), "no call failed");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_damaged_on_its_way_does_not_count() {
+    for size in [5000, (9 << 20) + 17] {
+        let world = World::new(Versioning::Off).await;
+        let bytes = content(4, size);
+        let meta = world.put("key", &bytes).await;
+        world.far.knobs.damages.store(true, SeqCst);
+        let moved = world.mover().move_out(object("key"), &meta).await;
+        let error = moved.expect_err("the copy is not the value");
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(!world.is_cold("key").await);
+        assert!(world.mover().tidy().await);
+        assert_eq!(world.far.names().await.len(), 0);
+        assert_eq!(world.get("key").await, bytes);
+    }
+}
+
+#[tokio::test]
+async fn damaged_copies_are_errors_and_never_bytes() {
+    let bytes = content(5, (2 << 20) + 9);
+    let world = World::new(Versioning::Off).await;
+    world.put_away("key", &bytes).await;
+    let copy = world.far.names().await.remove(0);
+    world.far.damage(&copy, 1_500_000).await;
+    let whole = world.read("key", ByteRange::Full).await;
+    assert_eq!(whole.expect_err("damaged").kind(), ErrorKind::Corrupt);
+    assert!(
+        world.is_cold("key").await,
+        "what is damaged does not come back"
+    );
+    let part = world
+        .read("key", ByteRange::Inclusive(1_499_999, 1_499_999))
+        .await;
+    assert_eq!(part.expect_err("the same block").kind(), ErrorKind::Corrupt);
+    let part = world.read("key", ByteRange::Inclusive(10, 1_400_000)).await;
+    assert_eq!(part.expect("other blocks"), &bytes[10..=1_400_000]);
+    // Its sums are no better than its bytes.
+    let trailer = bytes.len() + 24 + 3;
+    world.far.damage(&copy, trailer).await;
+    let part = world.read("key", ByteRange::Inclusive(0, 9)).await;
+    assert_eq!(part.expect_err("no sum").kind(), ErrorKind::Corrupt);
+}
+
+#[tokio::test]
+async fn a_copy_that_is_missing_is_said_so() {
+    use object_store::ObjectStoreExt;
+    let world = World::new(Versioning::Off).await;
+    world.put_away("key", b"these bytes").await;
+    let copy = world.far.names().await.remove(0);
+    world.far.objects.delete(&copy).await.expect("delete");
+    let error = world.read("key", ByteRange::Full).await.expect_err("lost");
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.message().contains("missing"), "{error}");
+}
+
+#[tokio::test]
+async fn while_the_far_side_is_away_all_else_goes_on() {
+    let world = World::new(Versioning::Off).await;
+    let bytes = content(6, 300_001);
+    let meta = world.put_away("cold", &bytes).await;
+    world.put("hot", b"hot bytes").await;
+    let usage = world.cold.usage(Scope::Namespace("ns")).expect("usage");
+    world.far.knobs.down.store(true, SeqCst);
+
+    for range in [ByteRange::Full, ByteRange::Inclusive(5, 10)] {
+        let error = world.read("cold", range).await.expect_err("not there");
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert!(error.message().contains("cold tier"), "{error}");
+    }
+    assert_eq!(world.get("hot").await, b"hot bytes");
+    assert_eq!(
+        world.cold.stat(object("cold"), None).await.expect("stat"),
+        meta
+    );
+    assert_eq!(
+        world.cold.usage(Scope::Namespace("ns")).expect("usage"),
+        usage
+    );
+    let options = StoreOptions {
+        condition: Condition::IfAbsent,
+        ..StoreOptions::default()
+    };
+    let taken = world.cold.store(object("cold"), options).await;
+    let error = taken.err().expect("there is a value");
+    assert_eq!(error.kind(), ErrorKind::PreconditionFailed);
+    let policy = forebay_tier::cold::Policy {
+        larger_than: 0,
+        ..Default::default()
+    };
+    world.policy(&policy).await;
+    let passed = world.mover().run("ns").await.expect("run");
+    assert!(
+        passed.gave_up && passed.moved == 0 && passed.cold == 1,
+        "{passed:?}"
+    );
+    world.delete("cold").await;
+    assert!(!world.mover().tidy().await, "its copy waits");
+    assert_eq!(
+        world.mover().metrics().waiting,
+        2,
+        "this one and that of the move"
+    );
+
+    world.far.knobs.down.store(false, SeqCst);
+    assert!(world.mover().tidy().await);
+    assert_eq!(world.far.names().await.len(), 0);
+    assert_eq!(world.get("hot").await, b"hot bytes");
+}
+
+#[tokio::test]
+async fn a_line_that_breaks_in_the_middle_gives_no_more_than_came() {
+    let world = World::new(Versioning::Off).await;
+    let bytes = content(7, (9 << 20) + 17);
+    world.put_away("key", &bytes).await;
+    let some = ByteRange::Inclusive(1, bytes.len() as u64 - 1);
+    let found = world.cold.retrieve(object("key"), None, some).await;
+    let mut body = found.expect("retrieve").body;
+    use forebay_store::Body;
+    let first = body.next().await.expect("comes").expect("some");
+    assert_eq!(&first[..], &bytes[1..=first.len()]);
+    world.far.knobs.down.store(true, SeqCst);
+    let mut came = first.len();
+    let error = loop {
+        match body.next().await {
+            Ok(Some(buf)) => {
+                assert_eq!(&buf[..], &bytes[1 + came..1 + came + buf.len()]);
+                came += buf.len();
+            }
+            Ok(None) => panic!("an end before the end"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Busy);
+}

@@ -1,0 +1,10 @@
+//! The cold tier: the contract with every value's bytes away, crashes at any step, a far side that fails and lies.
+#![forbid(unsafe_code)]
+
+mod conformance;
+mod crashes;
+mod failures;
+mod far;
+mod policies;
+mod reading;
+mod support;

@@ -1,0 +1,134 @@
+//! What goes, what stays, and what comes back for good.
+
+use forebay_store::{ByteRange, Versioning};
+use forebay_tier::cold::{Policy, Recall};
+
+use crate::support::{World, content};
+
+const DAY: u64 = 24 * 3600 * 1000;
+
+#[tokio::test]
+async fn by_age_size_and_prefix() {
+    let world = World::new(Versioning::Off).await;
+    world
+        .policy(&Policy {
+            after_ms: Some(30 * DAY),
+            larger_than: 1000,
+            prefix: "logs/".to_owned(),
+            ..Policy::default()
+        })
+        .await;
+    world.put("logs/old", &content(1, 5000)).await;
+    world.put("logs/old-small", &content(2, 1000)).await;
+    world.put("other", &content(3, 5000)).await;
+    world.clock.advance(29 * DAY);
+    world.put("logs/new", &content(4, 5000)).await;
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!((passed.moved, passed.cold), (0, 0));
+    world.clock.advance(DAY);
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!(
+        (passed.moved, passed.moved_bytes, passed.cold),
+        (1, 5000, 1)
+    );
+    assert!(world.is_cold("logs/old").await);
+    for near in ["logs/old-small", "other", "logs/new"] {
+        assert!(!world.is_cold(near).await, "{near}");
+    }
+    let again = world.mover().run("ns").await.expect("run");
+    assert_eq!((again.moved, again.cold, again.cold_bytes), (0, 1, 5000));
+}
+
+#[tokio::test]
+async fn without_a_policy_nothing_goes() {
+    let world = World::new(Versioning::Off).await;
+    world.put("key", &content(1, 500_000)).await;
+    world.clock.advance(1000 * DAY);
+    world.mover().run_all().await;
+    assert!(!world.is_cold("key").await);
+    assert_eq!(world.far.names().await.len(), 0);
+}
+
+#[tokio::test]
+async fn by_the_last_read() {
+    let world = World::new(Versioning::Off).await;
+    world
+        .policy(&Policy {
+            not_read_for_ms: Some(7 * DAY),
+            larger_than: 0,
+            ..Policy::default()
+        })
+        .await;
+    world.put("read", b"read now and then").await;
+    world.put("unread", b"never read").await;
+    world.clock.advance(8 * DAY);
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!(passed.moved, 0, "it is not known what was read before");
+    for _ in 0..3 {
+        world.clock.advance(3 * DAY);
+        world
+            .read("read", ByteRange::Inclusive(0, 3))
+            .await
+            .expect("read");
+    }
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!(passed.moved, 1);
+    assert!(world.is_cold("unread").await);
+    assert!(!world.is_cold("read").await);
+}
+
+#[tokio::test]
+async fn what_came_back_rests_a_day() {
+    let world = World::new(Versioning::Off).await;
+    world
+        .policy(&Policy {
+            after_ms: Some(DAY),
+            larger_than: 0,
+            ..Policy::default()
+        })
+        .await;
+    world.put("key", b"these bytes").await;
+    world.clock.advance(2 * DAY);
+    assert_eq!(world.mover().run("ns").await.expect("run").moved, 1);
+    assert_eq!(world.get("key").await, b"these bytes");
+    assert!(!world.is_cold("key").await);
+    assert_eq!(world.mover().run("ns").await.expect("run").moved, 0);
+    world.clock.advance(DAY + 1);
+    assert_eq!(world.mover().run("ns").await.expect("run").moved, 1);
+}
+
+#[tokio::test]
+async fn kept_versions_go_too_and_never_is_never() {
+    let world = World::new(Versioning::Enabled).await;
+    world
+        .policy(&Policy {
+            after_ms: Some(0),
+            larger_than: 0,
+            recall: Recall::Never,
+            ..Policy::default()
+        })
+        .await;
+    for number in 0..5 {
+        world.put("key", &content(number, 2000)).await;
+    }
+    let passed = world.mover().run("ns").await.expect("run");
+    assert_eq!(passed.moved, 5);
+    assert_eq!(world.far.names().await.len(), 5);
+    assert_eq!(world.get("key").await, content(4, 2000));
+    assert!(world.is_cold("key").await);
+    assert!(
+        world
+            .mover()
+            .recall(crate::support::object("key"), None)
+            .await
+            .expect("recall")
+    );
+    assert!(!world.is_cold("key").await);
+    assert!(
+        !world
+            .mover()
+            .recall(crate::support::object("key"), None)
+            .await
+            .expect("recall")
+    );
+}

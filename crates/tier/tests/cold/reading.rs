@@ -1,0 +1,197 @@
+//! Values whose bytes are away, read whole, in part, by many, and while they end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use forebay_mem::Pool;
+use forebay_store::{Body, ByteRange, Store, Versioning};
+use forebay_tier::cold::{Policy, Recall};
+
+use crate::support::{SIZES, World, content, drain, object};
+
+async fn never_back(world: &World) {
+    let policy = Policy {
+        recall: Recall::Never,
+        ..Policy::default()
+    };
+    world.policy(&policy).await;
+}
+
+#[tokio::test]
+async fn whole_and_in_part() {
+    for (seed, size) in SIZES.into_iter().enumerate() {
+        let world = World::new(Versioning::Off).await;
+        never_back(&world).await;
+        let bytes = content(seed as u64, size);
+        let meta = world.put_away("key", &bytes).await;
+        assert_eq!(world.get("key").await, bytes);
+        let last = size as u64 - 1;
+        for (first, end) in [
+            (0, 0),
+            (last, last),
+            (size as u64 / 3, size as u64 / 2),
+            (1.min(last), last),
+        ] {
+            let range = ByteRange::Inclusive(first, end);
+            let read = world.read("key", range).await.expect("read");
+            assert_eq!(
+                read,
+                &bytes[first as usize..=end as usize],
+                "{first}-{end} of {size}"
+            );
+        }
+        let read = world.read("key", ByteRange::Suffix(2)).await.expect("read");
+        assert_eq!(read, &bytes[size.saturating_sub(2)..]);
+        assert_eq!(
+            world.cold.stat(object("key"), None).await.expect("stat"),
+            meta
+        );
+        assert!(world.is_cold("key").await);
+
+        let pool = Pool::new(16 << 20);
+        let target = pool.take(1 << 20).await;
+        let (region, offset) = (target.region().clone(), target.place().1);
+        let wanted = size.min(1 << 20);
+        let slice = region.slice(offset..offset + wanted).expect("room");
+        let range = ByteRange::Inclusive(0, wanted as u64 - 1);
+        let placed = world
+            .cold
+            .retrieve_into(object("key"), None, range, slice.clone());
+        placed.await.expect("place");
+        let mut read = vec![0; wanted];
+        assert!(slice.read(0, &mut read));
+        assert_eq!(read, &bytes[..wanted]);
+    }
+}
+
+#[tokio::test]
+async fn a_range_asks_for_its_blocks_alone() {
+    let world = World::new(Versioning::Off).await;
+    let bytes = content(1, 9 << 20);
+    world.put_away("key", &bytes).await;
+    let before = world.mover().metrics().read_bytes;
+    let read = world
+        .read("key", ByteRange::Inclusive(70_000, 70_009))
+        .await;
+    assert_eq!(read.expect("read"), &bytes[70_000..70_010]);
+    assert_eq!(world.mover().metrics().read_bytes - before, 10);
+    assert!(world.is_cold("key").await, "a range brings nothing back");
+}
+
+#[tokio::test]
+async fn many_readers_bring_it_back_once() {
+    let world = Arc::new(World::new(Versioning::Off).await);
+    let bytes = content(2, 300_001);
+    world.put_away("key", &bytes).await;
+    let before = world.gets();
+    world.far.knobs.slow.store(true, SeqCst);
+    let readers: Vec<_> = (0..16)
+        .map(|_| {
+            let world = world.clone();
+            tokio::spawn(async move { world.get("key").await })
+        })
+        .collect();
+    for reader in readers {
+        assert_eq!(reader.await.expect("no panic"), bytes);
+    }
+    assert_eq!(world.gets() - before, 1, "the far side is asked once");
+    assert_eq!(world.mover().metrics().recalled, 1);
+    assert!(!world.is_cold("key").await);
+    assert!(world.mover().tidy().await);
+    assert_eq!(world.far.names().await.len(), 0, "its copy is gone");
+    assert_eq!(world.get("key").await, bytes);
+}
+
+#[tokio::test]
+async fn a_large_value_leaves_as_it_comes_and_comes_back_beside_that() {
+    let world = World::new(Versioning::Off).await;
+    let bytes = content(3, (33 << 20) + 1);
+    world.put_away("key", &bytes).await;
+    let found = world.cold.retrieve(object("key"), None, ByteRange::Full);
+    let found = found.await.expect("retrieve");
+    assert_eq!(drain(found).await.expect("read"), bytes);
+    // Whoever asks for it by name waits for the same recall.
+    let waited = world.mover().recall(object("key"), None).await;
+    waited.expect("recall");
+    assert_eq!(world.mover().metrics().recalled, 1);
+    assert!(!world.is_cold("key").await);
+    assert_eq!(world.get("key").await, bytes);
+}
+
+#[tokio::test]
+async fn a_body_stays_while_its_value_ends() {
+    let world = World::new(Versioning::Off).await;
+    never_back(&world).await;
+    let bytes = content(4, (9 << 20) + 17);
+    world.put_away("key", &bytes).await;
+    let found = world.cold.retrieve(object("key"), None, ByteRange::Full);
+    let found = found.await.expect("retrieve");
+    world.delete("key").await;
+    assert!(world.mover().tidy().await);
+    assert_eq!(world.mover().sweep().await.expect("sweep"), 0);
+    assert_eq!(drain(found).await.expect("read"), bytes);
+    assert!(world.mover().tidy().await);
+    assert_eq!(world.far.names().await.len(), 0);
+}
+
+#[tokio::test]
+async fn overwritten_amended_and_versioned() {
+    let world = World::new(Versioning::Enabled).await;
+    never_back(&world).await;
+    let first = world.put_away("key", b"first bytes").await;
+    let second = world.put_away("key", b"second bytes").await;
+    let read = world
+        .cold
+        .retrieve(object("key"), Some(first.version), ByteRange::Full);
+    assert_eq!(
+        drain(read.await.expect("kept")).await.expect("read"),
+        b"first bytes"
+    );
+    let attributes = forebay_store::Attributes::builder()
+        .set("color", "red")
+        .build();
+    let attributes = attributes.expect("small");
+    let amended = world
+        .cold
+        .amend(object("key"), None, Some(&second), attributes)
+        .await
+        .expect("amend");
+    assert_eq!(amended.modified, second.modified);
+    assert_eq!(world.get("key").await, b"second bytes");
+    let only = forebay_store::DeleteOptions {
+        version: Some(first.version),
+        ..Default::default()
+    };
+    world
+        .cold
+        .delete(object("key"), only)
+        .await
+        .expect("delete");
+    assert!(world.mover().tidy().await);
+    assert_eq!(world.far.names().await.len(), 1);
+    assert_eq!(world.get("key").await, b"second bytes");
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_leaves_the_recall_to_others() {
+    let world = Arc::new(World::new(Versioning::Off).await);
+    let bytes = content(5, 300_001);
+    world.put_away("key", &bytes).await;
+    world.far.knobs.slow.store(true, SeqCst);
+    let reader = {
+        let world = world.clone();
+        tokio::spawn(async move { world.get("key").await })
+    };
+    tokio::task::yield_now().await;
+    reader.abort();
+    assert_eq!(world.get("key").await, bytes);
+    assert_eq!(world.mover().metrics().recalled, 1);
+    let mut none = world
+        .cold
+        .retrieve(object("key"), None, ByteRange::Full)
+        .await
+        .expect("retrieve")
+        .body;
+    while none.next().await.expect("read").is_some() {}
+    assert!(none.next().await.expect("read").is_none());
+}

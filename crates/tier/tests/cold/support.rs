@@ -1,0 +1,189 @@
+//! A store in memory over a far side in memory, and short words for using them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use bytes::Bytes;
+use forebay_mem::{Buf, Pool};
+use forebay_store::suite::TestClock;
+use forebay_store::{
+    Address, After, Body, ByteRange, DeleteOptions, ListOptions, MemoryStore, Meta,
+    NamespaceConfig, Object, Result, Seal, Space, Store, StoreOptions, Upload, VersionId,
+    VersionItem, Versioning,
+};
+use forebay_tier::cold::{Bucket, Cold, Config, Mover, Policy};
+use tokio::runtime::Handle;
+
+use crate::far::Far;
+
+/// The far side in use, and every key it has is ours.
+pub const HOME: &str = "tier/0011";
+/// Values of both kinds of upload, and of many blocks.
+pub const SIZES: [usize; 5] = [1, 5000, 65_536, 300_001, (9 << 20) + 17];
+
+pub struct World {
+    pub hot: Arc<MemoryStore>,
+    pub far: Far,
+    pub cold: Cold<MemoryStore>,
+    pub clock: TestClock,
+}
+
+pub fn over<S: Store>(hot: Arc<S>, far: &Far, clock: &TestClock) -> Cold<S> {
+    let told = clock.clone();
+    let config = Config {
+        pool: Pool::new(64 << 20),
+        clock: Arc::new(move || told.now()),
+        runtime: Handle::current(),
+        reads: None,
+        grace_ms: 0,
+    };
+    Cold::new(hot, Bucket::new(Arc::new(far.clone()), HOME), config)
+}
+
+impl World {
+    /// An empty one with a namespace `ns`, versioned or not.
+    pub async fn new(versioning: Versioning) -> World {
+        // The far side has the clock of the machine: ours is far ahead, so that all it holds is old.
+        let clock = TestClock::default();
+        clock.advance(10 * 365 * 24 * 3600 * 1000);
+        let told = clock.clone();
+        let hot = Arc::new(MemoryStore::new(Pool::new(64 << 20), move || told.now()));
+        let config = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            versioning,
+            ..NamespaceConfig::default()
+        };
+        hot.create_namespace("ns", config).await.expect("namespace");
+        let far = Far::default();
+        let cold = over(hot.clone(), &far, &clock);
+        World {
+            hot,
+            far,
+            cold,
+            clock,
+        }
+    }
+
+    pub fn mover(&self) -> &Arc<Mover<MemoryStore>> {
+        self.cold.mover().expect("a bucket")
+    }
+
+    /// What a process finds that starts now.
+    pub fn restart(&mut self) {
+        self.cold = over(self.hot.clone(), &self.far, &self.clock);
+    }
+
+    pub async fn policy(&self, policy: &Policy) {
+        let info = self.hot.namespace("ns").expect("namespace");
+        let mut config = info.config.clone();
+        config.attributes = Policy::keep(Some(policy), &config.attributes).expect("room");
+        let changed = self.hot.update_namespace("ns", None, config).await;
+        changed.expect("policy");
+    }
+
+    pub async fn put(&self, key: &str, bytes: &[u8]) -> Meta {
+        let options = StoreOptions::default();
+        let address = Address::object("ns", key.as_bytes());
+        let mut upload = self.cold.store(address, options).await.expect("store");
+        for piece in bytes.chunks(70_000) {
+            upload
+                .write(Buf::from(piece.to_vec()))
+                .await
+                .expect("write");
+        }
+        upload.commit(Seal::default()).await.expect("commit").meta
+    }
+
+    /// Stores a value and sends its bytes away.
+    pub async fn put_away(&self, key: &str, bytes: &[u8]) -> Meta {
+        let meta = self.put(key, bytes).await;
+        let moved = self.mover().move_out(object(key), &meta).await;
+        moved.expect("move");
+        meta
+    }
+
+    pub async fn delete(&self, key: &str) {
+        let deleted = self.cold.delete(object(key), DeleteOptions::default());
+        deleted.await.expect("delete");
+    }
+
+    pub async fn is_cold(&self, key: &str) -> bool {
+        let cold = self.mover().is_cold(object(key), None).await;
+        cold.expect("there")
+    }
+
+    pub async fn read(&self, key: &str, range: ByteRange) -> Result<Vec<u8>> {
+        drain(self.cold.retrieve(object(key), None, range).await?).await
+    }
+
+    pub async fn get(&self, key: &str) -> Vec<u8> {
+        self.read(key, ByteRange::Full).await.expect("read")
+    }
+
+    pub fn gets(&self) -> usize {
+        self.far.knobs.gets.load(SeqCst)
+    }
+}
+
+pub fn object(key: &str) -> Address<'_> {
+    Address::object("ns", key.as_bytes())
+}
+
+pub async fn drain<B: Body>(mut object: Object<B>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(buf) = object.body.next().await? {
+        assert!(!buf.is_empty(), "a buffer holds bytes");
+        bytes.extend_from_slice(&buf);
+    }
+    assert_eq!(bytes.len() as u64, object.range.end - object.range.start);
+    Ok(bytes)
+}
+
+/// Bytes that depend on `seed` at every offset.
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Every version of every value of a namespace.
+pub async fn versions<S: Store>(store: &S, namespace: &str) -> Vec<(Bytes, Meta)> {
+    let mut found = Vec::new();
+    let mut last: Option<(Bytes, VersionId)> = None;
+    loop {
+        let options = ListOptions {
+            namespace,
+            space: Space::Objects,
+            prefix: b"",
+            delimiter: None,
+            after: match &last {
+                Some((key, version)) => After::Version(key, *version),
+                None => After::Start,
+            },
+            limit: usize::MAX,
+        };
+        let Ok(page) = store.list_versions(options).await else {
+            return found;
+        };
+        for item in &page.items {
+            match item {
+                VersionItem::Value { key, meta, .. } => {
+                    found.push((key.clone(), meta.clone()));
+                    last = Some((key.clone(), meta.version));
+                }
+                VersionItem::Marker { key, version, .. } => last = Some((key.clone(), *version)),
+                VersionItem::Prefix(_) => {}
+            }
+        }
+        if !page.more {
+            return found;
+        }
+    }
+}
