@@ -7,7 +7,7 @@ use forebay_client::Endpoint;
 use forebay_client::direct::Choice;
 use forebay_nvme::initiator::NamespaceUrl;
 
-use crate::Size;
+use crate::{CacheArgs, Size};
 
 /// Arguments of `forebay bench`.
 #[derive(Clone, Debug, Parser)]
@@ -37,6 +37,8 @@ pub enum Kind {
     Files(FilesArgs),
     /// One thread copying memory, for comparison with shared memory
     Memory(MemoryArgs),
+    /// The hit ratio of the cache before a backend on a trace, beside simulations and the optimum
+    Cache(CacheArgs),
 }
 
 /// An operation on an S3 endpoint.
@@ -470,6 +472,7 @@ impl Args {
             Kind::Engine(args) => args.json,
             Kind::Files(args) => args.json,
             Kind::Memory(args) => args.json,
+            Kind::Cache(args) => args.json,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! - `load`: threads, the measured window and what was seen in it, the same for all of these;
 //! - `engine`: the embedded engine in this process, through the waist (`embedded` works on any store);
 //! - `files`: the naive store that a durable PUT is compared with: a file and an fsync each;
+//! - `cache`: hit ratios on traces, of the cache layer as it is and of simulations;
 //! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
 //! - `server`: a private server, when no endpoint is given;
 //! - [`Histogram`], [`Point`]: how latencies are kept and how a result is written.
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod cache;
 mod cpu;
 mod direct;
 mod embedded;
@@ -40,22 +42,50 @@ pub mod s3;
 mod server;
 mod size;
 
+use std::fmt;
+
+use serde::Serialize;
+
 pub use args::{
     Args, DirectArgs, DirectOp, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, NvmeArgs,
     NvmeOp, NvmePath, Op, S3Args,
 };
+pub use cache::{CacheArgs, CachePoint};
 pub use error::Error;
 pub use histogram::Histogram;
 pub use point::Point;
 pub use size::Size;
+
+/// A result.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Measured {
+    /// Of a load.
+    Load(Box<Point>),
+    /// Of a cache.
+    Cache(CachePoint),
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Measured::Load(point) => point.fmt(f),
+            Measured::Cache(point) => point.fmt(f),
+        }
+    }
+}
 
 /// Measures what the arguments say: a point for every combination of operation, size and concurrency, in that order.
 ///
 /// # Errors
 /// When the endpoint cannot be reached or prepared, or a private server or directory cannot be had. Failed operations are not
 /// errors: each point counts its own.
-pub fn run(args: &Args) -> Result<Vec<Point>, Error> {
-    match &args.kind {
+pub fn run(args: &Args) -> Result<Vec<Measured>, Error> {
+    let points = match &args.kind {
+        Kind::Cache(args) => {
+            let points = cache::run(args)?.into_iter();
+            return Ok(points.map(Measured::Cache).collect());
+        }
         Kind::S3(args) => s3::run(args),
         Kind::Direct(args) => direct::run(args, direct::DIRECT),
         Kind::Kv(args) => direct::run(args, direct::KV),
@@ -63,5 +93,7 @@ pub fn run(args: &Args) -> Result<Vec<Point>, Error> {
         Kind::Engine(args) => engine::run(args),
         Kind::Files(args) => files::run(args),
         Kind::Memory(args) => memory::run(args),
-    }
+    }?;
+    let load = |point| Measured::Load(Box::new(point));
+    Ok(points.into_iter().map(load).collect())
 }
