@@ -78,7 +78,7 @@ impl Tally {
     }
 
     /// As a result.
-    pub(crate) fn point(self, of: Measured) -> Point {
+    pub(crate) fn point(self, of: About) -> Point {
         let bytes = self.bytes as f64;
         let per_gb = |cpu: Duration| (bytes > 0.0).then(|| cpu.as_secs_f64() / (bytes / 1e9));
         Point {
@@ -113,7 +113,7 @@ impl Tally {
 }
 
 /// What a point is about; as there.
-pub(crate) struct Measured {
+pub(crate) struct About {
     pub(crate) bench: &'static str,
     pub(crate) op: &'static str,
     pub(crate) size: u64,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_client::direct::{Client, Options};
 use forebay_client::{Credentials, Endpoint};
 
-use crate::load::{Measured, Window};
+use crate::load::{About, Window};
 use crate::payload::Payload;
 use crate::server::{self, PrivateServer};
 use crate::{DirectArgs, DirectOp, Error, Point};
@@ -172,7 +172,7 @@ fn measure(
         Duration::from_secs_f64(args.seconds),
     );
     let (tally, path) = load::run(&load, window)?;
-    Ok(tally.point(Measured {
+    Ok(tally.point(About {
         bench: flavor.bench,
         op: op.name(),
         size,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use forebay_nvme::initiator::{Address, DiscoveredKind, NamespaceUrl, Options, Scheme, discover};
 
-use crate::load::{Measured, Window, alone};
+use crate::load::{About, Window, alone};
 use crate::payload::Payload;
 use crate::server::{PrivateServer, private_directory};
 use crate::{Error, NvmeArgs, NvmeOp, NvmePath, Point};
@@ -313,7 +313,7 @@ fn measure(
     let copied_bytes = copied_before
         .zip(copied()?)
         .map(|(before, now)| now.saturating_sub(before));
-    let point = tally.point(Measured {
+    let point = tally.point(About {
         bench: "nvme",
         op: op.name(),
         size,

@@ -9,7 +9,7 @@ mod response;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use crate::load::Measured;
+use crate::load::About;
 use crate::payload::Payload;
 use crate::server::{self, PrivateServer};
 use crate::{Error, Op, Point, S3Args};
@@ -158,7 +158,7 @@ fn measure(
         prepare::objects(&load)?;
     }
     let tally = load::run(&load)?;
-    Ok(tally.point(Measured {
+    Ok(tally.point(About {
         bench: "s3",
         op: op.name(),
         size: payload.len() as u64,

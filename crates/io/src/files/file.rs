@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use forebay_mem::{Buf, BufMut, PAGE_BYTES, Region, RegionSlice};
+use forebay_mem::{Buf, BufMut, PAGE_BYTES, RegionSlice};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, pwritev};
 use tokio::sync::oneshot;
@@ -63,49 +63,23 @@ impl Drop for Handle {
     }
 }
 
-/// An open file of a [`Directory`](super::Directory), or one of memory.
+/// A file of a [`Directory`](super::Directory).
 #[derive(Clone)]
-pub struct OpenFile {
+pub struct DiskFile {
     direct: Option<Arc<Handle>>,
     buffered: Arc<Handle>,
     in_memory: bool,
-    /// All of it, where it is memory of this process.
-    memory: Option<RegionSlice>,
     workers: Arc<Workers>,
 }
 
-impl OpenFile {
-    /// A file of `len` zeroes in memory, which is gone with its last clone.
-    ///
-    /// # Errors
-    /// The system's: there is not so much memory, or `len` is zero.
-    pub fn in_memory(len: u64) -> io::Result<OpenFile> {
-        let bytes = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let region = Region::memfd(bytes)?;
-        region.prefer_huge_pages();
-        let backing = region.backing().ok_or(io::ErrorKind::Unsupported)?;
-        let file = fs::File::from(backing.file.try_clone_to_owned()?);
-        Ok(OpenFile {
-            memory: region.slice(0..bytes),
-            ..OpenFile::new(None, file, Arc::default())
-        })
-    }
-
-    /// What lies in this process' memory of the next `len` bytes; none without such memory.
-    fn mapped(&self, offset: u64, len: usize) -> Option<RegionSlice> {
-        let memory = self.memory.as_ref()?;
-        let begin = usize::try_from(offset).map_or(memory.len(), |at| at.min(memory.len()));
-        memory.slice(begin..memory.len().min(begin + len))
-    }
-
+impl DiskFile {
     pub(super) fn new(
         direct: Option<fs::File>,
         buffered: fs::File,
         workers: Arc<Workers>,
-    ) -> OpenFile {
-        OpenFile {
+    ) -> DiskFile {
+        DiskFile {
             in_memory: at_once::is_in_memory(&buffered),
-            memory: None,
             direct: direct.map(|file| Handle::new(file, true)),
             buffered: Handle::new(buffered, false),
             workers,
@@ -136,25 +110,20 @@ impl OpenFile {
     }
 }
 
-impl File for OpenFile {
+impl File for DiskFile {
     fn read_at(
         &self,
         offset: u64,
         mut into: BufMut,
         len: usize,
     ) -> impl Future<Output = (io::Result<()>, BufMut)> + Send {
-        let file = self.clone();
         async move {
             into.set_len(0);
             if len > into.capacity() || offset.checked_add(len as u64).is_none() {
                 return (Err(io::ErrorKind::InvalidInput.into()), into);
             }
-            if file.in_memory {
-                let room = &mut into.spare()[..len];
-                let read = match file.mapped(offset, len) {
-                    Some(from) if from.read(0, &mut room[..from.len()]) => Ok(from.len()),
-                    _ => at_once::read(&file.buffered.file, offset, room),
-                };
+            if self.in_memory {
+                let read = at_once::read(&self.buffered.file, offset, &mut into.spare()[..len]);
                 let read = read.map(|bytes| {
                     CELLS.read_bytes.fetch_add(bytes as u64, Relaxed);
                     into.set_len(bytes);
@@ -162,8 +131,8 @@ impl File for OpenFile {
                 return (read, into);
             }
             let (reply, answer) = oneshot::channel();
-            let handle = file.handle(offset, into.as_ptr(), len).clone();
-            file.start(Transfer::read(handle, offset, into, len, reply));
+            let handle = self.handle(offset, into.as_ptr(), len).clone();
+            self.start(Transfer::read(handle, offset, into, len, reply));
             answer
                 .await
                 .expect("rings and workers answer every transfer")
@@ -176,22 +145,18 @@ impl File for OpenFile {
         into: RegionSlice,
         hold: Hold,
     ) -> impl Future<Output = io::Result<usize>> + Send {
-        let file = self.clone();
         async move {
             if offset.checked_add(into.len() as u64).is_none() {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
-            if file.in_memory {
-                let bytes = match file.mapped(offset, into.len()) {
-                    Some(from) if from.copy_to(&into) => from.len(),
-                    _ => at_once::place(&file.buffered.file, offset, &into)?,
-                };
+            if self.in_memory {
+                let bytes = at_once::place(&self.buffered.file, offset, &into)?;
                 CELLS.read_bytes.fetch_add(bytes as u64, Relaxed);
                 return Ok(bytes);
             }
             let (reply, answer) = oneshot::channel();
-            let handle = file.handle(offset, into.as_ptr(), into.len()).clone();
-            file.start(Transfer::place(handle, offset, into, hold, reply));
+            let handle = self.handle(offset, into.as_ptr(), into.len()).clone();
+            self.start(Transfer::place(handle, offset, into, hold, reply));
             answer
                 .await
                 .expect("rings and workers answer every transfer")
@@ -199,22 +164,18 @@ impl File for OpenFile {
     }
 
     fn write_at(&self, offset: u64, from: Buf) -> impl Future<Output = io::Result<()>> + Send {
-        let file = self.clone();
         async move {
             if offset.checked_add(from.len() as u64).is_none() {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
-            if file.in_memory {
-                match file.mapped(offset, from.len()) {
-                    Some(into) if into.len() == from.len() && into.write(0, &from) => {}
-                    _ => file.buffered.file.write_all_at(&from, offset)?,
-                }
+            if self.in_memory {
+                self.buffered.file.write_all_at(&from, offset)?;
                 CELLS.written_bytes.fetch_add(from.len() as u64, Relaxed);
                 return Ok(());
             }
             let (reply, answer) = oneshot::channel();
-            let handle = file.handle(offset, from.as_ptr(), from.len()).clone();
-            file.start(Transfer::write(handle, offset, from, reply));
+            let handle = self.handle(offset, from.as_ptr(), from.len()).clone();
+            self.start(Transfer::write(handle, offset, from, reply));
             answer
                 .await
                 .expect("rings and workers answer every transfer")

@@ -7,6 +7,8 @@
 
 mod at_once;
 mod file;
+mod memory;
+mod open;
 mod transfer;
 mod workers;
 
@@ -21,8 +23,10 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::io::Errno;
 
 use crate::{Disk, OpenOptions};
-pub use file::OpenFile;
+pub use file::DiskFile;
 pub(crate) use file::{Handle, HandleId, handles_closed};
+pub use memory::MemoryFile;
+pub use open::OpenFile;
 pub(crate) use transfer::{Body, Progress, Transfer};
 use workers::Workers;
 
@@ -92,7 +96,8 @@ impl Disk for Directory {
             }
             Some(Err(error)) => return Err(error),
         };
-        Ok(OpenFile::new(direct, buffered, self.workers.clone()))
+        let file = DiskFile::new(direct, buffered, self.workers.clone());
+        Ok(OpenFile::Disk(file))
     }
 
     fn exists(&self, name: &str) -> io::Result<bool> {

@@ -410,18 +410,25 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// The next command of a queue.
-    pub(super) fn take(&mut self, qid: u16) -> Option<SubmissionQueueEntry> {
-        let queue = self.submission.get_mut(&qid)?;
-        if queue.deleting.is_some() || self.completion.get(&queue.cqid)?.is_full() {
-            return None;
-        }
-        match queue.take() {
-            Ok(entry) => entry,
-            Err(gone) => {
-                self.fail(gone);
-                None
-            }
+    /// Takes the next commands of a queue, at most so many, and no more of an I/O queue than there is room for completions.
+    pub(super) fn take(&mut self, qid: u16, most: usize, into: &mut Vec<SubmissionQueueEntry>) {
+        let Some(queue) = self.submission.get_mut(&qid) else {
+            return;
+        };
+        let Some(completion) = self.completion.get_mut(&queue.cqid) else {
+            return;
+        };
+        let taken = completion
+            .advance(self.doorbells.read(queue.cqid).head)
+            .and_then(|()| match queue.deleting {
+                None if !completion.is_full() => {
+                    // For one there may be room when it is needed.
+                    queue.take(most.min(completion.room().max(1)), into)
+                }
+                _ => Ok(()),
+            });
+        if let Err(gone) = taken {
+            self.fail(gone);
         }
     }
 

@@ -10,6 +10,9 @@ use super::memory::{Gone, Place};
 use super::payload::Ticket;
 use crate::target::Fuser;
 
+/// Commands taken from one queue before the others get their turn.
+pub(super) const BURST: usize = 32;
+
 /// A queue of commands.
 pub(super) struct SubmissionQueue {
     place: Place,
@@ -82,21 +85,35 @@ impl SubmissionQueue {
         self.head != self.tail
     }
 
-    /// Takes the next command: its bytes are copied once, and the client may change them as it likes from then on. An error is
-    /// memory that is gone.
-    pub(super) fn take(&mut self) -> Result<Option<SubmissionQueueEntry>, Gone> {
-        if self.head == self.tail {
-            return Ok(None);
-        }
+    /// Takes the next commands, [`BURST`] at most: their bytes are copied once and together, since each comes from the client's
+    /// processor, and the client may change them as it likes from then on. An error is memory that is gone.
+    pub(super) fn take(
+        &mut self,
+        most: usize,
+        into: &mut Vec<SubmissionQueueEntry>,
+    ) -> Result<(), Gone> {
         // Not before the doorbell was read.
         fence(Acquire);
-        let mut bytes = [0; SubmissionQueueEntry::BYTES];
-        let at = self.head as usize * SubmissionQueueEntry::BYTES;
-        if !self.place.memory()?.read(at, &mut bytes) {
-            return Err(Gone);
+        let mut bytes = [0; BURST * SubmissionQueueEntry::BYTES];
+        let mut left = most.min(BURST);
+        while self.head != self.tail && left > 0 {
+            // Up to the end of the queue they lie side by side.
+            let end = match self.head < self.tail {
+                true => self.tail,
+                false => self.entries,
+            };
+            let count = left.min((end - self.head) as usize);
+            let bytes = &mut bytes[..count * SubmissionQueueEntry::BYTES];
+            let at = self.head as usize * SubmissionQueueEntry::BYTES;
+            if !self.place.memory()?.read(at, bytes) {
+                return Err(Gone);
+            }
+            let entries = bytes.as_chunks().0.iter();
+            into.extend(entries.map(SubmissionQueueEntry::from_bytes));
+            self.head = (self.head + count as u32) % self.entries;
+            left -= count;
         }
-        self.head = (self.head + 1) % self.entries;
-        Ok(Some(SubmissionQueueEntry::from_bytes(&bytes)))
+        Ok(())
     }
 }
 
@@ -131,6 +148,11 @@ impl CompletionQueue {
     /// Whether the next completion would wait, as far as is known.
     pub(super) fn has_no_room(&self) -> bool {
         self.is_full() || !self.has_room()
+    }
+
+    /// How many completions there is room for, as far as is known.
+    pub(super) fn room(&self) -> usize {
+        ((self.head + self.entries - self.tail - 1) % self.entries) as usize
     }
 
     /// Whether completions wait for room; no command should be taken then whose completion would, too.
@@ -271,17 +293,22 @@ mod tests {
             assert!(memory.write(usize::from(cid) * 64, entry.as_bytes()));
         }
         let mut queue = SubmissionQueue::new(Place::fixed(memory), 4, 1);
-        let take = |queue: &mut SubmissionQueue| queue.take().unwrap().map(|entry| entry.cid());
+        let take = |queue: &mut SubmissionQueue, most| {
+            let mut taken = Vec::new();
+            queue.take(most, &mut taken).unwrap();
+            taken
+                .iter()
+                .map(SubmissionQueueEntry::cid)
+                .collect::<Vec<_>>()
+        };
         assert!(!queue.extend(0) && !queue.extend(4) && !queue.extend(u32::MAX));
         assert!(queue.extend(3));
-        assert_eq!(
-            [0; 4].map(|_: i32| take(&mut queue)),
-            [Some(0), Some(1), Some(2), None]
-        );
-        assert!(queue.extend(1));
-        assert_eq!(
-            [0; 3].map(|_: i32| take(&mut queue)),
-            [Some(3), Some(0), None]
-        );
+        assert_eq!(take(&mut queue, 2), [0, 1]);
+        assert_eq!(take(&mut queue, 9), [2]);
+        assert!(take(&mut queue, 9).is_empty());
+        assert!(queue.extend(2));
+        assert_eq!(take(&mut queue, 2), [3, 0]);
+        assert!(take(&mut queue, 0).is_empty());
+        assert_eq!(take(&mut queue, 9), [1]);
     }
 }

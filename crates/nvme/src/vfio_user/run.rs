@@ -19,14 +19,12 @@ use super::device::Device;
 use super::memory::Direction;
 use super::messages::Messages;
 use super::payload::{Data, Ticket};
+use super::queues::BURST;
 use super::transfer::Segments;
 use crate::target::Fused;
 
 /// Commands of one client that are executed at once; more stay in their queues.
 const COMMANDS_MAX: usize = 1024;
-
-/// Commands taken from one queue before the others get their turn.
-const BURST: usize = 32;
 
 /// Rounds before other tasks of the thread get their turn.
 const ROUNDS: usize = 16;
@@ -79,6 +77,8 @@ struct State {
     started: Instant,
     /// Queues that have commands.
     ready: Vec<u16>,
+    /// Commands that were taken from a queue and are to be started.
+    taken: Vec<SubmissionQueueEntry>,
     /// Lists of pieces that no command uses now.
     segments: Vec<Segments>,
     patience: Patience,
@@ -112,6 +112,7 @@ where
             state: State {
                 started: Instant::now(),
                 ready: Vec::new(),
+                taken: Vec::new(),
                 segments: Vec::new(),
                 patience: Patience::default(),
                 idle: None,
@@ -189,25 +190,26 @@ where
         ready.clear();
         self.device.look(&mut ready);
         let mut any = false;
+        let mut taken = std::mem::take(&mut self.state.taken);
         for &qid in &ready {
-            for _ in 0..BURST {
-                if qid > 0 && self.slots.busy() >= COMMANDS_MAX {
-                    break;
-                }
-                let Some(entry) = self.device.take(qid) else {
-                    break;
-                };
-                any = true;
-                if qid == 0 {
-                    self.device.admin(&entry);
-                } else {
-                    self.start(qid, &entry);
-                }
+            let most = match qid {
+                // What one does may concern the next.
+                0 => 1,
+                _ => BURST.min(COMMANDS_MAX.saturating_sub(self.slots.busy())),
+            };
+            self.device.take(qid, most, &mut taken);
+            any |= !taken.is_empty();
+            for entry in taken.drain(..) {
                 if !self.device.runs() {
                     break;
                 }
+                match qid {
+                    0 => self.device.admin(&entry),
+                    qid => self.start(qid, &entry),
+                }
             }
         }
+        self.state.taken = taken;
         self.state.ready = ready;
         if any {
             self.heard();

@@ -1,6 +1,6 @@
 //! What is stored comes back, in every way to ring and to point at memory.
 
-use forebay_mem::{CopySite, Region, copied_bytes};
+use forebay_mem::{CopySite, copied_bytes};
 use forebay_nvme::vfio_user::Ended;
 use forebay_nvme::vfio_user::client::{DoorbellMode, QueueOptions};
 use forebay_proto::nvme::Status;

@@ -1,6 +1,6 @@
 //! Lists of where data lies that are wrong, endless, or change while they are read.
 
-use forebay_mem::{PAGE_BYTES, Region};
+use forebay_mem::PAGE_BYTES;
 use forebay_nvme::vfio_user::client::{DoorbellMode, Mapping};
 use forebay_proto::nvme::{SglDescriptor, SglKind, SglSubtype, Status};
 

@@ -726,7 +726,11 @@ impl Connection {
                 let value = value.ok_or(absent)?;
                 return Ok((value.len() as u64, Some(clip(value, offset, buffer_bytes))));
             }
-            KvCommand::StorePart { .. } => return Err(Status::INVALID_OPCODE),
+            KvCommand::StorePart { .. }
+            | KvCommand::Execute { .. }
+            | KvCommand::ExecuteSubmit { .. }
+            | KvCommand::ExecuteFetch { .. }
+            | KvCommand::ExecuteInline { .. } => return Err(Status::INVALID_OPCODE),
         }
         Ok((0, None))
     }
