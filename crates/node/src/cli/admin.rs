@@ -11,8 +11,10 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::hosts::{self, HostCommand};
+use super::modules::{self, ModuleCommand};
 use super::server::ServerArgs;
 use super::show;
+use super::tiers::{self, TierCommand};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Administer a server
@@ -27,6 +29,8 @@ Examples:
   forebay admin namespace create frames --tenant vision --durability relaxed:50ms --quota-bytes 500GiB
   forebay admin namespace create cache --tenant vision --nvme nsid=2
   forebay admin host add nqn.2026-01.com.example:gpu7 --tenant vision
+  forebay admin module add fb://tools/count.wasm --tenant vision --name count
+  forebay admin tier set frames --after 30d --larger-than 1MiB
   forebay admin quota tenant vision --bytes 1024GiB --objects none
   forebay admin scrub
   forebay admin tenant list --endpoint https://store.example:9001 --profile root")]
@@ -49,6 +53,12 @@ enum What {
     /// Hosts that may connect to the NVMe doors
     #[command(subcommand)]
     Host(HostCommand),
+    /// Modules whose functions may be executed
+    #[command(subcommand)]
+    Module(ModuleCommand),
+    /// Which values' bytes go to the cold tier (`serve --cold`)
+    #[command(subcommand)]
+    Tier(TierCommand),
     /// Bounds on what a tenant or namespace holds
     #[command(subcommand)]
     Quota(QuotaCommand),
@@ -295,6 +305,8 @@ pub async fn run(args: AdminArgs) -> Outcome {
         What::Key(command) => key(command).await,
         What::Namespace(command) => namespace(command).await,
         What::Host(command) => hosts::run(command).await,
+        What::Module(command) => modules::run(command).await,
+        What::Tier(command) => tiers::run(command).await,
         What::Quota(command) => quota(command).await,
         What::Scrub(server) => scrub(&server).await,
         What::LifecycleRun(server) => {

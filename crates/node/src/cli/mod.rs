@@ -4,9 +4,11 @@ mod address;
 mod admin;
 mod copy;
 mod doctor;
+mod exec;
 mod glob;
 mod hosts;
 mod list;
+mod modules;
 mod nvme;
 mod objects;
 mod paths;
@@ -14,6 +16,7 @@ mod probe;
 mod remote;
 mod server;
 mod show;
+mod tiers;
 mod top;
 
 use std::ffi::OsString;
@@ -47,6 +50,7 @@ enum Command {
     Stat(objects::StatArgs),
     Cat(objects::CatArgs),
     Rm(objects::RemoveArgs),
+    Exec(exec::ExecArgs),
     /// Measure a running endpoint, or a private server
     Bench(forebay_bench::Args),
     Doctor(doctor::DoctorArgs),
@@ -74,6 +78,7 @@ pub fn run(argv: Vec<OsString>) -> Outcome {
         Command::Stat(args) => wait(objects::stat(args)),
         Command::Cat(args) => wait(objects::cat(args)),
         Command::Rm(args) => wait(objects::remove(args)),
+        Command::Exec(args) => wait(exec::run(args)),
         Command::Bench(args) => bench(&args),
         Command::Doctor(args) => wait(doctor::run(args)),
         Command::Top(args) => wait(top::run(args)),

@@ -2,13 +2,15 @@
 //! of [`forebay_control::api`].
 
 use forebay_api::v1;
+use forebay_api::v1::add_module_request::Source;
 use forebay_client::{Admin, Error};
 use forebay_control::api::{
-    DurabilityText, Finding, Host, Key, LifecycleReport, Limits, Namespace, NamespaceChange,
-    NewHost, NewKey, NewNamespace, NewTenant, ScrubReport, Server, Tenant,
+    DurabilityText, Finding, Host, Key, LifecycleReport, Limits, Module, ModuleSource, Namespace,
+    NamespaceChange, NewHost, NewKey, NewModule, NewNamespace, NewTenant, Recall, Recalled,
+    ScrubReport, Server, Swept, Tenant, Tier, TierPass, TierPolicy, TierRecall,
 };
 use forebay_control::{Error as Refused, Kind};
-use forebay_store::{Durability, Quota, Usage, Versioning};
+use forebay_store::{Durability, ModuleDigest, Quota, Usage, Versioning};
 use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -110,6 +112,32 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
             };
             let changed = admin.change_namespace(asked).await;
             json(namespace(changed.map_err(refused)?)?)
+        }
+
+        ("GET", ["v1", "modules"]) => {
+            let modules = admin.execution().list_modules().await.map_err(refused)?;
+            json(modules.into_iter().map(module).collect::<Vec<_>>())
+        }
+        ("POST", ["v1", "modules"]) => {
+            let asked = new_module(parse(body)?)?;
+            let added = admin.execution().add_module(asked).await;
+            json(module(added.map_err(refused)?))
+        }
+        ("DELETE", ["v1", "modules", tenant, which, namespace @ ..]) if namespace.len() <= 1 => {
+            let asked = v1::RemoveModuleRequest {
+                tenant: name(tenant),
+                namespace: namespace.first().map(name).unwrap_or_default(),
+                module: name(which),
+            };
+            done(admin.execution().remove_module(asked).await)
+        }
+
+        (method @ ("GET" | "PUT" | "DELETE" | "POST"), ["v1", "tier", rest @ ..]) => {
+            tier(admin, method, rest, body).await
+        }
+        ("POST", ["v1", "tier-sweep"]) => {
+            let swept = admin.sweep_tier().await.map_err(refused)?.swept;
+            json(Swept { swept })
         }
 
         ("GET", ["v1", "hosts"]) => {
@@ -235,6 +263,119 @@ fn host(host: v1::Host) -> Host {
         tenant: host.tenant,
         chap: host.chap,
         created: host.created_ms,
+    }
+}
+
+fn module(module: v1::AllowedModule) -> Module {
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
+    let digest: Result<[u8; 32], _> = module.sha256.as_ref().try_into();
+    Module {
+        sha256: digest.map_or_else(|_| String::new(), |digest| ModuleDigest(digest).to_string()),
+        tenant: module.tenant,
+        namespace: given(module.namespace),
+        name: given(module.name),
+        number: module.number,
+        function: given(module.function),
+        size: module.size,
+        created: module.created_ms,
+    }
+}
+
+fn new_module(new: NewModule) -> Outcome<v1::AddModuleRequest> {
+    let wasm = new.source.bytes();
+    let source = match (new.source, wasm) {
+        (ModuleSource::Object { namespace, key }, _) => Source::Object(v1::ModuleObject {
+            namespace,
+            key: key.into_bytes().into(),
+        }),
+        (ModuleSource::Base64(_), Some(wasm)) => Source::Wasm(wasm.into()),
+        (ModuleSource::Base64(_), None) => {
+            return Err(Failure::new(Exit::Usage, "the module is not base64"));
+        }
+    };
+    Ok(v1::AddModuleRequest {
+        tenant: new.tenant,
+        namespace: new.namespace.unwrap_or_default(),
+        name: new.name.unwrap_or_default(),
+        number: new.number,
+        function: new.function.unwrap_or_default(),
+        source: Some(source),
+    })
+}
+
+/// The cold tier of a namespace.
+async fn tier(admin: &Admin, method: &str, rest: &[&str], body: Value) -> Outcome<Value> {
+    let given = |namespace: &str| namespace.to_owned();
+    match (method, rest) {
+        ("GET", [namespace]) => {
+            let namespace = given(namespace);
+            let asked = admin.get_tier(v1::GetTierRequest { namespace }).await;
+            json(tier_of(asked.map_err(refused)?))
+        }
+        ("PUT", [namespace]) => {
+            let policy: TierPolicy = parse(body)?;
+            let asked = v1::SetTierRequest {
+                namespace: given(namespace),
+                policy: Some(v1::TierPolicy {
+                    after_ms: policy.after_ms,
+                    not_read_for_ms: policy.not_read_for_ms,
+                    larger_than: policy.larger_than,
+                    prefix: policy.prefix,
+                    stays: policy.recall == TierRecall::Never,
+                }),
+            };
+            let set = admin.set_tier(asked).await;
+            json(tier_of(set.map_err(refused)?))
+        }
+        ("DELETE", [namespace]) => {
+            let namespace = given(namespace);
+            done(admin.remove_tier(v1::RemoveTierRequest { namespace }).await)
+        }
+        ("POST", [namespace, "run"]) => {
+            let namespace = given(namespace);
+            let passed = admin.run_tier(v1::RunTierRequest { namespace }).await;
+            json(tier_pass(passed.map_err(refused)?))
+        }
+        ("POST", [namespace, "recall"]) => {
+            let Recall { key, version } = parse(body)?;
+            let asked = v1::RecallRequest {
+                namespace: given(namespace),
+                key: key.into_bytes().into(),
+                version,
+            };
+            let recalled = admin.recall(asked).await.map_err(refused)?.recalled;
+            json(Recalled { recalled })
+        }
+        _ => Err(Failure::new(Exit::Usage, "the server has no such call")),
+    }
+}
+
+fn tier_of(tier: v1::Tier) -> Tier {
+    Tier {
+        namespace: tier.namespace,
+        policy: tier.policy.map(|policy| TierPolicy {
+            after_ms: policy.after_ms,
+            not_read_for_ms: policy.not_read_for_ms,
+            larger_than: policy.larger_than,
+            prefix: policy.prefix,
+            recall: match policy.stays {
+                true => TierRecall::Never,
+                false => TierRecall::Read,
+            },
+        }),
+        last: tier.last.map(tier_pass),
+    }
+}
+
+fn tier_pass(pass: v1::TierPass) -> TierPass {
+    TierPass {
+        at: pass.at_ms,
+        moved: pass.moved,
+        moved_bytes: pass.moved_bytes,
+        cold: pass.cold,
+        cold_bytes: pass.cold_bytes,
+        failed: pass.failed,
+        gave_up: pass.gave_up,
     }
 }
 

@@ -8,6 +8,8 @@ use forebay_bench::Size;
 use forebay_nvme::initiator::NamespaceUrl;
 
 use super::cache::flags::CacheArgs;
+use super::cold::ColdArgs;
+use super::exec::ExecArgs;
 use super::nvme::flags::{Export, Publish};
 
 /// What keeps the data.
@@ -172,6 +174,10 @@ pub struct ServeArgs {
     pub cache: Option<Size>,
     #[command(flatten)]
     pub before: CacheArgs,
+    #[command(flatten)]
+    pub far: ColdArgs,
+    #[command(flatten)]
+    pub exec: ExecArgs,
     /// Bound on the space that values take on disk [default: the file system's]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,

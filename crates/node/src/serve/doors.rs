@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::args::{Backend, Etag, ServeArgs};
 use super::direct::Direct;
-use super::http::{Answer, Asked, serve};
+use super::http::{Answer, Asked, MODULES_BYTES_MAX, WORDS_BYTES_MAX, serve};
 use super::shards::{DiskIo, Serve, Shards};
 use super::socket::Requests;
 use super::{credentials, live, nvme, rpc, socket, stopped, tls};
@@ -423,7 +423,7 @@ pub fn open_console(
         let answer = console(&asked, &registry, *stopped.borrow());
         async move { answer }
     };
-    tokio::spawn(serve(listener, handle, stopping.clone()));
+    tokio::spawn(serve(listener, handle, WORDS_BYTES_MAX, stopping.clone()));
     Ok(())
 }
 
@@ -472,7 +472,7 @@ pub fn open_admin<S: Store>(
             }
         }
     };
-    tokio::spawn(serve(requests, handle, stopping.clone()));
+    tokio::spawn(serve(requests, handle, MODULES_BYTES_MAX, stopping.clone()));
 }
 
 /// The access keys as the S3 door asks for them, replaced whole at every change.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_control::MODULE_BYTES_MAX;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -18,8 +19,10 @@ use tokio::sync::{Semaphore, watch};
 
 use super::stopped;
 
-/// The longest request body: a JSON object of a few names.
-const BODY_BYTES_MAX: usize = 64 << 10;
+/// The longest request body where none is of use.
+pub const WORDS_BYTES_MAX: usize = 64 << 10;
+/// The longest request body of whoever owns the server: a module in base64, and a few names.
+pub const MODULES_BYTES_MAX: usize = MODULE_BYTES_MAX / 3 * 4 + WORDS_BYTES_MAX;
 /// Connections of one server at once; more wait.
 const CONNECTIONS_MAX: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +33,7 @@ pub struct Asked {
     pub method: Method,
     /// Without the query.
     pub path: String,
-    /// At most [`BODY_BYTES_MAX`].
+    /// At most as long as the server takes.
     pub body: Bytes,
 }
 
@@ -74,8 +77,12 @@ impl Listen for TcpListener {
 }
 
 /// Serves until `shutdown`; requests in progress are then finished within the process' own patience.
-pub async fn serve<L, H, F>(mut listener: L, handle: H, shutdown: watch::Receiver<bool>)
-where
+pub async fn serve<L, H, F>(
+    mut listener: L,
+    handle: H,
+    body_bytes: usize,
+    shutdown: watch::Receiver<bool>,
+) where
     L: Listen,
     H: Fn(Asked) -> F + Send + Sync + 'static,
     F: Future<Output = Answer> + Send + 'static,
@@ -101,7 +108,7 @@ where
         tokio::spawn(async move {
             let service = service_fn(move |request| {
                 let handle = handle.clone();
-                async move { Ok::<_, Infallible>(answer(request, &*handle).await) }
+                async move { Ok::<_, Infallible>(answer(request, body_bytes, &*handle).await) }
             });
             let serving = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -122,13 +129,17 @@ where
     }
 }
 
-async fn answer<H, F>(request: Request<Incoming>, handle: &H) -> Response<Full<Bytes>>
+async fn answer<H, F>(
+    request: Request<Incoming>,
+    body_bytes: usize,
+    handle: &H,
+) -> Response<Full<Bytes>>
 where
     H: Fn(Asked) -> F,
     F: Future<Output = Answer>,
 {
     let (head, body) = request.into_parts();
-    let body = tokio::time::timeout(HEADER_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect());
+    let body = tokio::time::timeout(HEADER_TIMEOUT, Limited::new(body, body_bytes).collect());
     let answer = match body.await {
         Ok(Ok(body)) => {
             handle(Asked {

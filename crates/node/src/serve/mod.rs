@@ -2,11 +2,13 @@
 
 pub mod args;
 mod cache;
+mod cold;
 pub mod config;
 mod credentials;
 mod device;
 mod direct;
 mod doors;
+mod exec;
 mod http;
 mod leaf;
 mod limits;
@@ -43,6 +45,7 @@ use tokio::sync::watch;
 use crate::exit::{Exit, Failure, Outcome};
 use args::{Backend, ServeArgs};
 use cache::metrics::TierMetrics;
+use cold::ColdSide;
 use device::Device;
 use direct::Direct;
 use doors::{Keyring, Listeners};
@@ -130,7 +133,8 @@ async fn serve(
 ) -> Outcome {
     let mut terminate = on(SignalKind::terminate())?;
     let mut interrupt = on(SignalKind::interrupt())?;
-    let store = stack::stack(&leaf, args, &pool, &clock)?;
+    let cold = ColdSide::open(args, &leaf, &pool, &clock).await?;
+    let store = stack::stack(&cold.store, args, &pool, &clock)?;
     let listeners = Listeners::bind(args)?;
     let identities = Arc::new(Identities::open(store.clone(), clock.clone()).await?);
     prepare_credentials(args, &identities, &listeners).await?;
@@ -138,7 +142,11 @@ async fn serve(
     let followed = keyring.clone();
     identities.on_keys_changed(move |keys| followed.replace(keys));
 
-    let tier = store.as_ref().clone();
+    if let Some(executor) = store.executor() {
+        exec::follow(executor, &identities);
+    }
+
+    let tier = store.below().clone();
     let (shards, disk_io) = Shards::start(
         args.shards.map_or_else(limits::shards, usize::from),
         args.connections,
@@ -164,7 +172,11 @@ async fn serve(
     door.metrics().register(&mut registry);
     direct.door.metrics().register(&mut registry);
     leaf.register(&mut registry);
-    registry.register_collector(Box::new(TierMetrics(store.as_ref().clone())));
+    cold.register(&mut registry);
+    if let Some(executor) = store.executor() {
+        executor.register(&mut registry);
+    }
+    registry.register_collector(Box::new(TierMetrics(tier.clone())));
     registry.register_collector(Box::new(NodeMetrics {
         store: store.clone(),
         pool: pool.clone(),
@@ -174,6 +186,7 @@ async fn serve(
     }));
     let tending = Arc::new(Tending::new(
         leaf.clone(),
+        cold.administered(),
         door.clone(),
         clock,
         listeners.server(args, &shards, &disk_io),
@@ -237,7 +250,10 @@ async fn serve(
     }
     socket::remove(&args.dir);
     forget_ready_file(args);
-    let closing = tokio::task::spawn_blocking(move || leaf.close());
+    let closing = tokio::task::spawn_blocking(move || {
+        cold.close();
+        leaf.close();
+    });
     match tokio::time::timeout(CLOSE, closing).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return Err(Failure::new(Exit::Failed, error)),

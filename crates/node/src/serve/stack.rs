@@ -4,19 +4,27 @@
 
 use std::sync::Arc;
 
+use forebay_exec::Exec;
 use forebay_mem::Pool;
 use forebay_tier::Tier;
+use forebay_tier::cold::Cold;
 
 use super::args::ServeArgs;
 use super::leaf::Leaf;
-use super::{UnixClock, cache};
+use super::{UnixClock, cache, exec};
 use crate::exit::Outcome;
 
 /// What doors speak to.
-pub type Stack = Tier<Leaf>;
+pub type Stack = Exec<Tier<Cold<Leaf>>>;
 
-/// The layers over a leaf.
-pub fn stack(leaf: &Leaf, args: &ServeArgs, pool: &Pool, clock: &UnixClock) -> Outcome<Arc<Stack>> {
-    let tier = cache::open(Arc::new(leaf.clone()), &args.before, pool, clock.clone())?;
-    Ok(Arc::new(tier))
+/// The layers over a leaf and its cold side.
+pub fn stack(
+    cold: &Cold<Leaf>,
+    args: &ServeArgs,
+    pool: &Pool,
+    clock: &UnixClock,
+) -> Outcome<Arc<Stack>> {
+    let tier = cache::open(Arc::new(cold.clone()), &args.before, pool, clock.clone())?;
+    let executor = exec::open(&args.exec, &args.dir, pool)?;
+    Ok(Arc::new(Exec::new(tier, executor)))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_control::api::{LifecycleReport, ScrubReport, Server};
-use forebay_control::{Error, Kind, Node, Result};
+use forebay_control::{ColdTier, Error, Kind, Node, Result};
 use forebay_s3::Door;
 use tokio::time::{MissedTickBehavior, interval_at};
 
@@ -23,6 +23,7 @@ const LIFECYCLE: Duration = Duration::from_secs(3600);
 /// Tends a leaf and its S3 door.
 pub struct Tending {
     leaf: Leaf,
+    cold: Option<Arc<dyn ColdTier>>,
     door: Arc<Door<Stack>>,
     clock: UnixClock,
     server: Server,
@@ -33,9 +34,16 @@ pub struct Tending {
 
 impl Tending {
     /// `server` describes the process; its uptime counts from now.
-    pub fn new(leaf: Leaf, door: Arc<Door<Stack>>, clock: UnixClock, server: Server) -> Tending {
+    pub fn new(
+        leaf: Leaf,
+        cold: Option<Arc<dyn ColdTier>>,
+        door: Arc<Door<Stack>>,
+        clock: UnixClock,
+        server: Server,
+    ) -> Tending {
         Tending {
             leaf,
+            cold,
             door,
             clock,
             server,
@@ -89,6 +97,15 @@ impl Node for Tending {
             };
             Ok(self.leaf.scrub().await?)
         })
+    }
+
+    fn check_module(&self, wasm: &[u8]) -> std::result::Result<(), String> {
+        let checked = forebay_exec::check(&forebay_exec::Limits::default(), wasm);
+        checked.map_err(|ending| ending.to_string())
+    }
+
+    fn cold_tier(&self) -> Option<Arc<dyn ColdTier>> {
+        self.cold.clone()
     }
 
     fn lifecycle_run(&self) -> Pin<Box<dyn Future<Output = Result<LifecycleReport>> + Send + '_>> {

@@ -1,0 +1,172 @@
+//! `forebay exec`: a function sent to objects.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::Args;
+use forebay_api::v1::{self, execute_request};
+use forebay_bench::Size;
+use forebay_client::direct::Choice;
+use forebay_client::{Execution, NotExecuted};
+use forebay_store::ModuleDigest;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::address::Address;
+use super::server::ServerArgs;
+use super::{modules, show};
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Run a function over objects, where they are
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A module runs where `forebay admin module add` allowed it, and nowhere else. What it writes goes to standard output, what it logs to
+standard error.
+
+Examples:
+  forebay exec lines.wasm fb://logs/today fb://logs/yesterday -- count ERROR
+  forebay exec sha256:9f86...0a08 fb://data/model.bin > digest
+  forebay exec resize fb://images/cat.jpg --into fb://tensors/cat -- 224 224")]
+pub struct ExecArgs {
+    /// A file with the module, its sha256:HEX, or the name under which it is allowed
+    module: String,
+    /// fb://NAMESPACE/KEY, in the order in which the function counts them
+    inputs: Vec<Address>,
+    /// Which of the module's functions [default: as the module was allowed, else run]
+    #[arg(long, value_name = "NAME")]
+    function: Option<String>,
+    /// Store the output as an object instead
+    #[arg(long, value_name = "fb://NAMESPACE/KEY")]
+    into: Option<Address>,
+    /// The most bytes of output
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    output: Size,
+    /// How long it may take, in milliseconds, when that is less than the server's bound
+    #[arg(long, value_name = "MS")]
+    deadline: Option<u64>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// What the function is told: words, each followed by a NUL
+    #[arg(last = true, value_name = "ARGS")]
+    arguments: Vec<String>,
+}
+
+/// Runs it.
+pub async fn run(args: ExecArgs) -> Outcome {
+    let request = request(&args)?;
+    let (endpoint, credentials) = args.server.rpc().await?;
+    let options = args.server.options(Choice::Auto)?;
+    let execution = Execution::new(&endpoint, &credentials, &options)?;
+    let mut executing = execution.execute(request).await.map_err(failed)?;
+    let mut out = std::io::stdout().lock();
+    let mut written = 0_u64;
+    while let Some(part) = executing.next().await? {
+        written += part.len() as u64;
+        out.write_all(&part)
+            .map_err(Failure::io("standard output"))?;
+    }
+    out.flush().map_err(Failure::io("standard output"))?;
+    let Some(executed) = executing.executed() else {
+        return Err(Failure::new(Exit::Failed, "the output has no end"));
+    };
+    logged(&executed.logs)?;
+    if args.server.json {
+        let told = json!({
+            "length": executed.length,
+            "read": executed.read,
+            "thread_us": executed.thread_ns as f64 / 1000.0,
+            "memory": executed.memory,
+        });
+        let mut error = std::io::stderr();
+        writeln!(error, "{told}").map_err(Failure::io("standard error"))?;
+    }
+    if let (Some(address), Some(object)) = (&args.into, &executed.object) {
+        return show::line(&format!("{address}: {} bytes", object.size));
+    }
+    match executed.length {
+        length if length > written => Err(Failure::new(
+            Exit::Limit,
+            format_args!("the output has {length} bytes, of which {written} came: see --output"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn request(args: &ExecArgs) -> Outcome<v1::ExecuteRequest> {
+    let inputs = args.inputs.iter().map(|address| v1::ExecuteInput {
+        namespace: address.namespace.clone(),
+        key: address.key.clone().into_bytes().into(),
+        ..v1::ExecuteInput::default()
+    });
+    let output = match &args.into {
+        None => execute_request::Output::Capacity(args.output.0),
+        Some(address) => execute_request::Output::Target(v1::ExecuteTarget {
+            namespace: address.namespace.clone(),
+            key: address.key.clone().into_bytes().into(),
+            ..v1::ExecuteTarget::default()
+        }),
+    };
+    let words = args.arguments.iter().map(|word| format!("{word}\0"));
+    Ok(v1::ExecuteRequest {
+        function: args.function.clone().unwrap_or_default(),
+        inputs: inputs.collect(),
+        arguments: words.collect::<String>().into(),
+        session: bytes::Bytes::new(),
+        deadline_ms: args.deadline.unwrap_or(0),
+        module: Some(module(&args.module)?),
+        output: Some(output),
+    })
+}
+
+/// A file is what its digest says; what is no file is a digest or a name.
+fn module(text: &str) -> Outcome<execute_request::Module> {
+    let digest = |digest: ModuleDigest| {
+        execute_request::Module::Sha256(bytes::Bytes::copy_from_slice(&digest.0))
+    };
+    if let Some(given) = text.strip_prefix("sha256:") {
+        return match ModuleDigest::parse(given) {
+            Some(given) => Ok(digest(given)),
+            None => Err(Failure::new(
+                Exit::Usage,
+                format_args!("{text:?} is not a SHA-256: 64 hexadecimal digits"),
+            )),
+        };
+    }
+    let path = Path::new(text);
+    if path.is_file() {
+        let wasm = modules::read(path)?;
+        return Ok(digest(ModuleDigest(Sha256::digest(&wasm).into())));
+    }
+    if text.contains('/') || text.ends_with(".wasm") {
+        return Err(Failure::new(
+            Exit::NotFound,
+            format_args!("there is no file {text:?}"),
+        ));
+    }
+    Ok(execute_request::Module::Name(text.to_owned()))
+}
+
+fn failed(failed: NotExecuted) -> Failure {
+    // Why it failed is said in any case.
+    let _ = logged(&failed.logs);
+    let denied = failed.error.kind() == forebay_client::Kind::Denied;
+    let failure = Failure::from(failed.error);
+    match denied {
+        true => Failure::new(
+            failure.exit,
+            format_args!(
+                "{}; `forebay admin module add` allows modules",
+                failure.message
+            ),
+        ),
+        false => failure,
+    }
+}
+
+/// Lines of a function's, on standard error.
+fn logged(logs: &[u8]) -> Outcome {
+    let mut error = std::io::stderr();
+    error
+        .write_all(String::from_utf8_lossy(logs).as_bytes())
+        .map_err(Failure::io("standard error"))
+}
