@@ -7,7 +7,7 @@ use forebay_client::Endpoint;
 use forebay_client::direct::Choice;
 use forebay_nvme::initiator::NamespaceUrl;
 
-use crate::{CacheArgs, Size};
+use crate::{CacheArgs, ExecArgs, RadosArgs, Size};
 
 /// Arguments of `forebay bench`.
 #[derive(Clone, Debug, Parser)]
@@ -33,6 +33,10 @@ pub enum Kind {
     Nvme(NvmeArgs),
     /// The embedded engine over a directory, without a network
     Engine(EngineArgs),
+    /// Functions sent to objects of the embedded engine, and the same work without
+    Exec(ExecArgs),
+    /// A pool of a Ceph cluster through the store that `--backend rados` serves, without a network of ours
+    Rados(RadosArgs),
     /// The naive durable store for comparison: every value a file, written and fsynced
     Files(FilesArgs),
     /// One thread copying memory, for comparison with shared memory
@@ -470,6 +474,8 @@ impl Args {
             Kind::Direct(args) | Kind::Kv(args) => args.json,
             Kind::Nvme(args) => args.json,
             Kind::Engine(args) => args.json,
+            Kind::Exec(args) => args.json,
+            Kind::Rados(args) => args.json,
             Kind::Files(args) => args.json,
             Kind::Memory(args) => args.json,
             Kind::Cache(args) => args.json,

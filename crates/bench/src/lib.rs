@@ -7,6 +7,8 @@
 //! - `nvme`: a closed loop over NVMe/TCP or vfio-user, of blocks or of values;
 //! - `load`: threads, the measured window and what was seen in it, the same for all of these;
 //! - `engine`: the embedded engine in this process, through the waist (`embedded` works on any store);
+//! - `exec`: functions sent to the data, beside the same work done by the caller;
+//! - `rados`: a pool of a Ceph cluster, through the same loop;
 //! - `files`: the naive store that a durable PUT is compared with: a file and an fsync each;
 //! - `cache`: hit ratios on traces, of the cache layer as it is and of simulations;
 //! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
@@ -31,6 +33,7 @@ mod direct;
 mod embedded;
 mod engine;
 mod error;
+mod exec;
 mod files;
 mod histogram;
 mod load;
@@ -38,6 +41,7 @@ mod memory;
 mod nvme;
 mod payload;
 mod point;
+mod rados;
 pub mod s3;
 mod server;
 mod size;
@@ -52,8 +56,10 @@ pub use args::{
 };
 pub use cache::{CacheArgs, CachePoint};
 pub use error::Error;
+pub use exec::{ExecArgs, ExecOp};
 pub use histogram::Histogram;
 pub use point::Point;
+pub use rados::RadosArgs;
 pub use size::Size;
 
 /// A result.
@@ -91,6 +97,8 @@ pub fn run(args: &Args) -> Result<Vec<Measured>, Error> {
         Kind::Kv(args) => direct::run(args, direct::KV),
         Kind::Nvme(args) => nvme::run(args),
         Kind::Engine(args) => engine::run(args),
+        Kind::Exec(args) => exec::run(args),
+        Kind::Rados(args) => rados::run(args),
         Kind::Files(args) => files::run(args),
         Kind::Memory(args) => memory::run(args),
     }?;
