@@ -172,6 +172,10 @@ impl<D: Disk> Decider<D> {
                 self.tenant_quota(tenant, quota);
                 Answer::Done(reply, Ok(()))
             }
+            Command::Settle(reply) => {
+                self.batch.sync = true;
+                Answer::Done(reply, Ok(()))
+            }
             Command::Sweep(reply) => {
                 let more = Ok(self.next_expiry <= self.now);
                 Answer::Swept(reply, more)

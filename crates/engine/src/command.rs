@@ -86,6 +86,8 @@ pub(crate) enum Command {
     ),
     DeleteNamespace(String, Reply<()>),
     TenantQuota(String, Quota, Reply<()>),
+    /// Answered when all before it is on stable storage.
+    Settle(Reply<()>),
     /// Drops what is past its time; tells whether more is.
     Sweep(Reply<bool>),
     /// Writes everything to the index.
@@ -164,6 +166,7 @@ impl Command {
             Command::DeleteNamespace(_, reply)
             | Command::LetGo(_, _, _, reply)
             | Command::TenantQuota(_, _, reply)
+            | Command::Settle(reply)
             | Command::Checkpoint(reply) => drop(reply.send(Err(error()))),
             Command::Sweep(reply) => drop(reply.send(Err(error()))),
         }

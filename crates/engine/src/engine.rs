@@ -430,6 +430,10 @@ impl<D: Disk> Store for Engine<D> {
         EngineUpload::begin_back(&self.core, self.target(address)?, version, away)
     }
 
+    async fn settle(&self) -> Result<()> {
+        self.core.submit(Command::Settle).await
+    }
+
     fn forgotten(&self) -> Vec<Away> {
         self.core.take_forgotten()
     }

@@ -224,9 +224,13 @@ impl<D: Disk> Journal<D> {
     /// Makes a group durable as it asks for, visible, and answers it.
     fn commit(&mut self, mut batch: Batch) -> Outcome {
         let answers = std::mem::take(&mut batch.answers);
-        if batch.records > 0 {
-            let sync = batch.sync;
-            let written = self.write(&batch).and_then(|()| match sync {
+        let sync = batch.sync;
+        if batch.records > 0 || (sync && self.synced + 1 < self.position.group) {
+            let written = match batch.records {
+                0 => Ok(()),
+                _ => self.write(&batch),
+            };
+            let written = written.and_then(|()| match sync {
                 true => self.sync(),
                 false => Ok(()),
             });

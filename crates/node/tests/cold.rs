@@ -66,12 +66,26 @@ fn bytes_go_to_another_server_and_come_back() {
 
     // What goes is said, shown, and done.
     server.run(&["admin", "tier", "set", "data"]).expect(2);
-    server.run(&["admin", "tier", "set", "none", "--after", "1d"]).expect(3);
-    server.ok(&["admin", "tier", "set", "data", "--prefix", "logs/", "--larger-than", "64KiB"]);
+    server
+        .run(&["admin", "tier", "set", "none", "--after", "1d"])
+        .expect(3);
+    server.ok(&[
+        "admin",
+        "tier",
+        "set",
+        "data",
+        "--prefix",
+        "logs/",
+        "--larger-than",
+        "64KiB",
+    ]);
     let shown = &server.json(&["admin", "tier", "show", "data"])[0];
     assert_eq!(shown["policy"]["prefix"], "logs/");
     let passed = &server.json(&["admin", "tier", "run", "data"])[0];
-    assert_eq!((&passed["moved"], &passed["moved_bytes"]), (&1.into(), &9_000_001.into()));
+    assert_eq!(
+        (&passed["moved"], &passed["moved_bytes"]),
+        (&1.into(), &9_000_001.into())
+    );
     assert_eq!(copies(&far), 1);
 
     // To everybody it is the same value.
@@ -96,8 +110,20 @@ fn bytes_go_to_another_server_and_come_back() {
     let endpoint = server.rpc();
     let elsewhere = ["--endpoint", endpoint.as_str()];
     let ask = |arguments: &[&str]| server.run(&[arguments, &elsewhere[..]].concat());
-    ask(&["admin", "tier", "set", "data", "--larger-than", "500", "--recall", "never"]).expect(0);
-    let passed = ask(&["admin", "tier", "run", "data", "--json"]).expect(0).out;
+    ask(&[
+        "admin",
+        "tier",
+        "set",
+        "data",
+        "--larger-than",
+        "500",
+        "--recall",
+        "never",
+    ])
+    .expect(0);
+    let passed = ask(&["admin", "tier", "run", "data", "--json"])
+        .expect(0)
+        .out;
     let passed: serde_json::Value = serde_json::from_str(&passed).unwrap();
     assert_eq!(passed["moved"], 2, "all but what rests");
     reads(&server, "fb://data/other", &large);

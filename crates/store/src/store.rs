@@ -172,6 +172,12 @@ pub trait Store: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns when all that this store shows is durable. Only where changes are answered before they are is there anything to wait
+    /// for (elsewhere nothing, this default).
+    fn settle(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
     /// Runs a function of a module over values, where they are. The caller's tenant is checked here, for every input as if it
     /// were retrieved and for the output as if it were stored; the function reaches nothing else. It is bounded in time, memory
     /// and output, and a future that is dropped stops it. Most stores cannot ([`ErrorKind::Unsupported`], this default): the layer

@@ -339,6 +339,10 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         self.store.forgotten()
     }
 
+    async fn settle(&self) -> Result<()> {
+        self.store.settle().await
+    }
+
     async fn execute(&self, call: Execute<'_>) -> Result<Executed> {
         self.detour.execute(&self.store, call).await
     }

@@ -125,6 +125,7 @@ impl HttpService for Connector {
             let body = Patient {
                 body,
                 deadline: Box::pin(sleep(ANSWER)),
+                waiting: false,
             };
             Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
         })
@@ -135,6 +136,8 @@ impl HttpService for Connector {
 struct Patient {
     body: Incoming,
     deadline: Pin<Box<Sleep>>,
+    /// Whether a piece was asked for that has not come: a reader that takes its time is no fault of the far side.
+    waiting: bool,
 }
 
 impl Body for Patient {
@@ -147,10 +150,13 @@ impl Body for Patient {
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
-            // It runs from when a piece was asked for: a reader that takes its time is no fault of the far side.
-            this.deadline.as_mut().reset(Instant::now() + ANSWER);
+            this.waiting = false;
             let failed = |error| HttpError::new(HttpErrorKind::Interrupted, error);
             return Poll::Ready(frame.map(|frame| frame.map_err(failed)));
+        }
+        if !this.waiting {
+            this.waiting = true;
+            this.deadline.as_mut().reset(Instant::now() + ANSWER);
         }
         match this.deadline.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Some(Err(late()))),

@@ -233,6 +233,8 @@ impl<S: Store> Mover<S> {
                 done => done?,
             }
         }
+        // Where changes are answered before they are durable, a crash may bring back a value whose end was seen.
+        self.hot.settle().await?;
         let mut swept = 0;
         for away in suspects.into_values().flatten() {
             if !self.pins.is_pinned(away) {

@@ -6,5 +6,6 @@ mod crashes;
 mod failures;
 mod far;
 mod policies;
+mod power_loss;
 mod reading;
 mod support;
