@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::listing::{Collapse, Visit, versions_before};
 use forebay_store::{
     After, Item, ListOptions, ListPage, Meta, Result, Space, VersionItem, VersionPage,
@@ -85,7 +86,7 @@ impl<'w> Walk<'w> {
             pending: pending.map(|named| named.key).collect(),
             parts: namespace.shards.iter().map(|_| part()).collect(),
             from,
-            page: (options.limit as u64 * 5 / 4 / parts + LEAST).min(MOST),
+            page: (options.limit.min(LIST_ITEMS_MAX) as u64 * 5 / 4 / parts + LEAST).min(MOST),
         })
     }
 
