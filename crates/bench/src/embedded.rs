@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_io::{ring, shard};
-use forebay_store::{Address, Body, ByteRange, Seal, Store, StoreError, StoreOptions, Upload};
+use forebay_store::{
+    Address, Body, ByteRange, DeleteOptions, Seal, Store, StoreError, StoreOptions, Upload,
+};
 use tokio::task::spawn_local;
 
 use crate::payload::{Payload, Random};
 use crate::{EngineOp, Error, Histogram, Point, cpu};
 
-/// Values in flight while a store is filled.
+/// Values in flight while a store is filled or emptied.
 const FILLERS: u64 = 64;
 
 /// What to measure of one store.
@@ -55,7 +57,7 @@ pub(crate) fn refused(what: &str, error: impl std::fmt::Display) -> Error {
 impl Plan {
     /// Fills the store where something is to be read, has it settle, and measures every step. Runs in a shard.
     pub(crate) async fn run<S: Store>(
-        self,
+        &self,
         store: &Arc<S>,
         settle: impl AsyncFnOnce() -> Result<(), StoreError>,
     ) -> Result<Vec<Point>, Error> {
@@ -75,6 +77,18 @@ impl Plan {
             points.push(self.point(op, depth, tally));
         }
         Ok(points)
+    }
+
+    /// Removes what was stored. Runs in a shard.
+    pub(crate) async fn clear<S: Store>(&self, store: &Arc<S>) -> Result<(), StoreError> {
+        let load = Rc::new(Load::new(&self.namespace, self.size, self.objects));
+        each(store, &load, async |store, load, object| {
+            let key = key(load, object);
+            let address = Address::object(&load.namespace, key.as_bytes());
+            let deleted = store.delete(address, DeleteOptions::default());
+            deleted.await.map(drop)
+        })
+        .await
     }
 
     /// Measures with `depth` operations in flight: a share of them from here, the others from shards of their own.
@@ -175,8 +189,20 @@ impl Tally {
 
 /// Stores every object once. Runs in a `LocalSet`.
 pub(crate) async fn fill<S: Store>(store: &Arc<S>, load: &Rc<Load>) -> Result<(), StoreError> {
+    each(store, load, async |store, load, object| {
+        put(store, load, object, object).await
+    })
+    .await
+}
+
+/// Does something with every object, some at a time. Runs in a `LocalSet`.
+async fn each<S: Store>(
+    store: &Arc<S>,
+    load: &Rc<Load>,
+    work: impl AsyncFn(&S, &Load, u64) -> Result<(), StoreError> + Copy + 'static,
+) -> Result<(), StoreError> {
     let next = Rc::new(Cell::new(0));
-    let fillers: Vec<_> = (0..FILLERS.min(load.objects))
+    let workers: Vec<_> = (0..FILLERS.min(load.objects))
         .map(|_| {
             let (store, load, next) = (store.clone(), load.clone(), next.clone());
             spawn_local(async move {
@@ -186,13 +212,13 @@ pub(crate) async fn fill<S: Store>(store: &Arc<S>, load: &Rc<Load>) -> Result<()
                         return Ok(());
                     }
                     next.set(object + 1);
-                    put(&*store, &load, object, object).await?;
+                    work(&store, &load, object).await?;
                 }
             })
         })
         .collect();
-    for filler in fillers {
-        joined(filler.await)?;
+    for worker in workers {
+        joined(worker.await)?;
     }
     Ok(())
 }
