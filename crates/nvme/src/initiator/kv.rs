@@ -17,6 +17,9 @@ use super::{Error, Result};
 const PAGE_BYTES: usize = 64 << 10;
 const PAGE_BYTES_MAX: usize = 64 << 20;
 
+/// What is fetched of a result at once: no controller moves less with one command.
+const RESULT_PIECE_BYTES: u32 = 1 << 20;
+
 /// A namespace of keys and values. Cloning shares it.
 ///
 /// Keys are any bytes: 1 to 16 with every controller. Longer ones, up to 255, need a controller that knows the extended verbs
@@ -37,6 +40,15 @@ pub struct Retrieved {
     pub received: u64,
     /// The memory that it was received into.
     pub into: Sink,
+}
+
+/// What a function came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executed {
+    /// The result's true length, in bytes.
+    pub len: u64,
+    /// As much of it as was wanted.
+    pub bytes: Vec<u8>,
 }
 
 impl KeyValueNamespace {
@@ -191,6 +203,62 @@ impl KeyValueNamespace {
             Err(error) if error.is_absent() => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Runs a function over a value: `operation` is the number that an administrator allowed it under. Of the result the first
+    /// `capacity` bytes come back.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_OPCODE`] for a function that is not allowed, or a controller that runs none;
+    /// [`Status::ABORT_REQUESTED`] when it was stopped at one of its bounds, [`Status::INTERNAL_ERROR`] when it failed;
+    /// [`Error::is_absent`]; see [`Error`].
+    pub async fn execute(
+        &self,
+        key: &[u8],
+        operation: u32,
+        arguments: &[u8],
+        capacity: u32,
+    ) -> Result<Executed> {
+        let mut payload = head::encode(key).ok_or(Error::Status(Status::INVALID_KEY_SIZE))?;
+        payload.extend_from_slice(arguments);
+        let payload_bytes = u32::try_from(payload.len());
+        let command = KvCommand::ExecuteSubmit {
+            payload_bytes: payload_bytes.map_err(|_| Error::invalid("4 GiB of arguments"))?,
+            capacity,
+            operation,
+        };
+        let data = Data::Out(Source::Buf(Bytes::from(payload).into()));
+        // Functions read alone, but one that takes its time is not to run twice unasked.
+        let done = self.make(&command, data, Repeat::Never).await.0?;
+        let (len, handle) = (done.result & 0xffff_ffff, (done.result >> 32) as u32);
+        let kept = if handle == 0 {
+            0
+        } else {
+            len.min(u64::from(capacity))
+        };
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < kept {
+            let left = kept - bytes.len() as u64;
+            let room = left.min(u64::from(RESULT_PIECE_BYTES)) as u32;
+            let command = KvCommand::ExecuteFetch {
+                handle,
+                offset: bytes.len() as u32,
+                buffer_bytes: room,
+            };
+            // A handle is of one association.
+            let into = Sink::Bytes(vec![0; room as usize]);
+            let (done, into) = self.receive_once(&command, into).await;
+            let done = done?;
+            let Sink::Bytes(mut piece) = into else {
+                return Err(Error::protocol("a result elsewhere"));
+            };
+            piece.truncate(usize::try_from(done.received).unwrap_or(usize::MAX));
+            if done.result != left || piece.len() as u64 != u64::from(room) {
+                return Err(Error::protocol("a result that became shorter"));
+            }
+            bytes.append(&mut piece);
+        }
+        Ok(Executed { len, bytes })
     }
 
     /// Makes what was stored durable.

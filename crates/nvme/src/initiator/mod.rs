@@ -81,4 +81,4 @@ pub use host::{
     uuid,
 };
 pub use identify::{BlockInfo, ControllerInfo, KeyValueInfo, NamespaceContent, NamespaceInfo};
-pub use kv::{KeyValueNamespace, Retrieved};
+pub use kv::{Executed, KeyValueNamespace, Retrieved};

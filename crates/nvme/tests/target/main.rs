@@ -2,7 +2,10 @@
 
 mod admission;
 mod blocks;
+mod execute;
 mod hostile;
 mod model;
+#[path = "../../../exec/tests/doors/programs.rs"]
+mod programs;
 mod support;
 mod values;

@@ -1,7 +1,10 @@
 //! Our client against our device, and clients that mean ill.
 
+mod execute;
 mod hostile;
 mod io;
+#[path = "../../../exec/tests/doors/programs.rs"]
+mod programs;
 mod queues;
 mod raw;
 mod recorded;

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use forebay_exec::{Exec, Executor};
 use forebay_io::files::Directory;
 use forebay_io::{Disk, OpenOptions, SystemClock};
 use forebay_mem::{PAGE_BYTES, Pool, Region};
@@ -21,6 +22,8 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
+use crate::programs;
+
 pub const KV: u32 = 1;
 pub const BLOCK: u32 = 2;
 pub const BLOCK_BYTES: usize = 512;
@@ -32,7 +35,7 @@ type File = <Directory as Disk>::File;
 
 /// What is served, and its folder.
 pub struct World {
-    pub target: Arc<Target<MemoryStore, File>>,
+    pub target: Arc<Target<Exec<MemoryStore>, File>>,
     _folder: tempfile::TempDir,
 }
 
@@ -57,11 +60,24 @@ impl Served {
 
 impl World {
     pub async fn new() -> World {
-        let folder = tempfile::tempdir().unwrap();
+        World::over(Pool::new(512 << 20), None).await
+    }
+
+    /// One whose values functions can be run over.
+    pub async fn executing() -> World {
         let pool = Pool::new(512 << 20);
+        let executor = programs::executor(pool.clone());
+        let world = World::over(pool, Some(executor.clone())).await;
+        let store = world.target.store();
+        programs::allow(&**store, &executor, "tenant", "others").await;
+        world
+    }
+
+    async fn over(pool: Pool, executor: Option<Arc<Executor>>) -> World {
+        let folder = tempfile::tempdir().unwrap();
         let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
         let clock = move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let store = Arc::new(MemoryStore::new(pool.clone(), clock));
+        let store = Arc::new(Exec::new(MemoryStore::new(pool.clone(), clock), executor));
         let config = NamespaceConfig {
             tenant: "tenant".to_owned(),
             ..NamespaceConfig::default()

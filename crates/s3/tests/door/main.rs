@@ -3,8 +3,11 @@
 
 mod auth;
 mod buckets;
+mod execute;
 mod hostile;
 mod multipart;
 mod objects;
+#[path = "../../../exec/tests/doors/programs.rs"]
+mod programs;
 mod support;
 mod versions;

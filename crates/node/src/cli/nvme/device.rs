@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_io::passthrough::{self, Data};
-use forebay_nvme::initiator::{KeyValueNamespace, Sink, StoreOptions};
+use forebay_nvme::initiator::{Executed, KeyValueNamespace, Sink, StoreOptions};
 use forebay_proto::nvme::Status;
-use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, ListReader, ListStart};
+use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, ListReader, ListStart, head};
 
 use super::connect::{HostArgs, Place};
 use super::exit_of;
@@ -17,6 +17,8 @@ use crate::exit::{Exit, Failure, Outcome};
 const FIRST_BYTES: usize = 1 << 20;
 /// Room for a page of keys.
 const PAGE_BYTES: usize = 64 << 10;
+/// What is fetched of a result at once.
+const RESULT_PIECE_BYTES: usize = 1 << 20;
 /// How long the kernel waits for a command.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a value that grows while it is retrieved is asked for again.
@@ -129,6 +131,22 @@ impl Device {
         }
     }
 
+    /// What a function makes of a value: its length, and as much of it as is wanted.
+    pub async fn execute(
+        &self,
+        key: &[u8],
+        operation: u32,
+        arguments: &[u8],
+        capacity: u32,
+    ) -> Outcome<Executed> {
+        match self {
+            Device::Remote(remote) => {
+                Ok(remote.execute(key, operation, arguments, capacity).await?)
+            }
+            Device::Kernel(kernel) => kernel.run(key, operation, arguments, capacity),
+        }
+    }
+
     /// The next keys after `after`, or the first; none when there are no more.
     pub async fn list(&self, after: Option<&[u8]>) -> Outcome<Vec<Vec<u8>>> {
         match self {
@@ -178,6 +196,44 @@ impl Kernel {
                 format_args!("{shown}: {error}"),
             )),
         }
+    }
+
+    /// Execute-submit, then Execute-fetch until all is there.
+    fn run(
+        &self,
+        key: &[u8],
+        operation: u32,
+        arguments: &[u8],
+        capacity: u32,
+    ) -> Outcome<Executed> {
+        let long = || Failure::new(Exit::Usage, "a key has 1 to 255 bytes");
+        let mut payload = head::encode(key).ok_or_else(long)?;
+        payload.extend_from_slice(arguments);
+        let command = KvCommand::ExecuteSubmit {
+            payload_bytes: u32::try_from(payload.len())
+                .map_err(|_| Failure::new(Exit::Limit, "4 GiB of arguments"))?,
+            capacity,
+            operation,
+        };
+        let result = self.execute(&command, Data::ToDevice(&payload))?;
+        let (len, handle) = (result & 0xffff_ffff, (result >> 32) as u32);
+        let kept = if handle == 0 {
+            0
+        } else {
+            len.min(u64::from(capacity))
+        };
+        let mut bytes = vec![0; usize::try_from(kept).unwrap_or(usize::MAX)];
+        let mut offset = 0;
+        for piece in bytes.chunks_mut(RESULT_PIECE_BYTES) {
+            let command = KvCommand::ExecuteFetch {
+                handle,
+                offset,
+                buffer_bytes: piece.len() as u32,
+            };
+            offset += piece.len() as u32;
+            self.execute(&command, Data::FromDevice(piece))?;
+        }
+        Ok(Executed { len, bytes })
     }
 
     /// Executes a command; its result.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
+use forebay_bench::Size;
 use forebay_nvme::initiator::StoreOptions;
 use forebay_proto::nvme::Status;
 use serde_json::json;
@@ -33,7 +34,8 @@ Examples:
   forebay nvme list kv://10.0.0.7
   forebay nvme store kv://10.0.0.7/1 weights ./weights.bin --if-absent
   forebay nvme retrieve /dev/ng0n1 weights - | sha256sum
-  forebay nvme keys kv://10.0.0.7/1 --json")]
+  forebay nvme keys kv://10.0.0.7/1 --json
+  forebay nvme exec kv://10.0.0.7/1 weights 16 > digest")]
 pub struct NvmeArgs {
     #[command(subcommand)]
     what: What,
@@ -105,6 +107,21 @@ enum What {
         /// The keys
         #[arg(required = true)]
         keys: Vec<String>,
+    },
+    /// Run a function over a value, of a Forebay; what it writes goes to standard output
+    Exec {
+        #[command(flatten)]
+        device: DeviceArgs,
+        /// The key
+        key: String,
+        /// The number under which the function is allowed
+        operation: u32,
+        /// The most bytes of output
+        #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+        output: Size,
+        /// What the function is told: words, each followed by a NUL
+        #[arg(last = true, value_name = "ARGS")]
+        arguments: Vec<String>,
     },
     /// List keys
     Keys {
@@ -187,6 +204,13 @@ pub async fn run(args: NvmeArgs) -> Outcome {
         What::Retrieve { device, key, file } => retrieve(&device, &key, &file).await,
         What::Delete { device, keys } => delete(&device, &keys).await,
         What::Exist { device, keys } => exist(&device, &keys).await,
+        What::Exec {
+            device,
+            key,
+            operation,
+            output,
+            arguments,
+        } => exec(&device, &key, operation, &arguments, output).await,
         What::Keys {
             device,
             after,
@@ -274,6 +298,35 @@ async fn exist(args: &DeviceArgs, keys: &[String]) -> Outcome {
         0 => Ok(()),
         // The lines have said it.
         _ => Err(Failure::new(Exit::NotFound, "")),
+    }
+}
+
+async fn exec(
+    args: &DeviceArgs,
+    key: &str,
+    operation: u32,
+    words: &[String],
+    output: Size,
+) -> Outcome {
+    let key = args.key(key)?;
+    let capacity = u32::try_from(output.0)
+        .map_err(|_| Failure::new(Exit::Usage, "at most 4 GiB of output"))?;
+    let arguments: String = words.iter().map(|word| format!("{word}\0")).collect();
+    let device = args.open().await?;
+    let executed = device
+        .execute(&key, operation, arguments.as_bytes(), capacity)
+        .await?;
+    show::bytes(&executed.bytes)?;
+    match executed.len - executed.bytes.len() as u64 {
+        0 => Ok(()),
+        _ => Err(Failure::new(
+            Exit::Limit,
+            format_args!(
+                "the output has {} bytes, of which {} came: see --output",
+                executed.len,
+                executed.bytes.len()
+            ),
+        )),
     }
 }
 

@@ -115,6 +115,7 @@ fn linux_finds_both_kinds_of_namespaces() {
     );
     assert_eq!((values.capacity_bytes, values.used_bytes), (1 << 40, 12345));
     assert!(values.vendor.ttl && values.vendor.extended_keys && values.vendor.ranges);
+    assert_eq!(values.vendor.result_bytes_max, 1 << 20);
     assert_eq!(fixture.identify(cns::IO_COMMAND_SETS, 0, 0).unwrap()[0], 3);
     let effects = fixture.log(lid::COMMANDS_AND_EFFECTS, 4096, 1).unwrap();
     let of = |opcode: u8| effects[1024 + usize::from(opcode) * 4];

@@ -110,6 +110,38 @@ fn options(ttl: bool) -> impl Strategy<Value = StoreOptions> {
     })
 }
 
+#[test]
+fn functions_stand_where_rados_nkv_has_them() {
+    let command = KvCommand::Execute {
+        payload_bytes: 7,
+        capacity: 8,
+        operation: 9,
+    };
+    let entry = command.entry(5, KV);
+    assert_eq!(entry.opcode(), 0x83);
+    assert_eq!((entry.cdw(10), entry.cdw(12), entry.cdw(13)), (7, 8, 9));
+    let command = KvCommand::ExecuteInline {
+        key: Key::new(b"0123456789abcdef").unwrap(),
+        argument: 7,
+        operation: 9,
+        buffer_bytes: 8,
+    };
+    let entry = command.entry(5, KV);
+    assert_eq!(entry.opcode(), 0xc6);
+    assert_eq!(
+        [10, 11, 12, 13].map(|dword| entry.cdw(dword)),
+        [8, 16, 7, 9]
+    );
+    assert_eq!(&entry.as_bytes()[56..], b"89abcdef");
+    let long = KvCommand::ExecuteSubmit {
+        payload_bytes: (1 << 20) + 258,
+        capacity: 0,
+        operation: 0,
+    };
+    let refused = KvCommand::parse(&long.entry(5, KV), &kv_namespace(KV));
+    assert_eq!(refused, Err(Status::INVALID_VALUE_SIZE));
+}
+
 fn kv_command() -> impl Strategy<Value = KvCommand> {
     let size = 0..=VALUE_BYTES_MAX;
     prop_oneof![
@@ -178,6 +210,39 @@ fn kv_command() -> impl Strategy<Value = KvCommand> {
     ]
 }
 
+fn program() -> impl Strategy<Value = KvCommand> {
+    let payload = 0..=(1u32 << 20) + 257;
+    prop_oneof![
+        (payload.clone(), any::<u32>(), any::<u32>()).prop_map(
+            |(payload_bytes, capacity, operation)| KvCommand::Execute {
+                payload_bytes,
+                capacity,
+                operation
+            }
+        ),
+        (payload, any::<u32>(), any::<u32>()).prop_map(|(payload_bytes, capacity, operation)| {
+            KvCommand::ExecuteSubmit {
+                payload_bytes,
+                capacity,
+                operation,
+            }
+        }),
+        any::<[u32; 3]>().prop_map(|[handle, offset, buffer_bytes]| KvCommand::ExecuteFetch {
+            handle,
+            offset,
+            buffer_bytes
+        }),
+        (key(), any::<[u32; 3]>()).prop_map(|(key, [argument, operation, buffer_bytes])| {
+            KvCommand::ExecuteInline {
+                key,
+                argument,
+                operation,
+                buffer_bytes,
+            }
+        }),
+    ]
+}
+
 fn blocks() -> impl Strategy<Value = Blocks> {
     (0..1000u64, 1..=1000u32).prop_map(|(first, count)| Blocks {
         first,
@@ -206,7 +271,7 @@ fn nvm_command() -> impl Strategy<Value = NvmCommand> {
 
 proptest! {
     #[test]
-    fn what_is_made_is_what_is_parsed(command in kv_command(), cid: u16) {
+    fn what_is_made_is_what_is_parsed(command in prop_oneof![kv_command(), program()], cid: u16) {
         let entry = command.entry(cid, KV);
         prop_assert_eq!(entry.cid(), cid);
         prop_assert_eq!(KvCommand::parse(&entry, &kv_namespace(KV)), Ok(command));

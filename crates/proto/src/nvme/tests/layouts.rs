@@ -110,7 +110,12 @@ fn logs() {
         (kv::LIST, 1),
         (kv::EXIST, 1),
         (kv::DELETE, 3),
-        (0x83, 0),
+        // Functions change nothing; over fabrics none has data both ways.
+        (kv::EXECUTE, 0),
+        (kv::EXECUTE_SUBMIT, 1),
+        (kv::EXECUTE_FETCH, 1),
+        (kv::EXECUTE_INLINE, 1),
+        (0x84, 0),
     ] {
         assert_eq!(
             u32_at(&effects, 1024 + usize::from(opcode) * 4),

@@ -380,3 +380,37 @@ proptest! {
         let _ = (parse_delete(body.as_bytes()), parse_delete(wrapped.as_bytes()));
     }
 }
+
+#[test]
+fn functions_are_asked_for_in_words_or_bytes() {
+    let request = ExecuteRequest {
+        module: ExecuteModule::Name("lines".to_owned()),
+        function: Some("grep".to_owned()),
+        arguments: b"-c\0a<b\0".to_vec(),
+        inputs: vec![ExecuteInput {
+            bucket: Some("logs".to_owned()),
+            key: "a&b".to_owned(),
+            version_id: None,
+            range: Some("bytes=0-9".to_owned()),
+        }],
+        output: Some(ExecuteOutput {
+            bucket: None,
+            key: "found".to_owned(),
+            content_type: Some("text/plain".to_owned()),
+        }),
+        capacity: Some(7),
+        deadline_ms: Some(500),
+    };
+    assert_eq!(
+        parse_execute(execute_body(&request).as_bytes()),
+        Ok(request.clone())
+    );
+    let words = "<ExecuteRequest><Operation>9</Operation><Argument>-c</Argument><Argument>a&lt;b</Argument></ExecuteRequest>";
+    let words = parse_execute(words.as_bytes()).expect("a request");
+    assert_eq!(
+        (words.module, words.arguments),
+        (ExecuteModule::Number(9), request.arguments)
+    );
+    let document = execute_result("b", "k<", "tag", 9);
+    assert!(document.contains("<Key>k&lt;</Key>") && document.contains("<Size>9</Size>"));
+}
