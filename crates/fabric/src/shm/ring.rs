@@ -72,6 +72,9 @@ fn split(count: u64, len: usize) -> (usize, usize) {
     (PAGE_BYTES + at, len.min(RING_BYTES - at))
 }
 
+/// The producer notes where it runs once in so many bytes: it seldom moves, and asking costs as much as a short message.
+const NOTE_BYTES: u64 = 1024;
+
 /// The processor that this thread runs on, plus one: zero is none.
 fn here() -> u64 {
     forebay_io::processor() as u64 + 1
@@ -123,9 +126,12 @@ impl Producer {
         if !self.shared.write(self.produced, &len) || !self.shared.write(after, message) {
             return Err(BAD_MEMORY);
         }
+        let noted = self.produced.next_multiple_of(NOTE_BYTES);
         self.produced += bytes;
-        let runs = self.shared.word(PRODUCER_RUNS)?;
-        runs.store(here(), Relaxed);
+        if noted < self.produced {
+            let runs = self.shared.word(PRODUCER_RUNS)?;
+            runs.store(here(), Relaxed);
+        }
         self.shared.word(PRODUCED)?.store(self.produced, Release);
         // The consumer says that it sleeps and then looks at the count; we publish the count and then look whether it sleeps.
         fence(SeqCst);

@@ -304,7 +304,7 @@ impl Shared {
     pub(super) fn look(&self) -> Result<Seen> {
         let mut receiving = self.receiving.lock();
         let empty = receiving.consumer.is_empty();
-        let in_the_way = receiving.consumer.is_in_the_way();
+        let in_the_way = empty == Ok(true) && receiving.consumer.is_in_the_way();
         drop(receiving);
         let empty = empty.map_err(|violation| self.violated(violation))?;
         Ok(match () {
