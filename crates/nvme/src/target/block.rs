@@ -95,9 +95,13 @@ impl<F: File> Blocks<F> {
     ) -> Result<u64, Status> {
         match *command {
             NvmCommand::Read { blocks } => self.read(pool, self.bytes(blocks), payload).await?,
+            // A future is moved into its place whole, and a read's is short.
             NvmCommand::Write { blocks, fua } => {
-                let _shared = self.order.gate.read().await;
-                self.write(pool, self.bytes(blocks), fua, payload).await?;
+                Box::pin(async {
+                    let _shared = self.order.gate.read().await;
+                    self.write(pool, self.bytes(blocks), fua, payload).await
+                })
+                .await?
             }
             // The others are seldom: they need no place in the future of every command.
             command => Box::pin(self.execute_seldom(pool, command, payload)).await?,

@@ -40,8 +40,8 @@ impl<S: Store, F: File> Target<S, F> {
         let place = self.place(session, command.nsid)?;
         match (&place.what, &command.verb) {
             (What::Kv { namespace, .. }, IoVerb::Kv(verb)) => {
-                self.execute_kv(session, command.nsid, namespace, verb, payload)
-                    .await
+                // What a value takes is several times what blocks do, and a future is moved into its place whole.
+                Box::pin(self.execute_kv(session, command.nsid, namespace, verb, payload)).await
             }
             (What::Block { blocks, .. }, IoVerb::Nvm(verb)) => {
                 blocks.execute(&self.pool, verb, payload).await

@@ -28,9 +28,10 @@ impl<S: Store, F: File> Queue<'_, S, F> {
     /// Does it.
     pub(super) async fn serve(&self, work: Work) -> Outcome {
         match work {
-            Work::Admin(begin) => self.admin(begin).await,
+            // These are seldom: they need no place in the future of every command.
+            Work::Admin(begin) => Box::pin(self.admin(begin)).await,
             Work::Io(command, begin) => self.io(command, begin).await,
-            Work::Fused(first, second) => self.fused(first, second).await,
+            Work::Fused(first, second) => Box::pin(self.fused(first, second)).await,
         }
     }
 

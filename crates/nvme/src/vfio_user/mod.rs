@@ -135,7 +135,8 @@ async fn execute<S: Store, F: File>(
             let (status, result) = target.execute(session, &command, &mut ticket.data).await;
             Done::One(ticket, status, result)
         }
-        Work::Both((first, mut one), (second, mut other)) => {
+        Work::Both(halves) => {
+            let [(first, mut one), (second, mut other)] = *halves;
             let fused =
                 target.execute_fused(session, (&first, &mut one.data), (&second, &mut other.data));
             // A future is moved into its place whole: the short way must not pay for the length of this.

@@ -40,7 +40,7 @@ const NAP_MAX: Duration = Duration::from_millis(64);
 pub(super) enum Work {
     One(IoCommand, Ticket),
     /// A fused operation.
-    Both((IoCommand, Ticket), (IoCommand, Ticket)),
+    Both(Box<[(IoCommand, Ticket); 2]>),
 }
 
 /// How commands that were executed as one have ended, the result in the case of one.
@@ -262,7 +262,9 @@ where
             next = match next {
                 Fused::Wait => return,
                 Fused::One(command, ticket) => return self.launch(qid, Work::One(command, ticket)),
-                Fused::Both(first, second) => return self.launch(qid, Work::Both(first, second)),
+                Fused::Both(first, second) => {
+                    return self.launch(qid, Work::Both(Box::new([first, second])));
+                }
                 Fused::Alone(ticket) => return self.refuse(ticket, Status::ABORTED_MISSING_FUSED),
                 Fused::Missing(first, (command, ticket)) => {
                     self.refuse(first, Status::ABORTED_MISSING_FUSED);
