@@ -132,6 +132,14 @@ impl Namespace {
         &self.data
     }
 
+    pub fn named(&self) -> &Arc<Place> {
+        &self.named
+    }
+
+    pub fn staging(&self) -> &Arc<Place> {
+        &self.staging
+    }
+
     /// The part of the index that has a key.
     pub fn shard(&self, entry: &[u8]) -> &Arc<Shard> {
         let number = names::shard_of(entry, self.shards.len() as u32);

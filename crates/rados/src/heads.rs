@@ -264,6 +264,24 @@ impl Core {
         }))
     }
 
+    /// The key of an object that is not named by it.
+    pub async fn key_of(
+        &self,
+        place: &Arc<crate::sys::Place>,
+        object: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let mut op = ReadOp::new(place);
+        op.xattrs();
+        let mut read = match self.access.read(place, object, op, 0).await {
+            Err(Errno(libc::ENOENT)) => return Ok(None),
+            Err(errno) => return Err(unread(errno, &shown(object))),
+            Ok(read) => read,
+        };
+        let (record, _) = joined(&mut read.xattrs);
+        let head = record.and_then(|record| Head::decode(&record).ok());
+        Ok(head.and_then(|head| head.key))
+    }
+
     /// All kept versions of a key, newest first.
     pub async fn all_kept(&self, namespace: &Namespace, named: &Named) -> Result<Vec<Kept>> {
         let (place, object) = namespace.object(named.space, &named.key);

@@ -220,6 +220,12 @@ impl Keeper {
         // What could not be entered is for whoever sweeps once the lease is over.
         if clean.sum::<usize>() == 0 {
             let lease = self.lease.clone();
+            let snapshot = self.core.snapshot();
+            for namespace in snapshot.namespaces.values() {
+                if let Err(error) = self.core.fold(namespace, self.core.gateway).await {
+                    tracing::debug!(%error, "this gateway's counters stay");
+                }
+            }
             let _ = tokio::task::spawn_blocking(move || lease.release()).await;
             if let Err(error) = self.core.unregister_gateway().await {
                 tracing::debug!(%error, "this gateway's name stays");

@@ -1,7 +1,29 @@
-//! Keeps values in Ceph RADOS.
+//! Keeps values in Ceph RADOS: a key is an object, and an index beside them makes lists of what has no order.
+//!
+//! - [`RadosStore`]: the leaf. Any number of processes may have one on the same pool; none holds anything of its own.
+//! - `heads`, `record`: a key's object, whose one operation is what makes a change happen. `change`, `plan`: deciding and doing it.
+//! - `journal`: what is under way, said before it happens. `index`, `list`: sorted entries, brought up to date after it happened.
+//! - `upload`, `body`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `compose`: joining parts.
+//! - `keeper`, `sweep`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`: what other gateways changed.
+//! - `sys`: librados, opened at run time; all `unsafe` of this room.
+//!
+//! # Invariants
+//! A change is one operation on one object, guarded by that object's version. Before it the journal names the key; while it does, lists
+//! look at the object. An entry of the index is replaced only by who knows what it replaces, and usage is counted in the same operation.
+//! Stripes are named in the journal before they are written and after nothing refers to them. The library is never given so much
+//! that it blocks a thread, and nothing waits without a deadline.
+//!
+//! # What it does not do
+//! It keeps no values in memory (the layer `tier` does), makes no pools, and lists a pool only when it is asked to: by
+//! [`RadosStore::adopt`] and [`RadosStore::audit`]. What is weaker than in the embedded engine is in `docs/rados.md` section 7.
+//!
+//! # How it is tested
+//! By the store's conformance suite and by tests of its own on the cluster that `FOREBAY_CEPH_CONF` names: objects of other hands,
+//! several gateways, gateways that are killed. Records and names are fuzzed and their seeds replayed here.
 #![deny(unsafe_code)]
 
 mod access;
+mod audit;
 mod body;
 mod books;
 mod change;
@@ -11,6 +33,8 @@ mod config;
 mod core;
 mod edit;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod heads;
 mod index;
 mod journal;
@@ -29,6 +53,7 @@ mod sys;
 mod under_way;
 mod upload;
 
+pub use audit::Audit;
 pub use body::RadosBody;
 pub use config::Config;
 pub use error::OpenError;

@@ -17,6 +17,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access::Access;
+use crate::audit::Audit;
 use crate::body::RadosBody;
 use crate::config::Config;
 use crate::core::Core;
@@ -141,27 +142,24 @@ impl RadosStore {
         core.sweep().await
     }
 
-    /// Takes over all objects of a namespace that other hands wrote, so that they are listed. Lists the pool. Returns how many there were.
+    /// Takes over the objects of a namespace that other hands wrote and that are not listed yet. Lists the pool. Returns how many there
+    /// were.
     ///
     /// # Errors
     /// As of [`Store::stat`].
     pub async fn adopt(&self, namespace: &str) -> Result<usize> {
         let core = self.core();
         let namespace = core.namespace(namespace)?;
-        let place = namespace.data().clone();
-        let named = tokio::task::spawn_blocking(move || {
-            let mut keys = Vec::new();
-            let listed = place.for_each_name(|name| {
-                keys.push(name.to_vec());
-                true
-            });
-            listed.map(|()| keys)
-        });
-        let keys = match named.await {
-            Ok(Ok(keys)) => keys,
-            Ok(Err(errno)) => return Err(crate::error::unread(errno, "the pool")),
-            Err(error) => return Err(StoreError::new(ErrorKind::Io, error.to_string())),
-        };
+        let mut keys = crate::audit::names_in(namespace.data()).await?;
+        for shard in &namespace.shards {
+            let mut listed = std::collections::HashSet::new();
+            let each = |name: bytes::Bytes, _| {
+                listed.extend(names::entry_key(&name).map(|(_, key)| key));
+            };
+            let section = [names::OBJECTS];
+            core.keys(&namespace.index, &shard.object, &section, each).await?;
+            keys.retain(|key| !listed.contains(key));
+        }
         let before = core.books.namespace(namespace.id).objects;
         for key in keys.iter().filter(|key| check_key(forebay_store::Space::Objects, key).is_ok()) {
             let named = Named {
@@ -173,6 +171,17 @@ impl RadosStore {
         core.settle(&namespace).await?;
         let after = core.books.namespace(namespace.id).objects;
         Ok(after.saturating_sub(before) as usize)
+    }
+
+    /// Compares a namespace's objects, index and stripes. Lists the pool.
+    ///
+    /// # Errors
+    /// As of [`Store::stat`].
+    pub async fn audit(&self, namespace: &str) -> Result<Audit> {
+        let core = self.core();
+        let namespace = core.namespace(namespace)?;
+        core.settle(&namespace).await?;
+        core.audit(&namespace).await
     }
 
     /// Enters in the index what this gateway has under way.

@@ -17,6 +17,8 @@ use crate::record::Entry;
 use crate::sys::{Errno, Guard, Lease, ReadOp, WriteOp};
 use crate::under_way::{Intent, Named, Pending, Sum, decode_garbage, encode_garbage};
 
+/// How often a counter is added that others add to meanwhile.
+const FOLDS: usize = 8;
 /// Expired entries that one look gives.
 const EXPIRED: u64 = 256;
 
@@ -201,7 +203,46 @@ impl Core {
         }
         self.collect(namespace).await?;
         self.find_gone(namespace).await?;
+        self.fold(namespace, gateway).await?;
         namespace.journal.flush().await.map_err(|errno| unread(errno, "the journal"))
+    }
+
+    /// Adds what a gateway counted to what all that are gone have counted.
+    pub async fn fold(&self, namespace: &Namespace, gateway: u64) -> Result<()> {
+        let (of, all) = (names::counter(gateway), names::counter(0));
+        for shard in &namespace.shards {
+            for _ in 0..FOLDS {
+                let mut op = ReadOp::new(&namespace.index);
+                op.omap_keys([&of[..], &all[..]]);
+                let read = match self.access.read(&namespace.index, &shard.object, op, 0).await {
+                    Err(Errno(libc::ENOENT)) => return Ok(()),
+                    Err(errno) => return Err(unread(errno, "the index")),
+                    Ok(read) => read,
+                };
+                let found = read.omap.into_iter().next().unwrap_or_default().0;
+                let value = |name: &[u8]| {
+                    let pair = found.iter().find(|(found, _)| *found == name);
+                    pair.map(|(_, value)| value.clone()).unwrap_or_default()
+                };
+                let (before, total) = (value(&of), value(&all));
+                let Ok(sum) = Sum::decode(&before) else {
+                    break;
+                };
+                let sum = sum.plus(Sum::decode(&total).unwrap_or_default());
+                let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+                op.omap_equals(&of, &before);
+                op.omap_equals(&all, &total);
+                op.omap_remove([&of[..]]);
+                op.omap_set([(&all[..], &sum.encode()[..])]);
+                match self.access.write(&namespace.index, &shard.object, op, None, 0).await {
+                    Ok(_) => break,
+                    Err(Errno(libc::ECANCELED)) => {}
+                    Err(Errno(libc::ENOENT)) => return Ok(()),
+                    Err(errno) => return Err(unwritten(errno, "the index")),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Finds the entries of gone keys that nobody removes any more.

@@ -1,4 +1,5 @@
 //! Stores on the cluster that `FOREBAY_CEPH_CONF` names (`cargo xtask ceph` starts one); without it tests say so and pass.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -12,8 +13,8 @@ const POOL_BYTES: usize = 64 << 20;
 
 /// The cluster to test on: its configuration and a pool.
 pub struct Cluster {
-    conf: PathBuf,
-    pool: String,
+    pub conf: PathBuf,
+    pub pool: String,
 }
 
 /// The cluster that the environment names.

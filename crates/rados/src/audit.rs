@@ -1,0 +1,173 @@
+//! Comparing everything that is kept of a namespace: objects, index, stripes. Lists the pool; for tests, and for whoever doubts.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::{Result, Space};
+
+use crate::core::{Core, Namespace};
+use crate::error::{shown, unread};
+use crate::heads::Seen;
+use crate::names;
+use crate::record::{Entry, Segment, Value};
+use crate::sys::Place;
+use crate::under_way::{Intent, Named, decode_garbage};
+
+/// What was compared, and what does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Audit {
+    /// Keys that have an object of ours.
+    pub keys: usize,
+    /// Keys whose entry in the index is missing or says something else, in words.
+    pub unlisted: Vec<String>,
+    /// Keys in the index that have no object, in words.
+    pub phantoms: Vec<String>,
+    /// Stripes that nothing refers to, and that are not known to be removed.
+    pub orphans: Vec<String>,
+    /// Stripes that are referred to but are not there.
+    pub missing: Vec<String>,
+    /// Whether the counters add up to what the entries say.
+    pub counted: bool,
+}
+
+impl Audit {
+    /// Whether everything fits.
+    pub fn is_clean(&self) -> bool {
+        let Audit {
+            keys: _,
+            unlisted,
+            phantoms,
+            orphans,
+            missing,
+            counted,
+        } = self;
+        [unlisted, phantoms, orphans, missing].iter().all(|list| list.is_empty()) && *counted
+    }
+}
+
+impl Core {
+    /// Compares. Meant for a namespace that nobody changes meanwhile: what is under way is reported as not fitting.
+    pub async fn audit(self: &Arc<Self>, namespace: &Arc<Namespace>) -> Result<Audit> {
+        let mut audit = Audit::default();
+        let mut heads: BTreeMap<Named, Seen> = BTreeMap::new();
+        let mut referenced: HashSet<Vec<u8>> = HashSet::new();
+        for named in self.all_keys(namespace).await? {
+            let (Some(seen), _) = self.look_raw(namespace, &named).await? else {
+                continue;
+            };
+            let Some(head) = seen.head.clone() else {
+                continue;
+            };
+            refer(&mut referenced, head.current.as_ref());
+            if head.kept > 0 {
+                for kept in self.all_kept(namespace, &named).await? {
+                    if let crate::record::Kept::Value(value) = &kept {
+                        refer(&mut referenced, Some(value));
+                    }
+                }
+            }
+            heads.insert(named, seen);
+        }
+        audit.keys = heads.len();
+        let mut sum = crate::under_way::Sum::default();
+        let mut counted = crate::under_way::Sum::default();
+        let mut entries = BTreeMap::new();
+        for shard in &namespace.shards {
+            let each = |name: Bytes, value: Bytes| {
+                if name.starts_with(names::COUNTERS) {
+                    counted = counted.plus(crate::under_way::Sum::decode(&value).unwrap_or_default());
+                }
+                let Some((space, key)) = names::entry_key(&name) else {
+                    return;
+                };
+                if let Ok(entry) = Entry::decode(&value) {
+                    let none = forebay_store::Usage::default();
+                    sum = sum.plus(crate::under_way::Sum::between(none, entry.usage()));
+                    if entry.known.is_some() {
+                        entries.insert(Named { space, key }, entry);
+                    }
+                }
+            };
+            self.keys(&namespace.index, &shard.object, b"", each).await?;
+        }
+        audit.counted = sum == counted;
+        for (named, seen) in &heads {
+            let right = Entry::of(seen.version, seen.head.as_deref());
+            // A claim that was taken back has changed the version alone.
+            let fits = entries.remove(named).is_some_and(|entry| entry.known == right.known);
+            if !fits {
+                audit.unlisted.push(shown(&named.key));
+            }
+        }
+        audit.phantoms = entries.into_keys().map(|named| shown(&named.key)).collect();
+        let mut known = referenced.clone();
+        let each = |name: Bytes, value: Bytes| {
+            let segment = match name.first() {
+                Some(b'i') => Intent::decode(&value).map(|intent| intent.segment),
+                Some(b'g') => decode_garbage(&value),
+                _ => return,
+            };
+            if let Ok(segment) = segment {
+                known.extend(stripes(&segment));
+            }
+        };
+        let journal = namespace.journal.object();
+        self.keys(&namespace.index, journal, b"", each).await?;
+        let there: HashSet<Vec<u8>> = names_in(&namespace.stripes).await?.into_iter().collect();
+        let text = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();
+        audit.orphans = there.difference(&known).map(text).collect();
+        audit.missing = referenced.difference(&there).map(text).collect();
+        Ok(audit)
+    }
+
+    /// Every key that has an object, whoever wrote it.
+    async fn all_keys(&self, namespace: &Namespace) -> Result<Vec<Named>> {
+        let mut keys = Vec::new();
+        for key in names_in(namespace.data()).await? {
+            let space = Space::Objects;
+            keys.push(Named { space, key });
+        }
+        for (space, place) in [
+            (Space::Objects, namespace.named()),
+            (Space::Staging, namespace.staging()),
+        ] {
+            for object in names_in(place).await? {
+                if let Some(key) = self.key_of(place, &object).await? {
+                    keys.push(Named { space, key });
+                }
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// The names of all objects of a RADOS namespace.
+pub(crate) async fn names_in(place: &Arc<Place>) -> Result<Vec<Vec<u8>>> {
+    let place = place.clone();
+    let listed = tokio::task::spawn_blocking(move || {
+        let mut names = Vec::new();
+        let listed = place.for_each_name(|name| {
+            names.push(name.to_vec());
+            true
+        });
+        listed.map(|()| names)
+    });
+    match listed.await {
+        Ok(listed) => listed.map_err(|errno| unread(errno, "the pool")),
+        Err(error) => Err(forebay_store::StoreError::new(
+            forebay_store::ErrorKind::Io,
+            error.to_string(),
+        )),
+    }
+}
+
+fn stripes(segment: &Segment) -> impl Iterator<Item = Vec<u8>> + use<> {
+    let Segment { id, .. } = *segment;
+    (0..segment.stripes()).map(move |number| names::stripe(id, number))
+}
+
+fn refer(referenced: &mut HashSet<Vec<u8>>, value: Option<&Value>) {
+    let segments = value.map_or(&[][..], Value::segments);
+    referenced.extend(segments.iter().flat_map(stripes));
+}

@@ -1,0 +1,166 @@
+//! Replays the corpus, and holds the records to their layout.
+
+use std::path::Path;
+
+use forebay_store::{Attributes, Etag, NamespaceConfig, NamespaceInfo, Space, Usage, Versioning};
+
+use super::record;
+use crate::record::{Entry, Head, Kept, Layout, Segment, Value};
+use crate::names;
+use crate::namespaces::Registered;
+use crate::under_way::{Intent, Named, Pending, Sum, Taken, encode_garbage};
+
+/// Seeds, made by the encoders themselves and kept under `fuzz/corpus`: a change of an encoding shows here as a changed file.
+/// `FOREBAY_BLESS=1` writes them anew.
+#[test]
+fn corpus() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rados_record");
+    for (name, kind, encoded) in samples() {
+        let (file, seed) = (folder.join(name), [&[kind][..], &encoded].concat());
+        if std::env::var_os("FOREBAY_BLESS").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&file, &seed).unwrap();
+        }
+        assert!(std::fs::read(&file).unwrap() == seed, "{name} is not what is encoded today");
+    }
+    for file in std::fs::read_dir(folder).unwrap() {
+        record(&std::fs::read(file.unwrap().path()).unwrap());
+    }
+}
+
+#[test]
+fn every_beginning_and_every_flipped_bit_is_refused_or_read() {
+    for (_, kind, encoded) in samples() {
+        let mut data = vec![kind];
+        data.extend_from_slice(&encoded);
+        record(&data);
+        for len in 0..encoded.len() {
+            record(&data[..=len]);
+        }
+        for bit in 8..data.len() * 8 {
+            let mut flipped = data.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            record(&flipped);
+        }
+    }
+}
+
+#[test]
+fn records_come_back() {
+    let (head, kept) = (head(), kept());
+    assert_eq!(Head::decode(&head.encode()), Ok(head.clone()));
+    for kept in kept {
+        assert_eq!(Kept::decode(&kept.encode()), Ok(kept));
+    }
+    let entry = Entry::of(7, Some(&head));
+    assert_eq!(Entry::decode(&entry.encode()), Ok(entry));
+    let gone = Entry::of(9, None);
+    assert_eq!(Entry::decode(&gone.encode()), Ok(gone));
+    assert!(Head::decode(&[2]).is_err(), "another format");
+}
+
+fn value(layout: Layout) -> Value {
+    Value {
+        seq: 1 << 40,
+        null: true,
+        size: 70_000,
+        crc64nvme: 0x1234,
+        modified: 1_700_000_000_000,
+        expires: Some(1_800_000_000_000),
+        etag: Etag::of_value(0x1234, 70_000),
+        attributes: Attributes::builder().set("content-type", "text/plain").build().unwrap(),
+        layout,
+    }
+}
+
+fn segment() -> Segment {
+    Segment {
+        id: 5 << 64 | 9,
+        len: 70_000,
+        stripe_bytes: 4 << 20,
+    }
+}
+
+fn head() -> Head {
+    Head {
+        stamp: 1_700_000_000,
+        last_seq: 1 << 41,
+        usage: Usage {
+            objects: 2,
+            bytes: 140_000,
+        },
+        expires_next: Some(1_800_000_000_000),
+        kept: 2,
+        kept_null: Some(7),
+        marker: Some((9, false, 1_700_000_000_001)),
+        composition: Some(3 << 64 | 1),
+        key: Some(b"a\0b".to_vec()),
+        current: Some(value(Layout::Inline(vec![1, 2]))),
+    }
+}
+
+fn kept() -> [Kept; 2] {
+    let marker = Kept::Marker {
+        seq: 9,
+        null: false,
+        modified: 5,
+    };
+    [Kept::Value(value(Layout::Striped(vec![segment()]))), marker]
+}
+
+fn samples() -> Vec<(&'static str, u8, Vec<u8>)> {
+    let named = Named {
+        space: Space::Staging,
+        key: b"upload/1".to_vec(),
+    };
+    let pending = Pending {
+        named: named.clone(),
+        composes: true,
+        freed: vec![segment()],
+    };
+    let intent = Intent {
+        named,
+        segment: segment(),
+    };
+    let taken = Taken {
+        keys: vec![b"upload/1".to_vec(), b"upload/2".to_vec()],
+    };
+    let counter = Sum {
+        objects: -1,
+        bytes: 70_000,
+    };
+    let namespace = Registered {
+        info: NamespaceInfo {
+            name: "bucket".to_owned(),
+            id: 2,
+            created: 1_700_000_000_000,
+            revision: 3,
+            config: NamespaceConfig {
+                tenant: "acme".to_owned(),
+                ttl_ms: Some(60_000),
+                versioning: Versioning::Suspended,
+                ..NamespaceConfig::default()
+            },
+        },
+        shards: 8,
+    };
+    let entry = names::entry(Space::Objects, b"a\0b\x01");
+    let [value, marker] = kept();
+    vec![
+        ("head", 0, head().encode()),
+        ("kept_value", 1, value.encode()),
+        ("kept_marker", 1, marker.encode()),
+        ("entry", 2, Entry::of(7, Some(&head())).encode()),
+        ("entry_gone", 2, Entry::of(9, None).encode()),
+        ("pending", 3, pending.encode()),
+        ("intent", 4, intent.encode()),
+        ("taken", 5, taken.encode()),
+        ("counter", 6, counter.encode()),
+        ("garbage", 7, encode_garbage(&segment())),
+        ("namespace", 8, namespace.encode()),
+        ("name_entry", 10, entry.clone()),
+        ("name_expiring", 10, names::expiring(77, &entry)),
+        ("name_garbage", 10, names::garbage(77, 5)),
+        ("pieces", 11, b"\x04\x06\0\0\0\x03abc\x03def".to_vec()),
+    ]
+}

@@ -1,0 +1,420 @@
+//! What only a leaf over a cluster has: objects that other hands write, several gateways, gateways that die.
+
+mod support;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use forebay_rados::RadosStore;
+use forebay_store::suite::TestClock;
+use forebay_store::{
+    Address, After, Body, ByteRange, Condition, ErrorKind, Item, ListOptions, NamespaceConfig,
+    Notice, Scope, Seal, Space, Store, StoreOptions, Upload, Versioning,
+};
+use support::{Cluster, cluster, config, fresh, open};
+use tokio::runtime::{Builder, Runtime};
+
+/// Set for a test that was started by a test, to be killed by it.
+const VICTIM: &str = "FOREBAY_RADOS_VICTIM";
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+async fn space(store: &RadosStore, name: &str) {
+    let config = NamespaceConfig {
+        tenant: "acme".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace(name, config).await.unwrap();
+}
+
+async fn put(store: &RadosStore, address: Address<'_>, bytes: &[u8]) {
+    let options = StoreOptions {
+        size: Some(bytes.len() as u64),
+        condition: Condition::None,
+    };
+    let mut upload = store.store(address, options).await.unwrap();
+    for piece in bytes.chunks(1 << 20) {
+        upload.write(piece.to_vec().into()).await.unwrap();
+    }
+    upload.commit(Seal::default()).await.unwrap();
+}
+
+async fn get(store: &RadosStore, address: Address<'_>) -> Vec<u8> {
+    let mut object = store.retrieve(address, None, ByteRange::Full).await.unwrap();
+    let mut bytes = Vec::new();
+    while let Some(buf) = object.body.next().await.unwrap() {
+        bytes.extend_from_slice(&buf);
+    }
+    bytes
+}
+
+async fn names(store: &RadosStore, namespace: &str, space: Space) -> Vec<String> {
+    let options = ListOptions {
+        namespace,
+        space,
+        prefix: b"",
+        delimiter: None,
+        after: After::Start,
+        limit: 1000,
+    };
+    let page = store.list(options).await.unwrap();
+    let name = |item| match item {
+        Item::Value(key, _) | Item::Prefix(key) => String::from_utf8_lossy(&key).into_owned(),
+    };
+    page.items.into_iter().map(name).collect()
+}
+
+/// Ceph's own command line, as another hand.
+fn rados(cluster: &Cluster, namespace: &str, args: &[&str]) -> Option<Vec<u8>> {
+    let mut command = Command::new("rados");
+    command.arg("--conf").arg(&cluster.conf).args(["-p", &cluster.pool, "-N", namespace]);
+    let output = command.args(args).stderr(Stdio::inherit()).output().ok()?;
+    assert!(output.status.success(), "rados {args:?}");
+    Some(output.stdout)
+}
+
+fn bytes(seed: u8, len: usize) -> Vec<u8> {
+    let mix = |at: usize| (at as u32).wrapping_mul(2_654_435_761) >> 24;
+    (0..len).map(|at| mix(at) as u8 ^ seed).collect()
+}
+
+#[test]
+fn plain_objects_both_ways() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    let config = config(&cluster);
+    let place = format!("{}/plain", config.base);
+    let folder = std::env::temp_dir().join(&config.base);
+    std::fs::write(&folder, bytes(1, 200_000)).unwrap();
+    let file = folder.to_str().unwrap().to_owned();
+    runtime().block_on(async {
+        let store = open(config, TestClock::default());
+        space(&store, "plain").await;
+        let theirs = Address::object("plain", b"theirs");
+        if rados(&cluster, &place, &["put", "theirs", &file]).is_none() {
+            eprintln!("SKIP: there is no command rados");
+            return;
+        }
+        assert_eq!(get(&store, theirs).await, bytes(1, 200_000));
+        let meta = store.stat(theirs, None).await.unwrap();
+        assert_eq!(meta.etag, forebay_store::Etag::of_value(meta.crc64nvme, 200_000));
+        assert_eq!(names(&store, "plain", Space::Objects).await, ["theirs"]);
+        // Over a value of ours, and back.
+        let ours = Address::object("plain", b"ours");
+        put(&store, ours, &bytes(2, 70_000)).await;
+        assert_eq!(rados(&cluster, &place, &["get", "ours", "-"]).unwrap(), bytes(2, 70_000));
+        rados(&cluster, &place, &["put", "ours", &file]);
+        assert_eq!(get(&store, ours).await, bytes(1, 200_000));
+        put(&store, ours, b"short").await;
+        assert_eq!(rados(&cluster, &place, &["get", "ours", "-"]).unwrap(), b"short");
+        // What nobody asked for yet is found by looking through the pool.
+        rados(&cluster, &place, &["put", "unseen", &file]);
+        assert_eq!(store.adopt("plain").await.unwrap(), 1);
+        assert_eq!(names(&store, "plain", Space::Objects).await, ["ours", "theirs", "unseen"]);
+        let usage = store.usage(Scope::Namespace("plain")).unwrap();
+        assert_eq!((usage.objects, usage.bytes), (3, 400_005));
+        let audit = store.audit("plain").await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+    });
+    std::fs::remove_file(folder).unwrap();
+}
+
+#[test]
+fn large_values_are_striped() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let mut config = config(&cluster);
+        config.grace = Duration::ZERO;
+        let store = open(config, TestClock::default());
+        space(&store, "large").await;
+        let key = Address::object("large", b"k");
+        put(&store, key, &bytes(1, 11 << 20)).await;
+        let reading = store.retrieve(key, None, ByteRange::Full).await.unwrap();
+        put(&store, key, &bytes(2, (9 << 20) + 5)).await;
+        store.settle().await.unwrap();
+        store.sweep().await.unwrap();
+        // Being read, the replaced stripes are still there; then they go.
+        let mut body = reading.body;
+        let mut read = Vec::new();
+        while let Some(buf) = body.next().await.unwrap() {
+            read.extend_from_slice(&buf);
+        }
+        assert!(read == bytes(1, 11 << 20));
+        drop(body);
+        let range = ByteRange::Inclusive((4 << 20) - 3, (4 << 20) + 70_000);
+        let mut object = store.retrieve(key, None, range).await.unwrap();
+        let mut part = Vec::new();
+        while let Some(buf) = object.body.next().await.unwrap() {
+            part.extend_from_slice(&buf);
+        }
+        assert!(part == bytes(2, (9 << 20) + 5)[(4 << 20) - 3..=(4 << 20) + 70_000]);
+        store.sweep().await.unwrap();
+        store.sweep().await.unwrap();
+        let audit = store.audit("large").await.unwrap();
+        assert!(audit.is_clean() && audit.keys == 1, "{audit:?}");
+    });
+}
+
+#[test]
+fn gateways_see_each_other() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let config = config(&cluster);
+        let clock = TestClock::default();
+        let one = open(config.clone(), clock.clone());
+        let two = open(config, clock);
+        space(&one, "shared").await;
+        assert_eq!(two.namespaces().len(), 1, "told before the call returns");
+        let mut heard = two.changes().unwrap();
+        let key = Address::object("shared", b"k");
+        put(&one, key, b"from one").await;
+        let changed = Notice::Changed {
+            namespace: "shared".to_owned(),
+            key: "k".into(),
+        };
+        assert_eq!(heard.next().await, Some(changed));
+        assert_eq!(get(&two, key).await, b"from one");
+        assert_eq!(names(&two, "shared", Space::Objects).await, ["k"]);
+        put(&two, key, b"from two, longer").await;
+        put(&one, key, b"one again").await;
+        assert_eq!(get(&two, key).await, b"one again");
+        // Both change the same keys at once: each change happens once, and the index ends up with the last.
+        let write = async |store: &RadosStore, mark: u8| {
+            for round in 0..60_u8 {
+                let key = [b'k', b'0' + round % 3];
+                let key = Address::object("shared", &key);
+                match round % 5 {
+                    4 => drop(store.delete(key, Default::default()).await.unwrap()),
+                    _ => put(store, key, &bytes(mark ^ round, usize::from(round) * 10)).await,
+                }
+            }
+        };
+        tokio::join!(write(&one, 0), write(&two, 128));
+        one.settle().await.unwrap();
+        two.settle().await.unwrap();
+        assert_eq!(
+            names(&one, "shared", Space::Objects).await,
+            names(&two, "shared", Space::Objects).await
+        );
+        let audit = one.audit("shared").await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+        one.close().await;
+        let audit = two.audit("shared").await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+        two.close().await;
+    });
+}
+
+#[test]
+fn one_winner_between_gateways() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let config = config(&cluster);
+        let clock = TestClock::default();
+        let gateways = [open(config.clone(), clock.clone()), open(config, clock)];
+        space(&gateways[0], "raced").await;
+        let key = Address::object("raced", b"counter");
+        put(&gateways[0], key, &0_u64.to_le_bytes()).await;
+        let add = async |store: &RadosStore| {
+            let mut done = 0;
+            while done < 40 {
+                let found = store.retrieve(key, None, ByteRange::Full).await.unwrap();
+                let condition = Condition::IfMatch(found.meta.etag);
+                let value = get_object(found).await;
+                let next = u64::from_le_bytes(value.try_into().unwrap()) + 1;
+                let options = StoreOptions {
+                    size: None,
+                    condition,
+                };
+                let stored = async {
+                    let mut upload = store.store(key, options).await?;
+                    upload.write(next.to_le_bytes().to_vec().into()).await?;
+                    upload.commit(Seal::default()).await
+                };
+                match stored.await {
+                    Ok(_) => done += 1,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::PreconditionFailed),
+                }
+            }
+        };
+        tokio::join!(add(&gateways[0]), add(&gateways[1]));
+        assert_eq!(get(&gateways[1], key).await, 80_u64.to_le_bytes());
+    });
+}
+
+async fn get_object<B: Body>(mut object: forebay_store::Object<B>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Some(buf) = object.body.next().await.unwrap() {
+        bytes.extend_from_slice(&buf);
+    }
+    bytes
+}
+
+#[test]
+fn a_namespace_is_not_deleted_under_a_writer() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let config = config(&cluster);
+        let clock = TestClock::default();
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "closing").await;
+        let key = Address::object("closing", b"k");
+        put(&two, key, b"v").await;
+        let refused = one.delete_namespace("closing").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NamespaceNotEmpty);
+        let mut late = two.store(key, StoreOptions::default()).await.unwrap();
+        late.write(bytes(1, 3 << 20).into()).await.unwrap();
+        two.delete(key, Default::default()).await.unwrap();
+        two.settle().await.unwrap();
+        one.delete_namespace("closing").await.unwrap();
+        let refused = late.commit(Seal::default()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NoSuchNamespace);
+        assert!(two.namespaces().is_empty());
+    });
+}
+
+#[test]
+fn no_cluster_is_an_error_and_no_wait_for_ever() {
+    if forebay_rados::librados_version().is_err() {
+        return;
+    }
+    let conf = std::env::temp_dir().join(format!("forebay-nowhere-{}", std::process::id()));
+    // Nobody listens at port 1.
+    std::fs::write(&conf, "[global]\nmon_host = v2:127.0.0.1:1\nauth_client_required = none\n").unwrap();
+    let mut config = forebay_rados::Config::new("forebay");
+    config.conf = Some(conf.clone());
+    config.connect_patience = Duration::from_secs(1);
+    let pool = forebay_mem::Pool::new(1 << 20);
+    let error = RadosStore::open(config, pool, || 0).err().expect("refused");
+    assert!(error.to_string().contains("no connection"), "{error}");
+    std::fs::remove_file(conf).unwrap();
+}
+
+/// Writes until it is killed: values of all kinds, over and over the same keys.
+#[test]
+fn victim() {
+    let (Some(cluster), Ok(base)) = (cluster(), std::env::var(VICTIM)) else {
+        return;
+    };
+    let mut config = config(&cluster);
+    config.base = base;
+    config.lease = Duration::from_secs(2);
+    runtime().block_on(async {
+        let store = open(config, TestClock::default());
+        println!("begun");
+        let write = async |lane: u8| {
+            for round in 0_u32.. {
+                let key = [b'k', b'0' + (round % 7) as u8, lane];
+                let kept = if lane % 2 == 0 { "kept" } else { "plain" };
+                let address = Address::object(kept, &key);
+                let part = [b'p', lane];
+                let staged = Address::staging(kept, &part);
+                match round % 6 {
+                    0 => put(&store, address, &bytes(lane, 5 << 20)).await,
+                    1 => drop(store.delete(address, Default::default()).await.unwrap()),
+                    2 => {
+                        put(&store, staged, &bytes(lane, 3000)).await;
+                        let free = StoreOptions::default();
+                        let joined = store.compose(address, &[&part], &[], free, Seal::default());
+                        joined.await.unwrap();
+                    }
+                    _ => put(&store, address, &bytes(lane, round as usize % 9000)).await,
+                }
+            }
+        };
+        tokio::join!(write(0), write(1), write(2), write(3));
+    });
+}
+
+#[test]
+fn what_a_killed_gateway_leaves_is_swept() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    let mut config = config(&cluster);
+    config.lease = Duration::from_secs(2);
+    config.grace = Duration::ZERO;
+    let setup = open(config.clone(), TestClock::default());
+    let runtime = runtime();
+    runtime.block_on(async {
+        space(&setup, "plain").await;
+        let kept = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            versioning: Versioning::Enabled,
+            ..NamespaceConfig::default()
+        };
+        setup.create_namespace("kept", kept).await.unwrap();
+        setup.close().await;
+    });
+    for round in 0..3_u64 {
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "victim", "--nocapture"])
+            .env(VICTIM, &config.base)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut lines = std::io::BufReader::new(victim.stdout.take().unwrap());
+        while !said.contains("begun") {
+            said.clear();
+            let read = std::io::BufRead::read_line(&mut lines, &mut said).unwrap();
+            assert!(read > 0, "the victim ended by itself");
+        }
+        runtime.block_on(tokio::time::sleep(Duration::from_millis(700 + 433 * round)));
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        runtime.block_on(async {
+            let store = open(config.clone(), TestClock::default());
+            while store.sweep().await.unwrap() == 0 {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            for namespace in ["plain", "kept"] {
+                store.settle().await.unwrap();
+                store.sweep().await.unwrap();
+                let audit = store.audit(namespace).await.unwrap();
+                assert!(audit.is_clean(), "round {round}, {namespace}: {audit:#?}");
+                for name in names(&store, namespace, Space::Objects).await {
+                    let address = Address::object(namespace, name.as_bytes());
+                    let meta = store.stat(address, None).await.unwrap();
+                    assert_eq!(get(&store, address).await.len() as u64, meta.size);
+                }
+            }
+            store.close().await;
+        });
+    }
+}
+
+#[test]
+fn usage_outlives_gateways() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let config = config(&cluster);
+        for round in 1..4_u64 {
+            let store = open(config.clone(), TestClock::default());
+            if round == 1 {
+                space(&store, "counted").await;
+            }
+            let key = [b'k', round as u8];
+            put(&store, Address::object("counted", &key), &bytes(1, 1000)).await;
+            put(&store, Address::object("counted", &key), &bytes(1, 100)).await;
+            let usage = store.usage(Scope::Namespace("counted")).unwrap();
+            assert_eq!((usage.objects, usage.bytes), (round, 100 * round));
+            store.close().await;
+        }
+        let last = fresh(&cluster, TestClock::default());
+        assert!(last.namespaces().is_empty(), "another base is another store");
+    });
+}
