@@ -6,15 +6,23 @@ use std::sync::Arc;
 use forebay_store::{Address, ErrorKind, Meta, NamespaceInfo, Result, Space, Store, VersionId};
 
 use crate::config::{Config, Trust};
-use crate::disk::Disk;
+use crate::disk::{Disk, QUEUE_BYTES_MAX};
 use crate::flight::Flights;
 use crate::index::{Fallout, Index, Place, is_same};
 use crate::metrics::{Counters, Metrics, count};
 use crate::stripes::{Changing, Quiet, Stripes};
 use crate::write_back::WriteBack;
 
-/// A value's parts are opened at once before any byte is read; more than so many are not.
-pub(crate) const FILL_BYTES_MIN: u64 = 16 << 20;
+/// What may be on its way into a cache however small it is.
+const FILL_BYTES_MIN: u64 = 16 << 20;
+
+/// Buffers that a cache of `memory_bytes` needs in all: what is held, what is on its way there, and what waits for a disk.
+pub fn buffer_bytes(memory_bytes: u64, disk: bool) -> u64 {
+    let waiting = if disk { QUEUE_BYTES_MAX } else { 0 };
+    memory_bytes
+        .saturating_add((memory_bytes / 4).max(FILL_BYTES_MIN))
+        .saturating_add(waiting)
+}
 
 pub(crate) struct Cache<S: Store> {
     pub config: Arc<Config>,
@@ -101,6 +109,15 @@ impl<S: Store> Cache<S> {
             Some(disk) => disk.after(fallout, &self.counters),
             None => drop(fallout),
         }
+    }
+
+    /// Gives buffers back, at least `wanted` bytes if so much is held: first what waits for the disk.
+    pub fn shrink(&self, wanted: u64) -> bool {
+        let dropped = self
+            .disk
+            .as_ref()
+            .is_some_and(|disk| disk.give_up(&self.counters));
+        dropped || self.index.shrink(wanted)
     }
 
     /// Asks the store whether the value that is held is current. The answer is its metadata; what was held of another is gone.

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use forebay_mem::Buf;
@@ -30,7 +31,7 @@ const META: &str = "meta";
 /// A crash may cost the cache so much of what went to the disk last.
 const RELAXED_MS: u32 = 1000;
 /// Pieces waiting for the disk hold memory beyond the cache's: when so many bytes wait, the next one is not written.
-const QUEUE_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const QUEUE_BYTES_MAX: u64 = 64 << 20;
 const PAGE: usize = 1000;
 
 type Later<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -185,6 +186,18 @@ impl Disk {
         }
         drop(waiting);
         self.wake.notify_one();
+    }
+
+    /// Drops what waits to be written; whether there was anything.
+    pub fn give_up(&self, counters: &Counters) -> bool {
+        let mut waiting = self.waiting.lock();
+        let dropped = std::mem::take(&mut waiting.spill);
+        waiting.bytes = 0;
+        drop(waiting);
+        counters
+            .spills_dropped
+            .fetch_add(dropped.len() as u64, Relaxed);
+        !dropped.is_empty()
     }
 
     /// Opens a piece of the value of `meta`; `None` when it is not there, or of another value.

@@ -6,7 +6,7 @@
 //! # What it is made of
 //! - `tier`, `read`, `upload`, `body`: the store's calls. A hit hands out references to the registered buffers that are held;
 //!   nothing is copied.
-//! - `index`: what is held of which value, by pieces of [`PIECE_BYTES`]; shares of tenants, pins, time to live.
+//! - `index`, `shard`: what is held of which value, by pieces of [`PIECE_BYTES`]; shares of tenants, pins, time to live.
 //! - [`policy`]: what leaves. [`policy::S3Fifo`] by default, with [`policy::WTinyLfu`] and [`policy::Lru`] to compare it with.
 //! - `flight`: one read of the store for everybody who wants the same bytes at the same time.
 //! - `stripes`: no value goes into the cache while it may be replaced.
@@ -43,12 +43,14 @@ mod metrics;
 mod piece;
 pub mod policy;
 mod read;
+mod shard;
 mod stripes;
 mod tier;
 mod upload;
 mod write_back;
 
 pub use body::TierBody;
+pub use cache::buffer_bytes;
 pub use config::{Clock, Config, Pin, Share, Trust};
 pub use metrics::Metrics;
 pub use piece::PIECE_BYTES;

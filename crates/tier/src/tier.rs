@@ -21,6 +21,9 @@ use crate::index::Place;
 use crate::metrics::Metrics;
 use crate::upload::TierUpload;
 
+/// A pool that ran out runs out again: so many times what is wanted is given back.
+const SHRINK_STEPS: u64 = 4;
+
 /// A store with a cache before it, or just that store. Clones share it.
 pub struct Tier<S: Store> {
     pub(crate) store: Arc<S>,
@@ -60,11 +63,11 @@ impl<S: Store> Tier<S> {
     fn with(store: Arc<S>, config: Config, pool: Option<&Pool>, disk: Option<Disk>) -> Tier<S> {
         let cache = Arc::new(Cache::new(config, disk));
         if let Some(pool) = pool {
-            let index = Arc::downgrade(&cache.index);
+            let cache = Arc::downgrade(&cache);
             pool.on_pressure(move |wanted| {
-                index
+                cache
                     .upgrade()
-                    .is_some_and(|index| index.shrink(wanted as u64 * 4))
+                    .is_some_and(|cache| cache.shrink(wanted as u64 * SHRINK_STEPS))
             });
         }
         Tier {
@@ -103,7 +106,7 @@ impl<S: Store> Tier<S> {
     }
 
     /// Returns when the store has committed everything that was acknowledged before.
-    pub async fn settle(&self) {
+    pub async fn landed(&self) {
         if let Some(cache) = &self.cache {
             cache.write_back.settle_all().await;
         }
@@ -308,7 +311,11 @@ impl<S: Store> Store for Tier<S> {
     }
 
     async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
-        self.settled(address.namespace).await;
+        let Some((cache, place)) = self.placed(address, None)? else {
+            return self.store.let_go(address, seen, away).await;
+        };
+        cache.write_back.settle(&place).await;
+        let _changing = cache.change(&place);
         self.store.let_go(address, seen, away).await
     }
 
@@ -324,6 +331,11 @@ impl<S: Store> Store for Tier<S> {
 
     fn forgotten(&self) -> Vec<Away> {
         self.store.forgotten()
+    }
+
+    async fn settle(&self) -> Result<()> {
+        self.landed().await;
+        self.store.settle().await
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
@@ -377,7 +389,7 @@ impl<S: Store> Store for Tier<S> {
     }
 
     async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
-        self.settle().await;
+        self.landed().await;
         self.store.set_tenant_quota(tenant, quota).await
     }
 
@@ -386,7 +398,7 @@ impl<S: Store> Store for Tier<S> {
     }
 
     async fn execute(&self, call: Execute<'_>) -> Result<Executed> {
-        self.settle().await;
+        self.landed().await;
         self.store.execute(call).await
     }
 

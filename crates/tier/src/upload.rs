@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use forebay_mem::{Buf, BufMut, RegionSlice};
+use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 use forebay_store::{
-    Condition, Durability, Etag, Meta, Result, Seal, Space, Store, StoreOptions, Stored, Upload,
-    VersionId, Versioning,
+    Condition, Durability, ErrorKind, Etag, Meta, Result, Seal, Space, Store, StoreError,
+    StoreOptions, Stored, Upload, VersionId, Versioning,
 };
 
 use crate::cache::Cache;
@@ -73,11 +73,24 @@ impl<S: Store> Upload for TierUpload<S> {
     }
 
     async fn read_from(&mut self, source: RegionSlice) -> Result<()> {
-        // The store may take the bytes straight from the client's memory, which may change afterwards.
-        if let Some(kept) = &mut self.kept {
-            kept.give_up();
+        // The store may take the bytes straight from the client's memory; to be kept they are copied out of it.
+        if !self.kept.as_ref().is_some_and(|kept| kept.whole) {
+            return self.upload.read_from(source).await;
         }
-        self.upload.read_from(source).await
+        let mut offset = 0;
+        while offset < source.len() {
+            let mut buf = self.upload.buffer(source.len() - offset).await?;
+            let len = buf.capacity().min(source.len() - offset);
+            buf.set_len(len);
+            if !source.read(offset, &mut buf) {
+                let message = "the source left its region";
+                return Err(StoreError::new(ErrorKind::Invalid, message));
+            }
+            count_copy(CopySite::ReadFrom, len);
+            self.write(buf.freeze()).await?;
+            offset += len;
+        }
+        Ok(())
     }
 
     fn crc64nvme(&self) -> u64 {

@@ -1,6 +1,10 @@
 //! The suite that every store is held to, over a tier in each of its modes.
 use std::sync::Arc;
+use std::time::Duration;
 
+use forebay_engine::Engine;
+use forebay_io::Clock;
+use forebay_io::sim::SimDisk;
 use forebay_mem::Pool;
 use forebay_store::MemoryStore;
 use forebay_store::suite::{Suite, TestClock};
@@ -78,4 +82,48 @@ mod with_disk {
         let tending = tokio::spawn(async move { tended.tend().await.expect("the disk works") });
         (tier, Tending(tending))
     }));
+}
+
+/// As a node has it: an engine below, an engine as the disk.
+mod engines {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Told(TestClock);
+
+    impl Clock for Told {
+        fn unix_millis(&self) -> u64 {
+            self.0.now()
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_millis(self.0.now())
+        }
+    }
+
+    fn engine(seed: u64, clock: &TestClock, pool: &Pool) -> Engine<SimDisk> {
+        let config = forebay_engine::Config {
+            segment_bytes: 1 << 20,
+            growth_bytes: 8 << 20,
+            reserve_bytes: 0,
+            cache_bytes: 0,
+            ..forebay_engine::Config::default()
+        };
+        let clock = Arc::new(Told(clock.clone()));
+        Engine::open(SimDisk::new(seed), clock, pool.clone(), config).expect("a new engine")
+    }
+
+    async fn make(clock: TestClock) -> (Tier<Engine<SimDisk>>, Tending) {
+        let pool = Pool::new(64 << 20);
+        let mut config = config(500_000, &clock);
+        config.disk_bytes = 16 << 20;
+        let store = Arc::new(engine(1, &clock, &pool));
+        let disk = engine(2, &clock, &pool);
+        let tier = Tier::with_disk(store, config, Some(&pool), disk);
+        let tended = tier.clone();
+        let tending = tokio::spawn(async move { tended.tend().await.expect("the disk works") });
+        (tier, Tending(tending))
+    }
+
+    forebay_store::conformance!(Suite::new(make).with_cases(12));
 }

@@ -236,7 +236,7 @@ async fn serve(
     let drained = async {
         door.drain().await;
         shards.drained().await;
-        tier.settle().await;
+        tier.landed().await;
         if let Some(calls) = calls {
             // It fails only when it panicked, which it has told already.
             let _ = calls.await;

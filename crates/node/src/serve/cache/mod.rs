@@ -13,7 +13,7 @@ use forebay_io::SystemClock;
 use forebay_io::files::Directory;
 use forebay_mem::Pool;
 use forebay_store::Store;
-use forebay_tier::{Config, Tier, Trust};
+use forebay_tier::{Config, Tier, Trust, buffer_bytes};
 
 use self::flags::{CacheArgs, CacheDisk};
 use super::UnixClock;
@@ -59,8 +59,9 @@ pub fn open<S: Store>(
 
 /// Memory for buffers that the flags ask for beside the rest, in bytes: what is kept, and what is on its way there.
 pub fn memory_bytes(args: &CacheArgs) -> u64 {
+    let disk = args.cache_disk.is_some();
     args.cache_memory
-        .map_or(0, |size| size.0.saturating_add(size.0 / 4))
+        .map_or(0, |size| buffer_bytes(size.0, disk))
 }
 
 /// What goes on beside the calls, for ever.

@@ -1,0 +1,332 @@
+//! The tables of a part of the index: values, their pieces, and the policies that say which of those leaves.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use forebay_store::Meta;
+
+use crate::config::Config;
+use crate::index::{Evicted, Fallout, Place, is_same};
+use crate::piece::Piece;
+use crate::policy::{Policy, PolicyKind, Slot};
+
+/// Of its memory, what pins may hold.
+const PINNED_PART: u64 = 2;
+
+/// One of them.
+pub(crate) struct Shard {
+    pub namespaces: HashMap<u32, HashMap<Arc<[u8]>, Object>>,
+    pub objects: u64,
+    pub tenants: Vec<Tenant>,
+    pub disk: Level,
+    pub memory_bytes: u64,
+    pub disk_bytes: u64,
+    pub pinned_bytes: u64,
+    pub unpinned_bytes: u64,
+}
+
+/// Whose memory it is.
+pub(crate) struct Tenant {
+    pub name: String,
+    pub weight: u64,
+    pub memory: Level,
+}
+
+/// A policy and what its slots stand for.
+pub(crate) struct Level {
+    pub policy: Box<dyn Policy>,
+    pub items: Vec<Option<(Place, u32)>>,
+}
+
+/// A value of which something is held.
+pub(crate) struct Object {
+    pub place: Place,
+    pub meta: Meta,
+    pub value: u64,
+    pub known: u64,
+    pub since: u64,
+    pub tenant: usize,
+    /// In order of their number.
+    pub parts: Vec<(u32, Part)>,
+}
+
+#[derive(Default)]
+pub(crate) struct Part {
+    pub memory: Option<(Piece, Seat)>,
+    pub disk: Option<Slot>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Seat {
+    Slot(Slot),
+    Pinned(u64),
+}
+
+/// What a piece counts.
+fn weight_of(place: &Place, piece: &Piece) -> u64 {
+    piece.held_bytes() + place.key.len() as u64
+}
+
+impl Level {
+    pub fn new(kind: PolicyKind, capacity: u64) -> Level {
+        Level {
+            policy: kind.make(capacity),
+            items: Vec::new(),
+        }
+    }
+
+    pub fn insert(&mut self, place: &Place, number: u32, weight: u64) -> Slot {
+        let print = place.hash ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = self.policy.insert(print, weight);
+        if self.items.len() <= slot.index() {
+            self.items.resize(slot.index() + 1, None);
+        }
+        self.items[slot.index()] = Some((place.clone(), number));
+        slot
+    }
+
+    pub fn remove(&mut self, slot: Slot) {
+        self.policy.remove(slot);
+        self.items[slot.index()] = None;
+    }
+
+    pub fn evict(&mut self) -> Option<(Place, u32, u8)> {
+        let (slot, uses) = self.policy.evict()?;
+        let (place, number) = self.items[slot.index()].take()?;
+        Some((place, number, uses))
+    }
+}
+
+impl Object {
+    pub fn part(&self, number: u32) -> Option<&Part> {
+        let at = self.parts.binary_search_by_key(&number, |part| part.0);
+        at.ok().map(|at| &self.parts[at].1)
+    }
+
+    pub fn part_mut(&mut self, number: u32) -> &mut Part {
+        let at = match self.parts.binary_search_by_key(&number, |part| part.0) {
+            Ok(at) => at,
+            Err(at) => {
+                self.parts.insert(at, (number, Part::default()));
+                at
+            }
+        };
+        &mut self.parts[at].1
+    }
+}
+
+impl Shard {
+    pub fn held(&self) -> u64 {
+        self.unpinned_bytes + self.pinned_bytes
+    }
+
+    pub fn object(&self, place: &Place) -> Option<&Object> {
+        let objects = self.namespaces.get(&place.namespace.id)?;
+        objects.get(&place.key[..])
+    }
+
+    pub fn object_mut(&mut self, place: &Place) -> Option<&mut Object> {
+        let objects = self.namespaces.get_mut(&place.namespace.id)?;
+        objects.get_mut(&place.key[..])
+    }
+
+    pub fn tenant(&mut self, name: &str, config: &Config) -> usize {
+        if let Some(at) = self.tenants.iter().position(|tenant| tenant.name == name) {
+            return at;
+        }
+        let share = config.shares.iter().find(|share| share.tenant == name);
+        self.tenants.push(Tenant {
+            name: name.to_owned(),
+            weight: share.map_or(1, |share| u64::from(share.weight.max(1))),
+            memory: Level::new(config.policy, self.memory_bytes),
+        });
+        self.tenants.len() - 1
+    }
+
+    /// Makes the value of `meta` the one that is held of its key, unless another was current later.
+    pub fn enter(
+        &mut self,
+        place: &Place,
+        meta: &Meta,
+        known: u64,
+        config: &Config,
+        fresh: impl FnOnce() -> u64,
+        fallout: &mut Fallout,
+    ) -> bool {
+        let tenant = self.tenant(&place.namespace.config.tenant, config);
+        if let Some(object) = self.object_mut(place) {
+            if is_same(&object.meta, meta) {
+                if known > object.known {
+                    object.meta.clone_from(meta);
+                    object.known = known;
+                }
+                return true;
+            }
+            if object.known > known {
+                return false;
+            }
+            self.remove(place, fallout);
+        }
+        let object = Object {
+            place: place.clone(),
+            meta: meta.clone(),
+            value: fresh(),
+            known,
+            since: (config.clock)(),
+            tenant,
+            parts: Vec::new(),
+        };
+        let objects = self.namespaces.entry(place.namespace.id).or_default();
+        objects.insert(place.key.clone(), object);
+        self.objects += 1;
+        true
+    }
+
+    /// Puts a piece into memory; its value is held.
+    pub fn seat(&mut self, place: &Place, number: u32, piece: Piece, pinned: bool) {
+        let weight = weight_of(place, &piece);
+        let Some(object) = self.object(place) else {
+            return;
+        };
+        if object
+            .part(number)
+            .is_some_and(|part| part.memory.is_some())
+        {
+            return;
+        }
+        let tenant = object.tenant;
+        let pinned = pinned && self.pinned_bytes + weight <= self.memory_bytes / PINNED_PART;
+        let seat = match pinned {
+            true => {
+                self.pinned_bytes += weight;
+                Seat::Pinned(weight)
+            }
+            false => {
+                self.unpinned_bytes += weight;
+                Seat::Slot(self.tenants[tenant].memory.insert(place, number, weight))
+            }
+        };
+        if let Some(object) = self.object_mut(place) {
+            object.part_mut(number).memory = Some((piece, seat));
+        }
+    }
+
+    /// Notes a piece on the disk; its value is held.
+    pub fn shelve(&mut self, place: &Place, number: u32, weight: u64) {
+        let slot = self.disk.insert(place, number, weight);
+        let Some(object) = self.object_mut(place) else {
+            self.disk.remove(slot);
+            return;
+        };
+        if let Some(before) = object.part_mut(number).disk.replace(slot) {
+            self.disk.remove(before);
+        }
+    }
+
+    pub fn remove(&mut self, place: &Place, fallout: &mut Fallout) {
+        let numbers: Vec<u32> = match self.object(place) {
+            Some(object) => object.parts.iter().map(|part| part.0).collect(),
+            None => return,
+        };
+        for number in numbers {
+            self.drop_part(place, number, fallout);
+        }
+        self.leave_empty(place);
+    }
+
+    pub fn drop_part(&mut self, place: &Place, number: u32, fallout: &mut Fallout) {
+        let Some(object) = self.object_mut(place) else {
+            return;
+        };
+        let Ok(at) = object.parts.binary_search_by_key(&number, |part| part.0) else {
+            return;
+        };
+        let (_, part) = object.parts.remove(at);
+        let tenant = object.tenant;
+        match part.memory {
+            Some((piece, Seat::Slot(slot))) => {
+                self.unpinned_bytes -= weight_of(place, &piece);
+                self.tenants[tenant].memory.remove(slot);
+            }
+            Some((_, Seat::Pinned(weight))) => self.pinned_bytes -= weight,
+            None => {}
+        }
+        if let Some(slot) = part.disk {
+            self.disk.remove(slot);
+            fallout.discard.push((place.clone(), number));
+        }
+    }
+
+    /// Forgets a value of which nothing is held.
+    pub fn leave_empty(&mut self, place: &Place) {
+        let Some(objects) = self.namespaces.get_mut(&place.namespace.id) else {
+            return;
+        };
+        if objects
+            .get(&place.key[..])
+            .is_some_and(|object| object.parts.is_empty())
+        {
+            objects.remove(&place.key[..]);
+            self.objects -= 1;
+            if objects.is_empty() {
+                self.namespaces.remove(&place.namespace.id);
+            }
+        }
+    }
+
+    /// Takes a piece out of memory: of the tenant that holds most for its weight.
+    pub fn evict(&mut self, fallout: &mut Fallout) -> bool {
+        let over = |tenant: &Tenant| u128::from(tenant.memory.policy.weight()) << 32;
+        let most = (0..self.tenants.len()).max_by_key(|at| {
+            let tenant = &self.tenants[*at];
+            over(tenant) / u128::from(tenant.weight)
+        });
+        let Some((place, number, uses)) =
+            most.and_then(|tenant| self.tenants[tenant].memory.evict())
+        else {
+            return false;
+        };
+        // What was used once only is worth a write while the disk has room for everything.
+        let room = self.disk.policy.weight() + (self.disk_bytes >> 4) < self.disk_bytes;
+        let wanted = self.disk_bytes > 0 && (uses > 0 || room);
+        if let Some(object) = self.object_mut(&place) {
+            let meta = object.meta.clone();
+            let part = object.part_mut(number);
+            let piece = part.memory.take();
+            let on_disk = part.disk.is_some();
+            if !on_disk {
+                object.parts.retain(|part| part.0 != number);
+            }
+            if let Some((piece, _)) = &piece {
+                self.unpinned_bytes -= weight_of(&place, piece);
+            }
+            if let Some((piece, _)) = piece.filter(|_| !on_disk && wanted) {
+                fallout.spill.push(Evicted {
+                    place: place.clone(),
+                    number,
+                    meta,
+                    piece,
+                });
+            }
+        }
+        self.leave_empty(&place);
+        true
+    }
+
+    /// Takes a piece off the disk.
+    pub fn evict_disk(&mut self, fallout: &mut Fallout) -> bool {
+        let Some((place, number, _)) = self.disk.evict() else {
+            return false;
+        };
+        if let Some(object) = self.object_mut(&place) {
+            let part = object.part_mut(number);
+            part.disk = None;
+            if part.memory.is_none() {
+                object.parts.retain(|part| part.0 != number);
+            }
+        }
+        fallout.discard.push((place.clone(), number));
+        self.leave_empty(&place);
+        true
+    }
+}
