@@ -110,6 +110,10 @@ impl DiskFile {
     }
 }
 
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async fn keeps its arguments twice, and commands hold many of these"
+)]
 impl File for DiskFile {
     fn read_at(
         &self,

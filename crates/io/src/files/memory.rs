@@ -8,7 +8,7 @@ use forebay_mem::{Buf, BufMut, Region, RegionSlice};
 use crate::{File, Hold};
 
 /// Zeroes are written so many at a time.
-const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A file of a fixed length, until its last clone is dropped.
 #[derive(Debug, Clone)]
