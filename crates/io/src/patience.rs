@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Waits that sleep at once after a look that was in vain, at most. The count doubles up to this while looking stays in vain: the two
@@ -15,6 +16,8 @@ pub struct Patience {
     /// The first look after sleeping, and the longest one.
     first: Duration,
     longest: Duration,
+    /// After a wait that was no longer than this looking is tried.
+    worth: Duration,
     /// How many more waits sleep at once.
     asleep: u32,
     /// How many did after the last look in vain.
@@ -38,6 +41,7 @@ impl Patience {
             patience: Duration::ZERO,
             first,
             longest,
+            worth: longest,
             asleep: 0,
             penalty: 0,
         }
@@ -52,7 +56,7 @@ impl Patience {
     pub fn learn(&mut self, waited: Duration) {
         if self.patience.is_zero() {
             self.asleep = self.asleep.saturating_sub(1);
-            if self.asleep == 0 && waited <= self.longest {
+            if self.asleep == 0 && waited <= self.worth {
                 self.patience = self.first;
             }
         } else if waited <= self.patience {
@@ -88,21 +92,29 @@ impl Default for Watch {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Watch {
             id: NEXT.fetch_add(1, Relaxed),
-            // Two ends that sleep wait for each other this long and longer: what is as long as a look is at first is found soonest.
-            patience: Patience::new(Watch::LONGEST, Watch::LONGEST),
+            patience: Patience {
+                worth: Watch::WORTH,
+                ..Patience::new(Watch::LONGEST, Watch::LONGEST)
+            },
             since: None,
         }
     }
 }
 
 impl Watch {
-    /// The longest look: about as long as two ends that both sleep take for a question and its answer.
-    const LONGEST: Duration = Duration::from_micros(150);
+    /// How long looks are.
+    const LONGEST: Duration = Duration::from_micros(200);
+    /// Two ends that both sleep wait for each other longer than two that look: neither would begin to, were they held to that.
+    const WORTH: Duration = Duration::from_micros(500);
     /// Who has not looked for this long looks no more.
     const TURN: Duration = Duration::from_micros(50);
 
     /// There is nothing to do: whether to look again soon instead of sleeping.
     pub fn looks_on(&mut self) -> bool {
+        if self.since.is_some() {
+            // The peer may wait for this very processor: where it was woken is where its waker was just then.
+            thread::yield_now();
+        }
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
         if now.duration_since(since) >= self.patience.get() {
