@@ -24,7 +24,7 @@ fn far_side() -> (Place, Server) {
 
 /// How many copies the far side holds.
 fn copies(far: &Server) -> usize {
-    far.json(&["ls", "--recursive", "fb://freezer/near/"]).len()
+    far.json(&["ls", "--recursive", "fb://freezer"]).len()
 }
 
 fn put(server: &Server, place: &Place, address: &str, body: &[u8]) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use forebay_store::{Away, Body, ErrorKind, Meta, Result, StoreError};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
@@ -98,14 +98,25 @@ impl Bucket {
 
     /// A few bytes of a copy.
     pub(super) async fn get_all(&self, away: Away, range: Range<u64>) -> Result<Bytes> {
-        let path = self.path(away);
-        let got = self.objects.get_range(&path, range.clone()).await;
-        let bytes = got.map_err(failed)?;
-        match bytes.len() as u64 == range.end - range.start {
-            true => Ok(bytes),
+        let len = (range.end - range.start) as usize;
+        let mut stream = self.get(away, range).await?;
+        let mut all = BytesMut::new();
+        while let Some(bytes) = stream.next().await {
+            let bytes = bytes?;
+            if all.is_empty() && bytes.len() == len {
+                return Ok(bytes);
+            }
+            // However much the far side sends, no more than was asked for is held.
+            if all.len() + bytes.len() > len {
+                break;
+            }
+            all.extend_from_slice(&bytes);
+        }
+        match all.len() == len {
+            true => Ok(all.freeze()),
             false => Err(StoreError::new(
                 ErrorKind::Corrupt,
-                "the cold copy of the value is too short",
+                "the cold copy of the value is not as long as it was",
             )),
         }
     }

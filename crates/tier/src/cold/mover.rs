@@ -33,6 +33,9 @@ const REST_MS: u64 = 24 * 3600 * 1000;
 /// Values known to rest; when there are more, the oldest may go early, which costs a journey.
 const RESTS_MAX: usize = 1 << 16;
 
+/// A far side that is away is logged once in so long.
+const TELL_MS: u64 = 60_000;
+
 /// What a mover works with.
 pub struct Config {
     /// Bytes from the bucket arrive in buffers of it.
@@ -68,6 +71,8 @@ pub struct Mover<S> {
     rests: Mutex<HashMap<u64, u64>>,
     random: RandomState,
     named: AtomicU64,
+    /// When a failure was logged last.
+    told: AtomicU64,
 }
 
 impl<S: Store> Mover<S> {
@@ -90,6 +95,7 @@ impl<S: Store> Mover<S> {
             rests: Mutex::default(),
             random: RandomState::new(),
             named: AtomicU64::new(0),
+            told: AtomicU64::new(0),
         }
     }
 
@@ -285,14 +291,18 @@ impl<S: Store> Mover<S> {
         since.is_some_and(|since| self.now().saturating_sub(since) < REST_MS)
     }
 
-    /// Counts a failure of the far side.
+    /// Counts a failure of the far side, and tells of it now and then.
     pub(super) fn note(&self, error: &StoreError) {
         if matches!(
             error.kind(),
             ErrorKind::Busy | ErrorKind::Io | ErrorKind::Corrupt
         ) {
             add(&self.counters.failed, 1);
-            tracing::warn!(error = error as &dyn std::error::Error, "cold tier");
+            let (now, told) = (self.now(), self.told.load(Relaxed));
+            if now.saturating_sub(told) >= TELL_MS {
+                self.told.store(now, Relaxed);
+                tracing::warn!(error = error as &dyn std::error::Error, "cold tier");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crc_fast::{CrcAlgorithm, Digest, checksum};
 
@@ -19,6 +19,8 @@ struct Rows {
     /// From when on reads are known, in seconds since 1970.
     since: u32,
     cells: [Box<[AtomicU32]>; 2],
+    /// Whether there is something to save.
+    changed: AtomicBool,
 }
 
 /// The sketch. It takes memory once it is needed.
@@ -45,6 +47,7 @@ impl Rows {
         Rows {
             since,
             cells: [row(), row()],
+            changed: AtomicBool::new(true),
         }
     }
 
@@ -72,8 +75,9 @@ impl Reads {
             // A second that is not over counts whole.
             let now = seconds(now_ms).saturating_add(1);
             for cell in rows.of(spot) {
-                if cell.load(Relaxed) != now {
+                if cell.load(Relaxed) < now {
                     cell.fetch_max(now, Relaxed);
+                    rows.changed.store(true, Relaxed);
                 }
             }
         }
@@ -105,6 +109,9 @@ impl Reads {
         let Some(rows) = self.rows.get() else {
             return Ok(());
         };
+        if !rows.changed.swap(false, Relaxed) {
+            return Ok(());
+        }
         let mut bytes = Vec::with_capacity(MAGIC.len() + 12 + 2 * 4 * CELLS);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&rows.since.to_le_bytes());

@@ -181,10 +181,11 @@ async fn one_seed(seed: u64) {
         disk = disk.crash(random.below(u64::MAX));
         drop((cold, engine));
         engine = open(&disk);
-        let cold = over(Arc::new(engine.clone()), &far, &clock);
-        check(&cold, &far, &mut possible).await;
+        // Before anything changes.
         let audit = engine.audit().expect("audit");
         assert_eq!((audit.leaked, audit.doubled), (0, 0));
+        let cold = over(Arc::new(engine.clone()), &far, &clock);
+        check(&cold, &far, &mut possible).await;
     }
 }
 
