@@ -1,7 +1,9 @@
 //! The flags of `forebay serve`; each long name is also a key of the configuration file.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use forebay_bench::Size;
@@ -10,15 +12,42 @@ use forebay_nvme::initiator::NamespaceUrl;
 use super::cache::flags::CacheArgs;
 use super::cold::ColdArgs;
 use super::exec::ExecArgs;
+use super::leaf::{CephArgs, Place};
 use super::nvme::flags::{Export, Publish};
 
 /// What keeps the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
     /// Files of DIR
     Engine,
     /// Memory: everything is gone when the server ends, for tests
     Memory,
+    /// A pool of a Ceph cluster
+    Rados(Place),
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Backend, String> {
+        match (text, text.strip_prefix("rados:")) {
+            ("engine", _) => Ok(Backend::Engine),
+            ("memory", _) => Ok(Backend::Memory),
+            (_, Some(place)) => place.parse().map(Backend::Rados),
+            _ => Err("there are engine, memory, rados:POOL and rados:POOL/NAMESPACE".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Engine => f.write_str("engine"),
+            Backend::Memory => f.write_str("memory"),
+            Backend::Rados(place) if place.base.is_empty() => write!(f, "rados:{}", place.pool),
+            Backend::Rados(place) => write!(f, "rados:{}/{}", place.pool, place.base),
+        }
+    }
 }
 
 /// How log lines look.
@@ -61,9 +90,11 @@ pub struct ServeArgs {
     /// A TOML file with these flags as keys; flags win
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// What keeps the data
-    #[arg(long, value_enum, default_value_t = Backend::Engine)]
+    /// What keeps the data: engine (files of DIR), memory (everything is gone at the end, for tests), rados:POOL[/NAMESPACE] (Ceph)
+    #[arg(long, value_name = "BACKEND", default_value_t = Backend::Engine)]
     pub backend: Backend,
+    #[command(flatten)]
+    pub ceph: CephArgs,
     /// Keep values on a namespace of blocks elsewhere, nvme+tcp://HOST:PORT/SUBNQN/NSID; DIR keeps their index, and belongs to it
     #[arg(long, value_name = "URL")]
     pub device: Option<NamespaceUrl>,

@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::args::{Backend, Etag, ServeArgs};
+use super::args::{Etag, ServeArgs};
 use super::direct::Direct;
 use super::http::{Answer, Asked, MODULES_BYTES_MAX, WORDS_BYTES_MAX, serve};
 use super::shards::{DiskIo, Serve, Shards};
@@ -263,10 +263,7 @@ impl Listeners {
             pid: std::process::id(),
             uptime_s: 0,
             doors,
-            backend: match args.backend {
-                Backend::Engine => "engine".to_owned(),
-                Backend::Memory => "memory".to_owned(),
-            },
+            backend: args.backend.to_string(),
             disk_io: disk_io.to_string(),
             shards: shards.count(),
         }

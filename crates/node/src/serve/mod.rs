@@ -99,14 +99,14 @@ async fn open(args: &ServeArgs) -> Outcome {
     let memory = Memory::of(args);
     let pool = Pool::new(memory.pool);
     let disk = Directory::open(&args.dir).map_err(Failure::io(args.dir.display()))?;
-    match args.backend {
+    match &args.backend {
         Backend::Engine => {
             let sessions = sessions(&system);
             let disk = Device::open(disk, args).await?;
             let leaf = Leaf::engine(disk, system, pool.clone(), &memory, args)?;
             serve(args, leaf, pool, clock, sessions).await
         }
-        Backend::Memory if args.device.is_some() => Err(Failure::new(
+        Backend::Memory | Backend::Rados(_) if args.device.is_some() => Err(Failure::new(
             Exit::Usage,
             "--device keeps the values of --backend engine",
         )),
@@ -114,6 +114,11 @@ async fn open(args: &ServeArgs) -> Outcome {
             let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
             let capacity = args.capacity.map_or(u64::MAX, |size| size.0);
             let leaf = Leaf::memory(pool.clone(), clock.clone(), capacity);
+            serve(args, leaf, pool, clock, sessions(&system)).await
+        }
+        Backend::Rados(place) => {
+            let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
+            let leaf = Leaf::rados(place, &args.ceph, pool.clone(), clock.clone()).await?;
             serve(args, leaf, pool, clock, sessions(&system)).await
         }
     }
@@ -295,7 +300,7 @@ async fn prepare_credentials<S: forebay_store::Store>(
     };
     let path = credentials_path(&args.dir);
     // A memory leaf forgets its keys; the file still holds them for those who use it.
-    let kept = match (&given, args.backend) {
+    let kept = match (&given, &args.backend) {
         (None, Backend::Memory) => forebay_client::Credentials::from_file(&path, "default")
             .ok()
             .map(|(kept, _)| (kept.access_key, kept.secret_key)),

@@ -19,9 +19,9 @@ pub fn print(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) {
 
 fn text(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) -> String {
     let dir = absolute(&args.dir);
-    let keeps = match args.backend {
-        Backend::Engine => "engine",
-        Backend::Memory => "memory: everything is gone when it ends",
+    let keeps = match &args.backend {
+        Backend::Memory => "memory: everything is gone when it ends".to_owned(),
+        kept => kept.to_string(),
     };
     let mut text = format!(
         "forebay {} serves {} ({keeps})\n",

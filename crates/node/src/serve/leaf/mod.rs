@@ -1,6 +1,7 @@
 //! What keeps the data, as the node opens, tends and closes it.
 
 mod engine;
+mod rados;
 mod scrub;
 mod store;
 
@@ -10,13 +11,17 @@ use forebay_control::api::ScrubReport;
 use forebay_engine::Engine;
 use forebay_io::SystemClock;
 use forebay_mem::Pool;
+use forebay_rados::RadosStore;
 use forebay_store::{MemoryStore, StoreError};
 use prometheus_client::registry::Registry;
 
+use super::UnixClock;
 use super::args::ServeArgs;
 use super::device::Device;
 use super::limits::Memory;
-use crate::exit::Outcome;
+use crate::exit::{Exit, Failure, Outcome};
+
+pub use rados::{CephArgs, Place};
 
 /// A leaf of the store, and the care that it needs. It is a store itself: which one it is, is a branch of a match. Clones are the
 /// same.
@@ -26,6 +31,8 @@ pub enum Leaf {
     Engine(Arc<Engine<Device>>),
     /// Values in memory.
     Memory(Arc<MemoryStore>),
+    /// Values in a pool of a Ceph cluster.
+    Rados(RadosStore),
 }
 
 impl Leaf {
@@ -48,13 +55,33 @@ impl Leaf {
         Leaf::Memory(Arc::new(store))
     }
 
+    /// Connects to a cluster.
+    pub async fn rados(
+        place: &Place,
+        args: &CephArgs,
+        pool: Pool,
+        clock: UnixClock,
+    ) -> Outcome<Leaf> {
+        let (place, args) = (place.clone(), args.clone());
+        let opened = tokio::task::spawn_blocking(move || rados::open(&place, &args, pool, clock));
+        let opened = opened
+            .await
+            .map_err(|error| Failure::new(Exit::Failed, error))?;
+        opened.map(Leaf::Rados)
+    }
+
+    /// Whether it can let bytes go, which a cold tier needs.
+    pub fn lets_go(&self) -> bool {
+        matches!(self, Leaf::Engine(_) | Leaf::Memory(_))
+    }
+
     /// Adds its metrics.
     pub fn register(&self, registry: &mut Registry) {
         match self {
             Leaf::Engine(store) => {
                 registry.register_collector(Box::new(engine::EngineMetrics(store.clone())));
             }
-            Leaf::Memory(_) => {}
+            Leaf::Memory(_) | Leaf::Rados(_) => {}
         }
     }
 
@@ -62,7 +89,8 @@ impl Leaf {
     pub async fn sweep(&self) {
         match self {
             Leaf::Engine(store) => engine::sweep(store).await,
-            Leaf::Memory(_) => {}
+            // The one has nothing to drop, the other's keeper does it.
+            Leaf::Memory(_) | Leaf::Rados(_) => {}
         }
     }
 
@@ -71,6 +99,10 @@ impl Leaf {
         match self {
             Leaf::Engine(store) => scrub::scrub_engine(store).await,
             Leaf::Memory(store) => scrub::read_everything(&**store).await,
+            Leaf::Rados(store) => {
+                rados::tidy(store).await?;
+                scrub::read_everything(store).await
+            }
         }
     }
 
@@ -79,6 +111,7 @@ impl Leaf {
         match self {
             Leaf::Engine(store) => store.close(),
             Leaf::Memory(_) => {}
+            Leaf::Rados(store) => rados::close(store),
         }
     }
 }

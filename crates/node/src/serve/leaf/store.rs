@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use forebay_engine::{EngineBody, EngineUpload};
 use forebay_mem::{Buf, BufMut, RegionSlice};
+use forebay_rados::{RadosBody, RadosUpload};
 use forebay_store::{
-    Address, Attributes, Body, ByteRange, Caps, DeleteOptions, Deleted, ListOptions, ListPage,
-    MemoryBody, MemoryUpload, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope,
-    Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage,
+    Address, Attributes, Away, Body, ByteRange, Caps, DeleteOptions, Deleted, ListOptions,
+    ListPage, MemoryBody, MemoryUpload, Meta, NamespaceConfig, NamespaceInfo, Object, Quota,
+    Result, Scope, Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage, Watch,
 };
 
 use super::Leaf;
@@ -18,12 +19,14 @@ use crate::serve::device::Device;
 pub enum LeafBody {
     Engine(EngineBody<Device>),
     Memory(MemoryBody),
+    Rados(RadosBody),
 }
 
 /// A value arriving at a leaf.
 pub enum LeafUpload {
     Engine(EngineUpload<Device>),
     Memory(MemoryUpload),
+    Rados(RadosUpload),
 }
 
 /// The same call of whichever store it is.
@@ -32,6 +35,7 @@ macro_rules! each {
         match $this {
             Leaf::Engine($store) => $call,
             Leaf::Memory($store) => $call,
+            Leaf::Rados($store) => $call,
         }
     };
 }
@@ -42,6 +46,7 @@ macro_rules! each_way {
         match $this {
             $kind::Engine($value) => $call,
             $kind::Memory($value) => $call,
+            $kind::Rados($value) => $call,
         }
     };
 }
@@ -104,6 +109,10 @@ impl Store for Leaf {
                 store.retrieve(address, version, range).await?,
                 LeafBody::Memory,
             ),
+            Leaf::Rados(store) => with(
+                store.retrieve(address, version, range).await?,
+                LeafBody::Rados,
+            ),
         })
     }
 
@@ -129,6 +138,7 @@ impl Store for Leaf {
         Ok(match self {
             Leaf::Engine(store) => LeafUpload::Engine(store.store(address, options).await?),
             Leaf::Memory(store) => LeafUpload::Memory(store.store(address, options).await?),
+            Leaf::Rados(store) => LeafUpload::Rados(store.store(address, options).await?),
         })
     }
 
@@ -151,6 +161,39 @@ impl Store for Leaf {
         attributes: Attributes,
     ) -> Result<Meta> {
         each!(self, store => store.amend(address, version, seen, attributes).await)
+    }
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
+        each!(self, store => store.away(address, version).await)
+    }
+
+    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        each!(self, store => store.let_go(address, seen, away).await)
+    }
+
+    async fn take_back(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<LeafUpload> {
+        Ok(match self {
+            Leaf::Engine(store) => {
+                LeafUpload::Engine(store.take_back(address, version, away).await?)
+            }
+            Leaf::Memory(store) => {
+                LeafUpload::Memory(store.take_back(address, version, away).await?)
+            }
+            Leaf::Rados(store) => LeafUpload::Rados(store.take_back(address, version, away).await?),
+        })
+    }
+
+    async fn settle(&self) -> Result<()> {
+        each!(self, store => store.settle().await)
+    }
+
+    fn forgotten(&self) -> Vec<Away> {
+        each!(self, store => store.forgotten())
     }
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
@@ -188,6 +231,10 @@ impl Store for Leaf {
 
     fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
         each!(self, store => store.namespace(name))
+    }
+
+    fn changes(&self) -> Option<Box<dyn Watch>> {
+        each!(self, store => store.changes())
     }
 
     fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {

@@ -1,0 +1,107 @@
+//! A pool of a Ceph cluster as a leaf: how it is opened and looked after.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use forebay_mem::Pool;
+use forebay_rados::{Config, RadosStore};
+use forebay_store::{Store, StoreError};
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::serve::UnixClock;
+
+/// How the cluster is found, and how patiently it is waited for.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Ceph, for --backend rados:POOL")]
+pub struct CephArgs {
+    /// The cluster's configuration [default: where librados looks for it]
+    #[arg(long, value_name = "FILE")]
+    pub ceph_conf: Option<PathBuf>,
+    /// The client's name, without `client.`
+    #[arg(long, value_name = "NAME", default_value = "admin")]
+    pub ceph_id: String,
+    /// The file with the client's key [default: as the configuration says]
+    #[arg(long, value_name = "FILE")]
+    pub ceph_keyring: Option<PathBuf>,
+    /// How long one operation of the cluster may take before it counts as failed
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub ceph_patience: u32,
+    /// How long after its last sign of life a gateway counts as dead, so that the others clean up after it
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub ceph_lease: u32,
+    /// How long the bytes of a large value that was replaced stay for those who still read them
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub ceph_grace: u32,
+}
+
+/// `POOL` or `POOL/NAMESPACE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub pool: String,
+    /// What the names of RADOS namespaces begin with; empty for none.
+    pub base: String,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        let (pool, base) = text.split_once('/').unwrap_or((text, ""));
+        if pool.is_empty() || text.ends_with('/') {
+            return Err("it is rados:POOL or rados:POOL/NAMESPACE".to_owned());
+        }
+        Ok(Place {
+            pool: pool.to_owned(),
+            base: base.to_owned(),
+        })
+    }
+}
+
+/// Connects; blocks for as long as the cluster is waited for.
+pub fn open(place: &Place, args: &CephArgs, pool: Pool, clock: UnixClock) -> Outcome<RadosStore> {
+    let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+    let config = Config {
+        base: place.base.clone(),
+        conf: args.ceph_conf.clone(),
+        id: args.ceph_id.clone(),
+        keyring: args.ceph_keyring.clone(),
+        patience: seconds(args.ceph_patience),
+        lease: seconds(args.ceph_lease),
+        grace: seconds(args.ceph_grace),
+        ..Config::new(&place.pool)
+    };
+    RadosStore::open(config, pool, move || clock())
+        .map_err(|error| Failure::new(Exit::Failed, format!("rados:{}: {error}", place.pool)))
+}
+
+/// Takes over what other hands wrote, and cleans up what is left of gateways that died.
+pub async fn tidy(store: &RadosStore) -> Result<(), StoreError> {
+    for namespace in store.namespaces() {
+        store.adopt(&namespace.name).await?;
+    }
+    store.sweep().await.map(drop)
+}
+
+/// Leaves the cluster; blocking.
+pub fn close(store: &RadosStore) {
+    tokio::runtime::Handle::current().block_on(store.clone().close());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let place = |pool: &str, base: &str| Place {
+            pool: pool.to_owned(),
+            base: base.to_owned(),
+        };
+        assert_eq!("p".parse(), Ok(place("p", "")));
+        assert_eq!("p/n".parse(), Ok(place("p", "n")));
+        for wrong in ["", "/n", "p/"] {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        }
+    }
+}
