@@ -98,9 +98,15 @@ impl Bench {
         }))
     }
 
-    /// Random direct reads of a file that fio lays out itself, on the file system that holds our data. The file is as large as
-    /// what the engine reads, and as new: a device may well keep what it was asked for before.
-    pub fn fio(&self, block: &str, depth: usize, jobs: usize) -> Result<Option<Sample>> {
+    /// Random direct reads of a file that fio lays out itself, on the file system that holds our data. The file is to be as large as
+    /// what ours reads, and as new: a device may well keep what it was asked for before.
+    pub fn fio(
+        &self,
+        size: &str,
+        block: &str,
+        depth: usize,
+        jobs: usize,
+    ) -> Result<Option<Sample>> {
         let Some(program) = self.find("fio") else {
             return Ok(None);
         };
@@ -113,12 +119,8 @@ impl Bench {
                     "--direct=1",
                     "--ioengine=io_uring",
                 ])
-                .args([
-                    "--size=1G",
-                    "--time_based",
-                    "--group_reporting",
-                    "--output-format=json",
-                ])
+                .arg(format!("--size={size}"))
+                .args(["--time_based", "--group_reporting", "--output-format=json"])
                 .arg(format!("--bs={block}"))
                 .arg(format!("--iodepth={depth}"))
                 .arg(format!("--numjobs={jobs}"))

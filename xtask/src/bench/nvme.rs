@@ -26,7 +26,7 @@ const BLOCKS: &str = "--blocks-in-memory";
 const FILES: &str = "--dir /dev/shm";
 /// Values in the server's memory alone.
 const VALUES: &str = "--backend memory";
-/// How much nbdkit serves: as much as ours.
+/// How much nbdkit serves and fio reads: as much as ours.
 const DISK: &str = "256M";
 
 /// One generating thread, which is one queue.
@@ -103,7 +103,7 @@ fn over_vfio_user() -> Vec<Figure> {
             "NVMe: reads of 4 KiB over vfio-user, 32 in flight, blocks of a file",
             vec![
                 contender(VFIO_USER, Probe::Own(disk)),
-                contender("fio", Probe::Fio("4k", 32, 1)),
+                contender("fio", Probe::FioOf(DISK, "4k", 32)),
             ],
             vec![Bound::Rate("fio", 0.9)],
         ),
@@ -111,7 +111,7 @@ fn over_vfio_user() -> Vec<Figure> {
             "NVMe: KV Retrieve of 1 MiB over vfio-user, cold, 16 in flight",
             vec![
                 contender(VFIO_USER, Probe::Own(cold)),
-                contender("fio", Probe::Fio("1M", 16, 1)),
+                contender("fio", Probe::FioOf(DISK, "1M", 16)),
             ],
             vec![Bound::NoCopies],
         ),

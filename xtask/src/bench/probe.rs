@@ -7,6 +7,9 @@ use crate::bench::peers::Server;
 use crate::bench::redis::{EIGHT_CLIENTS, PIPELINED};
 use crate::bench::sample::Sample;
 
+/// What the engine reads of.
+const ENGINE_SIZE: &str = "1G";
+
 /// What is run for a row.
 pub enum Probe {
     /// `forebay bench s3` with these arguments against the server of this name.
@@ -23,8 +26,10 @@ pub enum Probe {
     RadosBench(&'static str, u64, usize),
     /// So many streams.
     Iperf3(usize),
-    /// Block size, reads in flight of a job, jobs.
+    /// Block size, reads in flight of a job, jobs, of a file as large as what the engine reads.
     Fio(&'static str, usize, usize),
+    /// Size of the file, block size, reads in flight.
+    FioOf(&'static str, &'static str, usize),
     /// The Redis of this name, `get` or `set`, bytes of a value, asked by eight clients.
     Redis(&'static str, &'static str, usize),
     /// The same asked by one client that has 32 requests under way.
@@ -57,7 +62,8 @@ impl Probe {
             Probe::Rados(arguments) => bench.over_rados(arguments),
             Probe::RadosBench(mode, size, depth) => bench.rados_bench(mode, *size, *depth),
             Probe::Iperf3(streams) => bench.iperf3(*streams),
-            Probe::Fio(block, depth, jobs) => bench.fio(block, *depth, *jobs),
+            Probe::Fio(block, depth, jobs) => bench.fio(ENGINE_SIZE, block, *depth, *jobs),
+            Probe::FioOf(size, block, depth) => bench.fio(size, block, *depth, 1),
             Probe::Redis(name, op, size) => server(name)
                 .map(|server| bench.redis(server, op, *size, EIGHT_CLIENTS))
                 .transpose(),
@@ -91,6 +97,7 @@ impl Probe {
             | Probe::RadosBench(..)
             | Probe::Iperf3(_)
             | Probe::Fio(..)
+            | Probe::FioOf(..)
             | Probe::Mooncake(_) => None,
         }
     }
@@ -107,9 +114,8 @@ impl Probe {
                 format!("rados bench SECONDS {mode} -b {size} -t {depth}")
             }
             Probe::Iperf3(streams) => format!("iperf3 -c HOST -P {streams} -O 1"),
-            Probe::Fio(block, depth, jobs) => format!(
-                "fio --rw=randread --direct=1 --ioengine=io_uring --size=1G --bs={block} --iodepth={depth} --numjobs={jobs}"
-            ),
+            Probe::Fio(block, depth, jobs) => fio(ENGINE_SIZE, block, *depth, *jobs),
+            Probe::FioOf(size, block, depth) => fio(size, block, *depth, 1),
             Probe::Redis(_, op, size) => {
                 format!(
                     "redis-benchmark -t {op} -d {size} {}",
@@ -126,4 +132,10 @@ impl Probe {
             Probe::Nixl(_, op) => format!("lab/peers/nixl_obj.py --op {op}"),
         }
     }
+}
+
+fn fio(size: &str, block: &str, depth: usize, jobs: usize) -> String {
+    format!(
+        "fio --rw=randread --direct=1 --ioengine=io_uring --size={size} --bs={block} --iodepth={depth} --numjobs={jobs}"
+    )
 }
