@@ -118,10 +118,12 @@ impl<S: Store> Mover<S> {
                 return Err(error);
             };
             let whole = wanted == (0..meta.size);
-            if look == 0 && whole && self.comes_back(address.namespace) {
-                if meta.size > WAIT_BYTES_MAX {
+            if look == 0 && self.comes_back(address.namespace) {
+                let parts =
+                    !whole && self.read_in_parts(away, meta.size, wanted.end - wanted.start);
+                if parts || (whole && meta.size > WAIT_BYTES_MAX) {
                     drop(self.begin_recall(address, &meta, away));
-                } else {
+                } else if whole {
                     match self.bring_back(address, &meta, away).await {
                         // The far side did not give it now, and would not a moment later.
                         Err(failed) if is_far(&failed) => return Err(failed),

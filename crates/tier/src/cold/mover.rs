@@ -36,6 +36,9 @@ const RESTS_MAX: usize = 1 << 16;
 /// A far side that is away is logged once in so long.
 const TELL_MS: u64 = 60_000;
 
+/// Values read in parts that are remembered.
+const PARTS_MAX: usize = 1 << 12;
+
 /// What a mover works with.
 pub struct Config {
     /// Bytes from the bucket arrive in buffers of it.
@@ -69,6 +72,8 @@ pub struct Mover<S> {
     recalls: Mutex<HashMap<Away, watch::Receiver<Option<Outcome>>>>,
     permits: Semaphore,
     rests: Mutex<HashMap<u64, u64>>,
+    /// How many bytes were read in parts of values whose bytes are away.
+    parts: Mutex<HashMap<Away, u64>>,
     random: RandomState,
     named: AtomicU64,
     /// When a failure was logged last.
@@ -93,6 +98,7 @@ impl<S: Store> Mover<S> {
             recalls: Mutex::default(),
             permits: Semaphore::new(RECALLS_MAX),
             rests: Mutex::default(),
+            parts: Mutex::default(),
             random: RandomState::new(),
             named: AtomicU64::new(0),
             told: AtomicU64::new(0),
@@ -268,6 +274,22 @@ impl<S: Store> Mover<S> {
             self.rest(spot(namespace.id, address.key));
         }
         Ok(())
+    }
+
+    /// Notes that part of a value is read; tells whether as much was by now as the value has: whoever fetches it by ranges side by
+    /// side reads it whole.
+    pub(super) fn read_in_parts(&self, away: Away, size: u64, bytes: u64) -> bool {
+        let mut parts = self.parts.lock();
+        if parts.len() >= PARTS_MAX {
+            parts.clear();
+        }
+        let read = parts.entry(away).or_default();
+        *read = read.saturating_add(bytes);
+        let all = *read >= size;
+        if all {
+            parts.remove(&away);
+        }
+        all
     }
 
     /// A value that came back is not sent away again at once.

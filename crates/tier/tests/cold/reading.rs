@@ -79,6 +79,25 @@ async fn a_range_asks_for_its_blocks_alone() {
 }
 
 #[tokio::test]
+async fn as_many_bytes_in_ranges_as_it_has_are_the_whole() {
+    let world = World::new(Versioning::Off).await;
+    let bytes = content(6, 300_000);
+    world.put_away("key", &bytes).await;
+    for (first, last) in [(0, 99_999), (200_000, 299_999), (100_000, 199_998)] {
+        let read = world.read("key", ByteRange::Inclusive(first, last)).await;
+        assert_eq!(read.expect("read"), &bytes[first as usize..=last as usize]);
+        tokio::task::yield_now().await;
+        assert!(world.is_cold("key").await);
+    }
+    let read = world.read("key", ByteRange::Suffix(1)).await;
+    assert_eq!(read.expect("read"), &bytes[299_999..]);
+    let waited = world.mover().recall(object("key"), None).await;
+    waited.expect("recall");
+    assert_eq!(world.mover().metrics().recalled, 1, "it was on its way");
+    assert!(!world.is_cold("key").await);
+}
+
+#[tokio::test]
 async fn many_readers_bring_it_back_once() {
     let world = Arc::new(World::new(Versioning::Off).await);
     let bytes = content(2, 300_001);
