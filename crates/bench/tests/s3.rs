@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use clap::Parser;
-use forebay_bench::{Args, Error, Point};
+use forebay_bench::{Args, Error, Measured, Point};
 
 /// How the server answers a GET.
 #[derive(Clone, Copy)]
@@ -158,7 +158,12 @@ fn bench(address: SocketAddr, more: &str) -> Result<Vec<Point>, Error> {
             words.extend([flag.to_owned(), value.to_owned()]);
         }
     }
-    forebay_bench::run(&Args::parse_from(words))
+    let measured = forebay_bench::run(&Args::parse_from(words))?.into_iter();
+    let load = |measured| match measured {
+        Measured::Load(point) => *point,
+        Measured::Cache(_) => unreachable!("no cache was asked for"),
+    };
+    Ok(measured.map(load).collect())
 }
 
 #[test]
