@@ -40,10 +40,10 @@ def binary():
 
 @pytest.fixture(scope="session")
 def ceph():
-    """A throwaway Ceph with three OSDs: FOREBAY_INTEROP_CEPH names one of lab/ that runs already."""
+    """A throwaway Ceph with three OSDs that keep what they had when they are killed: FOREBAY_INTEROP_CEPH names one of lab/ that runs already."""
     running = os.environ.get("FOREBAY_INTEROP_CEPH")
     try:
-        cluster = Ceph.named(running) if running else Ceph()
+        cluster = Ceph.named(running) if running else Ceph(store="bluestore")
     except Unavailable as reason:
         pytest.skip(f"no Ceph: {reason}")
     yield cluster

@@ -31,6 +31,12 @@ class Gateways:
         config = dict(connect_timeout=10, read_timeout=PATIENCE) | config
         return connect(s3, **config)
 
+    def bucket(self, name, clients):
+        """Makes a bucket through the first client. The other gateways hear of it at once and read of it moments later."""
+        clients[0].create_bucket(Bucket=name)
+        for client in clients[1:]:
+            client.get_waiter("bucket_exists").wait(Bucket=name, WaiterConfig=dict(Delay=1, MaxAttempts=20))
+
     def stop(self):
         for server in self.servers:
             if server.process.poll() is None:

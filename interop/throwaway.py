@@ -11,8 +11,6 @@ LAB = pathlib.Path(__file__).parent.parent / "lab"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
 LAB_DIR = pathlib.Path(os.environ.get("LAB_DIR") or CACHE / "forebay-lab")
 SECONDS = 240
-# A dead OSD is noticed in seconds, and is not replaced while a test looks.
-QUICK = ("osd_heartbeat_interval=1", "osd_heartbeat_grace=6", "mon_osd_min_down_reporters=1", "mon_osd_down_out_interval=600")
 
 
 class Unavailable(Exception):
@@ -24,13 +22,11 @@ class Ceph:
 
     pool = "forebay"
 
-    def __init__(self, osds=3, store="memstore", size=2048, netns=None, address=None):
+    def __init__(self, osds=3, store="memstore", size=4096, netns=None, address=None):
         self.name, self.own = f"fb{uuid.uuid4().hex[:8]}", True
         words = ["--name", self.name, "--osds", osds, "--store", store, "--size", size, "--pool", self.pool]
         words += ["--netns", netns] if netns else []
         words += ["--addr", address] if address else []
-        for setting in QUICK:
-            words += ["--set", setting]
         if os.geteuid() != 0:
             # What is missing could not be installed.
             words.append("--no-install")

@@ -125,6 +125,11 @@ mon_data_avail_warn = 2
 mon_data_avail_crit = 1
 mon_debug_no_require_bluestore_for_ec_overwrites = true
 mon_cluster_log_to_file = false
+# a dead OSD is noticed in seconds, and not replaced while somebody looks
+osd_heartbeat_interval = 1
+osd_heartbeat_grace = 10
+mon_osd_min_down_reporters = 1
+mon_osd_down_out_interval = 600
 # quick map changes: one machine, one monitor
 paxos_propose_interval = 0.02
 paxos_min_wait = 0.01

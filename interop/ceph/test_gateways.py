@@ -26,7 +26,7 @@ def test_keys_are_registers(gateways, recorder, flags):
     """Reads, writes, deletes, creations and swaps by eight clients, each through both gateways."""
     print(f"FOREBAY_SEED={SEED}")
     clients = [gateways.client(gateways.start(*flags)) for _ in range(2)]
-    clients[0].create_bucket(Bucket=BUCKET)
+    gateways.bucket(BUCKET, clients)
     registers = [Register(BUCKET, f"key{number}") for number in range(4)]
     registers.append(Register(BUCKET, "large", LARGE, share=0.1))
     threads = work(recorder, clients, registers, CLIENTS, SEED)
@@ -41,7 +41,7 @@ def test_a_gateway_is_killed_among_writers(gateways, recorder, flags):
     """The requests that die with it happened, or did not, or not yet; the other gateway's never lie about it."""
     print(f"FOREBAY_SEED={SEED}")
     clients = [gateways.client(gateways.start(*flags)) for _ in range(2)]
-    clients[0].create_bucket(Bucket=BUCKET)
+    gateways.bucket(BUCKET, clients)
     registers = [Register(BUCKET, f"key{number}") for number in range(4)]
     threads = work(recorder, clients, registers, CLIENTS, SEED)
     rng, mortal = random.Random(SEED), gateways.servers[1]
@@ -57,7 +57,7 @@ def test_a_gateway_is_killed_among_writers(gateways, recorder, flags):
 def test_one_winner_among_gateways(gateways):
     """Of many creations of one key through both gateways one succeeds, and its bytes are there."""
     clients = [gateways.client(gateways.start()) for _ in range(2)]
-    clients[0].create_bucket(Bucket=BUCKET)
+    gateways.bucket(BUCKET, clients)
     won = []
 
     def create(number):
@@ -77,11 +77,13 @@ def test_one_winner_among_gateways(gateways):
 
 
 def test_gateways_share_what_is_made(gateways):
-    """Buckets, keys of tenants and policies that one gateway makes are the other's at once."""
+    """Buckets, keys of tenants and policies that one gateway makes are the other's."""
     one, other = [gateways.client(gateways.start()) for _ in range(2)]
-    one.create_bucket(Bucket=BUCKET)
+    gateways.bucket(BUCKET, [one, other])
     one.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    assert other.get_bucket_versioning(Bucket=BUCKET)["Status"] == "Enabled"
+    deadline = time.monotonic() + 20
+    while other.get_bucket_versioning(Bucket=BUCKET).get("Status") != "Enabled":
+        assert time.monotonic() < deadline, "the other does not hear of it"
     first = other.put_object(Bucket=BUCKET, Key="k", Body=b"1")["VersionId"]
     one.put_object(Bucket=BUCKET, Key="k", Body=b"2")
     versions = other.list_object_versions(Bucket=BUCKET)["Versions"]

@@ -5,18 +5,23 @@ FOREBAY_GATEWAY_KILLS deaths, at moments drawn from FOREBAY_SEED, among writers,
 
 import os
 import random
+import subprocess
 import time
 
+from conftest import binary
 from crash.test_kill import BUCKET, CLIENTS, LIFE_SECONDS, Owner, verify
 
 KILLS = int(os.environ.get("FOREBAY_GATEWAY_KILLS", "4"))
 SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)
+# The dead are known as such soon, and nobody reads what they left.
+SOON = ["--ceph-lease", "3", "--ceph-grace", "1"]
+SWEPT_SECONDS = 60
 
 
 def test_kills(gateways):
     print(f"FOREBAY_SEED={SEED}")
     rng = random.Random(SEED)
-    server = gateways.start()
+    server = gateways.start(*SOON)
     # The port stays through every restart, so the clients do too.
     clients = [gateways.client(server) for _ in range(CLIENTS)]
     clients[0].create_bucket(Bucket=BUCKET)
@@ -41,3 +46,24 @@ def test_kills(gateways):
             mine.update((key, state[key]) for key in mine)
     print(f"{KILLS} kills, {acknowledged} acknowledged changes, nothing lost")
     assert acknowledged > KILLS
+    clean(gateways, server, clients[0])
+
+
+def clean(gateways, server, client):
+    """What the dead left goes: the pool holds what is listed, and nothing once that is deleted."""
+    listed = set()
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+        listed |= {one["Key"] for one in page.get("Contents", [])}
+    place = f"{gateways.namespace}/{BUCKET}"
+    assert {name for space, name in gateways.cluster.objects() if space == place} == listed
+    for key in listed:
+        client.delete_object(Bucket=BUCKET, Key=key)
+    for upload in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", []):
+        client.abort_multipart_upload(Bucket=BUCKET, Key=upload["Key"], UploadId=upload["UploadId"])
+    values = [place, *(f"{place}//{kind}" for kind in ("named", "staging", "stripes"))]
+    deadline = time.monotonic() + SWEPT_SECONDS
+    while left := [one for one in gateways.cluster.objects() if one[0] in values]:
+        assert time.monotonic() < deadline, f"{len(left)} orphans: {left[:5]}"
+        subprocess.run(
+            [binary(), "admin", "scrub", "--dir", server.directory], check=True, stdout=subprocess.DEVNULL, timeout=60
+        )

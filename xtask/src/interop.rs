@@ -29,8 +29,8 @@ const OVER_CEPH: [&str; 3] = [
     "cli",
     "nvme/test_guest.py::test_values_by_passthrough_are_objects[plain]",
 ];
-/// OSDs of that Ceph.
-const OSDS: &str = "3";
+/// That Ceph: what an OSD had is there when it was killed and comes back.
+const CLUSTER: [&str; 6] = ["--osds", "3", "--store", "bluestore", "--size", "4096"];
 
 /// How a group is run.
 pub enum Kind {
@@ -181,7 +181,7 @@ pub fn run(group: &Group, prepared: &[Prepared], binary: &Path, variables: &Vari
             Err(error) if group.optional => Ok(skipped(group, &error)),
             _ => tests(name, &[group.name], &[]),
         },
-        Kind::Ceph(name) => match Ceph::up(&["--osds", OSDS]) {
+        Kind::Ceph(name) => match Ceph::up(&CLUSTER) {
             Err(error) => Ok(skipped(group, &error)),
             Ok(ceph) => over(&ceph, &log, |more| {
                 tests(name, &[&OVER_CEPH[..], &[group.name]].concat(), more)
