@@ -32,7 +32,7 @@ const ROUNDS_MAX: usize = 16;
 /// Looks at the socket in a row before other tasks get a turn; some microseconds.
 const LOOKS: usize = 8;
 /// So much is sent without waiting for the rest of what came together: the host goes on with it meanwhile.
-const SEND_EARLY_BYTES: usize = 32 << 10;
+const SEND_EARLY_BYTES: usize = 64 << 10;
 /// How long commands in progress may take when the queue is to end.
 const FINISH: Duration = Duration::from_secs(2);
 
