@@ -42,7 +42,10 @@ impl Audit {
             missing,
             counted,
         } = self;
-        [unlisted, phantoms, orphans, missing].iter().all(|list| list.is_empty()) && *counted
+        [unlisted, phantoms, orphans, missing]
+            .iter()
+            .all(|list| list.is_empty())
+            && *counted
     }
 }
 
@@ -76,7 +79,8 @@ impl Core {
         for shard in &namespace.shards {
             let each = |name: Bytes, value: Bytes| {
                 if name.starts_with(names::COUNTERS) {
-                    counted = counted.plus(crate::under_way::Sum::decode(&value).unwrap_or_default());
+                    counted =
+                        counted.plus(crate::under_way::Sum::decode(&value).unwrap_or_default());
                 }
                 let Some((space, key)) = names::entry_key(&name) else {
                     return;
@@ -89,13 +93,16 @@ impl Core {
                     }
                 }
             };
-            self.keys(&namespace.index, &shard.object, b"", each).await?;
+            self.keys(&namespace.index, &shard.object, b"", each)
+                .await?;
         }
         audit.counted = sum == counted;
         for (named, seen) in &heads {
             let right = Entry::of(seen.version, seen.head.as_deref());
             // A claim that was taken back has changed the version alone.
-            let fits = entries.remove(named).is_some_and(|entry| entry.known == right.known);
+            let fits = entries
+                .remove(named)
+                .is_some_and(|entry| entry.known == right.known);
             if !fits {
                 audit.unlisted.push(shown(&named.key));
             }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut};
-use forebay_store::{
-    Body, ByteRange, ErrorKind, Meta, Object, Result, StoreError, VersionId,
-};
+use forebay_store::{Body, ByteRange, ErrorKind, Meta, Object, Result, StoreError, VersionId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 
@@ -108,11 +106,15 @@ impl Core {
                 )
             })?;
             if range == ByteRange::Full {
-                namespace.expected.store(value.inline_bytes().max(1), Relaxed);
+                namespace
+                    .expected
+                    .store(value.inline_bytes().max(1), Relaxed);
             }
             let begin = ahead.map_or(0, |ahead| ahead.start);
             let data = read.map(|read| read.data).unwrap_or_default();
-            let body = self.body(namespace, named, &seen, &value, wanted.clone(), begin, data).await?;
+            let body = self
+                .body(namespace, named, &seen, &value, wanted.clone(), begin, data)
+                .await?;
             if let Some(body) = body {
                 return Ok(Object {
                     meta,
@@ -246,7 +248,9 @@ impl Core {
         if value.size > u64::from(self.config.object_bytes) {
             let of = (named.clone(), seen.version, sums.clone(), value.size);
             let of = Arc::new(of);
-            body.pieces = cut(wanted).map(|range| PieceAt::Inline(of.clone(), range)).collect();
+            body.pieces = cut(wanted)
+                .map(|range| PieceAt::Inline(of.clone(), range))
+                .collect();
             return Ok(Some(body));
         }
         let first = wanted.start / BLOCK_BYTES * BLOCK_BYTES;
@@ -326,7 +330,9 @@ impl Core {
             Err(errno) => return Err(unread(errno, &shown(&named.key))),
         };
         let bufs = checked(&named.key, read.data, begin, end, sums, range)?;
-        bufs.into_iter().next().ok_or_else(|| corrupt(&named.key, begin))
+        bufs.into_iter()
+            .next()
+            .ok_or_else(|| corrupt(&named.key, begin))
     }
 }
 

@@ -1,10 +1,9 @@
 //! Changing a key: an entry in the journal, one operation on its object, and later the index (`docs/rados.md` section 4).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use forebay_mem::{Buf, CopySite, count_copy};
-use forebay_store::{ErrorKind, Result, Space, StoreError};
+use forebay_store::{Result, Space, StoreError};
 
 use crate::books::Room;
 use crate::core::{Core, Namespace};
@@ -51,6 +50,8 @@ pub(crate) struct Step {
     pub room: Option<Room>,
     /// The composition that this is.
     pub composition: Option<u128>,
+    /// The life of this gateway in which stripes of the value were written: in another they may have been swept.
+    pub life: Option<u64>,
 }
 
 impl Step {
@@ -61,6 +62,7 @@ impl Step {
             intents: Vec::new(),
             room: None,
             composition: None,
+            life: None,
         })
     }
 }
@@ -71,8 +73,8 @@ pub(crate) struct Marked {
     namespace: Arc<Namespace>,
     named: Named,
     pub number: u128,
-    /// What the journal says is let go; `None`: nothing was entered yet.
-    entered: Option<Vec<Segment>>,
+    /// What the journal says is let go, and in which life of this gateway; `None`: nothing was entered yet.
+    entered: Option<(Vec<Segment>, u64)>,
     done: bool,
 }
 
@@ -89,7 +91,12 @@ impl Marked {
     }
 
     async fn enter(&mut self, freed: &[Segment], composes: bool) -> std::result::Result<(), Errno> {
-        if self.entered.as_deref() == Some(freed) {
+        let life = self.core.pulse.life();
+        if self
+            .entered
+            .as_ref()
+            .is_some_and(|(entered, then)| entered == freed && *then == life)
+        {
             return Ok(());
         }
         let pending = Pending {
@@ -97,21 +104,35 @@ impl Marked {
             composes,
             freed: freed.to_vec(),
         };
-        self.entered = Some(freed.to_vec());
+        self.entered = Some((freed.to_vec(), life));
         let entry = (names::pending(self.number), pending.encode());
-        self.namespace.journal.enter(vec![entry]).await
+        let entered = self.namespace.journal.enter(vec![entry]);
+        self.core.access.in_time(entered).await
+    }
+
+    fn life(&self) -> u64 {
+        self.entered.as_ref().map_or(0, |(_, life)| *life)
     }
 
     /// Nothing has happened.
     pub fn cancel(mut self) {
         self.done = true;
         if self.entered.is_some() {
-            self.namespace.journal.later(Vec::new(), [names::pending(self.number)]);
+            self.namespace
+                .journal
+                .later(Vec::new(), [names::pending(self.number)]);
         }
     }
 
     /// It happened: `before` became `after`.
-    fn finish(mut self, before: &Seen, after: &Seen, step: &Step, freed: Vec<Segment>, counted: Sum) {
+    fn finish(
+        mut self,
+        before: &Seen,
+        after: &Seen,
+        step: &Step,
+        freed: Vec<Segment>,
+        counted: Sum,
+    ) {
         self.done = true;
         let intents = step.intents.iter().map(|id| names::intent(*id));
         let settle = Settle {
@@ -133,7 +154,7 @@ impl Drop for Marked {
         if self.done {
             return;
         }
-        let Some(freed) = self.entered.take() else {
+        let Some((freed, _)) = self.entered.take() else {
             return;
         };
         let settle = Settle {
@@ -168,9 +189,15 @@ impl Core {
             seen.claim.is_none() && composition.is_none()
         };
         let mut seen = match self.heads.get(namespace.id, named) {
-            Some(seen) if free(&seen) => Some(Seen { remembered: true, ..seen }),
+            Some(seen) if free(&seen) => Some(Seen {
+                remembered: true,
+                ..seen
+            }),
             Some(_) => None,
-            None if guess => Some(Seen { remembered: true, ..Seen::absent(0) }),
+            None if guess => Some(Seen {
+                remembered: true,
+                ..Seen::absent(0)
+            }),
             None => None,
         };
         let mut marked: Option<Marked> = None;
@@ -215,12 +242,19 @@ impl Core {
                     errno => crate::error::unread(errno, "the journal"),
                 });
             }
-            if !self.alive.load(Relaxed) {
+            // Between the entry and the change nobody may have swept it.
+            if !self.pulse.is_alive_since(mark.life()) {
+                if let Err(error) = self.pulse.wait(self.config.patience).await {
+                    mark.cancel();
+                    return Err(error);
+                }
+                marked = Some(mark);
+                seen = Some(now);
+                continue;
+            }
+            if step.life.is_some_and(|life| life != self.pulse.life()) {
                 mark.cancel();
-                return Err(StoreError::new(
-                    ErrorKind::Io,
-                    "this gateway lost its lease: the cluster did not answer for too long",
-                ));
+                return Err(crate::pulse::swept());
             }
             match self.carry_out(namespace, named, &now, *step, mark).await {
                 Carried::Done(after) => return Ok((answer, after)),
@@ -239,7 +273,9 @@ impl Core {
         let mut waited = std::time::Duration::from_millis(1);
         loop {
             let seen = self.look(namespace, named).await?;
-            let by = seen.claim.or(seen.head.as_ref().and_then(|head| head.composition));
+            let by = seen
+                .claim
+                .or(seen.head.as_ref().and_then(|head| head.composition));
             let open = match by {
                 Some(number) => self.taken_by(namespace, number).await?.is_some(),
                 None => false,
@@ -270,7 +306,11 @@ impl Core {
         };
         let mut op = WriteOp::new(place).guard(guard);
         let stamp = self.seconds();
-        let before = seen.head.as_ref().map(|head| head.usage).unwrap_or_default();
+        let before = seen
+            .head
+            .as_ref()
+            .map(|head| head.usage)
+            .unwrap_or_default();
         let head = step.draft.finish().map(|head| Head {
             stamp,
             composition: step.composition,
@@ -295,13 +335,21 @@ impl Core {
                     .filter(|kept| !step.draft.removed.contains(&kept.seq()))
                     .map(|kept| (Kept::name(kept.seq()), kept.encode()))
                     .collect();
-                let removed: Vec<_> = step.draft.removed.iter().map(|seq| Kept::name(*seq)).collect();
+                let removed: Vec<_> = step
+                    .draft
+                    .removed
+                    .iter()
+                    .map(|seq| Kept::name(*seq))
+                    .collect();
                 op.omap_remove(removed.iter().map(Vec::as_slice));
                 op.omap_set(put.iter().map(|(name, value)| (&name[..], &value[..])));
             }
         }
         step.bufs.clear();
-        let done = self.access.write(place, &object, op, Some(stamp), bytes).await;
+        let done = self
+            .access
+            .write(place, &object, op, Some(stamp), bytes)
+            .await;
         let version = match done {
             Ok(version) => version,
             Err(Errno(libc::EEXIST | libc::ERANGE | libc::EOVERFLOW | libc::ENOENT)) => {
@@ -322,9 +370,14 @@ impl Core {
             remembered: false,
             head: head.map(Arc::new),
         };
-        let now = after.head.as_ref().map(|head| head.usage).unwrap_or_default();
+        let now = after
+            .head
+            .as_ref()
+            .map(|head| head.usage)
+            .unwrap_or_default();
         let counted = Sum::between(before, now);
-        self.books.fulfilled(namespace.id, counted, step.room.take());
+        self.books
+            .fulfilled(namespace.id, counted, step.room.take());
         match after.head {
             Some(_) => self.heads.put(namespace.id, named, after.clone()),
             None => self.heads.forget(namespace.id, named),
@@ -337,7 +390,7 @@ impl Core {
         Carried::Done(after)
     }
 
-    /// Gives a foreign object the record of `value`; `None` when it changed meanwhile. The caller has the key's lock.
+    /// Gives a foreign object the record of `value`; `None` when it changed meanwhile.
     pub async fn change_adopted(
         &self,
         namespace: &Arc<Namespace>,
@@ -368,14 +421,20 @@ impl Core {
             composes: false,
             freed: freed.clone(),
         };
-        let entered = namespace.journal.enter(vec![(names::pending(number), pending.encode())]).await;
+        let entered = namespace
+            .journal
+            .enter(vec![(names::pending(number), pending.encode())])
+            .await;
         entered.map_err(|errno| match errno {
             Errno(libc::ENOENT) => no_such_namespace(&namespace.info().name),
             errno => crate::error::unread(errno, "the journal"),
         })?;
         let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
         let pieces = set_record(&mut op, &head.encode(), seen.pieces);
-        let done = self.access.write(place, &object, op, Some(head.stamp), 0).await;
+        let done = self
+            .access
+            .write(place, &object, op, Some(head.stamp), 0)
+            .await;
         let outcome = match done {
             Ok(version) => Ok(Some(Seen {
                 version,

@@ -56,7 +56,10 @@ impl Core {
         let mut pause = PAUSE;
         for _ in 0..LOOKS {
             let seen = self.look(namespace, &named).await?;
-            let current = seen.head.as_deref().and_then(|head| head.current(self.now()));
+            let current = seen
+                .head
+                .as_deref()
+                .and_then(|head| head.current(self.now()));
             if !options.condition.holds(current.map(|value| &value.etag)) {
                 return Err(crate::error::condition_failed());
             }
@@ -69,6 +72,7 @@ impl Core {
                 ));
             }
             let number = self.number();
+            let life = self.pulse.life();
             self.say(namespace, number, &taken, &content).await?;
             let claimed = match self.claim(namespace, number, &taken).await {
                 Ok(Claims::All(claimed)) => claimed,
@@ -95,6 +99,7 @@ impl Core {
                 seal: seal.clone(),
                 condition: options.condition,
                 intents: Vec::new(),
+                life: Some(life),
                 room: None,
                 moved: None,
                 freed,
@@ -191,14 +196,20 @@ impl Core {
         sources: &[&[u8]],
         consumed: &[&[u8]],
     ) -> Result<BTreeMap<Vec<u8>, Seen>> {
-        let keys: std::collections::BTreeSet<Vec<u8>> =
-            sources.iter().chain(consumed).map(|key| key.to_vec()).collect();
+        let keys: std::collections::BTreeSet<Vec<u8>> = sources
+            .iter()
+            .chain(consumed)
+            .map(|key| key.to_vec())
+            .collect();
         let looks = keys.into_iter().map(|key| async move {
             let named = staged(key);
             let seen = self.look(namespace, &named).await?;
             Ok::<_, StoreError>((named.key, seen))
         });
-        stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
+        stream::iter(looks)
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await
     }
 
     /// Says what will be taken, and that these values are no longer only under way: from now on they may belong to another key than the
@@ -216,7 +227,10 @@ impl Core {
         let mut op = WriteOp::new(&namespace.index).guard(Guard::Absent);
         op.write_full(&encoded);
         let object = names::composition(number);
-        let said = self.access.write(&namespace.index, &object, op, None, encoded.len()).await;
+        let said = self
+            .access
+            .write(&namespace.index, &object, op, None, encoded.len())
+            .await;
         said.map_err(|errno| unread(errno, "the composition"))?;
         let Layout::Striped(segments) = &content.layout else {
             return Ok(());
@@ -235,7 +249,11 @@ impl Core {
         let mut op = WriteOp::new(&namespace.index);
         op.remove();
         let object = names::composition(number);
-        match self.access.write(&namespace.index, &object, op, None, 0).await {
+        match self
+            .access
+            .write(&namespace.index, &object, op, None, 0)
+            .await
+        {
             Ok(_) | Err(Errno(libc::ENOENT)) => Ok(()),
             Err(errno) => Err(unwritten(errno, "the composition")),
         }
@@ -248,27 +266,30 @@ impl Core {
         taken: &BTreeMap<Vec<u8>, Seen>,
     ) -> Result<Claims> {
         let there = taken.iter().filter(|(_, seen)| seen.head.is_some());
-        let there: Vec<_> = there.map(|(key, seen)| (key.clone(), seen.clone())).collect();
-        let claims = there.into_iter().map(|(key, seen)| {
-            async move {
-                let named = staged(key);
-                let stamp = seen.head.as_ref().map(|head| head.stamp);
-                if seen.claim.is_some() {
-                    return Ok(Err(named));
-                }
-                let (place, object) = namespace.object(named.space, &named.key);
-                let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
-                op.set_xattr(CLAIM, &number.to_le_bytes());
-                let done = self.access.write(place, &object, op, stamp, 0).await;
-                self.heads.forget(namespace.id, &named);
-                match done {
-                    Ok(version) => Ok(Ok((named, seen, version))),
-                    Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(Err(named)),
-                    Err(errno) => Err(unwritten(errno, &shown(&named.key))),
-                }
+        let there: Vec<_> = there
+            .map(|(key, seen)| (key.clone(), seen.clone()))
+            .collect();
+        let claims = there.into_iter().map(|(key, seen)| async move {
+            let named = staged(key);
+            let stamp = seen.head.as_ref().map(|head| head.stamp);
+            if seen.claim.is_some() {
+                return Ok(Err(named));
+            }
+            let (place, object) = namespace.object(named.space, &named.key);
+            let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+            op.set_xattr(CLAIM, &number.to_le_bytes());
+            let done = self.access.write(place, &object, op, stamp, 0).await;
+            self.heads.forget(namespace.id, &named);
+            match done {
+                Ok(version) => Ok(Ok((named, seen, version))),
+                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(Err(named)),
+                Err(errno) => Err(unwritten(errno, &shown(&named.key))),
             }
         });
-        let claims: Vec<_> = stream::iter(claims).buffer_unordered(AT_ONCE).collect().await;
+        let claims: Vec<_> = stream::iter(claims)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
         let mut claimed = Vec::new();
         let mut again = false;
         let mut failed = None;
@@ -331,29 +352,41 @@ impl Core {
     ) -> Result<()> {
         let joined = segments(target).map(|segment| segment.id);
         let joined: &HashSet<u128> = &joined.collect();
-        let removals = claimed.to_vec().into_iter().map(|(named, seen)| async move {
-            let (place, object) = namespace.object(named.space, &named.key);
-            let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
-            op.remove();
-            let done = self.access.write(place, &object, op, None, 0).await;
-            self.heads.forget(namespace.id, &named);
-            match done {
-                Ok(_) => {
-                    let usage = seen.head.as_ref().map(|head| head.usage).unwrap_or_default();
-                    let counted = Sum::between(usage, Usage::default());
-                    self.books.changed(namespace.id, counted);
-                    let freed = segments(&seen).filter(|segment| !joined.contains(&segment.id));
-                    self.settle_staged(namespace, named.clone(), counted, freed.copied().collect());
-                    Ok(())
+        let removals = claimed
+            .to_vec()
+            .into_iter()
+            .map(|(named, seen)| async move {
+                let (place, object) = namespace.object(named.space, &named.key);
+                let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+                op.remove();
+                let done = self.access.write(place, &object, op, None, 0).await;
+                self.heads.forget(namespace.id, &named);
+                match done {
+                    Ok(_) => {
+                        let usage = seen
+                            .head
+                            .as_ref()
+                            .map(|head| head.usage)
+                            .unwrap_or_default();
+                        let counted = Sum::between(usage, Usage::default());
+                        self.books.changed(namespace.id, counted);
+                        let freed = segments(&seen).filter(|segment| !joined.contains(&segment.id));
+                        self.settle_staged(
+                            namespace,
+                            named.clone(),
+                            counted,
+                            freed.copied().collect(),
+                        );
+                        Ok(())
+                    }
+                    Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
+                        self.find_out(namespace, named.clone());
+                        Ok(())
+                    }
+                    Err(errno) if is_certain(errno) => Err(unread(errno, &shown(&named.key))),
+                    Err(errno) => Err(unwritten(errno, &shown(&named.key))),
                 }
-                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
-                    self.find_out(namespace, named.clone());
-                    Ok(())
-                }
-                Err(errno) if is_certain(errno) => Err(unread(errno, &shown(&named.key))),
-                Err(errno) => Err(unwritten(errno, &shown(&named.key))),
-            }
-        });
+            });
         let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
         while let Some(removed) = removals.next().await {
             removed?;
@@ -361,8 +394,8 @@ impl Core {
         self.settle(namespace).await
     }
 
-    /// Lets the index find out what there is under a staged key.
-    fn find_out(&self, namespace: &Arc<Namespace>, named: Named) {
+    /// Lets the index find out what there is under a key.
+    pub fn find_out(&self, namespace: &Arc<Namespace>, named: Named) {
         self.settle_staged(namespace, named, Sum::default(), Vec::new());
     }
 

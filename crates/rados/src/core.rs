@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use forebay_mem::{BufMut, Pool};
 use forebay_store::{NamespaceInfo, Quota, Result, Space, VersionId};
@@ -21,6 +21,7 @@ use crate::journal::Journal;
 use crate::keeper::Task;
 use crate::names::{self, Home, Spaces};
 use crate::notices::Notices;
+use crate::pulse::Pulse;
 use crate::record::Segment;
 use crate::sys::{Errno, Place};
 use crate::under_way::Named;
@@ -45,7 +46,7 @@ pub(crate) struct Core {
     pub notices: Notices,
     pub tasks: mpsc::UnboundedSender<Task>,
     /// Whether this gateway is known to be alive; else what it wrote may be swept, and it commits nothing.
-    pub alive: AtomicBool,
+    pub pulse: Pulse,
     /// Held while namespaces are read.
     pub reloading: AsyncMutex<()>,
     snapshot: RwLock<Arc<Snapshot>>,
@@ -228,6 +229,7 @@ impl Core {
         registry: Arc<Place>,
         tasks: mpsc::UnboundedSender<Task>,
     ) -> Core {
+        let pulse = Pulse::new(config.lease);
         Core {
             access,
             config,
@@ -240,7 +242,7 @@ impl Core {
             pins: Arc::default(),
             notices: Notices::default(),
             tasks,
-            alive: AtomicBool::new(true),
+            pulse,
             reloading: AsyncMutex::new(()),
             snapshot: RwLock::default(),
             numbers: AtomicU64::new(0),

@@ -97,6 +97,7 @@ impl Decide for Delete<'_> {
         let keeps = plan.contains(&Change::KeepCurrent);
         let inline = current.filter(|value| keeps && matches!(value.layout, Layout::Inline(_)));
         let mut moved = None;
+        let life = inline.map(|_| core.pulse.life());
         if let Some(value) = inline {
             moved = core.move_out(namespace, named, seen.version, value).await?;
             if moved.is_none() {
@@ -109,6 +110,7 @@ impl Decide for Delete<'_> {
         draft.apply(&plan, None, moved, fresh, now);
         let mut step = Step::new(draft);
         step.intents = intents;
+        step.life = life;
         Ok(Decision::Do(step, answer))
     }
 }

@@ -19,12 +19,26 @@ pub fn record(data: &[u8]) {
         0 => again(bytes, Head::decode(bytes).ok().map(|head| head.encode())),
         1 => again(bytes, Kept::decode(bytes).ok().map(|kept| kept.encode())),
         2 => again(bytes, Entry::decode(bytes).ok().map(|entry| entry.encode())),
-        3 => again(bytes, Pending::decode(bytes).ok().map(|pending| pending.encode())),
-        4 => again(bytes, Intent::decode(bytes).ok().map(|intent| intent.encode())),
+        3 => again(
+            bytes,
+            Pending::decode(bytes).ok().map(|pending| pending.encode()),
+        ),
+        4 => again(
+            bytes,
+            Intent::decode(bytes).ok().map(|intent| intent.encode()),
+        ),
         5 => again(bytes, Taken::decode(bytes).ok().map(|taken| taken.encode())),
         6 => again(bytes, Sum::decode(bytes).ok().map(Sum::encode)),
-        7 => again(bytes, decode_garbage(bytes).ok().map(|segment| encode_garbage(&segment))),
-        8 => again(bytes, Registered::decode(bytes).ok().map(|found| found.encode())),
+        7 => again(
+            bytes,
+            decode_garbage(bytes)
+                .ok()
+                .map(|segment| encode_garbage(&segment)),
+        ),
+        8 => again(
+            bytes,
+            Registered::decode(bytes).ok().map(|found| found.encode()),
+        ),
         9 => {
             let _ = notices::read(bytes);
             let _ = decode_orphan(bytes);

@@ -130,7 +130,10 @@ impl Core {
             None => return Ok((None, referenced)),
             Some((Found::Ours(seen), _)) => seen,
             Some((Found::Foreign(mut seen, ..), _)) => {
-                refer(&mut referenced, seen.head.as_deref().and_then(|head| head.current.as_ref()));
+                refer(
+                    &mut referenced,
+                    seen.head.as_deref().and_then(|head| head.current.as_ref()),
+                );
                 seen.head = None;
                 return Ok((Some(seen), referenced));
             }
@@ -198,7 +201,6 @@ impl Core {
         if named.key.contains(&0) || named.space == forebay_store::Space::Staging {
             return Err(malformed(&shown(&named.key)));
         }
-        let _only = self.lock(namespace.id, named).await;
         for _ in 0..LOOKS {
             let (seen, size, time) = match self.find(namespace, named, |_| {}, 0).await? {
                 None => return Ok(Seen::absent(0)),
@@ -206,7 +208,10 @@ impl Core {
                 Some((Found::Foreign(seen, size, time), _)) => (seen, size, time),
             };
             let versioning = namespace.info().config.versioning;
-            let Some(value) = self.sum_foreign(namespace, named, &seen, size, time, versioning).await? else {
+            let Some(value) = self
+                .sum_foreign(namespace, named, &seen, size, time, versioning)
+                .await?
+            else {
                 continue;
             };
             let adopted = self.change_adopted(namespace, named, &seen, value).await?;
@@ -249,7 +254,10 @@ impl Core {
             offset += len;
         }
         let last = seen.head.as_ref().map_or(0, |head| head.last_seq);
-        let taken = seen.head.as_ref().is_some_and(|head| head.kept_null.is_some());
+        let taken = seen
+            .head
+            .as_ref()
+            .is_some_and(|head| head.kept_null.is_some());
         let crc64nvme = sums.crc64nvme();
         Ok(Some(Value {
             seq: self.fresh(last).0,
@@ -323,8 +331,8 @@ impl Core {
                 ..KeptView::default()
             }));
         };
-        let whole = head.expires_next.is_some_and(|at| at <= now)
-            || u64::from(head.kept) <= KEPT_NEWEST;
+        let whole =
+            head.expires_next.is_some_and(|at| at <= now) || u64::from(head.kept) <= KEPT_NEWEST;
         let (place, object) = namespace.object(named.space, &named.key);
         let mut op = ReadOp::new(place);
         op.assert_version(seen.version);
@@ -385,7 +393,9 @@ impl Core {
             }
             Err(_) => broken = true,
         };
-        let there = self.keys(&namespace.index, journal, names::PENDING, each).await?;
+        let there = self
+            .keys(&namespace.index, journal, names::PENDING, each)
+            .await?;
         if !there {
             return Err(crate::error::no_such_namespace(&namespace.info().name));
         }
@@ -447,7 +457,10 @@ fn piece_name(number: usize) -> Vec<u8> {
 /// Sets a record in place of one that took `before` attributes; how many this one takes.
 pub(crate) fn set_record(op: &mut WriteOp, record: &[u8], before: usize) -> usize {
     let (first, rest) = record.split_at(record.len().min(PIECE_BYTES));
-    op.set_xattr(RECORD, &[&(record.len() as u32).to_le_bytes()[..], first].concat());
+    op.set_xattr(
+        RECORD,
+        &[&(record.len() as u32).to_le_bytes()[..], first].concat(),
+    );
     let mut pieces = 1;
     for piece in rest.chunks(PIECE_BYTES) {
         op.set_xattr(&piece_name(pieces), piece);

@@ -100,7 +100,9 @@ impl Shard {
             let batch = {
                 let mut queue = self.queue.lock();
                 let names: Vec<Vec<u8>> = queue.settles.keys().take(BATCH).cloned().collect();
-                let taken = names.iter().filter_map(|name| queue.settles.remove_entry(name));
+                let taken = names
+                    .iter()
+                    .filter_map(|name| queue.settles.remove_entry(name));
                 taken.collect::<Vec<_>>()
             };
             if batch.is_empty() {
@@ -133,7 +135,10 @@ impl Shard {
         let before = match before {
             Ok(before) => before,
             Err(error) => {
-                self.queue.lock().slow.extend(batch.into_iter().map(|(_, settle)| settle));
+                self.queue
+                    .lock()
+                    .slow
+                    .extend(batch.into_iter().map(|(_, settle)| settle));
                 return Err(error);
             }
         };
@@ -145,14 +150,22 @@ impl Shard {
             let mut after = base;
             let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
             for (name, settle) in &now {
-                let seen = settle.before.as_ref().map(Entry::encode).unwrap_or_default();
+                let seen = settle
+                    .before
+                    .as_ref()
+                    .map(Entry::encode)
+                    .unwrap_or_default();
                 op.omap_equals(name, &seen);
                 if let Some(entry) = &settle.after {
                     after = after.plus(replace(&mut op, name, settle.before.as_ref(), entry));
                 }
             }
             op.omap_set([(&names::counter(core.gateway)[..], &after.encode()[..])]);
-            match core.access.write(&namespace.index, &self.object, op, None, 0).await {
+            match core
+                .access
+                .write(&namespace.index, &self.object, op, None, 0)
+                .await
+            {
                 Ok(_) => {
                     *sum = Some(after);
                     for (name, settle) in now {
@@ -193,12 +206,20 @@ impl Shard {
         for _ in 0..ATTEMPTS {
             let mut op = ReadOp::new(&namespace.index);
             op.omap_keys([&name[..]]);
-            let found = match core.access.read(&namespace.index, &self.object, op, 0).await {
+            let found = match core
+                .access
+                .read(&namespace.index, &self.object, op, 0)
+                .await
+            {
                 Err(Errno(libc::ENOENT)) => return Ok(()),
                 Err(errno) => return Err(unread(errno, "the index")),
                 Ok(read) => read,
             };
-            let found = found.omap.into_iter().next().and_then(|(pairs, _)| pairs.into_iter().next());
+            let found = found
+                .omap
+                .into_iter()
+                .next()
+                .and_then(|(pairs, _)| pairs.into_iter().next());
             let found = found.map(|(_, value)| value).unwrap_or_default();
             let before = Entry::decode(&found).ok();
             let (seen, referenced) = core.look_raw(namespace, &settle.named).await?;
@@ -219,7 +240,11 @@ impl Shard {
             let by = replace(&mut op, &name, before.as_ref(), &after);
             let counted = base.plus(by);
             op.omap_set([(&names::counter(core.gateway)[..], &counted.encode()[..])]);
-            match core.access.write(&namespace.index, &self.object, op, None, 0).await {
+            match core
+                .access
+                .write(&namespace.index, &self.object, op, None, 0)
+                .await
+            {
                 Ok(_) => {
                     *sum = Some(counted);
                     core.books.changed(namespace.id, by.minus(settle.counted));
@@ -288,7 +313,11 @@ impl Shard {
                 }
             }
             op.omap_remove(entries.iter().map(Vec::as_slice));
-            match core.access.write(&namespace.index, &self.object, op, None, 0).await {
+            match core
+                .access
+                .write(&namespace.index, &self.object, op, None, 0)
+                .await
+            {
                 Ok(_) => {}
                 Err(Errno(libc::ECANCELED)) if now.len() > 1 => {
                     gone.splice(0..0, now);
@@ -328,7 +357,11 @@ impl Shard {
         let name = names::counter(core.gateway);
         let mut op = ReadOp::new(&namespace.index);
         op.omap_keys([&name[..]]);
-        let read = match core.access.read(&namespace.index, &self.object, op, 0).await {
+        let read = match core
+            .access
+            .read(&namespace.index, &self.object, op, 0)
+            .await
+        {
             Err(Errno(libc::ENOENT)) => return Ok(Sum::default()),
             Err(errno) => return Err(unread(errno, "the index")),
             Ok(read) => read,

@@ -49,10 +49,7 @@ impl Journal {
     }
 
     /// Enters this, and returns when it is durable. `ENOENT`: the namespace is gone.
-    pub async fn enter(
-        self: &Arc<Self>,
-        entries: Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> Result<(), Errno> {
+    pub async fn enter(self: &Arc<Self>, entries: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), Errno> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut queue = self.queue.lock();
@@ -115,7 +112,12 @@ impl Journal {
         };
         let mut op = WriteOp::new(&self.place).guard(Guard::Exists);
         op.omap_remove(batch.removed.iter().map(Vec::as_slice));
-        op.omap_set(batch.set.iter().map(|(name, value)| (&name[..], &value[..])));
+        op.omap_set(
+            batch
+                .set
+                .iter()
+                .map(|(name, value)| (&name[..], &value[..])),
+        );
         let journal = self.clone();
         op.send(&self.place, &self.object, None, move |done| {
             journal.written(batch, done.map(|_| ()));

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use forebay_store::Notice;
@@ -12,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::core::{Core, Namespace};
 use crate::names::{CHANGES, NAMESPACES};
 use crate::record::Segment;
-use crate::sys::{Heard, Lease, Watching};
+use crate::sys::{Answer, Heard, Lease, Watching};
 use crate::under_way::Named;
 
 /// Changes wait so long for others to be entered in the index together with them.
@@ -34,8 +33,8 @@ pub(crate) enum Task {
     Discard(Arc<Namespace>, Segment),
     /// A composition whose outcome is unknown.
     Finish(Arc<Namespace>, Named, u128),
-    /// Namespaces changed, or may have.
-    Reload,
+    /// Namespaces changed, or may have; who changed them may wait for an answer.
+    Reload(Option<Answer>),
     /// Enter what waits, and end; somebody may wait for that.
     Stop(Option<oneshot::Sender<()>>),
 }
@@ -46,7 +45,6 @@ pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task
         watching: Vec::new(),
         dirty: HashMap::new(),
         lease: Arc::new(lease),
-        renewed: Instant::now(),
         core,
     };
     keeper.watch().await;
@@ -83,7 +81,6 @@ struct Keeper {
     watching: Vec<Watching>,
     dirty: HashMap<u32, Arc<Namespace>>,
     lease: Arc<Lease>,
-    renewed: Instant,
 }
 
 impl Keeper {
@@ -145,20 +142,22 @@ impl Keeper {
         let (tasks, weak, own) = (core.tasks.clone(), Arc::downgrade(core), core.gateway);
         let again = core.tasks.clone();
         let hear_names = move |heard: Heard<'_>| {
-            let own = matches!(heard, Heard::Words(words) if words == own.to_le_bytes());
-            if !own {
-                let _ = tasks.send(Task::Reload);
-            }
+            let answer = match heard {
+                Heard::Words(words, _) if words == own.to_le_bytes() => return,
+                Heard::Words(_, answer) => Some(answer),
+                Heard::Broken => None,
+            };
+            let _ = tasks.send(Task::Reload(answer));
         };
         let hear_changes = move |heard: Heard<'_>| {
             let Some(core) = weak.upgrade() else {
                 return;
             };
             match heard {
-                Heard::Words(words) => core.notices.heard(words, core.gateway),
+                Heard::Words(words, _) => core.notices.heard(words, core.gateway),
                 Heard::Broken => {
                     core.notices.tell(Notice::Lost);
-                    let _ = again.send(Task::Reload);
+                    let _ = again.send(Task::Reload(None));
                 }
             }
         };
@@ -180,13 +179,17 @@ impl Keeper {
         let asked = Instant::now();
         let taken = tokio::task::spawn_blocking(move || lease.take(hold)).await;
         match taken {
-            Ok(Ok(())) => self.renewed = asked,
+            Ok(Ok(())) => {
+                if self.core.pulse.renewed(asked) {
+                    tracing::warn!("this gateway's lease was lost, and is held again");
+                    // Who swept has forgotten this gateway.
+                    if let Err(error) = self.core.register().await {
+                        tracing::warn!(%error, "this gateway is not known to the others");
+                    }
+                }
+            }
             Ok(Err(errno)) => tracing::warn!(%errno, "the lease was not renewed"),
             Err(error) => tracing::warn!(%error, "the lease was not renewed"),
-        }
-        let alive = self.renewed.elapsed() < hold * 3 / 4;
-        if self.core.alive.swap(alive, Relaxed) != alive {
-            tracing::warn!(alive, "this gateway's lease");
         }
     }
 
@@ -216,7 +219,13 @@ impl Keeper {
         self.settle().await;
         let clean = self.core.snapshot();
         let clean = clean.namespaces.values();
-        let clean = clean.map(|namespace| namespace.shards.iter().map(|shard| shard.waiting()).sum::<usize>());
+        let clean = clean.map(|namespace| {
+            namespace
+                .shards
+                .iter()
+                .map(|shard| shard.waiting())
+                .sum::<usize>()
+        });
         // What could not be entered is for whoever sweeps once the lease is over.
         if clean.sum::<usize>() == 0 {
             let lease = self.lease.clone();
@@ -242,7 +251,7 @@ async fn work(core: &Arc<Core>, task: Task) {
         Task::Finish(namespace, named, number) => {
             core.finish_composition(&namespace, &named, number).await
         }
-        Task::Reload => core.reload().await,
+        Task::Reload(_answered) => core.reload().await,
         Task::Settle(_) | Task::Stop(_) => Ok(()),
     };
     if let Err(error) = done {

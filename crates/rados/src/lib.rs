@@ -44,6 +44,7 @@ mod names;
 mod namespaces;
 mod notices;
 mod plan;
+mod pulse;
 mod record;
 mod store;
 mod stripes;

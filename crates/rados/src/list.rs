@@ -69,7 +69,9 @@ impl<'w> Walk<'w> {
         }
         // Before the index: what is settled in between is seen there.
         let pending = core.pending(namespace).await?;
-        let pending = pending.into_iter().filter(|named| named.space == options.space);
+        let pending = pending
+            .into_iter()
+            .filter(|named| named.space == options.space);
         let mut filter = vec![names::section(options.space)];
         names::escape(options.prefix, &mut filter);
         let parts = namespace.shards.len().max(1) as u64;
@@ -104,9 +106,14 @@ impl<'w> Walk<'w> {
             if !self.parts.iter().any(empty) {
                 break;
             }
-            let (core, namespace, filter, page) = (self.core, self.namespace, &self.filter, self.page);
+            let (core, namespace, filter, page) =
+                (self.core, self.namespace, &self.filter, self.page);
             let shards = namespace.shards.iter();
-            let reads = self.parts.iter_mut().zip(shards).filter(|(part, _)| empty(part));
+            let reads = self
+                .parts
+                .iter_mut()
+                .zip(shards)
+                .filter(|(part, _)| empty(part));
             let reads = reads.map(|(part, shard)| {
                 let before = names::just_before(&from);
                 if before > part.after {
@@ -115,7 +122,10 @@ impl<'w> Walk<'w> {
                 async {
                     let mut op = ReadOp::new(&namespace.index);
                     op.omap(&part.after, filter, page);
-                    let read = core.access.read(&namespace.index, &shard.object, op, 0).await;
+                    let read = core
+                        .access
+                        .read(&namespace.index, &shard.object, op, 0)
+                        .await;
                     let read = read.map_err(|errno| match errno {
                         Errno(libc::ENOENT) => no_such_namespace(&namespace.info().name),
                         errno => unread(errno, "the index"),
@@ -274,7 +284,8 @@ impl Core {
                     walk.pass(key);
                 }
                 Visit::Prefix { prefix, seek } => {
-                    page.items.push(Item::Prefix(Bytes::copy_from_slice(prefix)));
+                    page.items
+                        .push(Item::Prefix(Bytes::copy_from_slice(prefix)));
                     match seek {
                         Some(seek) => walk.from = seek,
                         None => break,
@@ -315,7 +326,8 @@ impl Core {
                 match collapse.visit(&key) {
                     Visit::Item => page.items.push(item),
                     Visit::Prefix { prefix, seek } => {
-                        page.items.push(VersionItem::Prefix(Bytes::copy_from_slice(prefix)));
+                        page.items
+                            .push(VersionItem::Prefix(Bytes::copy_from_slice(prefix)));
                         match seek {
                             Some(seek) => walk.from = seek,
                             None => break 'keys,

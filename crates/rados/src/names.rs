@@ -299,7 +299,10 @@ mod tests {
         ] {
             assert!(other.contains("//"));
         }
-        assert_eq!(object(Space::Objects, b"plain"), (Home::Data, b"plain".to_vec()));
+        assert_eq!(
+            object(Space::Objects, b"plain"),
+            (Home::Data, b"plain".to_vec())
+        );
         assert_eq!(object(Space::Objects, b"a\0b").0, Home::Named);
     }
 }

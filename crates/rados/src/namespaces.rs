@@ -167,7 +167,8 @@ impl Core {
                     known
                 }
                 None => {
-                    let opened = Namespace::open(&self.access, &self.config.base, info.clone(), shards);
+                    let opened =
+                        Namespace::open(&self.access, &self.config.base, info.clone(), shards);
                     let opened = opened.map_err(|errno| unread(errno, &info.name))?;
                     let others = self.counted_by_others(&opened).await?;
                     self.books.open(&info, Some(others));
@@ -203,7 +204,8 @@ impl Core {
                     sum = sum.plus(Sum::decode(&value).unwrap_or_default());
                 }
             };
-            self.keys(&namespace.index, &shard.object, names::COUNTERS, each).await?;
+            self.keys(&namespace.index, &shard.object, names::COUNTERS, each)
+                .await?;
             Ok::<_, StoreError>(sum)
         });
         let counts = try_join_all(counts).await?;
@@ -236,19 +238,18 @@ impl Core {
     }
 
     /// Changes keys of the registry if one of them is as it was; false when it is not.
-    async fn registry_swap(
-        &self,
-        key: &[u8],
-        before: &[u8],
-        after: Option<&[u8]>,
-    ) -> Result<bool> {
+    async fn registry_swap(&self, key: &[u8], before: &[u8], after: Option<&[u8]>) -> Result<bool> {
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_equals(key, before);
         match after {
             Some(after) => op.omap_set([(key, after)]),
             None => op.omap_remove([key]),
         }
-        match self.access.write(&self.registry, NAMESPACES, op, None, 0).await {
+        match self
+            .access
+            .write(&self.registry, NAMESPACES, op, None, 0)
+            .await
+        {
             Ok(_) => Ok(true),
             Err(Errno(libc::ECANCELED)) => Ok(false),
             Err(errno) => Err(unwritten(errno, "the namespaces")),
@@ -265,7 +266,10 @@ impl Core {
                 return Ok(last + 1);
             }
         }
-        Err(StoreError::new(ErrorKind::Busy, "namespaces are made all the time"))
+        Err(StoreError::new(
+            ErrorKind::Busy,
+            "namespaces are made all the time",
+        ))
     }
 
     /// See [`forebay_store::Store::create_namespace`].
@@ -311,8 +315,13 @@ impl Core {
             op.create();
             self.access.write(&opened.index, object, op, None, 0).await
         });
-        try_join_all(made).await.map_err(|errno| unread(errno, name))?;
-        if !self.registry_swap(&key, &[], Some(&registered.encode())).await? {
+        try_join_all(made)
+            .await
+            .map_err(|errno| unread(errno, name))?;
+        if !self
+            .registry_swap(&key, &[], Some(&registered.encode()))
+            .await?
+        {
             return Err(exists());
         }
         self.registry_changed().await?;
@@ -330,7 +339,8 @@ impl Core {
         for _ in 0..ATTEMPTS {
             let found = self.registry_keys(&[&key]).await?;
             let before = found.get(&key[..]).ok_or_else(|| no_such_namespace(name))?;
-            let mut registered = Registered::decode(before).map_err(|_| malformed("a namespace"))?;
+            let mut registered =
+                Registered::decode(before).map_err(|_| malformed("a namespace"))?;
             let info = &mut registered.info;
             info.config.check_change(&config)?;
             if revision.is_some_and(|revision| revision != info.revision) {
@@ -341,7 +351,10 @@ impl Core {
             }
             info.revision += 1;
             info.config = config.clone();
-            if self.registry_swap(&key, before, Some(&registered.encode())).await? {
+            if self
+                .registry_swap(&key, before, Some(&registered.encode()))
+                .await?
+            {
                 self.registry_changed().await?;
                 return Ok(self.namespace(name)?.info());
             }
@@ -359,7 +372,10 @@ impl Core {
         write_quota(&mut encoded, quota);
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_set([(&key_of(TENANT, tenant)[..], &encoded.0[..])]);
-        let done = self.access.write(&self.registry, NAMESPACES, op, None, 0).await;
+        let done = self
+            .access
+            .write(&self.registry, NAMESPACES, op, None, 0)
+            .await;
         done.map_err(|errno| unwritten(errno, "the tenant"))?;
         self.registry_changed().await
     }
@@ -421,7 +437,8 @@ impl Core {
                 let each = |_, value: Bytes| {
                     held |= Entry::decode(&value).map_or(true, |entry| entry.known.is_some());
                 };
-                self.keys(&namespace.index, &shard.object, &[section], each).await?;
+                self.keys(&namespace.index, &shard.object, &[section], each)
+                    .await?;
                 if held {
                     return Err(not_empty(&namespace.info().name));
                 }
@@ -432,7 +449,11 @@ impl Core {
         let mut op = WriteOp::new(&namespace.index).guard(Guard::Version(version));
         op.remove();
         let object = namespace.journal.object();
-        match self.access.write(&namespace.index, object, op, None, 0).await {
+        match self
+            .access
+            .write(&namespace.index, object, op, None, 0)
+            .await
+        {
             Ok(_) | Err(Errno(libc::ENOENT)) => Ok(true),
             Err(Errno(libc::ERANGE | libc::EOVERFLOW)) => Ok(false),
             Err(errno) => Err(unwritten(errno, "the journal")),
@@ -446,8 +467,12 @@ impl Core {
         garbage: &[Bytes],
     ) -> Result<()> {
         let name = namespace.info().name.clone();
-        let intents = intents.iter().filter_map(|(_, value)| Intent::decode(value).ok());
-        let garbage = garbage.iter().filter_map(|value| decode_garbage(value).ok());
+        let intents = intents
+            .iter()
+            .filter_map(|(_, value)| Intent::decode(value).ok());
+        let garbage = garbage
+            .iter()
+            .filter_map(|value| decode_garbage(value).ok());
         let segments = intents.map(|intent| intent.segment).chain(garbage);
         let orphans = segments.map(|segment| {
             let mut key = ORPHANS.to_vec();
@@ -460,15 +485,23 @@ impl Core {
         }
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_set(orphans.iter().map(|(key, value)| (&key[..], &value[..])));
-        let done = self.access.write(&self.registry, NAMESPACES, op, None, 0).await;
-        done.map(drop).map_err(|errno| unwritten(errno, "the namespaces"))
+        let done = self
+            .access
+            .write(&self.registry, NAMESPACES, op, None, 0)
+            .await;
+        done.map(drop)
+            .map_err(|errno| unwritten(errno, "the namespaces"))
     }
 
     async fn unregister(&self, namespace: &Namespace) -> Result<()> {
         for shard in &namespace.shards {
             let mut op = WriteOp::new(&namespace.index);
             op.remove();
-            match self.access.write(&namespace.index, &shard.object, op, None, 0).await {
+            match self
+                .access
+                .write(&namespace.index, &shard.object, op, None, 0)
+                .await
+            {
                 Ok(_) | Err(Errno(libc::ENOENT)) => {}
                 Err(errno) => return Err(unwritten(errno, "the index")),
             }

@@ -58,18 +58,18 @@ impl Draft {
             whole: view.whole,
             weight: u64::from(space == Space::Objects),
         };
-        if draft.head.current.as_ref().is_some_and(|value| value.is_expired(now)) {
+        if draft
+            .head
+            .current
+            .as_ref()
+            .is_some_and(|value| value.is_expired(now))
+        {
             draft.drop_current();
         }
         for kept in view.expired {
             draft.forget(&kept);
         }
         draft
-    }
-
-    /// Whether the head differs from what there was: something had expired.
-    pub fn has_dropped(&self) -> bool {
-        self.data != Data::Keep || !self.removed.is_empty() || !self.freed.is_empty()
     }
 
     /// Carries out a plan. `value` is what `PutCurrent` puts; `moved` are the stripes of the current value's copy, when it was inline and
@@ -94,7 +94,11 @@ impl Draft {
                     self.count(value.size);
                     self.data = match value.layout {
                         Layout::Inline(_) => Data::Write,
-                        Layout::Striped(_) if self.data == Data::Keep && self.head.inline_bytes() == 0 => Data::Keep,
+                        Layout::Striped(_)
+                            if self.data == Data::Keep && self.head.inline_bytes() == 0 =>
+                        {
+                            Data::Keep
+                        }
                         Layout::Striped(_) => Data::Clear,
                     };
                     self.head.current = Some(value);
@@ -137,7 +141,11 @@ impl Draft {
     /// The head as it will be; `None` when nothing is left of the key.
     pub fn finish(&mut self) -> Option<Head> {
         self.head.marker = self.list.first().and_then(|kept| match kept {
-            Kept::Marker { seq, null, modified } => Some((*seq, *null, *modified)),
+            Kept::Marker {
+                seq,
+                null,
+                modified,
+            } => Some((*seq, *null, *modified)),
             Kept::Value(_) => None,
         });
         let expires = |kept: &Kept| match kept {

@@ -373,7 +373,8 @@ impl Entry {
     pub fn of(version: u64, head: Option<&Head>) -> Entry {
         let known = head.map(|head| {
             let mut current = head.current.as_ref().map(Value::meta);
-            let large = |meta: &Meta| meta.attributes.encoded().len() > INDEXED_ATTRIBUTES_BYTES_MAX;
+            let large =
+                |meta: &Meta| meta.attributes.encoded().len() > INDEXED_ATTRIBUTES_BYTES_MAX;
             let attributes_elsewhere = current.as_ref().is_some_and(large);
             if let Some(meta) = current.as_mut().filter(|_| attributes_elsewhere) {
                 meta.attributes = Attributes::EMPTY;
@@ -391,7 +392,9 @@ impl Entry {
     }
 
     pub fn usage(&self) -> Usage {
-        self.known.as_ref().map_or_else(Usage::default, |known| known.usage)
+        self.known
+            .as_ref()
+            .map_or_else(Usage::default, |known| known.usage)
     }
 
     pub fn expires_next(&self) -> Option<u64> {

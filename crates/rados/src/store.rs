@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_mem::{BLOCK_MAX_BYTES, Pool};
-use forebay_store::limits::{
-    VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name,
-};
+use forebay_store::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
 use forebay_store::{
     Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
     Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Store, StoreError,
@@ -24,6 +22,7 @@ use crate::core::Core;
 use crate::error::OpenError;
 use crate::keeper::{self, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
+use crate::record::Entry;
 use crate::sys::{Cluster, Lease, Settings, WriteOp};
 use crate::under_way::Named;
 use crate::upload::RadosUpload;
@@ -76,15 +75,29 @@ impl RadosStore {
                 ("objecter_inflight_ops", LIBRARY_OPERATIONS.to_string()),
             ],
         };
-        let cluster = Cluster::connect(&settings).map_err(|error| OpenError::new(error.to_string()))?;
+        let cluster =
+            Cluster::connect(&settings).map_err(|error| OpenError::new(error.to_string()))?;
         let access = Access::new(cluster, &config.pool, config.patience);
         let access = Arc::new(access);
-        let registry = access.place(&names::registry(&config.base)).map_err(|errno| {
-            OpenError::new(format!("the pool {:?} cannot be used: {errno}", config.pool))
-        })?;
+        let registry = access
+            .place(&names::registry(&config.base))
+            .map_err(|errno| {
+                OpenError::new(format!(
+                    "the pool {:?} cannot be used: {errno}",
+                    config.pool
+                ))
+            })?;
         let (tasks, received) = mpsc::unbounded_channel();
         let gateway = RandomState::new().hash_one((clock(), std::process::id()));
-        let core = Core::new(access, config, Box::new(clock), pool, gateway, registry, tasks);
+        let core = Core::new(
+            access,
+            config,
+            Box::new(clock),
+            pool,
+            gateway,
+            registry,
+            tasks,
+        );
         let core = Arc::new(core);
         let (sender, opened) = std::sync::mpsc::channel();
         let kept = core.clone();
@@ -142,8 +155,8 @@ impl RadosStore {
         core.sweep().await
     }
 
-    /// Takes over the objects of a namespace that other hands wrote and that are not listed yet. Lists the pool. Returns how many there
-    /// were.
+    /// Takes over the objects of a namespace that other hands wrote and that are not listed yet, and forgets those that other hands
+    /// removed. Lists the pool. Returns by how many there are more.
     ///
     /// # Errors
     /// As of [`Store::stat`].
@@ -153,20 +166,26 @@ impl RadosStore {
         let mut keys = crate::audit::names_in(namespace.data()).await?;
         for shard in &namespace.shards {
             let mut listed = std::collections::HashSet::new();
-            let each = |name: bytes::Bytes, _| {
-                listed.extend(names::entry_key(&name).map(|(_, key)| key));
+            let each = |name: bytes::Bytes, value: bytes::Bytes| {
+                let there = Entry::decode(&value).is_ok_and(|entry| entry.known.is_some());
+                let key = names::entry_key(&name).filter(|_| there);
+                listed.extend(key.map(|(_, key)| key));
             };
             let section = [names::OBJECTS];
-            core.keys(&namespace.index, &shard.object, &section, each).await?;
-            keys.retain(|key| !listed.contains(key));
+            core.keys(&namespace.index, &shard.object, &section, each)
+                .await?;
+            keys.retain(|key| !listed.remove(key));
+            // What is left was removed by another hand, or is new: the object tells.
+            for key in listed.into_iter().filter(|key| !key.contains(&0)) {
+                core.find_out(&namespace, Named::object(key));
+            }
         }
         let before = core.books.namespace(namespace.id).objects;
-        for key in keys.iter().filter(|key| check_key(forebay_store::Space::Objects, key).is_ok()) {
-            let named = Named {
-                space: forebay_store::Space::Objects,
-                key: key.clone(),
-            };
-            core.look(&namespace, &named).await?;
+        for key in keys
+            .iter()
+            .filter(|key| check_key(forebay_store::Space::Objects, key).is_ok())
+        {
+            core.look(&namespace, &Named::object(key.clone())).await?;
         }
         core.settle(&namespace).await?;
         let after = core.books.namespace(namespace.id).objects;
@@ -229,9 +248,15 @@ async fn begin(core: &Arc<Core>) -> std::result::Result<Lease, OpenError> {
     }
     let mut op = WriteOp::new(&core.registry);
     op.omap_set([(&b"?"[..], &[][..])]);
-    let made = core.access.write(&core.registry, NAMESPACES, op, None, 0).await;
+    let made = core
+        .access
+        .write(&core.registry, NAMESPACES, op, None, 0)
+        .await;
     made.map_err(|errno| match errno.0 {
-        libc::EOPNOTSUPP => refused("it keeps no keys beside data", "is it erasure-coded?".to_owned()),
+        libc::EOPNOTSUPP => refused(
+            "it keeps no keys beside data",
+            "is it erasure-coded?".to_owned(),
+        ),
         _ => refused("no key was set", errno.to_string()),
     })?;
     let words = |error: StoreError| OpenError::new(error.to_string());
@@ -239,9 +264,11 @@ async fn begin(core: &Arc<Core>) -> std::result::Result<Lease, OpenError> {
     let cookie = format!("{:016x}", core.gateway);
     let lease = Lease::new(&core.registry, &object, cookie.as_bytes());
     let lease = lease.map_err(|errno| refused("no lease", errno.to_string()))?;
+    let asked = tokio::time::Instant::now();
     lease
         .take(core.config.lease)
         .map_err(|errno| refused("no lease", errno.to_string()))?;
+    core.pulse.renewed(asked);
     core.register().await.map_err(words)?;
     core.reload().await.map_err(words)?;
     core.announce().await;
@@ -270,7 +297,9 @@ impl Store for RadosStore {
     ) -> Result<Object<RadosBody>> {
         check_key(address.space, address.key)?;
         let namespace = self.core().namespace(address.namespace)?;
-        self.core().retrieve(&namespace, &named(address), version, range).await
+        self.core()
+            .retrieve(&namespace, &named(address), version, range)
+            .await
     }
 
     async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
@@ -280,14 +309,16 @@ impl Store for RadosStore {
             let namespace = self.core().namespace(address.namespace)?;
             looks.insert((namespace.id, named(*address)), namespace);
         }
-        let looks = looks.into_iter().map(|((id, named), namespace)| async move {
-            let found = match self.core().stat(&namespace, &named, None).await {
-                Ok(meta) => Some(meta),
-                Err(error) if error.kind() == ErrorKind::NotFound => None,
-                Err(error) => return Err(error),
-            };
-            Ok(((id, named), found))
-        });
+        let looks = looks
+            .into_iter()
+            .map(|((id, named), namespace)| async move {
+                let found = match self.core().stat(&namespace, &named, None).await {
+                    Ok(meta) => Some(meta),
+                    Err(error) if error.kind() == ErrorKind::NotFound => None,
+                    Err(error) => return Err(error),
+                };
+                Ok(((id, named), found))
+            });
         let looks = stream::iter(looks).buffer_unordered(LOOKS);
         let found: std::collections::HashMap<_, _> = looks.try_collect().await?;
         let answer = |address: &Address<'_>| {
@@ -320,7 +351,9 @@ impl Store for RadosStore {
     ) -> Result<Stored> {
         check_compose(target, sources, consumed)?;
         let namespace = self.core().namespace(target.namespace)?;
-        self.core().compose(&namespace, target, sources, consumed, options, seal).await
+        self.core()
+            .compose(&namespace, target, sources, consumed, options, seal)
+            .await
     }
 
     async fn amend(
@@ -332,13 +365,17 @@ impl Store for RadosStore {
     ) -> Result<Meta> {
         check_key(address.space, address.key)?;
         let namespace = self.core().namespace(address.namespace)?;
-        self.core().amend(&namespace, &named(address), version, seen, attributes).await
+        self.core()
+            .amend(&namespace, &named(address), version, seen, attributes)
+            .await
     }
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
         check_key(address.space, address.key)?;
         let namespace = self.core().namespace(address.namespace)?;
-        self.core().delete(&namespace, &named(address), options).await
+        self.core()
+            .delete(&namespace, &named(address), options)
+            .await
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {

@@ -96,7 +96,11 @@ impl Core {
         let object = names::stripe(segment.id, offset / stripe_bytes);
         let mut at = offset % stripe_bytes;
         let mut op = WriteOp::new(&namespace.stripes);
-        let sums: Vec<u8> = whole.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        let sums: Vec<u8> = whole
+            .sums
+            .iter()
+            .flat_map(|sum| sum.to_le_bytes())
+            .collect();
         op.set_xattr(&sums_name(at / PIECE_BYTES as u64), &sums);
         for buf in &whole.bufs {
             op.write(at, buf);
@@ -104,7 +108,9 @@ impl Core {
         }
         count_copy(CopySite::RadosWrite, whole.len);
         let access = &self.access;
-        access.begin_write(&namespace.stripes, &object, op, whole.len).await
+        access
+            .begin_write(&namespace.stripes, &object, op, whole.len)
+            .await
     }
 
     /// Says before they are written which stripes there will be, so that they are found if nobody comes to need them.
@@ -166,7 +172,10 @@ impl Core {
             if piece.len() != len {
                 return Err(corrupt(&named.key, offset));
             }
-            let written = self.write_piece(namespace, segment, offset, piece.finish()).await.await;
+            let written = self
+                .write_piece(namespace, segment, offset, piece.finish())
+                .await
+                .await;
             written.map_err(|errno| unread(errno, "the value that is replaced"))?;
             offset += len as u64;
         }
@@ -176,7 +185,9 @@ impl Core {
     /// Removes a segment's stripes, and what the journal says of it.
     pub async fn discard(&self, namespace: &Namespace, segment: Segment) -> Result<()> {
         self.remove_stripes(&namespace.stripes, segment).await?;
-        namespace.journal.later(Vec::new(), [names::intent(segment.id)]);
+        namespace
+            .journal
+            .later(Vec::new(), [names::intent(segment.id)]);
         Ok(())
     }
 

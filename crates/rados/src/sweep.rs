@@ -7,8 +7,8 @@ use forebay_store::Result;
 
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
-use crate::heads::Seen;
 use crate::error::{unread, unwritten};
+use crate::heads::Seen;
 use crate::index::Settle;
 use crate::names::{self, GARBAGE, INTENTS, NAMESPACES, PENDING};
 use crate::namespaces::{GATEWAYS, ORPHANS, decode_orphan};
@@ -30,7 +30,11 @@ impl Core {
             loop {
                 let mut op = ReadOp::new(&namespace.index);
                 op.omap(&after, names::EXPIRING, EXPIRED);
-                let read = match self.access.read(&namespace.index, &shard.object, op, 0).await {
+                let read = match self
+                    .access
+                    .read(&namespace.index, &shard.object, op, 0)
+                    .await
+                {
                     Err(Errno(libc::ENOENT)) => return Ok(()),
                     Err(errno) => return Err(unread(errno, "the index")),
                     Ok(read) => read,
@@ -59,7 +63,11 @@ impl Core {
         Ok(())
     }
 
-    async fn drop_expired(self: &Arc<Self>, namespace: &Arc<Namespace>, named: &Named) -> Result<()> {
+    async fn drop_expired(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+    ) -> Result<()> {
         let expiry = Expiry {
             core: self,
             namespace,
@@ -158,7 +166,9 @@ impl Core {
         let journal = namespace.journal.object();
         let mut pending = Vec::new();
         let mut intents = Vec::new();
-        let of = |name: &Bytes| names::numbered(name).filter(|number| names::gateway_of(*number) == gateway);
+        let of = |name: &Bytes| {
+            names::numbered(name).filter(|number| names::gateway_of(*number) == gateway)
+        };
         let each = |name: Bytes, value: Bytes| {
             if let (Some(number), Ok(found)) = (of(&name), Pending::decode(&value)) {
                 pending.push((name, number, found));
@@ -173,7 +183,8 @@ impl Core {
         self.keys(&namespace.index, journal, INTENTS, each).await?;
         for (name, number, found) in pending {
             if found.composes {
-                self.finish_composition(namespace, &found.named, number).await?;
+                self.finish_composition(namespace, &found.named, number)
+                    .await?;
             }
             let entry = names::entry(found.named.space, &found.named.key);
             namespace.shard(&entry).settle(Settle {
@@ -196,7 +207,11 @@ impl Core {
                 let garbage = names::garbage(self.now(), found.segment.id);
                 op.omap_set([(&garbage[..], &encode_garbage(&found.segment)[..])]);
             }
-            match self.access.write(&namespace.index, journal, op, None, 0).await {
+            match self
+                .access
+                .write(&namespace.index, journal, op, None, 0)
+                .await
+            {
                 Ok(_) | Err(Errno(libc::ECANCELED | libc::ENOENT)) => {}
                 Err(errno) => return Err(unwritten(errno, "the journal")),
             }
@@ -204,7 +219,11 @@ impl Core {
         self.collect(namespace).await?;
         self.find_gone(namespace).await?;
         self.fold(namespace, gateway).await?;
-        namespace.journal.flush().await.map_err(|errno| unread(errno, "the journal"))
+        namespace
+            .journal
+            .flush()
+            .await
+            .map_err(|errno| unread(errno, "the journal"))
     }
 
     /// Adds what a gateway counted to what all that are gone have counted.
@@ -214,7 +233,11 @@ impl Core {
             for _ in 0..FOLDS {
                 let mut op = ReadOp::new(&namespace.index);
                 op.omap_keys([&of[..], &all[..]]);
-                let read = match self.access.read(&namespace.index, &shard.object, op, 0).await {
+                let read = match self
+                    .access
+                    .read(&namespace.index, &shard.object, op, 0)
+                    .await
+                {
                     Err(Errno(libc::ENOENT)) => return Ok(()),
                     Err(errno) => return Err(unread(errno, "the index")),
                     Ok(read) => read,
@@ -234,7 +257,11 @@ impl Core {
                 op.omap_equals(&all, &total);
                 op.omap_remove([&of[..]]);
                 op.omap_set([(&all[..], &sum.encode()[..])]);
-                match self.access.write(&namespace.index, &shard.object, op, None, 0).await {
+                match self
+                    .access
+                    .write(&namespace.index, &shard.object, op, None, 0)
+                    .await
+                {
                     Ok(_) => break,
                     Err(Errno(libc::ECANCELED)) => {}
                     Err(Errno(libc::ENOENT)) => return Ok(()),
@@ -255,7 +282,8 @@ impl Core {
                         shard.found_gone(Named { space, key }, value.to_vec());
                     }
                 };
-                self.keys(&namespace.index, &shard.object, &[section], each).await?;
+                self.keys(&namespace.index, &shard.object, &[section], each)
+                    .await?;
             }
             shard.forget_gone(self, namespace).await?;
         }
@@ -266,7 +294,11 @@ impl Core {
         let object = names::gateway(gateway);
         let mut op = WriteOp::new(&self.registry);
         op.remove();
-        match self.access.write(&self.registry, &object, op, None, 0).await {
+        match self
+            .access
+            .write(&self.registry, &object, op, None, 0)
+            .await
+        {
             Ok(_) | Err(Errno(libc::ENOENT)) => {}
             Err(errno) => return Err(unwritten(errno, "a gateway")),
         }
@@ -278,8 +310,12 @@ impl Core {
     async fn forget_registered(&self, key: &[u8]) -> Result<()> {
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_remove([key]);
-        let done = self.access.write(&self.registry, NAMESPACES, op, None, 0).await;
-        done.map(drop).map_err(|errno| unwritten(errno, "the namespaces"))
+        let done = self
+            .access
+            .write(&self.registry, NAMESPACES, op, None, 0)
+            .await;
+        done.map(drop)
+            .map_err(|errno| unwritten(errno, "the namespaces"))
     }
 
     /// Enters this gateway among the living.
@@ -288,8 +324,12 @@ impl Core {
         key.extend_from_slice(format!("{:016x}", self.gateway).as_bytes());
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_set([(&key[..], &[][..])]);
-        let done = self.access.write(&self.registry, NAMESPACES, op, None, 0).await;
-        done.map(drop).map_err(|errno| unwritten(errno, "the namespaces"))
+        let done = self
+            .access
+            .write(&self.registry, NAMESPACES, op, None, 0)
+            .await;
+        done.map(drop)
+            .map_err(|errno| unwritten(errno, "the namespaces"))
     }
 
     /// Leaves: there is nothing to be cleaned up.
@@ -316,7 +356,11 @@ impl Decide for Expiry<'_> {
         if head.expires_next.is_none_or(|at| at > now) {
             return Ok(Decision::Leave(()));
         }
-        let Some(view) = self.core.kept(self.namespace, self.named, seen, None).await? else {
+        let Some(view) = self
+            .core
+            .kept(self.namespace, self.named, seen, None)
+            .await?
+        else {
             return Ok(Decision::Again);
         };
         // Even if nothing is dropped the time is corrected.

@@ -13,6 +13,14 @@ pub(crate) struct Named {
 }
 
 impl Named {
+    /// A key that users see.
+    pub fn object(key: Vec<u8>) -> Named {
+        Named {
+            space: Space::Objects,
+            key,
+        }
+    }
+
     fn write(&self, writer: &mut crate::codec::Writer) {
         writer.bool(self.space == Space::Staging);
         writer.string(&self.key);

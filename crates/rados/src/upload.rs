@@ -8,8 +8,8 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut};
 use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{
-    Condition, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions, Stored, Upload,
-    Usage, VersionId, Versioning, plan_store,
+    Condition, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions, Stored,
+    Upload, Usage, VersionId, Versioning, plan_store,
 };
 
 use crate::books::Room;
@@ -52,6 +52,8 @@ pub struct RadosUpload {
 }
 
 struct Striping {
+    /// The life of this gateway in which it began.
+    life: u64,
     segment: Segment,
     written: u64,
     writing: VecDeque<Writing>,
@@ -112,7 +114,10 @@ impl RadosUpload {
             objects: weight(self.named.space).saturating_sub(held.objects),
             bytes: size.saturating_sub(held.bytes),
         };
-        let room = self.core.books.promise(self.namespace.id, growth, self.room.as_ref())?;
+        let room = self
+            .core
+            .books
+            .promise(self.namespace.id, growth, self.room.as_ref())?;
         self.room = Some(room);
         Ok(())
     }
@@ -183,6 +188,7 @@ impl RadosUpload {
     async fn stripe(&mut self) -> Result<()> {
         if self.striping.is_none() {
             self.striping = Some(Striping {
+                life: self.core.pulse.life(),
                 segment: Segment {
                     id: self.core.number(),
                     len: 0,
@@ -202,12 +208,16 @@ impl RadosUpload {
                     Some(size) => size.max(end),
                     None => end.max(2 * striping.segment.len).max(FIRST_INTENT_BYTES),
                 };
-                self.core.intend(&self.namespace, &self.named, striping.segment).await?;
+                self.core
+                    .intend(&self.namespace, &self.named, striping.segment)
+                    .await?;
             }
             if striping.writing.len() >= WRITES {
                 striping.wait().await?;
             }
-            let sent = self.core.write_piece(&self.namespace, striping.segment, striping.written, piece);
+            let sent =
+                self.core
+                    .write_piece(&self.namespace, striping.segment, striping.written, piece);
             striping.writing.push_back(Box::pin(sent.await));
             striping.written = end;
         }
@@ -257,7 +267,9 @@ impl Striping {
             None => Ok(()),
             Some(writing) => {
                 let written = writing.await;
-                written.map(drop).map_err(|errno| unread(errno, "a part of the value"))
+                written
+                    .map(drop)
+                    .map_err(|errno| unread(errno, "a part of the value"))
             }
         }
     }
@@ -270,7 +282,10 @@ impl Upload for RadosUpload {
             self.spare = self.core.gather(self.whole_bytes_max() as usize).await;
             self.spare.reverse();
         }
-        match self.spare.pop_if(|buf| buf.capacity() >= len.min(BLOCK_MAX_BYTES)) {
+        match self
+            .spare
+            .pop_if(|buf| buf.capacity() >= len.min(BLOCK_MAX_BYTES))
+        {
             Some(buf) => Ok(buf),
             None => Ok(self.core.pool.take(len.min(BLOCK_MAX_BYTES)).await),
         }
@@ -301,6 +316,7 @@ impl Upload for RadosUpload {
         }
         // From here on the stripes may be referred to, even if this is not waited for.
         let striping = self.striping.take();
+        let life = striping.as_ref().map(|striping| striping.life);
         let intents = striping.as_ref().map(|striping| striping.segment.id);
         let core = self.core.clone();
         let stored = core
@@ -311,6 +327,7 @@ impl Upload for RadosUpload {
                 seal,
                 self.options.condition,
                 intents.into_iter().collect(),
+                life,
                 self.room.take(),
             )
             .await;
@@ -341,6 +358,7 @@ impl Core {
         seal: Seal,
         condition: Condition,
         intents: Vec<u128>,
+        life: Option<u64>,
         room: Option<Room>,
     ) -> Result<Stored> {
         let guess = content.size <= GUESSED_BYTES
@@ -353,6 +371,7 @@ impl Core {
             seal,
             condition,
             intents,
+            life,
             room,
             moved: None,
             freed: Usage::default(),
@@ -372,6 +391,8 @@ pub(crate) struct Put<'p> {
     pub seal: Seal,
     pub condition: Condition,
     pub intents: Vec<u128>,
+    /// The life of this gateway in which its stripes were written.
+    pub life: Option<u64>,
     pub room: Option<Room>,
     /// The copy of the value that is replaced, and which version of the object it was made of.
     pub moved: Option<(u64, Vec<Segment>)>,
@@ -408,7 +429,10 @@ impl Decide for Put<'_> {
         if let Some(value) = inline {
             moved = match &self.moved {
                 Some((version, segments)) if *version == seen.version => Some(segments.clone()),
-                _ => match core.move_out(namespace, named, seen.version, value).await? {
+                _ => match moving(&mut self.life, core)
+                    .move_out(namespace, named, seen.version, value)
+                    .await?
+                {
                     None => return Ok(Decision::Again),
                     Some(segments) => {
                         self.moved = Some((seen.version, segments.clone()));
@@ -427,7 +451,10 @@ impl Decide for Put<'_> {
             crc64nvme,
             modified: now,
             expires: info.config.expires(named.space, now, self.seal.expires),
-            etag: self.seal.etag.unwrap_or_else(|| Etag::of_value(crc64nvme, size)),
+            etag: self
+                .seal
+                .etag
+                .unwrap_or_else(|| Etag::of_value(crc64nvme, size)),
             attributes: self.seal.attributes.clone(),
             layout: self.content.layout.clone(),
         };
@@ -444,14 +471,23 @@ impl Decide for Put<'_> {
             objects: after.objects.saturating_sub(before.objects),
             bytes: after.bytes.saturating_sub(before.bytes + freed.bytes),
         };
-        let room = core.books.promise(namespace.id, growth, self.room.as_ref())?;
+        let room = core
+            .books
+            .promise(namespace.id, growth, self.room.as_ref())?;
         let mut step = Step::new(draft);
         step.bufs = self.content.bufs.clone();
         step.intents = intents;
         step.room = Some(room);
         step.composition = self.composition;
+        step.life = self.life;
         Ok(Decision::Do(step, replaced))
     }
+}
+
+/// From now on stripes are written that a sweep could take away.
+fn moving<'c>(life: &mut Option<u64>, core: &'c Core) -> &'c Core {
+    life.get_or_insert(core.pulse.life());
+    core
 }
 
 /// The answer to a value having been made current.

@@ -18,7 +18,11 @@ use tokio::runtime::{Builder, Runtime};
 const VICTIM: &str = "FOREBAY_RADOS_VICTIM";
 
 fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 async fn space(store: &RadosStore, name: &str) {
@@ -42,7 +46,10 @@ async fn put(store: &RadosStore, address: Address<'_>, bytes: &[u8]) {
 }
 
 async fn get(store: &RadosStore, address: Address<'_>) -> Vec<u8> {
-    let mut object = store.retrieve(address, None, ByteRange::Full).await.unwrap();
+    let mut object = store
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .unwrap();
     let mut bytes = Vec::new();
     while let Some(buf) = object.body.next().await.unwrap() {
         bytes.extend_from_slice(&buf);
@@ -69,7 +76,10 @@ async fn names(store: &RadosStore, namespace: &str, space: Space) -> Vec<String>
 /// Ceph's own command line, as another hand.
 fn rados(cluster: &Cluster, namespace: &str, args: &[&str]) -> Option<Vec<u8>> {
     let mut command = Command::new("rados");
-    command.arg("--conf").arg(&cluster.conf).args(["-p", &cluster.pool, "-N", namespace]);
+    command
+        .arg("--conf")
+        .arg(&cluster.conf)
+        .args(["-p", &cluster.pool, "-N", namespace]);
     let output = command.args(args).stderr(Stdio::inherit()).output().ok()?;
     assert!(output.status.success(), "rados {args:?}");
     Some(output.stdout)
@@ -100,22 +110,41 @@ fn plain_objects_both_ways() {
         }
         assert_eq!(get(&store, theirs).await, bytes(1, 200_000));
         let meta = store.stat(theirs, None).await.unwrap();
-        assert_eq!(meta.etag, forebay_store::Etag::of_value(meta.crc64nvme, 200_000));
+        assert_eq!(
+            meta.etag,
+            forebay_store::Etag::of_value(meta.crc64nvme, 200_000)
+        );
         assert_eq!(names(&store, "plain", Space::Objects).await, ["theirs"]);
         // Over a value of ours, and back.
         let ours = Address::object("plain", b"ours");
         put(&store, ours, &bytes(2, 70_000)).await;
-        assert_eq!(rados(&cluster, &place, &["get", "ours", "-"]).unwrap(), bytes(2, 70_000));
+        assert_eq!(
+            rados(&cluster, &place, &["get", "ours", "-"]).unwrap(),
+            bytes(2, 70_000)
+        );
         rados(&cluster, &place, &["put", "ours", &file]);
         assert_eq!(get(&store, ours).await, bytes(1, 200_000));
+        rados(&cluster, &place, &["put", "ours", &file]);
         put(&store, ours, b"short").await;
-        assert_eq!(rados(&cluster, &place, &["get", "ours", "-"]).unwrap(), b"short");
+        assert_eq!(
+            rados(&cluster, &place, &["get", "ours", "-"]).unwrap(),
+            b"short"
+        );
         // What nobody asked for yet is found by looking through the pool.
         rados(&cluster, &place, &["put", "unseen", &file]);
         assert_eq!(store.adopt("plain").await.unwrap(), 1);
-        assert_eq!(names(&store, "plain", Space::Objects).await, ["ours", "theirs", "unseen"]);
+        assert_eq!(
+            names(&store, "plain", Space::Objects).await,
+            ["ours", "theirs", "unseen"]
+        );
         let usage = store.usage(Scope::Namespace("plain")).unwrap();
         assert_eq!((usage.objects, usage.bytes), (3, 400_005));
+        rados(&cluster, &place, &["rm", "unseen"]);
+        store.adopt("plain").await.unwrap();
+        assert_eq!(
+            names(&store, "plain", Space::Objects).await,
+            ["ours", "theirs"]
+        );
         let audit = store.audit("plain").await.unwrap();
         assert!(audit.is_clean(), "{audit:?}");
     });
@@ -188,8 +217,8 @@ fn gateways_see_each_other() {
         // Both change the same keys at once: each change happens once, and the index ends up with the last.
         let write = async |store: &RadosStore, mark: u8| {
             for round in 0..60_u8 {
-                let key = [b'k', b'0' + round % 3];
-                let key = Address::object("shared", &key);
+                let name = [b'k', b'0' + round % 3];
+                let key = Address::object("shared", &name);
                 match round % 5 {
                     4 => drop(store.delete(key, Default::default()).await.unwrap()),
                     _ => put(store, key, &bytes(mark ^ round, usize::from(round) * 10)).await,
@@ -291,7 +320,11 @@ fn no_cluster_is_an_error_and_no_wait_for_ever() {
     }
     let conf = std::env::temp_dir().join(format!("forebay-nowhere-{}", std::process::id()));
     // Nobody listens at port 1.
-    std::fs::write(&conf, "[global]\nmon_host = v2:127.0.0.1:1\nauth_client_required = none\n").unwrap();
+    std::fs::write(
+        &conf,
+        "[global]\nmon_host = v2:127.0.0.1:1\nauth_client_required = none\n",
+    )
+    .unwrap();
     let mut config = forebay_rados::Config::new("forebay");
     config.conf = Some(conf.clone());
     config.connect_patience = Duration::from_secs(1);
@@ -326,7 +359,8 @@ fn victim() {
                     2 => {
                         put(&store, staged, &bytes(lane, 3000)).await;
                         let free = StoreOptions::default();
-                        let joined = store.compose(address, &[&part], &[], free, Seal::default());
+                        let parts: [&[u8]; 1] = [&part];
+                        let joined = store.compose(address, &parts, &[], free, Seal::default());
                         joined.await.unwrap();
                     }
                     _ => put(&store, address, &bytes(lane, round as usize % 9000)).await,
@@ -371,7 +405,9 @@ fn what_a_killed_gateway_leaves_is_swept() {
             let read = std::io::BufRead::read_line(&mut lines, &mut said).unwrap();
             assert!(read > 0, "the victim ended by itself");
         }
-        runtime.block_on(tokio::time::sleep(Duration::from_millis(700 + 433 * round)));
+        runtime.block_on(async {
+            tokio::time::sleep(Duration::from_millis(700 + 433 * round)).await;
+        });
         victim.kill().unwrap();
         victim.wait().unwrap();
         runtime.block_on(async {
@@ -415,6 +451,9 @@ fn usage_outlives_gateways() {
             store.close().await;
         }
         let last = fresh(&cluster, TestClock::default());
-        assert!(last.namespaces().is_empty(), "another base is another store");
+        assert!(
+            last.namespaces().is_empty(),
+            "another base is another store"
+        );
     });
 }

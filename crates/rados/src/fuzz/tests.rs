@@ -5,9 +5,9 @@ use std::path::Path;
 use forebay_store::{Attributes, Etag, NamespaceConfig, NamespaceInfo, Space, Usage, Versioning};
 
 use super::record;
-use crate::record::{Entry, Head, Kept, Layout, Segment, Value};
 use crate::names;
 use crate::namespaces::Registered;
+use crate::record::{Entry, Head, Kept, Layout, Segment, Value};
 use crate::under_way::{Intent, Named, Pending, Sum, Taken, encode_garbage};
 
 /// Seeds, made by the encoders themselves and kept under `fuzz/corpus`: a change of an encoding shows here as a changed file.
@@ -21,7 +21,10 @@ fn corpus() {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(&file, &seed).unwrap();
         }
-        assert!(std::fs::read(&file).unwrap() == seed, "{name} is not what is encoded today");
+        assert!(
+            std::fs::read(&file).unwrap() == seed,
+            "{name} is not what is encoded today"
+        );
     }
     for file in std::fs::read_dir(folder).unwrap() {
         record(&std::fs::read(file.unwrap().path()).unwrap());
@@ -68,7 +71,10 @@ fn value(layout: Layout) -> Value {
         modified: 1_700_000_000_000,
         expires: Some(1_800_000_000_000),
         etag: Etag::of_value(0x1234, 70_000),
-        attributes: Attributes::builder().set("content-type", "text/plain").build().unwrap(),
+        attributes: Attributes::builder()
+            .set("content-type", "text/plain")
+            .build()
+            .unwrap(),
         layout,
     }
 }

@@ -73,7 +73,9 @@ impl Cluster {
         let cluster = Arc::new(Cluster { api, handle });
         let path = settings.conf.as_ref();
         let shown = path.map_or_else(|| "ceph.conf".to_owned(), |path| path.display().to_string());
-        let path = path.map(|path| text(path.as_os_str().as_encoded_bytes())).transpose()?;
+        let path = path
+            .map(|path| text(path.as_os_str().as_encoded_bytes()))
+            .transpose()?;
         let file = path.as_ref().map_or(null(), |path: &CString| path.as_ptr());
         // SAFETY: the handle is open; null stands for the usual places.
         let code = unsafe { (api.conf_read_file)(handle, file) };
@@ -99,11 +101,17 @@ impl Cluster {
     }
 
     /// A pool, and a RADOS namespace in it.
-    pub(crate) fn place(self: &Arc<Self>, pool: &str, namespace: &str) -> Result<Arc<Place>, Errno> {
+    pub(crate) fn place(
+        self: &Arc<Self>,
+        pool: &str,
+        namespace: &str,
+    ) -> Result<Arc<Place>, Errno> {
         let (pool, space) = (name(pool.as_bytes())?, name(namespace.as_bytes())?);
         let mut handle = null_mut();
         // SAFETY: the connection is open; a place for the handle and a name that lives through the call.
-        Errno::check(unsafe { (self.api.ioctx_create)(self.handle, pool.as_ptr(), &raw mut handle) })?;
+        Errno::check(unsafe {
+            (self.api.ioctx_create)(self.handle, pool.as_ptr(), &raw mut handle)
+        })?;
         // SAFETY: the handle is open and not used by anybody else yet.
         unsafe { (self.api.ioctx_set_namespace)(handle, space.as_ptr()) };
         Ok(Arc::new(Place {

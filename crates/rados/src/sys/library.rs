@@ -1,5 +1,8 @@
 //! librados' functions, found when the library is opened.
-#![expect(unsafe_code, reason = "functions of a C library that is opened at run time")]
+#![expect(
+    unsafe_code,
+    reason = "functions of a C library that is opened at run time"
+)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -19,8 +22,7 @@ pub(super) type Handle = *mut c_void;
 /// Called when an operation is complete.
 pub(super) type OnComplete = unsafe extern "C" fn(Handle, *mut c_void);
 /// Called for a notification: argument, notification, watch, notifier, bytes.
-pub(super) type OnNotify =
-    unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
+pub(super) type OnNotify = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
 /// Called when a watch broke: argument, watch, error.
 pub(super) type OnWatchError = unsafe extern "C" fn(*mut c_void, u64, c_int);
 type Text = *const c_char;

@@ -21,5 +21,5 @@ pub(crate) use lease::Lease;
 pub use library::{Missing, version};
 pub(crate) use operation::Errno;
 pub(crate) use read::{Read, ReadOp};
-pub(crate) use watch::{Heard, Watching};
+pub(crate) use watch::{Answer, Heard, Watching};
 pub(crate) use write::{Guard, WriteOp};

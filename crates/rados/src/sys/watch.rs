@@ -13,10 +13,35 @@ use super::operation::{Errno, submit};
 
 /// What a watch hears.
 pub(crate) enum Heard<'b> {
-    /// Somebody's words.
-    Words(&'b [u8]),
+    /// Somebody's words. Who said them waits until the answer is dropped.
+    Words(&'b [u8], Answer),
     /// The watch broke: words may have been missed, and no more come.
     Broken,
+}
+
+/// Says that words were heard, when it is dropped.
+pub(crate) struct Answer {
+    place: Arc<Place>,
+    object: CString,
+    notification: u64,
+    cookie: u64,
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let place = &self.place;
+        // SAFETY: the context is open, the name lives through the call; an empty answer. It is sent without waiting.
+        unsafe {
+            (place.api().notify_ack)(
+                place.handle(),
+                self.object.as_ptr(),
+                self.notification,
+                self.cookie,
+                null_mut(),
+                0,
+            );
+        }
+    }
 }
 
 /// What the library has while a watch is open.
@@ -140,18 +165,13 @@ unsafe extern "C" fn heard(
             // SAFETY: the library gives so many bytes for the time of the call.
             _ => unsafe { std::slice::from_raw_parts(words.cast::<u8>(), len) },
         };
-        (ear.hear)(Heard::Words(words));
-        // SAFETY: the context is open; an empty answer.
-        unsafe {
-            (ear.place.api().notify_ack)(
-                ear.place.handle(),
-                ear.object.as_ptr(),
-                notification,
-                cookie,
-                null_mut(),
-                0,
-            );
-        }
+        let answer = Answer {
+            place: ear.place.clone(),
+            object: ear.object.clone(),
+            notification,
+            cookie,
+        };
+        (ear.hear)(Heard::Words(words, answer));
     });
 }
 
