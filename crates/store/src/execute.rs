@@ -75,6 +75,10 @@ impl<'a> Input<'a> {
 
 /// Where the output goes.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one a call, and a box would be an allocation"
+)]
 pub enum Output<'a> {
     /// Back to the caller in buffers, cut after so many bytes.
     Inline {

@@ -63,7 +63,7 @@ impl Clock for Hands {
 struct Quiet;
 
 impl Node for Quiet {
-    fn check_module(&self, wasm: &[u8]) -> Result<(), String> {
+    fn check_module(&self, wasm: &[u8]) -> std::result::Result<(), String> {
         match wasm.starts_with(b"\0asm") {
             true => Ok(()),
             false => Err("that is no module".to_owned()),
