@@ -14,6 +14,8 @@
 //! - `disk`: pieces that left memory, kept in a store of their own (an engine's directory).
 //! - `write_back`: values answered before the store has committed them, in namespaces that allow it.
 //!
+//! Behind a store stands [`cold`]: bytes in any S3, values where they were.
+//!
 //! # Invariants
 //! - What is held is bound to the namespace's number, the key, and the value's version, tag, time, size and checksum. Bytes that
 //!   do not match their sums are not given out: they are read again from the store.

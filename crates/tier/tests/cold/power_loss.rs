@@ -197,7 +197,7 @@ fn values_survive_wherever_their_bytes_are() {
     };
     let seeds = match number("FOREBAY_SEED") {
         Some(seed) => seed..=seed,
-        None => 1..=number("FOREBAY_SEEDS").unwrap_or(9),
+        None => 1..=number("FOREBAY_SEEDS").unwrap_or(6),
     };
     for seed in seeds {
         let runtime = tokio::runtime::Builder::new_current_thread()
