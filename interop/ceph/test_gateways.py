@@ -37,10 +37,10 @@ def test_keys_are_registers(gateways, recorder, flags):
     recorder.check()
 
 
-def test_a_gateway_is_killed_among_writers(gateways, recorder, flags):
+def test_a_gateway_is_killed_among_writers(gateways, recorder, caching):
     """The requests that die with it happened, or did not, or not yet; the other gateway's never lie about it."""
     print(f"FOREBAY_SEED={SEED}")
-    clients = [gateways.client(gateways.start(*flags)) for _ in range(2)]
+    clients = [gateways.client(gateways.start(*caching)) for _ in range(2)]
     gateways.bucket(BUCKET, clients)
     registers = [Register(BUCKET, f"key{number}") for number in range(4)]
     threads = work(recorder, clients, registers, CLIENTS, SEED)
