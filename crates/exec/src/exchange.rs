@@ -16,15 +16,20 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::ending::{Bound, Ending};
 use crate::inputs::{PIECE_BYTES, Window};
 
-/// How many pieces of an input are on their way ahead of the function.
-pub(crate) const AHEAD: usize = 3;
+/// How many pieces of an input are on their way to a function that reads on and on.
+const AHEAD: usize = 3;
 /// Buffers of output that may be on their way to the store.
 const WRITES: usize = 2;
 
 /// What the function's thread wants; there are never more than a few at a time, since it waits for the answers.
 pub(crate) enum Ask<D> {
-    /// Pieces of an input from an offset on, as many as [`AHEAD`]; none of another any more.
-    From { input: usize, offset: u64, run: u32 },
+    /// A piece of an input from an offset on, of so many bytes if it can be; none of another any more.
+    From {
+        input: usize,
+        offset: u64,
+        wanted: u64,
+        run: u32,
+    },
     /// One piece more of the same.
     More,
     /// Bytes for the value that the output becomes.
@@ -102,7 +107,9 @@ struct Run {
     input: usize,
     /// Where the next piece begins.
     next: u64,
-    begun: bool,
+    /// How many there are, and how many have come.
+    coming: usize,
+    came: usize,
 }
 
 /// The task's end.
@@ -135,27 +142,47 @@ pub(crate) fn exchange<D>(patience: Patience) -> (Exchange<D>, Service<D>) {
 
 impl<D> Exchange<D> {
     /// Brings the piece of `input` that holds `offset` into the window.
-    pub fn fetch(&mut self, window: &mut Window, input: usize, offset: u64) -> Result<(), Ending> {
-        let Run { begun, next, .. } = self.run;
-        let coming = begun && self.run.input == input && next <= offset;
-        // What comes anyway is waited for when it is not far.
-        if !coming || offset - next > AHEAD as u64 * PIECE_BYTES {
+    pub fn fetch(
+        &mut self,
+        window: &mut Window,
+        input: usize,
+        offset: u64,
+        wanted: u64,
+    ) -> Result<(), Ending> {
+        let Run { next, .. } = self.run;
+        let begun = self.run.coming + self.run.came > 0;
+        // Whoever reads on is given more, and more ahead; what is a little further on comes anyway.
+        if begun && self.run.input == input && (next..=next + PIECE_BYTES).contains(&offset) {
+            while self.run.coming < AHEAD.min(self.run.came + 1) {
+                self.more()?;
+            }
+        } else {
             self.run = Run {
                 number: self.run.number.wrapping_add(1),
                 input,
                 next: offset,
-                begun: true,
+                coming: 1,
+                came: 0,
             };
             self.ask(Ask::From {
                 input,
                 offset,
+                wanted,
                 run: self.run.number,
             })?;
         }
         while !window.holds(input, offset) {
+            if self.run.coming == 0 {
+                self.more()?;
+            }
             self.wait(window)?;
         }
         Ok(())
+    }
+
+    fn more(&mut self) -> Result<(), Ending> {
+        self.run.coming += 1;
+        self.ask(Ask::More)
     }
 
     /// Hands a buffer of output to the store; waits while others are on their way.
@@ -192,8 +219,12 @@ impl<D> Exchange<D> {
             } => {
                 if run == self.run.number {
                     self.run.next = offset + buf.len() as u64;
-                    // One more for each that came: as many are always on their way.
-                    self.ask(Ask::More)?;
+                    self.run.coming -= 1;
+                    self.run.came += 1;
+                    // The second piece that is waited for shows that it goes on.
+                    if self.run.came > 1 {
+                        self.more()?;
+                    }
                 }
                 window.put(input, offset, buf);
                 Ok(())

@@ -148,7 +148,10 @@ impl Host {
         while done < there {
             self.look(LOOK_BYTES)?;
             let (number, offset) = (unsigned(input), offset as u64 + done);
-            let piece = self.inputs.piece(&mut self.exchange, number, offset)?;
+            let wanted = there - done;
+            let piece = self
+                .inputs
+                .piece(&mut self.exchange, number, offset, wanted)?;
             let len = (there - done).min(piece.len() as u64);
             let piece = piece.slice(0..len as usize);
             let window = &mut self.inputs.window;

@@ -89,12 +89,13 @@ impl Inputs {
         Some(size.saturating_sub(offset).min(len))
     }
 
-    /// The bytes of an input from `offset` on, as far as they lie in one buffer; `offset` is inside.
+    /// The bytes of an input from `offset` on, as far as they lie in one buffer; `offset` is inside, and `wanted` follow.
     pub fn piece<D>(
         &mut self,
         exchange: &mut Exchange<D>,
         number: usize,
         offset: u64,
+        wanted: u64,
     ) -> Result<Buf, Ending> {
         let input = self.all.get(number);
         let whole = input.map_or(&[][..], |input| &input.whole);
@@ -105,7 +106,7 @@ impl Inputs {
             return Ok(buf.slice((offset - start) as usize..buf.len()));
         }
         if !self.window.holds(number, offset) {
-            exchange.fetch(&mut self.window, number, offset)?;
+            exchange.fetch(&mut self.window, number, offset, wanted)?;
         }
         let found = self.window.find(number, offset);
         found.ok_or_else(|| Ending::trap("a piece of an input went missing"))
@@ -121,7 +122,12 @@ impl Inputs {
     ) -> Result<(), Ending> {
         let mut done = 0;
         while done < target.len() {
-            let piece = self.piece(exchange, number, offset + done as u64)?;
+            let piece = self.piece(
+                exchange,
+                number,
+                offset + done as u64,
+                (target.len() - done) as u64,
+            )?;
             let len = piece.len().min(target.len() - done);
             target[done..done + len].copy_from_slice(&piece[..len]);
             done += len;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use forebay_store::ModuleDigest;
 use wasmi::errors::{ErrorKind, HostError};
 use wasmi::{
-    Caller, Config, EnforcedLimits, Engine, Error, Extern, Linker, Memory, Module, ResourceLimiter,
-    Store, TrapCode, TypedFunc, TypedResumableCall, WasmParams,
+    Caller, CompilationMode, Config, EnforcedLimits, Engine, Error, Extern, Linker, Memory, Module,
+    ResourceLimiter, Store, TrapCode, TypedFunc, TypedResumableCall, WasmParams,
 };
 use wasmi_core::LimiterError;
 
@@ -62,6 +62,8 @@ impl Interpreter {
         let mut config = Config::default();
         config
             .consume_fuel(true)
+            // Translating a function when it is first called would use up fuel all at once, and could not be resumed.
+            .compilation_mode(CompilationMode::Eager)
             .enforced_limits(EnforcedLimits::strict())
             .ignore_custom_sections(true)
             .wasm_multi_memory(false)

@@ -40,7 +40,7 @@ impl Default for Limits {
         Limits {
             threads: cores + 1,
             threads_per_tenant: cores,
-            waiting_per_tenant: 1024,
+            waiting_per_tenant: 256,
             deadline: Duration::from_secs(10),
             memory_bytes: 64 << 20,
             stack_bytes: 512 << 10,

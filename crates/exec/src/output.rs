@@ -142,12 +142,13 @@ impl Output {
         (room < len).then_some(room)
     }
 
-    /// A buffer that grows with what came before, so that little output takes little memory.
+    /// A buffer that grows with what came before, so that little output takes little memory; a store has its buffers full.
     fn fresh(&self, at_least: usize) -> Result<BufMut, Ending> {
-        let mut len = self.kept.max(at_least).max(FIRST_BYTES);
-        if let Way::Inline { capacity } = self.way {
-            len = len.min(capacity - self.kept);
-        }
+        let grown = self.kept.max(at_least).max(FIRST_BYTES);
+        let len = match self.way {
+            Way::Inline { capacity } => grown.min(capacity - self.kept),
+            Way::Into(_) | Way::Store => BLOCK_MAX_BYTES,
+        };
         self.pool.try_take(len.min(BLOCK_MAX_BYTES)).map_err(|_| {
             Ending::Store(StoreError::new(
                 ErrorKind::Busy,

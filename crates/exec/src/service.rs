@@ -9,12 +9,15 @@ use forebay_store::{
     Address, Body, ByteRange, ErrorKind, Input, Meta, Object, Result, Store, StoreError, Upload,
 };
 
-use crate::exchange::{AHEAD, Answer, Ask, Service};
+use crate::exchange::{Answer, Ask, Service};
 use crate::host::Done;
 use crate::inputs;
 
 /// Inputs that are at most so long together are read before the function begins: it then waits for nothing.
-const AT_ONCE_BYTES: u64 = 256 << 10;
+const AT_ONCE_BYTES: u64 = 128 << 10;
+
+/// What is read at least where a function begins to read.
+const AT_LEAST_BYTES: u64 = 64 << 10;
 
 /// An input as the store sees it.
 pub(crate) struct Opened<'a, B> {
@@ -26,6 +29,8 @@ pub(crate) struct Opened<'a, B> {
     /// What yields the bytes from `position` of the range on.
     body: Option<B>,
     position: u64,
+    /// Where the next body to be opened ends, when it is not to go on to the end.
+    end: Option<u64>,
 }
 
 /// Opens the inputs, and reads them when they are short.
@@ -46,6 +51,7 @@ pub(crate) async fn open<'a, S: Store>(
             size: range.end - range.start,
             body: Some(body),
             position: 0,
+            end: None,
         };
         let mut whole = Vec::new();
         if input.size <= room {
@@ -67,33 +73,38 @@ pub(crate) async fn open<'a, S: Store>(
 }
 
 impl<B: Body> Opened<'_, B> {
-    /// Moves to an offset of the range.
-    fn seek(&mut self, offset: u64) {
-        if self.position != offset {
+    /// Moves to an offset of the range, from where so many bytes are wanted at first.
+    fn seek(&mut self, offset: u64, wanted: u64) {
+        if self.position != offset || self.body.is_none() {
             self.body = None;
             self.position = offset.min(self.size);
+            self.end = Some(offset.saturating_add(wanted.max(AT_LEAST_BYTES)));
         }
     }
 
     /// The next bytes; there are some. A future that is dropped makes no difference but the bytes that it had.
     async fn next<S: Store<Body = B>>(&mut self, store: &S) -> Result<Buf> {
-        let mut body = match self.body.take() {
-            Some(body) => body,
-            None => {
-                let last = (self.start + self.size).saturating_sub(1);
-                let range = ByteRange::Inclusive(self.start + self.position, last);
-                reopen(store, self.address, &self.meta, range).await?
-            }
-        };
+        let mut opened = false;
         loop {
-            match body.next().await? {
-                Some(buf) if buf.is_empty() => {}
-                Some(buf) => {
+            let mut body = match self.body.take() {
+                Some(body) => body,
+                None if opened => {
+                    return Err(StoreError::new(ErrorKind::Io, "an input ended early"));
+                }
+                None => {
+                    opened = true;
+                    let end = self.end.take().map_or(self.size, |end| end.min(self.size));
+                    let (first, last) = (self.start + self.position, self.start + end);
+                    let range = ByteRange::Inclusive(first, last.saturating_sub(1));
+                    reopen(store, self.address, &self.meta, range).await?
+                }
+            };
+            while let Some(buf) = body.next().await? {
+                if !buf.is_empty() {
                     self.position += buf.len() as u64;
                     self.body = Some(body);
                     return Ok(buf);
                 }
-                None => return Err(StoreError::new(ErrorKind::Io, "an input ended early")),
             }
         }
     }
@@ -113,13 +124,27 @@ async fn reopen<S: Store>(
         )
     };
     match store.retrieve(address, Some(meta.version), range).await {
-        Ok(object) if object.meta == *meta => Ok(object.body),
+        Ok(object) if is_same(&object.meta, meta) => Ok(object.body),
         Ok(_) => Err(changed()),
         Err(error) => Err(match error.kind() {
             ErrorKind::NotFound | ErrorKind::NoSuchVersion => changed(),
             _ => error,
         }),
     }
+}
+
+/// Whether two values are the same but for their attributes.
+fn is_same(one: &Meta, other: &Meta) -> bool {
+    let of = |meta: &Meta| {
+        (
+            meta.size,
+            meta.etag,
+            meta.crc64nvme,
+            meta.modified,
+            meta.version,
+        )
+    };
+    of(one) == of(other)
 }
 
 /// Pieces that the function is to get without asking for each.
@@ -152,10 +177,10 @@ pub(crate) async fn serve<S: Store>(
                     Some(input) => {
                         let offset = input.position;
                         let fetching: Fetching<'_, _> = Box::pin(input.next(store));
-                        let (piece, begun) = until(&mut service, &mut asked, fetching).await?;
+                        let piece = until(&mut service, &mut asked, false, fetching).await?;
                         // What was asked meanwhile may have ended this run: its pieces are of use all the same.
                         let Some(piece) = piece else {
-                            return begun.ok_or_else(gone);
+                            continue;
                         };
                         let answer = Answer::Piece {
                             input: run.input,
@@ -177,15 +202,16 @@ pub(crate) async fn serve<S: Store>(
             Ask::From {
                 input,
                 offset,
+                wanted,
                 run: number,
             } => {
                 run = Run {
                     number,
                     input,
-                    pieces: AHEAD,
+                    pieces: 1,
                 };
                 if let Some(input) = inputs.get_mut(input) {
-                    input.seek(offset);
+                    input.seek(offset, wanted);
                 }
             }
             Ask::Write(buf) => {
@@ -193,9 +219,9 @@ pub(crate) async fn serve<S: Store>(
                     continue;
                 };
                 let writing: Fetching<'_, _> = Box::pin(upload.write(buf));
-                let (written, begun) = until(&mut service, &mut asked, writing).await?;
+                let written = until(&mut service, &mut asked, true, writing).await?;
                 let Some(written) = written else {
-                    return begun.ok_or_else(gone);
+                    continue;
                 };
                 written?;
                 // As above.
@@ -213,12 +239,14 @@ async fn next_ask(service: &mut Service<Done>) -> Result<Ask<Done>> {
     service.asks.recv().await.ok_or_else(gone)
 }
 
-/// Waits for `work`, and notes what is asked meanwhile; gives the work up when the function has ended badly.
+/// Waits for `work`, and notes what is asked meanwhile. Gives the work up when the function has ended badly, or has ended at all and
+/// the work is not `needed` for that: the end is then among what was asked.
 async fn until<T>(
     service: &mut Service<Done>,
     asked: &mut VecDeque<Ask<Done>>,
+    needed: bool,
     mut work: Fetching<'_, T>,
-) -> Result<(Option<T>, Option<Done>)> {
+) -> Result<Option<T>> {
     let mut ended = false;
     loop {
         let ask = async {
@@ -229,14 +257,24 @@ async fn until<T>(
         };
         tokio::select! {
             biased;
-            done = &mut work => return Ok((Some(done), None)),
-            ask = ask => match ask.ok_or_else(gone)? {
-                Ask::Done(done) if done.ending.is_err() => return Ok((None, Some(done))),
-                ask => {
-                    ended |= matches!(ask, Ask::Done(_));
-                    asked.push_back(ask);
+            done = &mut work => return Ok(Some(done)),
+            ask = ask => {
+                let ask = ask.ok_or_else(gone)?;
+                let badly = match &ask {
+                    Ask::Done(done) => {
+                        ended = true;
+                        done.ending.is_err()
+                    }
+                    _ => false,
+                };
+                if badly {
+                    asked.clear();
                 }
-            },
+                asked.push_back(ask);
+                if badly || (ended && !needed) {
+                    return Ok(None);
+                }
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ fn small() -> Limits {
     Limits {
         threads: 2,
         threads_per_tenant: 1,
-        deadline: Duration::from_millis(300),
+        deadline: Duration::from_secs(3600),
         memory_bytes: 4 << 20,
         stack_bytes: 64 << 10,
         table_elements: 100,
@@ -41,7 +41,7 @@ async fn a_loop_is_stopped_by_its_deadline() {
             "",
         ),
     ] {
-        assert_kind(&world.failure(&text).await, ErrorKind::ProgramStopped);
+        assert_kind(&world.failure_in_time(&text).await, ErrorKind::ProgramStopped);
         world.is_unharmed().await;
     }
 }
@@ -51,10 +51,16 @@ async fn a_start_function_that_loops_is_stopped() {
     let world = World::within(small()).await;
     let text = r#"(module (memory (export "memory") 1) (func $start (loop $l (br $l))) (start $start)
         (func (export "run") (result i32) (i32.const 0)))"#;
-    assert_kind(&world.failure(text).await, ErrorKind::ProgramStopped);
+    assert_kind(
+        &world.failure_in_time(text).await,
+        ErrorKind::ProgramStopped,
+    );
     let text = r#"(module (memory (export "memory") 1) (func (export "_initialize") (loop $l (br $l)))
         (func (export "run") (result i32) (i32.const 0)))"#;
-    assert_kind(&world.failure(text).await, ErrorKind::ProgramStopped);
+    assert_kind(
+        &world.failure_in_time(text).await,
+        ErrorKind::ProgramStopped,
+    );
     world.is_unharmed().await;
 }
 
@@ -216,6 +222,21 @@ async fn what_is_no_module_is_none() {
 }
 
 #[tokio::test]
+async fn a_long_function_is_as_good_as_a_short_one() {
+    let world = World::new().await;
+    let steps = "(local.set $b (i64.add (i64.mul (local.get $b) (i64.const 3)) (i64.const 1)))"
+        .repeat(60_000);
+    let text = own(
+        &format!(
+            "{steps} (i64.store (i32.const 0) (local.get $b)) (call $write (i32.const 0) (i32.const 8))"
+        ),
+        "",
+    );
+    let expected = (0..60_000).fold(0_i64, |sum, _| sum.wrapping_mul(3).wrapping_add(1));
+    assert_eq!(world.output(&text, &[], b"").await, expected.to_le_bytes());
+}
+
+#[tokio::test]
 async fn what_is_not_to_be_had_is_not_imported() {
     let world = World::within(small()).await;
     for text in [
@@ -301,11 +322,7 @@ async fn nothing_of_one_call_is_seen_by_another() {
 
 #[tokio::test]
 async fn a_call_that_is_dropped_gives_its_thread_back() {
-    let limits = Limits {
-        deadline: Duration::from_secs(3600),
-        ..small()
-    };
-    let world = Arc::new(World::within(limits).await);
+    let world = Arc::new(World::within(small()).await);
     let module = world.module(&own("(loop $l (br $l))", "")).await;
     for _ in 0..3 {
         let (one, other) = (world.clone(), world.clone());
@@ -321,11 +338,7 @@ async fn a_call_that_is_dropped_gives_its_thread_back() {
 
 #[tokio::test]
 async fn a_neighbour_has_a_thread_while_another_loops() {
-    let limits = Limits {
-        deadline: Duration::from_secs(3600),
-        ..small()
-    };
-    let world = Arc::new(World::within(limits).await);
+    let world = Arc::new(World::within(small()).await);
     let endless = world.module(&own("(loop $l (br $l))", "")).await;
     let Module::Digest(digest) = endless else {
         unreachable!()

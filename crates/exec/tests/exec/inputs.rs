@@ -1,8 +1,14 @@
 //! Inputs longer than what is read at once: forward, backward, several, replaced meanwhile, and in rados-nkv's way.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
-use forebay_store::{ErrorKind, Execute, Input, Store};
+use forebay_exec::Exec;
+use forebay_mem::Buf;
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{
+    Address, Body, ErrorKind, Execute, Input, Output, Result, Seal, Store, StoreOptions,
+};
 use proptest::prelude::*;
 
 use crate::support::{World, assert_kind, bytes, own};
@@ -154,6 +160,73 @@ async fn an_input_that_is_replaced_meanwhile_is_never_mixed() {
         }
     }
     assert!(whole > 0);
+}
+
+/// Reads what is asked for at the beginning of a body, and never what follows.
+#[derive(Clone)]
+struct Slow;
+
+impl<S: Store> Detour<S> for Slow {
+    async fn next(&self, body: &mut S::Body, given: usize) -> Result<Option<Buf>> {
+        match given {
+            0 => body.next().await,
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_ahead_is_not_waited_for() {
+    let (world, objects) = long().await;
+    // The first piece is read; the second is on its way when the function ends, with output that goes to the store.
+    let text = own(
+        "(call $write (i32.const 0) (call $read (i32.const 0) (i64.const 0) (i32.const 0) (i32.const 1000)))",
+        "",
+    );
+    let module = world.module(&text).await;
+    // It is ready then.
+    world.run(module, &["a"], b"").await.unwrap();
+    let store = Around {
+        store: world.store.below().clone(),
+        detour: Slow,
+    };
+    let store = Exec::new(store, world.store.executor().cloned());
+    let inputs = [Input::whole("hers", b"a")];
+    let call = Execute::inline("alice", module, &inputs, b"", 2000);
+    let executed = store.execute(call).await.unwrap();
+    assert!(bytes(&executed) == objects[0][..1000]);
+    let call = Execute {
+        output: Output::Store {
+            address: Address::object("hers", b"out"),
+            options: StoreOptions::default(),
+            seal: Seal::default(),
+        },
+        ..Execute::inline("alice", module, &inputs, b"", 0)
+    };
+    let stored = store.execute(call).await.unwrap().stored.unwrap();
+    assert_eq!(stored.meta.size, 1000);
+}
+
+#[tokio::test]
+async fn a_store_that_never_answers_does_not_outlive_the_deadline() {
+    let (world, _) = long().await;
+    let module = world.module(&own(READER, "")).await;
+    world.run(module, &["a"], b"").await.unwrap();
+    let store = Around {
+        store: world.store.below().clone(),
+        detour: Slow,
+    };
+    let store = Exec::new(store, world.store.executor().cloned());
+    let inputs = [Input::whole("hers", b"a")];
+    let arguments = reads(&[(0, 0, 50_000), (0, 250_000, 60_000)]);
+    let call = Execute {
+        deadline: Some(Duration::from_millis(200)),
+        ..Execute::inline("alice", module, &inputs, &arguments, 1 << 20)
+    };
+    assert_kind(
+        &store.execute(call).await.unwrap_err(),
+        ErrorKind::ProgramStopped,
+    );
 }
 
 #[tokio::test]

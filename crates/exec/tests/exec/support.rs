@@ -1,6 +1,7 @@
 //! A store, an executor, and modules written as text.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_exec::{Allowed, Exec, Executor, Limits, Runs};
 use forebay_io::SystemClock;
@@ -127,6 +128,16 @@ impl World {
     pub async fn failure(&self, text: &str) -> StoreError {
         let module = self.module(text).await;
         self.run(module, &[], b"").await.unwrap_err()
+    }
+
+    /// The same within a fifth of a second, or however long it then takes to be stopped.
+    pub async fn failure_in_time(&self, text: &str) -> StoreError {
+        let module = self.module(text).await;
+        let call = Execute {
+            deadline: Some(Duration::from_millis(200)),
+            ..Execute::inline("alice", module, &[], b"", 1 << 20)
+        };
+        self.store.execute(call).await.unwrap_err()
     }
 
     /// A function that does what it should still does.
