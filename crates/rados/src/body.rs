@@ -405,4 +405,4 @@ fn checked(
     }
 }
 
-const _: () = assert!(BLOCK_MAX_BYTES as u64 % BLOCK_BYTES == 0);
+const _: () = assert!((BLOCK_MAX_BYTES as u64).is_multiple_of(BLOCK_BYTES));

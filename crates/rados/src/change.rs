@@ -121,6 +121,7 @@ impl Marked {
             self.namespace
                 .journal
                 .later(Vec::new(), [names::pending(self.number)]);
+            self.core.task(Task::Settle(self.namespace.clone()));
         }
     }
 

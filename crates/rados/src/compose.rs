@@ -352,41 +352,33 @@ impl Core {
     ) -> Result<()> {
         let joined = segments(target).map(|segment| segment.id);
         let joined: &HashSet<u128> = &joined.collect();
-        let removals = claimed
-            .to_vec()
-            .into_iter()
-            .map(|(named, seen)| async move {
-                let (place, object) = namespace.object(named.space, &named.key);
-                let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
-                op.remove();
-                let done = self.access.write(place, &object, op, None, 0).await;
-                self.heads.forget(namespace.id, &named);
-                match done {
-                    Ok(_) => {
-                        let usage = seen
-                            .head
-                            .as_ref()
-                            .map(|head| head.usage)
-                            .unwrap_or_default();
-                        let counted = Sum::between(usage, Usage::default());
-                        self.books.changed(namespace.id, counted);
-                        let freed = segments(&seen).filter(|segment| !joined.contains(&segment.id));
-                        self.settle_staged(
-                            namespace,
-                            named.clone(),
-                            counted,
-                            freed.copied().collect(),
-                        );
-                        Ok(())
-                    }
-                    Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
-                        self.find_out(namespace, named.clone());
-                        Ok(())
-                    }
-                    Err(errno) if is_certain(errno) => Err(unread(errno, &shown(&named.key))),
-                    Err(errno) => Err(unwritten(errno, &shown(&named.key))),
+        let removals = claimed.iter().cloned().map(|(named, seen)| async move {
+            let (place, object) = namespace.object(named.space, &named.key);
+            let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+            op.remove();
+            let done = self.access.write(place, &object, op, None, 0).await;
+            self.heads.forget(namespace.id, &named);
+            match done {
+                Ok(_) => {
+                    let usage = seen
+                        .head
+                        .as_ref()
+                        .map(|head| head.usage)
+                        .unwrap_or_default();
+                    let counted = Sum::between(usage, Usage::default());
+                    self.books.changed(namespace.id, counted);
+                    let freed = segments(&seen).filter(|segment| !joined.contains(&segment.id));
+                    self.settle_staged(namespace, named.clone(), counted, freed.copied().collect());
+                    Ok(())
                 }
-            });
+                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
+                    self.find_out(namespace, named.clone());
+                    Ok(())
+                }
+                Err(errno) if is_certain(errno) => Err(unread(errno, &shown(&named.key))),
+                Err(errno) => Err(unwritten(errno, &shown(&named.key))),
+            }
+        });
         let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
         while let Some(removed) = removals.next().await {
             removed?;

@@ -219,7 +219,6 @@ impl Drop for Pinned {
 }
 
 impl Core {
-    #[expect(clippy::too_many_arguments, reason = "called once, by `open`")]
     pub fn new(
         access: Arc<Access>,
         config: Config,

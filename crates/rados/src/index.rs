@@ -404,7 +404,13 @@ impl Core {
     pub async fn settle(&self, namespace: &Namespace) -> Result<()> {
         let flushes = namespace.shards.iter().filter(|shard| shard.waiting() > 0);
         let flushes = flushes.map(|shard| shard.flush(self, namespace));
-        futures_util::future::try_join_all(flushes).await?;
-        Ok(())
+        let flushed = futures_util::future::try_join_all(flushes).await?;
+        if flushed.is_empty() {
+            return Ok(());
+        }
+        match namespace.journal.flush().await {
+            Ok(()) | Err(Errno(libc::ENOENT)) => Ok(()),
+            Err(errno) => Err(unwritten(errno, "the journal")),
+        }
     }
 }

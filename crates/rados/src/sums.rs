@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn pieces_of_any_length_give_the_same_sums() {
-        let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..200_000_u32).map(|n| ((n * 7) >> 3) as u8).collect();
         let wanted: Vec<u32> = bytes.chunks(BLOCK_BYTES as usize).map(block).collect();
         for piece in [1, 100, 65_535, 65_536, 65_537, 200_000] {
             let mut sums = Sums::default();

@@ -120,10 +120,6 @@ impl Cluster {
         }))
     }
 
-    pub(super) fn api(&self) -> &'static Api {
-        self.api
-    }
-
     pub(super) fn handle(&self) -> Handle {
         self.handle
     }
