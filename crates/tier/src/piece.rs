@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::{CrcAlgorithm, checksum_combine, crc32_iscsi};
 use forebay_mem::Buf;
 
 /// Values are kept in pieces of so many bytes, the last one shorter: a range costs the pieces that it touches.
@@ -130,26 +130,36 @@ fn cut(bufs: &[Buf], range: Range<usize>) -> impl Iterator<Item = Buf> {
 /// The sum of each block of `range`, which begins with one.
 fn sums(bufs: &[Buf], range: Range<usize>) -> Vec<u32> {
     let mut sums = Vec::with_capacity(range.len().div_ceil(BLOCK_BYTES));
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    let mut room = BLOCK_BYTES;
+    let mut sum = 0;
+    let mut done = 0;
     for buf in cut(bufs, range) {
         let mut rest = &buf[..];
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(room));
-            digest.update(now);
-            room -= now.len();
+            let (now, later) = rest.split_at(rest.len().min(BLOCK_BYTES - done));
+            let crc = crc32_iscsi(now);
+            // A block that lies in one buffer, as most do, is one call.
+            sum = match done {
+                0 => crc,
+                _ => joined(sum, crc, now.len()),
+            };
+            done += now.len();
             rest = later;
-            if room == 0 {
-                sums.push(digest.finalize() as u32);
-                digest.reset();
-                room = BLOCK_BYTES;
+            if done == BLOCK_BYTES {
+                sums.push(sum);
+                done = 0;
             }
         }
     }
-    if room < BLOCK_BYTES {
-        sums.push(digest.finalize() as u32);
+    if done > 0 {
+        sums.push(sum);
     }
     sums
+}
+
+/// The sum of two parts, the second of `len` bytes, one after the other.
+fn joined(first: u32, second: u32, len: usize) -> u32 {
+    let (first, second) = (u64::from(first), u64::from(second));
+    checksum_combine(CrcAlgorithm::Crc32Iscsi, first, second, len as u64) as u32
 }
 
 #[cfg(test)]
@@ -175,6 +185,18 @@ mod tests {
             let bytes: Vec<u8> = got.iter().flat_map(|buf| buf.to_vec()).collect();
             assert!(bytes == value[range.start as usize..range.end as usize]);
         }
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_where_buffers_end() {
+        let value: Vec<u8> = (0..200_000_u32).map(|at| (at % 253) as u8).collect();
+        let whole = [Buf::from(value.clone())];
+        let parts: Vec<Buf> = value.chunks(7_001).map(|c| Buf::from(c.to_vec())).collect();
+        assert_eq!(sums(&whole, 0..200_000), sums(&parts, 0..200_000));
+        assert_eq!(
+            sums(&whole, 0..200_000)[0],
+            crc32_iscsi(&value[..BLOCK_BYTES])
+        );
     }
 
     #[test]
