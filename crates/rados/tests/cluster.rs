@@ -349,7 +349,11 @@ fn victim() {
         let write = async |lane: u8| {
             for round in 0_u32.. {
                 let key = [b'k', b'0' + (round % 7) as u8, lane];
-                let kept = if lane % 2 == 0 { "kept" } else { "plain" };
+                let kept = if lane.is_multiple_of(2) {
+                    "kept"
+                } else {
+                    "plain"
+                };
                 let address = Address::object(kept, &key);
                 let part = [b'p', lane];
                 let staged = Address::staging(kept, &part);
