@@ -10,10 +10,11 @@ use forebay_store::{
 
 use crate::body::{From, Kept, Part, TierBody};
 use crate::cache::{Cache, address};
-use crate::flight::{Boarded, whole_pieces};
+use crate::flight::{Boarded, Flight, whole_pieces};
 use crate::index::{Found, Held, Place, is_same};
 use crate::metrics::count;
 use crate::piece::{PIECE_BYTES, part_of, pieces_of};
+use crate::stripes::Quiet;
 use crate::tier::Tier;
 use crate::write_back::Pending;
 
@@ -87,7 +88,6 @@ impl<S: Store> Tier<S> {
         }
         let missing = missing(&found);
         let mut meta = found.meta.clone();
-        // The read of what is missing says as much as a look would.
         if missing.is_none() && !cache.is_trusted(found.known, now) {
             let checked = cache.check(&*self.store, place, &meta, found.value).await?;
             match checked {
@@ -101,28 +101,11 @@ impl<S: Store> Tier<S> {
         let flight = match missing {
             None => None,
             Some(span) => {
-                let Some(quiet) = cache.stripes.quiet(place.hash) else {
-                    return Ok(Look::Pass);
-                };
-                let first = u64::from(span.start) * PIECE_BYTES;
-                let last = u64::from(span.end) * PIECE_BYTES - 1;
-                let request = ByteRange::Inclusive(first, last);
-                let flight = match self.board(cache, place, request, quiet, now).await? {
-                    Some((flight, current, _)) if is_same(&current, &meta) => {
-                        let (known, quiet) = (flight.began, Some(quiet));
-                        cache.confirm(place, found.value, &current, known, quiet);
-                        meta = current;
-                        flight
-                    }
-                    Some(_) => {
-                        count(&cache.counters.outdated);
-                        let fallout = cache.index.remove(place, Some(found.value));
-                        cache.after(fallout);
-                        return Ok(Look::Again);
-                    }
-                    None => return Ok(Look::Pass),
-                };
-                Some((flight, span))
+                let rest = self.rest(cache, place, found.value, &mut meta, &span, now);
+                match rest.await? {
+                    Ok(flight) => Some((flight, span)),
+                    Err(look) => return Ok(look),
+                }
             }
         };
         let mut parts = VecDeque::with_capacity(found.pieces.len());
@@ -162,6 +145,43 @@ impl<S: Store> Tier<S> {
         ))
     }
 
+    /// A read of the pieces that are missing, if the store has the value that is held: it says as much of it as a look would.
+    async fn rest(
+        &self,
+        cache: &Arc<Cache<S>>,
+        place: &Place,
+        value: u64,
+        meta: &mut Meta,
+        span: &Range<u32>,
+        now: u64,
+    ) -> Result<std::result::Result<Arc<Flight<S>>, Look<S>>> {
+        let Some(quiet) = cache.stripes.quiet(place.hash) else {
+            return Ok(Err(Look::Pass));
+        };
+        let first = u64::from(span.start) * PIECE_BYTES;
+        let last = u64::from(span.end) * PIECE_BYTES - 1;
+        let request = ByteRange::Inclusive(first, last);
+        match self.board(cache, place, request, quiet, now).await {
+            Ok(Some((flight, current, _))) if is_same(&current, meta) => {
+                cache.confirm(place, value, &current, flight.began, Some(quiet));
+                *meta = current;
+                return Ok(Ok(flight));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(Err(Look::Pass)),
+            // Another value, too short for these pieces, or none.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::RangeNotSatisfiable | ErrorKind::NotFound
+                ) => {}
+            Err(error) => return Err(error),
+        }
+        count(&cache.counters.outdated);
+        cache.after(cache.index.remove(place, Some(value)));
+        Ok(Err(Look::Again))
+    }
+
     /// Nothing of the value is held.
     async fn fill(
         &self,
@@ -182,8 +202,17 @@ impl<S: Store> Tier<S> {
             }
             (None, _) => return Ok(Look::Pass),
         };
-        let Some((flight, meta, span)) = self.board(cache, place, request, quiet, now).await?
-        else {
+        let boarded = match self.board(cache, place, request, quiet, now).await {
+            // The size that the request was made from is another value's.
+            Err(error)
+                if error.kind() == ErrorKind::RangeNotSatisfiable
+                    && matches!(range, ByteRange::Suffix(_)) =>
+            {
+                None
+            }
+            boarded => boarded?,
+        };
+        let Some((flight, meta, span)) = boarded else {
             return Ok(Look::Pass);
         };
         let wanted = range
@@ -213,9 +242,9 @@ impl<S: Store> Tier<S> {
         cache: &Arc<Cache<S>>,
         place: &Place,
         request: ByteRange,
-        quiet: crate::stripes::Quiet,
+        quiet: Quiet,
         now: u64,
-    ) -> Result<Option<(Arc<crate::flight::Flight<S>>, Meta, Range<u32>)>> {
+    ) -> Result<Option<(Arc<Flight<S>>, Meta, Range<u32>)>> {
         let strict = cache.is_strict();
         let (flight, joined) = cache.flights.board(place, request, quiet, now, |flight| {
             strict || cache.is_trusted(flight.began, now)
@@ -238,6 +267,8 @@ impl<S: Store> Tier<S> {
             }
             Ok(Boarded::Private) => Ok(None),
             Err(_) if strict && joined => Ok(None),
+            // Where the bytes went is for the store to say, of the range that was asked for.
+            Err(error) if error.away().is_some() => Ok(None),
             Err(error) => Err(error),
         }
     }

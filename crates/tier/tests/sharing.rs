@@ -140,6 +140,27 @@ async fn a_range_costs_the_pieces_that_it_touches() {
 }
 
 #[tokio::test]
+async fn a_value_held_in_part_that_became_another_is_read_anew() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |_| {}).await;
+    let below = &tier.store_below().store;
+    for (at, next) in [vec![1; 10], vec![2; 3 * MIB], Vec::new()]
+        .into_iter()
+        .enumerate()
+    {
+        let key = format!("{at}");
+        support::put(below, &key, &support::bytes(5, 3 * MIB)).await;
+        let first = ByteRange::Inclusive(0, 9);
+        support::get_range(&tier, &key, first).await.expect("read");
+        support::put(below, &key, &next).await;
+        assert!(support::get(&tier, &key).await.expect("read") == next);
+        support::get_range(&tier, &key, ByteRange::Full)
+            .await
+            .expect("held");
+    }
+}
+
+#[tokio::test]
 async fn a_hit_is_the_memory_that_came_in() {
     let probe = Probe::default();
     let (tier, _) = made(&probe, |_| {}).await;
