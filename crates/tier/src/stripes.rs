@@ -41,7 +41,7 @@ impl Stripes {
     /// The moment, when nothing is changing.
     pub fn quiet(&self, hash: u64) -> Option<Quiet> {
         let now = self.at(hash).load(SeqCst);
-        (now % BEGUN == 0).then_some(Quiet(now))
+        now.is_multiple_of(BEGUN).then_some(Quiet(now))
     }
 
     /// Whether nothing changed since, nor is about to.
@@ -67,7 +67,7 @@ impl Stripes {
         Changing {
             stripes: self.clone(),
             at: hash as usize % STRIPES,
-            alone: before % BEGUN == 0,
+            alone: before.is_multiple_of(BEGUN),
             begun: before / BEGUN + 1,
         }
     }

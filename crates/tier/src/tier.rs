@@ -30,6 +30,9 @@ pub struct Tier<S: Store> {
     pub(crate) cache: Option<Arc<Cache<S>>>,
 }
 
+/// A cache and the place in it of a value that it may hold.
+type Placed<'a, S> = (&'a Arc<Cache<S>>, Place);
+
 impl<S: Store> Clone for Tier<S> {
     fn clone(&self) -> Tier<S> {
         Tier {
@@ -127,7 +130,7 @@ impl<S: Store> Tier<S> {
         &self,
         address: Address<'_>,
         version: Option<VersionId>,
-    ) -> Result<Option<(&Arc<Cache<S>>, Place)>> {
+    ) -> Result<Option<Placed<'_, S>>> {
         let Some(cache) = &self.cache else {
             return Ok(None);
         };

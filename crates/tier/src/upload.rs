@@ -107,7 +107,7 @@ impl<S: Store> Upload for TierUpload<S> {
         cache.write_back.settle(&kept.place).await;
         if kept.may_write_back() {
             let crc64nvme = upload.crc64nvme();
-            return Ok(kept.write_back(upload, seal, crc64nvme).await?);
+            return kept.write_back(upload, seal, crc64nvme).await;
         }
         let changing = cache.change(&kept.place);
         let began = cache.now();

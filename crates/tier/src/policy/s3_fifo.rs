@@ -107,9 +107,7 @@ impl Policy for S3Fifo {
                 self.lists.weight_of(SMALL) >= self.small_bytes()
                     || self.lists.oldest(MAIN).is_none()
             });
-            let Some(slot) = small.or_else(|| self.lists.oldest(MAIN)) else {
-                return None;
-            };
+            let slot = small.or_else(|| self.lists.oldest(MAIN))?;
             let node = self.lists.node(slot);
             let uses = node.uses;
             match node.queue {
