@@ -94,7 +94,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                         let Some(group) = lock(&waiting).next() else {
                             break;
                         };
-                        let outcome = run_group(group, &prepared, &binary, &variables);
+                        let outcome = run_group(group, &prepared, &binary, &variables, thorough);
                         let name = format!("interop {}", group.name);
                         lock(&ended).add(&name, outcome.counts, outcome.took);
                     }
@@ -104,7 +104,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         if chosen(CRASH.name) {
             let kills = if thorough { KILLS_THOROUGH } else { KILLS };
             let variables = [("FOREBAY_KILLS", kills.to_string())];
-            let outcome = run_group(&CRASH, &prepared, &binary, &variables);
+            let outcome = run_group(&CRASH, &prepared, &binary, &variables, thorough);
             steps.add(&format!("{kills} crashes"), outcome.counts, outcome.took);
         }
     });

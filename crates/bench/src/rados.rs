@@ -47,8 +47,10 @@ pub struct RadosArgs {
     pub json: bool,
 }
 
-/// What the measured namespaces are called; each size has its own, which is removed afterwards.
+/// What the measured namespaces' names begin with; each size has its own, which is removed afterwards.
 const NAMESPACE: &str = "bench";
+/// Keeps them apart from whatever else is in the pool.
+const BASE: &str = "forebay-bench";
 /// Bytes that the values of one size fill together, unless their number is given.
 const OBJECTS_BYTES: u64 = 512 << 20;
 /// Fewest and most values by default.
@@ -71,7 +73,7 @@ pub(crate) fn run(args: &RadosArgs) -> Result<Vec<Point>, Error> {
     let config = Config {
         conf: args.ceph_conf.clone(),
         id: args.ceph_id.clone(),
-        base: format!("bench-{}", std::process::id()),
+        base: BASE.to_owned(),
         ..Config::new(&args.pool)
     };
     let store = RadosStore::open(config, Pool::new(POOL_BYTES), now)
@@ -79,7 +81,7 @@ pub(crate) fn run(args: &RadosArgs) -> Result<Vec<Point>, Error> {
     let store = Arc::new(store);
     let mut points = Vec::new();
     for &size in &args.size {
-        let namespace = format!("{NAMESPACE}-{}", size.0);
+        let namespace = format!("{NAMESPACE}-{}-{}", size.0, std::process::id());
         let plan = Plan {
             bench: "rados",
             path: "librados",
