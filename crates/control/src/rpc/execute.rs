@@ -12,6 +12,7 @@ use forebay_store::{
     StoreOptions, VersionId,
 };
 use futures_util::stream;
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::codegen::BoxStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
@@ -25,6 +26,9 @@ use crate::{AllowedModule, Leave};
 
 /// The most output that an answer carries, in bytes.
 pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// The unit in which outputs that are on their way are counted, and the most units: buffers that slow readers hold are nobody else's.
+const ROOM_BYTES: usize = 64 << 10;
+pub(super) const ROOMS: usize = (256 << 20) / ROOM_BYTES;
 /// Logs of a failed function that its refusal carries.
 const LOGS_BYTES_MAX: usize = 4 << 10;
 const LOGS_METADATA: &str = "forebay-logs-bin";
@@ -189,6 +193,8 @@ struct Parts {
     buf: usize,
     at: usize,
     end: Option<v1::ExecuteResponse>,
+    /// Room for all of it, until whoever asked has read it.
+    _room: OwnedSemaphorePermit,
 }
 
 impl Parts {
@@ -218,12 +224,19 @@ impl<S: Store> execution_server::Execution for Door<S> {
         let (mut executed, way) = self.executed(&caller, &asked).await?;
         let bytes = std::mem::take(&mut executed.bytes);
         let sent: usize = bytes.iter().map(|buf| buf.len()).sum();
+        let room = self.outputs.clone();
+        let room = room.try_acquire_many_owned(sent.div_ceil(ROOM_BYTES) as u32);
+        let room = room.map_err(|_| {
+            let words = "too much output waits for those who asked for it";
+            Refusal::new(v1::Reason::Busy, words)
+        })?;
         self.metrics.sent(Way::Message, sent as u64);
         let parts = Parts {
             bytes,
             buf: 0,
             at: 0,
             end: Some(end(&executed, way)),
+            _room: room,
         };
         let parts = stream::unfold(parts, |mut parts| async move {
             let part = parts.next()?;

@@ -121,6 +121,8 @@ pub struct Service<S> {
     config: Config,
     calls: Arc<InFlight>,
     watches: Arc<InFlight>,
+    /// Room for outputs of functions.
+    outputs: Arc<tokio::sync::Semaphore>,
     metrics: Arc<Metrics>,
     /// Whether the door closes: what would never end by itself ends then.
     closing: tokio::sync::watch::Sender<bool>,
@@ -145,6 +147,7 @@ impl<S: Store> Service<S> {
         Arc::new(Service {
             changes: Changes::new(store.clone()),
             calls: InFlight::new(bound(config.calls, config.calls_of_tenant)),
+            outputs: Arc::new(tokio::sync::Semaphore::new(execute::ROOMS)),
             watches: InFlight::new(bound(config.watches, (config.watches / 4).max(1))),
             store,
             identities,

@@ -1,0 +1,192 @@
+//! Which modules are allowed: names, places, what stays over a restart, what goes with what.
+
+use std::sync::Arc;
+
+use forebay_control::{Identities, Kind, Leave, SYSTEM_NAMESPACE};
+use forebay_mem::Pool;
+use forebay_store::{Address, MemoryStore, NamespaceConfig, Store};
+use parking_lot::Mutex;
+
+type Known = Identities<MemoryStore>;
+
+async fn store() -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::new(Pool::new(16 << 20), || 1))
+}
+
+async fn open(store: &Arc<MemoryStore>) -> Known {
+    let identities = Identities::open(store.clone(), Arc::new(|| 7))
+        .await
+        .unwrap();
+    for tenant in ["alice", "bob"] {
+        // The second time it is there.
+        let _ = identities.create_tenant(tenant, "").await;
+        let config = NamespaceConfig {
+            tenant: tenant.to_owned(),
+            ..NamespaceConfig::default()
+        };
+        let _ = store
+            .create_namespace(&format!("of-{tenant}"), config)
+            .await;
+    }
+    identities
+}
+
+fn leave(tenant: &str, namespace: Option<&str>, name: Option<&str>, number: Option<u32>) -> Leave {
+    Leave {
+        tenant: tenant.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: name.map(str::to_owned),
+        number,
+        function: None,
+    }
+}
+
+async fn kind(identities: &Known, leave: Leave, wasm: &[u8]) -> Kind {
+    identities
+        .allow_module(leave, wasm.to_vec())
+        .await
+        .unwrap_err()
+        .kind
+}
+
+async fn has_bytes(store: &MemoryStore, key: &str) -> bool {
+    store
+        .stat(Address::object(SYSTEM_NAMESPACE, key.as_bytes()), None)
+        .await
+        .is_ok()
+}
+
+#[tokio::test]
+async fn what_is_allowed_is_kept_and_told() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = told.clone();
+    identities.on_modules_changed(move |all| hears.lock().push(all.len()));
+    let long = vec![1; 3 << 20];
+    let one = identities
+        .allow_module(
+            leave("alice", Some("of-alice"), Some("count"), Some(1)),
+            long.clone(),
+        )
+        .await
+        .unwrap();
+    assert_eq!((one.size, one.created), (3 << 20, 7));
+    identities
+        .allow_module(leave("alice", None, None, None), b"two".to_vec())
+        .await
+        .unwrap();
+    // The same again is one.
+    identities
+        .allow_module(leave("alice", None, Some("other"), None), b"two".to_vec())
+        .await
+        .unwrap();
+    assert_eq!(*told.lock(), [0, 1, 2, 2]);
+    let all = identities.modules();
+    assert_eq!(all.len(), 2);
+    let reopened = open(&store).await;
+    assert_eq!(reopened.modules(), all);
+    assert!(has_bytes(&store, &one.key()).await);
+}
+
+#[tokio::test]
+async fn names_and_numbers_are_taken_once_in_a_place() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let allowed = leave("alice", None, Some("count"), Some(1));
+    identities
+        .allow_module(allowed, b"one".to_vec())
+        .await
+        .unwrap();
+    for taken in [
+        leave("alice", None, Some("count"), None),
+        leave("alice", None, None, Some(1)),
+    ] {
+        assert_eq!(kind(&identities, taken, b"two").await, Kind::Exists);
+    }
+    for elsewhere in [
+        leave("alice", Some("of-alice"), Some("count"), Some(1)),
+        leave("bob", None, Some("count"), Some(1)),
+    ] {
+        identities
+            .allow_module(elsewhere, b"two".to_vec())
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_refused() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let digest = "a".repeat(64);
+    for (wrong, expected) in [
+        (leave("nobody", None, None, None), Kind::NotFound),
+        (leave("alice", Some("none"), None, None), Kind::NotFound),
+        (leave("alice", Some("of-bob"), None, None), Kind::NotFound),
+        (
+            leave("alice", Some(SYSTEM_NAMESPACE), None, None),
+            Kind::NotFound,
+        ),
+        (leave("alice", None, Some("No"), None), Kind::Invalid),
+        (leave("alice", None, Some(""), None), Kind::Invalid),
+        (leave("alice", None, Some(&digest), None), Kind::Invalid),
+    ] {
+        assert_eq!(kind(&identities, wrong, b"one").await, expected);
+    }
+    let long = Leave {
+        function: Some("f".repeat(256)),
+        ..leave("alice", None, None, None)
+    };
+    assert_eq!(kind(&identities, long, b"one").await, Kind::Invalid);
+    let too_long = vec![0; forebay_control::MODULE_BYTES_MAX + 1];
+    assert_eq!(
+        kind(&identities, leave("alice", None, None, None), &too_long).await,
+        Kind::Invalid
+    );
+    assert!(identities.modules().is_empty());
+}
+
+#[tokio::test]
+async fn bytes_go_with_the_last_leave() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let here = leave("alice", Some("of-alice"), Some("count"), None);
+    let one = identities
+        .allow_module(here, b"one".to_vec())
+        .await
+        .unwrap();
+    let there = leave("bob", None, None, None);
+    identities
+        .allow_module(there, b"one".to_vec())
+        .await
+        .unwrap();
+
+    let gone = identities.forbid_module("alice", None, "count").await;
+    assert_eq!(gone.unwrap_err().kind, Kind::NotFound);
+    let gone = identities.forbid_module("bob", None, "count").await;
+    assert_eq!(gone.unwrap_err().kind, Kind::NotFound);
+    identities
+        .forbid_module("alice", Some("of-alice"), "count")
+        .await
+        .unwrap();
+    assert!(has_bytes(&store, &one.key()).await);
+    let which = format!("sha256:{}", one.sha256.to_uppercase());
+    identities.forbid_module("bob", None, &which).await.unwrap();
+    assert!(!has_bytes(&store, &one.key()).await);
+    assert!(open(&store).await.modules().is_empty());
+}
+
+#[tokio::test]
+async fn a_tenants_modules_go_with_it() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let one = identities
+        .allow_module(leave("bob", None, None, None), b"one".to_vec())
+        .await
+        .unwrap();
+    store.delete_namespace("of-bob").await.unwrap();
+    identities.remove_tenant("bob").await.unwrap();
+    assert!(identities.modules().is_empty());
+    assert!(!has_bytes(&store, &one.key()).await);
+}
