@@ -19,6 +19,7 @@
 #[expect(
     clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
+    clippy::large_enum_variant,
     reason = "written by the generator"
 )]
 pub mod v1 {

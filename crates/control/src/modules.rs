@@ -250,7 +250,7 @@ impl<S: Store> Identities<S> {
                 format!("there is no module {which:?} allowed there"),
             ));
         };
-        self.forget_modules(&[module.clone()]).await
+        self.forget_modules(std::slice::from_ref(module)).await
     }
 
     /// Takes all leaves of a tenant that is being removed.
