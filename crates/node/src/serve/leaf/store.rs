@@ -23,6 +23,10 @@ pub enum LeafBody {
 }
 
 /// A value arriving at a leaf.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for every value"
+)]
 pub enum LeafUpload {
     Engine(EngineUpload<Device>),
     Memory(MemoryUpload),
