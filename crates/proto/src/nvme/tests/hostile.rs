@@ -60,6 +60,9 @@ fn opcodes_that_do_not_exist_are_refused_on_every_queue() {
         kv::EXTENDED_KEY,
         kv::STORE_PART,
         kv::RETRIEVE_RANGE,
+        kv::EXECUTE_SUBMIT,
+        kv::EXECUTE_FETCH,
+        kv::EXECUTE_INLINE,
     ];
     for (nsid, known) in [(BLOCK, &blocks[..]), (KV, &values[..])] {
         for opcode in 0..=255 {

@@ -80,8 +80,9 @@ fn namespaces_of_both_kinds() {
         (u16_at(&page, 72), u32_at(&page, 76), u32_at(&page, 80)),
         (16, VALUE_BYTES_MAX, 0)
     );
-    assert_eq!(page[3840..3852], *b"FBKV\x01\0\x0b\0\xff\0\0\0");
-    assert_eq!(page[3852..], [0; 244]);
+    assert_eq!(page[3840..3852], *b"FBKV\x01\0\x0f\0\xff\0\0\0");
+    assert_eq!(u32_at(&page, 3852), 1 << 20);
+    assert_eq!(page[3856..], [0; 240]);
     let page = fixture.identify(cns::IO_CONTROLLER, 0, 1).unwrap();
     assert_eq!(u32_at(&page, 0), 0x0001_0000);
     let page = fixture
