@@ -102,7 +102,7 @@ def test_columns_of_parquet(run, compression):
 
 
 def test_a_projection_reads_what_it_needs(place, run):
-    whole = table(100_000)
+    whole = table(300_000)
     file = io.BytesIO()
     pyarrow.parquet.write_table(whole, file, compression="none", use_dictionary=False)
     place.put("wide", file.getvalue())
