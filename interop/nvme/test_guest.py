@@ -114,8 +114,7 @@ def test_our_command_line_by_the_kernels_driver(place, data):
     said = place.guest(r"""
 connect
 dev=$(node ng 2)
-cp /share/forebay /tmp/
-nvme() { /tmp/forebay nvme "$@"; }
+nvme() { /share/forebay nvme "$@"; }
 section store; nvme store $dev key /share/value; nvme store $dev other /share/value --if-absent --json
 section keys; nvme keys $dev --json
 section retrieve; nvme retrieve $dev key /share/back
