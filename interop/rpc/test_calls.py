@@ -18,7 +18,7 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 def test_reflection_tells_the_services(root):
     told = root.services()
     assert {"forebay.v1.Admin", "forebay.v1.Sessions", "forebay.v1.Objects", "forebay.v1.Watch"} <= set(told)
-    assert len(list(root.methods())) == len(set(root.methods())) == 38
+    assert len(list(root.methods())) == len(set(root.methods())) == 44
 
 
 def test_administration(root, server):
@@ -195,6 +195,20 @@ def test_watching(root, tenant):
     again.cancel()
     blue.call("Admin.RemoveNamespace", name=name)
     root.call("Admin.RemoveNamespace", name=f"{blue.name}-other")
+
+
+def test_a_cold_tier_that_the_server_has_not(root, namespace):
+    """How it works is tested with a second server; here every call is refused in words."""
+    for name, fields in [
+        ("GetTier", {"namespace": namespace}),
+        ("SetTier", {"namespace": namespace}),
+        ("RemoveTier", {"namespace": namespace}),
+        ("RunTier", {"namespace": namespace}),
+        ("Recall", {"namespace": namespace, "key": b"key"}),
+        ("SweepTier", {}),
+    ]:
+        refused = root.refusal(f"Admin.{name}", **fields)
+        assert refused == (grpc.StatusCode.INVALID_ARGUMENT, "REASON_INVALID"), name
 
 
 def test_what_is_anothers_is_not_there(root, tenant, namespace):
