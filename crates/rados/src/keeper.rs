@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::core::{Core, Namespace};
 use crate::names::{CHANGES, NAMESPACES};
 use crate::record::Segment;
-use crate::sys::{Answer, Heard, Lease, Watching};
+use crate::sys::{Answer, Heard, Lease, Leaving, Watching};
 use crate::under_way::Named;
 
 /// Changes wait so long for others to be entered in the index together with them.
@@ -35,12 +35,31 @@ pub(crate) enum Task {
     Finish(Arc<Namespace>, Named, u128),
     /// Namespaces changed, or may have; who changed them may wait for an answer.
     Reload(Option<Answer>),
-    /// Enter what waits, and end; somebody may wait for that.
-    Stop(Option<oneshot::Sender<()>>),
+    /// Enter what waits, and end.
+    Stop(Stop),
 }
 
-/// Runs until it is told to stop.
-pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task>, lease: Lease) {
+/// Dropped when the keeper has ended: somebody may wait for that, and the process does.
+pub(crate) struct Stop {
+    _waiting: Option<oneshot::Sender<()>>,
+    _leaving: Leaving,
+}
+
+impl Stop {
+    pub(crate) fn new(waiting: Option<oneshot::Sender<()>>) -> Stop {
+        Stop {
+            _waiting: waiting,
+            _leaving: Leaving::begin(),
+        }
+    }
+}
+
+/// Runs until it is told to stop; what told it is to be dropped last.
+pub(crate) async fn run(
+    core: Arc<Core>,
+    mut tasks: mpsc::UnboundedReceiver<Task>,
+    lease: Lease,
+) -> Option<Stop> {
     let mut keeper = Keeper {
         watching: Vec::new(),
         dirty: HashMap::new(),
@@ -61,7 +80,7 @@ pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task
         tokio::select! {
             task = tasks.recv() => match task {
                 None => break None,
-                Some(Task::Stop(waiting)) => break waiting,
+                Some(Task::Stop(stop)) => break Some(stop),
                 Some(task) => keeper.take(task, &mut tasks).await,
             },
             _ = renewal.tick() => keeper.renew().await,
@@ -71,9 +90,7 @@ pub(crate) async fn run(core: Arc<Core>, mut tasks: mpsc::UnboundedReceiver<Task
     };
     telling.abort();
     keeper.stop().await;
-    if let Some(waiting) = stopped {
-        let _ = waiting.send(());
-    }
+    stopped
 }
 
 struct Keeper {
@@ -92,7 +109,7 @@ impl Keeper {
                 Task::Settle(namespace) => {
                     self.dirty.insert(namespace.id, namespace);
                 }
-                Task::Stop(waiting) => stop = Some(waiting),
+                Task::Stop(told) => stop = Some(told),
                 task => {
                     let core = self.core.clone();
                     tokio::spawn(async move { work(&core, task).await });
@@ -106,8 +123,8 @@ impl Keeper {
             }
             self.settle().await;
         }
-        if let Some(waiting) = stop {
-            self.core.task(Task::Stop(waiting));
+        if let Some(stop) = stop {
+            self.core.task(Task::Stop(stop));
         }
     }
 

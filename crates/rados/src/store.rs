@@ -20,7 +20,7 @@ use crate::body::RadosBody;
 use crate::config::Config;
 use crate::core::Core;
 use crate::error::OpenError;
-use crate::keeper::{self, Task};
+use crate::keeper::{self, Stop, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
 use crate::record::Entry;
 use crate::sys::{Cluster, Lease, Settings, WriteOp};
@@ -46,7 +46,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.core.task(Task::Stop(None));
+        self.core.task(Task::Stop(Stop::new(None)));
     }
 }
 
@@ -107,7 +107,7 @@ impl RadosStore {
             let Ok(runtime) = { runtime }.enable_time().build() else {
                 return;
             };
-            runtime.block_on(async {
+            let stopped = runtime.block_on(async {
                 let begun = begin(&kept).await;
                 let failed = begun.is_err();
                 let (lease, begun) = match begun {
@@ -115,12 +115,13 @@ impl RadosStore {
                     Err(error) => (None, Err(error)),
                 };
                 if sender.send(begun).is_err() || failed {
-                    return;
+                    return None;
                 }
-                if let Some(lease) = lease {
-                    keeper::run(kept, received, lease).await;
-                }
+                keeper::run(kept, received, lease?).await
             });
+            // What still runs here uses the connection too.
+            drop(runtime);
+            drop(stopped);
         });
         spawned.map_err(|error| OpenError::new(format!("no thread: {error}")))?;
         match opened.recv() {
@@ -135,7 +136,7 @@ impl RadosStore {
     /// Enters in the index what is under way, and leaves the cluster: nothing is left to be swept.
     pub async fn close(self) {
         let (sender, done) = oneshot::channel();
-        self.core().task(Task::Stop(Some(sender)));
+        self.core().task(Task::Stop(Stop::new(Some(sender))));
         // It has ended already: there is nothing to wait for.
         let _ = done.await;
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
+use super::leaving::{Leaving, wait_at_exit};
 use super::library::{Api, Handle, Missing, api};
 use super::names::name;
 use super::operation::Errno;
@@ -53,6 +54,7 @@ impl Cluster {
     /// Connects; waits for the monitors as long as the options say.
     pub(crate) fn connect(settings: &Settings) -> Result<Arc<Cluster>, ConnectError> {
         let api = api()?;
+        wait_at_exit();
         let failed = |what: &str, code: c_int| ConnectError::Failed {
             what: what.to_owned(),
             errno: Errno::from_code(code),
@@ -114,6 +116,10 @@ impl Cluster {
         })?;
         // SAFETY: the handle is open and not used by anybody else yet.
         unsafe { (self.api.ioctx_set_namespace)(handle, space.as_ptr()) };
+        // A full pool answers ENOSPC at once, rather than have everybody wait for room: what removes, and what a gateway says of
+        // itself, goes on.
+        // SAFETY: as above.
+        unsafe { (self.api.set_pool_full_try)(handle) };
         Ok(Arc::new(Place {
             cluster: self.clone(),
             handle,
@@ -127,10 +133,10 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        struct Last(&'static Api, usize);
-        let last = Last(self.api, self.handle as usize);
+        struct Last(&'static Api, usize, Leaving);
+        let last = Last(self.api, self.handle as usize, Leaving::begin());
         let close = move || {
-            let Last(api, handle) = last;
+            let Last(api, handle, _leaving) = last;
             // SAFETY: nobody else has the handle any more: every place and operation holds the cluster.
             unsafe { (api.shutdown)(handle as Handle) };
         };

@@ -61,6 +61,7 @@ functions! {
     ioctx_create = b"rados_ioctx_create\0" (Handle, Text, Out<Handle>) -> c_int;
     ioctx_destroy = b"rados_ioctx_destroy\0" (Handle);
     ioctx_set_namespace = b"rados_ioctx_set_namespace\0" (Handle, Text);
+    set_pool_full_try = b"rados_set_pool_full_try\0" (Handle);
     nobjects_list_open = b"rados_nobjects_list_open\0" (Handle, Out<Handle>) -> c_int;
     nobjects_list_next = b"rados_nobjects_list_next2\0" (Handle, Out<Text>, Out<Text>, Out<Text>, Out<usize>, Out<usize>, Out<usize>) -> c_int;
     nobjects_list_close = b"rados_nobjects_list_close\0" (Handle);

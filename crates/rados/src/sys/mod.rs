@@ -4,11 +4,13 @@
 //! - [`WriteOp`], [`ReadOp`]: operations on one object, carried out whole or not at all. What an operation reads into belongs to it until
 //!   the library is done, whoever stopped waiting meanwhile.
 //! - [`Watching`], [`Lease`]: hearing of what others change, and being known to be alive.
+//! - [`Leaving`]: what the end of the process waits for.
 //!
 //! Callbacks run on the library's own thread: they never unwind into it, never wait, and never close the connection from it.
 
 mod cluster;
 mod lease;
+mod leaving;
 mod library;
 mod names;
 mod operation;
@@ -18,6 +20,7 @@ mod write;
 
 pub(crate) use cluster::{Cluster, Place, Settings};
 pub(crate) use lease::Lease;
+pub(crate) use leaving::Leaving;
 pub use library::{Missing, version};
 pub(crate) use operation::Errno;
 pub(crate) use read::{Read, ReadOp};

@@ -1,0 +1,47 @@
+//! The process does not end while a connection is being closed.
+//!
+//! A process that ends runs the destructors of its libraries' statics. Threads that are still in librados then find its locks gone, and
+//! what it throws ends the process by a signal instead of by its exit code.
+#![expect(unsafe_code, reason = "a call of libc")]
+
+use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+/// A cluster that does not answer is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+static LEAVING: Mutex<usize> = Mutex::new(0);
+static LEFT: Condvar = Condvar::new();
+
+/// Something that is about to leave the cluster; has left when it is dropped.
+pub(crate) struct Leaving(());
+
+impl Leaving {
+    pub(crate) fn begin() -> Leaving {
+        *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Leaving(())
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        LEFT.notify_all();
+    }
+}
+
+/// Has the process wait at its end. To be called once the library is loaded, so that this comes before its destructors.
+pub(super) fn wait_at_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function is there as long as the process, and neither unwinds nor ends it.
+        let refused = unsafe { libc::atexit(wait) };
+        debug_assert_eq!(refused, 0, "an exit handler is refused");
+    });
+}
+
+extern "C" fn wait() {
+    let leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
+    let left = LEFT.wait_timeout_while(leaving, PATIENCE, |leaving| *leaving > 0);
+    drop(left);
+}
