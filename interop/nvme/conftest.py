@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 LAB = ROOT / "lab"
 # The host's side of the guest's network.
 ADDRESS = "10.77.0.1"
-GUEST_SECONDS = 200
+GUEST_SECONDS = 400
 SPARE_FILES = 16
 SECTION = re.compile(r"^=== (\S+)$", re.M)
 

@@ -110,11 +110,13 @@ def test_our_command_line_by_the_kernels_driver(place, data):
     place.serve("--nvme-allow-any-host", "--nvme-namespace", "values=2")
     (place.shared / "value").write_bytes(data(2 * MIB + 1, seed=3))
     # What debuggers need is most of a debug build, and slow to share.
-    place.run("strip", "-o", place.shared / "forebay", binary())
+    tools = place.scratch / "tools"
+    tools.mkdir()
+    place.run("strip", "-o", tools / "forebay", binary())
     said = place.guest(r"""
 connect
 dev=$(node ng 2)
-nvme() { /share/forebay nvme "$@"; }
+nvme() { /tools/forebay nvme "$@"; }
 section store; nvme store $dev key /share/value; nvme store $dev other /share/value --if-absent --json
 section keys; nvme keys $dev --json
 section retrieve; nvme retrieve $dev key /share/back
@@ -123,7 +125,7 @@ nvme delete $dev other
 section exist; nvme exist $dev key other || echo $?
 section again; nvme store $dev key /share/value --if-absent 2>&1 || echo $?
 unset -f nvme; disconnect
-""").wait()
+""", "--share", f"{tools}:/tools:ro").wait()
     assert (place.shared / "back").read_bytes() == data(2 * MIB + 1, seed=3)
     assert said["keys"].split() == ['{"key":"key"}', '{"key":"other"}']
     assert said["exist"].strip() == "key there\nother not there\n3"
