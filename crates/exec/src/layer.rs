@@ -1,15 +1,10 @@
 //! The layer: a store that runs functions, over one that need not.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_mem::RegionSlice;
 use forebay_store::{
-    Address, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, Effort, ErrorKind, Execute,
-    Executed, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
-    Scope, Seal, Space, Store, StoreError, StoreOptions, Stored, Upload, Usage, VersionId,
-    VersionPage, Watch,
+    Address, Effort, ErrorKind, Execute, Executed, Result, Space, Store, StoreError, Upload,
 };
 use forebay_store::{Output as Wanted, limits::check_key};
 
@@ -174,13 +169,10 @@ fn addresses<'c, 'a>(call: &'c Execute<'a>) -> impl Iterator<Item = Address<'a>>
     inputs.chain(output)
 }
 
+#[warn(clippy::missing_trait_methods)]
 impl<S: Store> Store for Exec<S> {
     type Upload = S::Upload;
     type Body = S::Body;
-
-    fn caps(&self) -> Caps {
-        self.store.caps()
-    }
 
     async fn execute(&self, call: Execute<'_>) -> Result<Executed> {
         let Some(executor) = &self.executor else {
@@ -191,137 +183,9 @@ impl<S: Store> Store for Exec<S> {
         executed
     }
 
-    async fn retrieve(
-        &self,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        range: ByteRange,
-    ) -> Result<Object<S::Body>> {
-        self.store.retrieve(address, version, range).await
-    }
-
-    async fn retrieve_into(
-        &self,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        range: ByteRange,
-        target: RegionSlice,
-    ) -> Result<(Meta, Range<u64>)> {
-        self.store
-            .retrieve_into(address, version, range, target)
-            .await
-    }
-
-    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
-        self.store.exist(addresses).await
-    }
-
-    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
-        self.store.stat(address, version).await
-    }
-
-    async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<S::Upload> {
-        self.store.store(address, options).await
-    }
-
-    async fn compose(
-        &self,
-        target: Address<'_>,
-        sources: &[&[u8]],
-        consumed: &[&[u8]],
-        options: StoreOptions,
-        seal: Seal,
-    ) -> Result<Stored> {
-        self.store
-            .compose(target, sources, consumed, options, seal)
-            .await
-    }
-
-    async fn amend(
-        &self,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        seen: Option<&Meta>,
-        attributes: Attributes,
-    ) -> Result<Meta> {
-        self.store.amend(address, version, seen, attributes).await
-    }
-
-    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
-        self.store.delete(address, options).await
-    }
-
-    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
-        self.store.away(address, version).await
-    }
-
-    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
-        self.store.let_go(address, seen, away).await
-    }
-
-    async fn take_back(
-        &self,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        away: Away,
-    ) -> Result<S::Upload> {
-        self.store.take_back(address, version, away).await
-    }
-
-    fn forgotten(&self) -> Vec<Away> {
-        self.store.forgotten()
-    }
-
-    fn changes(&self) -> Option<Box<dyn Watch>> {
-        self.store.changes()
-    }
-
-    async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
-        self.store.list(options).await
-    }
-
-    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
-        self.store.list_versions(options).await
-    }
-
-    async fn create_namespace(
-        &self,
-        name: &str,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.store.create_namespace(name, config).await
-    }
-
-    async fn delete_namespace(&self, name: &str) -> Result<()> {
-        self.store.delete_namespace(name).await
-    }
-
-    async fn update_namespace(
-        &self,
-        name: &str,
-        revision: Option<u64>,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.store.update_namespace(name, revision, config).await
-    }
-
-    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
-        self.store.namespace(name)
-    }
-
-    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
-        self.store.namespaces()
-    }
-
-    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
-        self.store.usage(scope)
-    }
-
-    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
-        self.store.set_tenant_quota(tenant, quota).await
-    }
-
-    fn tenant_quota(&self, tenant: &str) -> Quota {
-        self.store.tenant_quota(tenant)
+    forebay_store::pass_on! {
+        store: caps, retrieve, retrieve_into, exist, stat, store, compose, amend, delete, away, let_go, take_back, forgotten,
+        settle, list, list_versions, create_namespace, delete_namespace, update_namespace, namespace, namespaces, usage,
+        set_tenant_quota, tenant_quota, changes
     }
 }

@@ -8,6 +8,7 @@
 //! - [`Meta`], [`Attributes`], [`Etag`], [`VersionId`]: what is kept beside the bytes.
 //! - [`Away`]: values whose bytes a layer keeps elsewhere.
 //! - [`Execute`], [`Executed`]: a function sent to the data.
+//! - [`pass_on!`]: calls that a layer has nothing to say to.
 //! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
 //! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`]: what happens to versions. Every leaf uses both.
 //! - [`StoreError`]: one closed set of kinds, which every door maps by an exhaustive `match`.
@@ -18,13 +19,14 @@
 //!
 //! # How it is tested
 //! The feature `suite` holds the conformance suite that every store runs: examples of the contract, random scripts compared
-//! with [`MemoryStore`], and races. `tests/suite_can_fail.rs` gives it broken stores, each of which it has to refuse.
+//! with [`MemoryStore`], and races; for layers, whether each call arrives below. `tests/suite_can_fail.rs` gives it broken stores, each of which it has to refuse.
 #![forbid(unsafe_code)]
 
 mod attributes;
 mod away;
 mod error;
 mod execute;
+mod layer;
 pub mod limits;
 pub mod listing;
 mod memory;
@@ -49,6 +51,10 @@ pub use ops::{
     Address, After, ByteRange, Condition, DeleteOptions, Deleted, Item, ListOptions, ListPage,
     Seal, Space, StoreOptions, Stored, VersionItem, VersionPage,
 };
-pub use store::{Body, Caps, Object, Store, Upload};
+pub use store::{Body, Caps, Object, Store, Upload, copy_from};
 pub use versions::{Change, Plan, Present, plan_delete, plan_store};
 pub use watch::{Notice, Watch};
+
+/// For [`pass_on!`], whose users need not name the room.
+#[doc(hidden)]
+pub use forebay_mem::RegionSlice;

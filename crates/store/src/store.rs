@@ -43,6 +43,9 @@ pub struct Caps {
 /// - **Times** are those of the store's clock.
 ///
 /// Limits are checked by the store (see [`limits`](crate::limits)); a breach is [`ErrorKind::Invalid`].
+///
+/// A method that is given here is how a leaf answers that has nothing of the kind. A layer leaves none out: see
+/// [`pass_on!`](crate::pass_on).
 pub trait Store: Send + Sync + 'static {
     /// A value arriving.
     type Upload: Upload;
@@ -296,24 +299,7 @@ pub trait Upload: Send + 'static {
 
     /// Appends bytes from memory that a client registered. This default copies and counts.
     fn read_from(&mut self, source: RegionSlice) -> impl Future<Output = Result<()>> + Send {
-        async move {
-            let mut offset = 0;
-            while offset < source.len() {
-                let mut buf = self.buffer(source.len() - offset).await?;
-                let len = buf.capacity().min(source.len() - offset);
-                buf.set_len(len);
-                if !source.read(offset, &mut buf) {
-                    return Err(StoreError::new(
-                        ErrorKind::Invalid,
-                        "the source left its region",
-                    ));
-                }
-                count_copy(CopySite::ReadFrom, len);
-                self.write(buf.freeze()).await?;
-                offset += len;
-            }
-            Ok(())
-        }
+        copy_from(self, source)
     }
 
     /// The CRC-64/NVME of all bytes written so far.
@@ -321,4 +307,27 @@ pub trait Upload: Send + 'static {
 
     /// Makes the value current, atomically, and returns when it is durable.
     fn commit(self, seal: Seal) -> impl Future<Output = Result<Stored>> + Send;
+}
+
+/// Appends bytes from memory that a client registered through buffers of the upload, and counts them.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] when the memory is gone; else of the upload.
+pub async fn copy_from<U: Upload + ?Sized>(upload: &mut U, source: RegionSlice) -> Result<()> {
+    let mut offset = 0;
+    while offset < source.len() {
+        let mut buf = upload.buffer(source.len() - offset).await?;
+        let len = buf.capacity().min(source.len() - offset);
+        buf.set_len(len);
+        if !source.read(offset, &mut buf) {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "the source left its region",
+            ));
+        }
+        count_copy(CopySite::ReadFrom, len);
+        upload.write(buf.freeze()).await?;
+        offset += len;
+    }
+    Ok(())
 }

@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_mem::{CopySite, Pool, RegionSlice, count_copy};
+use forebay_mem::{Pool, RegionSlice};
 use forebay_store::limits::{check_batch, check_compose, check_key};
 use forebay_store::{
-    Address, Attributes, Away, Body, ByteRange, Caps, Condition, DeleteOptions, Deleted, ErrorKind,
-    Execute, Executed, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota,
-    Result, Scope, Seal, Store, StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage,
-    Watch,
+    Address, Attributes, Away, ByteRange, Condition, DeleteOptions, Deleted, Execute, Executed,
+    ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Seal,
+    Store, StoreOptions, Stored, VersionId, VersionPage,
 };
 
 use crate::body::TierBody;
@@ -155,12 +154,13 @@ impl<S: Store> Tier<S> {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 impl<S: Store> Store for Tier<S> {
     type Upload = TierUpload<S>;
     type Body = TierBody<S>;
 
-    fn caps(&self) -> Caps {
-        self.store.caps()
+    forebay_store::pass_on! {
+        store: caps, forgotten, create_namespace, namespace, namespaces, usage, tenant_quota, changes
     }
 
     async fn retrieve(
@@ -194,27 +194,8 @@ impl<S: Store> Store for Tier<S> {
                 .retrieve_into(address, version, range, target)
                 .await;
         }
-        let Object {
-            meta,
-            range,
-            mut body,
-        } = self.retrieve_kept(cache, place, range).await?;
-        let too_short = || {
-            let message = "the target is shorter than the range";
-            StoreError::new(ErrorKind::Invalid, message)
-        };
-        if range.end - range.start > target.len() as u64 {
-            return Err(too_short());
-        }
-        let mut offset = 0;
-        while let Some(buf) = body.next().await? {
-            if !target.write(offset, &buf) {
-                return Err(too_short());
-            }
-            count_copy(CopySite::RetrieveInto, buf.len());
-            offset += buf.len();
-        }
-        Ok((meta, range))
+        let found = self.retrieve_kept(cache, place, range).await?;
+        found.place_into(&target).await
     }
 
     async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
@@ -332,10 +313,6 @@ impl<S: Store> Store for Tier<S> {
         Ok(TierUpload::passed(upload))
     }
 
-    fn forgotten(&self) -> Vec<Away> {
-        self.store.forgotten()
-    }
-
     async fn settle(&self) -> Result<()> {
         self.landed().await;
         self.store.settle().await
@@ -349,14 +326,6 @@ impl<S: Store> Store for Tier<S> {
     async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
         self.settled(options.namespace).await;
         self.store.list_versions(options).await
-    }
-
-    async fn create_namespace(
-        &self,
-        name: &str,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.store.create_namespace(name, config).await
     }
 
     async fn delete_namespace(&self, name: &str) -> Result<()> {
@@ -379,33 +348,13 @@ impl<S: Store> Store for Tier<S> {
         self.store.update_namespace(name, revision, config).await
     }
 
-    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
-        self.store.namespace(name)
-    }
-
-    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
-        self.store.namespaces()
-    }
-
-    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
-        self.store.usage(scope)
-    }
-
     async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
         self.landed().await;
         self.store.set_tenant_quota(tenant, quota).await
     }
 
-    fn tenant_quota(&self, tenant: &str) -> Quota {
-        self.store.tenant_quota(tenant)
-    }
-
     async fn execute(&self, call: Execute<'_>) -> Result<Executed> {
         self.landed().await;
         self.store.execute(call).await
-    }
-
-    fn changes(&self) -> Option<Box<dyn Watch>> {
-        self.store.changes()
     }
 }

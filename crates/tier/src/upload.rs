@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
+use forebay_mem::{Buf, BufMut, RegionSlice};
 use forebay_store::{
-    Condition, Durability, ErrorKind, Etag, Meta, Result, Seal, Space, Store, StoreError,
-    StoreOptions, Stored, Upload, VersionId, Versioning,
+    Condition, Durability, Etag, Meta, Result, Seal, Space, Store, StoreOptions, Stored, Upload,
+    VersionId, Versioning, copy_from,
 };
 
 use crate::cache::Cache;
@@ -77,20 +77,7 @@ impl<S: Store> Upload for TierUpload<S> {
         if !self.kept.as_ref().is_some_and(|kept| kept.whole) {
             return self.upload.read_from(source).await;
         }
-        let mut offset = 0;
-        while offset < source.len() {
-            let mut buf = self.upload.buffer(source.len() - offset).await?;
-            let len = buf.capacity().min(source.len() - offset);
-            buf.set_len(len);
-            if !source.read(offset, &mut buf) {
-                let message = "the source left its region";
-                return Err(StoreError::new(ErrorKind::Invalid, message));
-            }
-            count_copy(CopySite::ReadFrom, len);
-            self.write(buf.freeze()).await?;
-            offset += len;
-        }
-        Ok(())
+        copy_from(self, source).await
     }
 
     fn crc64nvme(&self) -> u64 {

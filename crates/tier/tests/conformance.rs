@@ -7,7 +7,7 @@ use forebay_io::Clock;
 use forebay_io::sim::SimDisk;
 use forebay_mem::Pool;
 use forebay_store::MemoryStore;
-use forebay_store::suite::{Suite, TestClock};
+use forebay_store::suite::{Suite, TestClock, check_layer};
 use forebay_tier::{Config, PolicyKind, Tier, Trust};
 use tokio::task::JoinHandle;
 
@@ -126,4 +126,13 @@ mod engines {
     }
 
     forebay_store::conformance!(Suite::new(make).with_cases(12));
+}
+
+#[tokio::test]
+async fn what_the_layer_passes_on() {
+    check_layer(async |store| Tier::off(Arc::new(store)), &[]).await;
+    let config = config(64 << 20, &TestClock::default());
+    // What is kept is placed from where it is kept.
+    let kept = async |store| Tier::new(Arc::new(store), config, None);
+    check_layer(kept, &["retrieve_into"]).await;
 }

@@ -3,7 +3,7 @@
 use forebay_exec::{Exec, Limits};
 use forebay_mem::Pool;
 use forebay_store::MemoryStore;
-use forebay_store::suite::Suite;
+use forebay_store::suite::{Suite, check_layer};
 
 use crate::support::executor;
 
@@ -13,3 +13,11 @@ forebay_store::conformance!(Suite::new(async |clock| {
     let store = MemoryStore::new(pool, move || clock.now());
     (Exec::new(store, Some(executor)), ())
 }));
+
+#[tokio::test]
+async fn what_the_layer_passes_on() {
+    check_layer(async |store| Exec::new(store, None), &[]).await;
+    let executor = executor(Limits::default(), Pool::new(64 << 20));
+    let running = async |store| Exec::new(store, Some(executor));
+    check_layer(running, &["execute"]).await;
+}

@@ -7,13 +7,19 @@ use std::sync::Arc;
 use forebay_mem::{Buf, BufMut, RegionSlice};
 
 use crate::{
-    Address, Attributes, Away, Body, ByteRange, Caps, DeleteOptions, Deleted, Execute, Executed,
+    Address, Attributes, Away, Body, ByteRange, DeleteOptions, Deleted, Execute, Executed,
     ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope,
     Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage, Watch,
 };
 
 /// What happens to the calls of a store: each as it is, unless it is said otherwise. Clones are the same.
 pub trait Detour<S: Store>: Clone + Send + Sync + 'static {
+    /// Before each call of the store that may wait and has a detour here.
+    fn before(&self, store: &S) -> impl Future<Output = ()> + Send {
+        let _ = store;
+        async {}
+    }
+
     /// Of [`Store::retrieve`].
     fn retrieve(
         &self,
@@ -231,12 +237,13 @@ impl<S: Store, D: Detour<S>> Upload for AroundUpload<S, D> {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 impl<S: Store, D: Detour<S>> Store for Around<S, D> {
     type Upload = AroundUpload<S, D>;
     type Body = AroundBody<S, D>;
 
-    fn caps(&self) -> Caps {
-        self.store.caps()
+    crate::pass_on! {
+        store: caps, stat, away, forgotten, settle, delete_namespace, update_namespace, namespace, namespaces, tenant_quota
     }
 
     async fn retrieve(
@@ -245,6 +252,7 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         version: Option<VersionId>,
         range: ByteRange,
     ) -> Result<Object<Self::Body>> {
+        self.detour.before(&self.store).await;
         let found = self.detour.retrieve(&self.store, address, version, range);
         let Object { meta, range, body } = found.await?;
         let detour = self.detour.clone();
@@ -266,20 +274,19 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         range: ByteRange,
         target: RegionSlice,
     ) -> Result<(Meta, Range<u64>)> {
+        self.detour.before(&self.store).await;
         self.detour
             .retrieve_into(&self.store, address, version, range, target)
             .await
     }
 
     async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
+        self.detour.before(&self.store).await;
         self.detour.exist(&self.store, addresses).await
     }
 
-    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
-        self.store.stat(address, version).await
-    }
-
     async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<Self::Upload> {
+        self.detour.before(&self.store).await;
         Ok(AroundUpload {
             upload: self.detour.store(&self.store, address, options).await?,
             detour: self.detour.clone(),
@@ -294,6 +301,7 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         options: StoreOptions,
         seal: Seal,
     ) -> Result<Stored> {
+        self.detour.before(&self.store).await;
         self.detour
             .compose(&self.store, target, sources, consumed, options, seal)
             .await
@@ -306,20 +314,19 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         seen: Option<&Meta>,
         attributes: Attributes,
     ) -> Result<Meta> {
+        self.detour.before(&self.store).await;
         self.detour
             .amend(&self.store, address, version, seen, attributes)
             .await
     }
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
+        self.detour.before(&self.store).await;
         self.detour.delete(&self.store, address, options).await
     }
 
-    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
-        self.store.away(address, version).await
-    }
-
     async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        self.detour.before(&self.store).await;
         self.detour.let_go(&self.store, address, seen, away).await
     }
 
@@ -335,23 +342,18 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         })
     }
 
-    fn forgotten(&self) -> Vec<Away> {
-        self.store.forgotten()
-    }
-
-    async fn settle(&self) -> Result<()> {
-        self.store.settle().await
-    }
-
     async fn execute(&self, call: Execute<'_>) -> Result<Executed> {
+        self.detour.before(&self.store).await;
         self.detour.execute(&self.store, call).await
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
+        self.detour.before(&self.store).await;
         self.detour.list(&self.store, options).await
     }
 
     async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
+        self.detour.before(&self.store).await;
         self.detour.list_versions(&self.store, options).await
     }
 
@@ -360,30 +362,10 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         name: &str,
         config: NamespaceConfig,
     ) -> Result<Arc<NamespaceInfo>> {
+        self.detour.before(&self.store).await;
         self.detour
             .create_namespace(&self.store, name, config)
             .await
-    }
-
-    async fn delete_namespace(&self, name: &str) -> Result<()> {
-        self.store.delete_namespace(name).await
-    }
-
-    async fn update_namespace(
-        &self,
-        name: &str,
-        revision: Option<u64>,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.store.update_namespace(name, revision, config).await
-    }
-
-    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
-        self.store.namespace(name)
-    }
-
-    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
-        self.store.namespaces()
     }
 
     fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
@@ -391,13 +373,10 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
     }
 
     async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
+        self.detour.before(&self.store).await;
         self.detour
             .set_tenant_quota(&self.store, tenant, quota)
             .await
-    }
-
-    fn tenant_quota(&self, tenant: &str) -> Quota {
-        self.store.tenant_quota(tenant)
     }
 
     fn changes(&self) -> Option<Box<dyn Watch>> {

@@ -5,6 +5,8 @@
 //! [`MemoryStore`](crate::MemoryStore) and compares every answer, shrinking what differs;
 //! [`Suite::concurrent`] races tasks. What a store's [`Caps`](crate::Caps) exclude is left out.
 //!
+//! [`check_layer`] is for stores over a store: it finds the calls that do not arrive below.
+//!
 //! [`Around`] is for tests of what uses stores: one that fails or waits where a test says.
 
 mod around;
@@ -13,6 +15,7 @@ mod composing;
 mod concurrent;
 mod conditions;
 mod expiry;
+mod layers;
 mod lists;
 mod model;
 mod namespaces;
@@ -28,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tokio::runtime::{Builder, Runtime};
 
 pub use self::around::{Around, AroundBody, AroundUpload, Detour};
+pub use self::layers::{Noting, check_layer};
 use self::subject::Subject;
 use crate::Store;
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use forebay_mem::{Buf, RegionSlice};
 use forebay_store::{
-    Address, Attributes, Body, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions,
-    ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Store,
-    StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
+    Address, Away as Name, Body, ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError,
+    VersionId,
 };
 
 use super::bucket::Bucket;
@@ -178,13 +177,17 @@ fn is_far(error: &StoreError) -> bool {
     )
 }
 
+fn keeps_bytes() -> StoreError {
+    StoreError::new(
+        ErrorKind::Unsupported,
+        "the cold tier keeps the bytes that this store lets go",
+    )
+}
+
+#[warn(clippy::missing_trait_methods)]
 impl<S: Store> Store for Cold<S> {
     type Upload = S::Upload;
     type Body = ColdBody<S::Body>;
-
-    fn caps(&self) -> Caps {
-        self.hot.caps()
-    }
 
     async fn retrieve(
         &self,
@@ -235,95 +238,44 @@ impl<S: Store> Store for Cold<S> {
         }
     }
 
-    async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
-        self.hot.exist(addresses).await
+    // To those above, the bytes of every value are here: names of copies are between the store and the mover, which alone may give
+    // new ones, and hears once which are forgotten.
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Name>> {
+        match self.mover {
+            Some(_) => self.hot.stat(address, version).await.map(|_| None),
+            None => self.hot.away(address, version).await,
+        }
     }
 
-    async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
-        self.hot.stat(address, version).await
+    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Name) -> Result<()> {
+        match self.mover {
+            Some(_) => Err(keeps_bytes()),
+            None => self.hot.let_go(address, seen, away).await,
+        }
     }
 
-    async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<S::Upload> {
-        self.hot.store(address, options).await
-    }
-
-    async fn compose(
-        &self,
-        target: Address<'_>,
-        sources: &[&[u8]],
-        consumed: &[&[u8]],
-        options: StoreOptions,
-        seal: Seal,
-    ) -> Result<Stored> {
-        self.hot
-            .compose(target, sources, consumed, options, seal)
-            .await
-    }
-
-    async fn amend(
+    async fn take_back(
         &self,
         address: Address<'_>,
         version: Option<VersionId>,
-        seen: Option<&Meta>,
-        attributes: Attributes,
-    ) -> Result<Meta> {
-        self.hot.amend(address, version, seen, attributes).await
+        away: Name,
+    ) -> Result<S::Upload> {
+        match self.mover {
+            Some(_) => Err(keeps_bytes()),
+            None => self.hot.take_back(address, version, away).await,
+        }
     }
 
-    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
-        self.hot.delete(address, options).await
+    fn forgotten(&self) -> Vec<Name> {
+        match self.mover {
+            Some(_) => Vec::new(),
+            None => self.hot.forgotten(),
+        }
     }
 
-    async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
-        self.hot.list(options).await
-    }
-
-    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
-        self.hot.list_versions(options).await
-    }
-
-    async fn create_namespace(
-        &self,
-        name: &str,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.hot.create_namespace(name, config).await
-    }
-
-    async fn delete_namespace(&self, name: &str) -> Result<()> {
-        self.hot.delete_namespace(name).await
-    }
-
-    async fn update_namespace(
-        &self,
-        name: &str,
-        revision: Option<u64>,
-        config: NamespaceConfig,
-    ) -> Result<Arc<NamespaceInfo>> {
-        self.hot.update_namespace(name, revision, config).await
-    }
-
-    fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
-        self.hot.namespace(name)
-    }
-
-    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
-        self.hot.namespaces()
-    }
-
-    fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
-        self.hot.usage(scope)
-    }
-
-    async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
-        self.hot.set_tenant_quota(tenant, quota).await
-    }
-
-    fn tenant_quota(&self, tenant: &str) -> Quota {
-        self.hot.tenant_quota(tenant)
-    }
-
-    fn changes(&self) -> Option<Box<dyn Watch>> {
-        self.hot.changes()
+    forebay_store::pass_on! {
+        hot: caps, exist, stat, store, compose, amend, delete, settle, execute, list, list_versions, create_namespace,
+        delete_namespace, update_namespace, namespace, namespaces, usage, set_tenant_quota, tenant_quota, changes
     }
 }

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use forebay_mem::{Buf, Pool, RegionSlice};
-use forebay_store::suite::{Around, Detour, Suite, TestClock};
-use forebay_store::{
-    Address, Attributes, ByteRange, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
-    MemoryStore, Meta, Object, Result, Seal, Store, StoreOptions, Stored, VersionId, VersionPage,
-};
-use forebay_tier::cold::{Cold, ColdBody};
+use forebay_mem::Pool;
+use forebay_store::suite::{Around, Detour, Suite, TestClock, check_layer};
+use forebay_store::{Address, ErrorKind, MemoryStore, Store};
+use forebay_tier::cold::Cold;
 
 use crate::far::Far;
 use crate::support::{over, versions};
@@ -55,97 +52,8 @@ impl Eager {
 }
 
 impl Detour<Tested> for Eager {
-    async fn retrieve(
-        &self,
-        store: &Tested,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        range: ByteRange,
-    ) -> Result<Object<ColdBody<forebay_store::MemoryBody>>> {
+    async fn before(&self, store: &Tested) {
         self.send_away(store).await;
-        store.retrieve(address, version, range).await
-    }
-
-    async fn next(
-        &self,
-        body: &mut ColdBody<forebay_store::MemoryBody>,
-        _: usize,
-    ) -> Result<Option<Buf>> {
-        forebay_store::Body::next(body).await
-    }
-
-    async fn retrieve_into(
-        &self,
-        store: &Tested,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        range: ByteRange,
-        target: RegionSlice,
-    ) -> Result<(Meta, std::ops::Range<u64>)> {
-        self.send_away(store).await;
-        store.retrieve_into(address, version, range, target).await
-    }
-
-    async fn exist(&self, store: &Tested, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
-        self.send_away(store).await;
-        store.exist(addresses).await
-    }
-
-    async fn store(
-        &self,
-        store: &Tested,
-        address: Address<'_>,
-        options: StoreOptions,
-    ) -> Result<forebay_store::MemoryUpload> {
-        self.send_away(store).await;
-        store.store(address, options).await
-    }
-
-    async fn compose(
-        &self,
-        store: &Tested,
-        target: Address<'_>,
-        sources: &[&[u8]],
-        consumed: &[&[u8]],
-        options: StoreOptions,
-        seal: Seal,
-    ) -> Result<Stored> {
-        self.send_away(store).await;
-        store
-            .compose(target, sources, consumed, options, seal)
-            .await
-    }
-
-    async fn amend(
-        &self,
-        store: &Tested,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        seen: Option<&Meta>,
-        attributes: Attributes,
-    ) -> Result<Meta> {
-        self.send_away(store).await;
-        store.amend(address, version, seen, attributes).await
-    }
-
-    async fn delete(
-        &self,
-        store: &Tested,
-        address: Address<'_>,
-        options: DeleteOptions,
-    ) -> Result<Deleted> {
-        self.send_away(store).await;
-        store.delete(address, options).await
-    }
-
-    async fn list(&self, store: &Tested, options: ListOptions<'_>) -> Result<ListPage> {
-        self.send_away(store).await;
-        store.list(options).await
-    }
-
-    async fn list_versions(&self, store: &Tested, options: ListOptions<'_>) -> Result<VersionPage> {
-        self.send_away(store).await;
-        store.list_versions(options).await
     }
 }
 
@@ -170,4 +78,12 @@ mod all_away {
 mod off {
     use super::*;
     forebay_store::conformance!(Suite::new(make_off).with_cases(8));
+}
+
+#[tokio::test]
+async fn what_the_layer_passes_on() {
+    let clock = TestClock::default();
+    let over = async |store| over(Arc::new(store), &Far::default(), &clock);
+    check_layer(over, &["away", "let_go", "take_back", "forgotten"]).await;
+    check_layer(async |store| Cold::off(Arc::new(store)), &[]).await;
 }
