@@ -14,28 +14,50 @@ use forebay_mem::Buf;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::ending::{Bound, Ending};
-use crate::inputs::{PIECE_BYTES, Window};
+use crate::inputs::Window;
 
-/// How many pieces of an input are on their way to a function that reads on and on.
-const AHEAD: usize = 3;
+/// How many bytes of an input are on their way to a function that reads on and on, at most.
+const AHEAD_BYTES: u64 = 3 << 20;
+/// What is read at least where a function begins to read.
+const AT_LEAST_BYTES: u64 = 64 << 10;
 /// Buffers of output that may be on their way to the store.
 const WRITES: usize = 2;
 
 /// What the function's thread wants; there are never more than a few at a time, since it waits for the answers.
 pub(crate) enum Ask<D> {
-    /// A piece of an input from an offset on, of so many bytes if it can be; none of another any more.
+    /// Pieces of an input from an offset on; none of another any more.
     From {
         input: usize,
         offset: u64,
-        wanted: u64,
+        upto: Upto,
         run: u32,
     },
-    /// One piece more of the same.
-    More,
+    /// More of the same.
+    More(Upto),
     /// Bytes for the value that the output becomes.
     Write(Buf),
     /// The end; nothing follows.
     Done(D),
+}
+
+/// How far to read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Upto {
+    /// Pieces come until one holds what lies before this.
+    pub pieces: u64,
+    /// What is wanted goes on to here, for the store to know; pieces from behind it are of no use.
+    pub end: u64,
+}
+
+impl Upto {
+    /// So many bytes from `offset` on, of which the first are brought.
+    fn of(offset: u64, bytes: u64) -> Upto {
+        let bytes = bytes.max(AT_LEAST_BYTES);
+        Upto {
+            pieces: offset.saturating_add(bytes.min(AHEAD_BYTES)),
+            end: offset.saturating_add(bytes),
+        }
+    }
 }
 
 /// What comes back.
@@ -95,21 +117,22 @@ pub(crate) struct Exchange<D> {
     asks: UnboundedSender<Ask<D>>,
     answers: Receiver<Answer>,
     pub patience: Patience,
-    run: Run,
+    run: Option<Run>,
+    runs: u32,
     writing: usize,
 }
 
-/// Pieces that are on their way.
-#[derive(Debug, Default)]
+/// Pieces that are on their way, one behind the other.
+#[derive(Debug)]
 struct Run {
     /// Tells its pieces from those of runs that were given up.
     number: u32,
     input: usize,
-    /// Where the next piece begins.
+    /// Where the first one began, and where the next one begins.
+    start: u64,
     next: u64,
-    /// How many there are, and how many have come.
-    coming: usize,
-    came: usize,
+    /// How far was asked for.
+    pieces: u64,
 }
 
 /// The task's end.
@@ -129,7 +152,8 @@ pub(crate) fn exchange<D>(patience: Patience) -> (Exchange<D>, Service<D>) {
         asks: ask,
         answers,
         patience,
-        run: Run::default(),
+        run: None,
+        runs: 0,
         writing: 0,
     };
     let service = Service {
@@ -141,7 +165,7 @@ pub(crate) fn exchange<D>(patience: Patience) -> (Exchange<D>, Service<D>) {
 }
 
 impl<D> Exchange<D> {
-    /// Brings the piece of `input` that holds `offset` into the window.
+    /// Brings the piece of `input` that holds `offset` into the window; `wanted` bytes from there on will be asked for.
     pub fn fetch(
         &mut self,
         window: &mut Window,
@@ -149,40 +173,41 @@ impl<D> Exchange<D> {
         offset: u64,
         wanted: u64,
     ) -> Result<(), Ending> {
-        let Run { next, .. } = self.run;
-        let begun = self.run.coming + self.run.came > 0;
-        // Whoever reads on is given more, and more ahead; what is a little further on comes anyway.
-        if begun && self.run.input == input && (next..=next + PIECE_BYTES).contains(&offset) {
-            while self.run.coming < AHEAD.min(self.run.came + 1) {
-                self.more()?;
+        match &mut self.run {
+            // Whoever reads on gets as much ahead as was read: a long run has enough of it, and behind a short one little is
+            // read in vain.
+            Some(run)
+                if run.input == input
+                    && (run.next..=run.next.max(run.pieces)).contains(&offset) =>
+            {
+                let upto = Upto::of(offset, wanted.max(offset - run.start));
+                if upto.pieces > run.pieces {
+                    run.pieces = upto.pieces;
+                    self.ask(Ask::More(upto))?;
+                }
             }
-        } else {
-            self.run = Run {
-                number: self.run.number.wrapping_add(1),
-                input,
-                next: offset,
-                coming: 1,
-                came: 0,
-            };
-            self.ask(Ask::From {
-                input,
-                offset,
-                wanted,
-                run: self.run.number,
-            })?;
+            _ => {
+                let upto = Upto::of(offset, wanted);
+                self.runs = self.runs.wrapping_add(1);
+                self.run = Some(Run {
+                    number: self.runs,
+                    input,
+                    start: offset,
+                    next: offset,
+                    pieces: upto.pieces,
+                });
+                self.ask(Ask::From {
+                    input,
+                    offset,
+                    upto,
+                    run: self.runs,
+                })?;
+            }
         }
         while !window.holds(input, offset) {
-            if self.run.coming == 0 {
-                self.more()?;
-            }
             self.wait(window)?;
         }
         Ok(())
-    }
-
-    fn more(&mut self) -> Result<(), Ending> {
-        self.run.coming += 1;
-        self.ask(Ask::More)
     }
 
     /// Hands a buffer of output to the store; waits while others are on their way.
@@ -217,14 +242,8 @@ impl<D> Exchange<D> {
                 buf,
                 run,
             } => {
-                if run == self.run.number {
-                    self.run.next = offset + buf.len() as u64;
-                    self.run.coming -= 1;
-                    self.run.came += 1;
-                    // The second piece that is waited for shows that it goes on.
-                    if self.run.came > 1 {
-                        self.more()?;
-                    }
+                if let Some(current) = self.run.as_mut().filter(|now| now.number == run) {
+                    current.next = offset + buf.len() as u64;
                 }
                 window.put(input, offset, buf);
                 Ok(())

@@ -11,8 +11,6 @@ use crate::exchange::Exchange;
 const WINDOW_BYTES: usize = 8 << 20;
 /// Pieces likewise: looking for one among them is quick.
 const WINDOW_PIECES: usize = 64;
-/// What stores give at a time, at most.
-pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
 /// An input, as far as the function's thread knows it.
 #[derive(Debug, Default)]

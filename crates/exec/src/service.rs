@@ -9,15 +9,12 @@ use forebay_store::{
     Address, Body, ByteRange, ErrorKind, Input, Meta, Object, Result, Store, StoreError, Upload,
 };
 
-use crate::exchange::{Answer, Ask, Service};
+use crate::exchange::{Answer, Ask, Service, Upto};
 use crate::host::Done;
 use crate::inputs;
 
 /// Inputs that are at most so long together are read before the function begins: it then waits for nothing.
 const AT_ONCE_BYTES: u64 = 128 << 10;
-
-/// What is read at least where a function begins to read.
-const AT_LEAST_BYTES: u64 = 64 << 10;
 
 /// An input as the store sees it.
 pub(crate) struct Opened<'a, B> {
@@ -29,8 +26,8 @@ pub(crate) struct Opened<'a, B> {
     /// What yields the bytes from `position` of the range on.
     body: Option<B>,
     position: u64,
-    /// Where the next body to be opened ends, when it is not to go on to the end.
-    end: Option<u64>,
+    /// Where the next body to be opened ends, if the input does not before.
+    end: u64,
 }
 
 /// Opens the inputs, and reads them when they are short.
@@ -51,7 +48,7 @@ pub(crate) async fn open<'a, S: Store>(
             size: range.end - range.start,
             body: Some(body),
             position: 0,
-            end: None,
+            end: u64::MAX,
         };
         let mut whole = Vec::new();
         if input.size <= room {
@@ -73,12 +70,11 @@ pub(crate) async fn open<'a, S: Store>(
 }
 
 impl<B: Body> Opened<'_, B> {
-    /// Moves to an offset of the range, from where so many bytes are wanted at first.
-    fn seek(&mut self, offset: u64, wanted: u64) {
-        if self.position != offset || self.body.is_none() {
+    /// Moves to an offset of the range.
+    fn seek(&mut self, offset: u64) {
+        if self.position != offset {
             self.body = None;
             self.position = offset.min(self.size);
-            self.end = Some(offset.saturating_add(wanted.max(AT_LEAST_BYTES)));
         }
     }
 
@@ -93,7 +89,7 @@ impl<B: Body> Opened<'_, B> {
                 }
                 None => {
                     opened = true;
-                    let end = self.end.take().map_or(self.size, |end| end.min(self.size));
+                    let end = self.end.min(self.size);
                     let (first, last) = (self.start + self.position, self.start + end);
                     let range = ByteRange::Inclusive(first, last.saturating_sub(1));
                     reopen(store, self.address, &self.meta, range).await?
@@ -152,7 +148,7 @@ fn is_same(one: &Meta, other: &Meta) -> bool {
 struct Run {
     number: u32,
     input: usize,
-    pieces: usize,
+    upto: u64,
 }
 
 type Fetching<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
@@ -171,7 +167,7 @@ pub(crate) async fn serve<S: Store>(
             Some(ask) => ask,
             None => {
                 let input = inputs.get_mut(run.input);
-                let next = input.filter(|input| run.pieces > 0 && input.position < input.size);
+                let next = input.filter(|input| input.position < run.upto.min(input.size));
                 match next {
                     None => next_ask(&mut service).await?,
                     Some(input) => {
@@ -188,7 +184,6 @@ pub(crate) async fn serve<S: Store>(
                             buf: piece?,
                             run: run.number,
                         };
-                        run.pieces -= 1;
                         // A function that no longer waits says so itself.
                         let _ = service.answers.send(answer);
                         continue;
@@ -198,20 +193,26 @@ pub(crate) async fn serve<S: Store>(
         };
         match ask {
             Ask::Done(done) => return Ok(done),
-            Ask::More => run.pieces += 1,
             Ask::From {
                 input,
                 offset,
-                wanted,
+                upto: Upto { pieces, end },
                 run: number,
             } => {
                 run = Run {
                     number,
                     input,
-                    pieces: 1,
+                    upto: pieces,
                 };
                 if let Some(input) = inputs.get_mut(input) {
-                    input.seek(offset, wanted);
+                    input.seek(offset);
+                    input.end = end;
+                }
+            }
+            Ask::More(Upto { pieces, end }) => {
+                run.upto = pieces;
+                if let Some(input) = inputs.get_mut(run.input) {
+                    input.end = end;
                 }
             }
             Ask::Write(buf) => {

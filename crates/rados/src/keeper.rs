@@ -68,10 +68,12 @@ pub(crate) async fn run(
     };
     keeper.watch().await;
     let telling = tokio::spawn(tell(keeper.core.clone()));
-    let mut renewal = interval(keeper.core.config.lease / 4);
+    let (over, ended) = oneshot::channel();
+    let renewing = renew(keeper.core.clone(), keeper.lease.clone(), ended);
+    let renewing = tokio::spawn(renewing);
     let mut refresh = interval(REFRESH);
     let mut sweep = interval(SWEEP);
-    for timer in [&mut renewal, &mut refresh, &mut sweep] {
+    for timer in [&mut refresh, &mut sweep] {
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is at once; what it stands for was just done.
         timer.tick().await;
@@ -83,12 +85,15 @@ pub(crate) async fn run(
                 Some(Task::Stop(stop)) => break Some(stop),
                 Some(task) => keeper.take(task, &mut tasks).await,
             },
-            _ = renewal.tick() => keeper.renew().await,
             _ = refresh.tick() => keeper.refresh().await,
             _ = sweep.tick() => keeper.sweep().await,
         }
     };
     telling.abort();
+    keeper.enter_all().await;
+    // Afterwards nobody takes the lease that is given back.
+    drop(over);
+    let _ = renewing.await;
     keeper.stop().await;
     stopped
 }
@@ -190,26 +195,6 @@ impl Keeper {
         }
     }
 
-    /// Says that this gateway is alive. Once it could not for too long, it may count as dead, and what it has under way as nobody's.
-    async fn renew(&mut self) {
-        let (lease, hold) = (self.lease.clone(), self.core.config.lease);
-        let asked = Instant::now();
-        let taken = tokio::task::spawn_blocking(move || lease.take(hold)).await;
-        match taken {
-            Ok(Ok(())) => {
-                if self.core.pulse.renewed(asked) {
-                    tracing::warn!("this gateway's lease was lost, and is held again");
-                    // Who swept has forgotten this gateway.
-                    if let Err(error) = self.core.register().await {
-                        tracing::warn!(%error, "this gateway is not known to the others");
-                    }
-                }
-            }
-            Ok(Err(errno)) => tracing::warn!(%errno, "the lease was not renewed"),
-            Err(error) => tracing::warn!(%error, "the lease was not renewed"),
-        }
-    }
-
     async fn refresh(&mut self) {
         if self.watching.is_empty() || !self.watching.iter().all(Watching::is_whole) {
             self.watch().await;
@@ -229,11 +214,15 @@ impl Keeper {
         });
     }
 
-    async fn stop(&mut self) {
+    async fn enter_all(&mut self) {
         for namespace in self.core.snapshot().namespaces.values() {
             self.dirty.insert(namespace.id, namespace.clone());
         }
         self.settle().await;
+    }
+
+    /// Leaves nothing to be swept, if it can.
+    async fn stop(&mut self) {
         let clean = self.core.snapshot();
         let clean = clean.namespaces.values();
         let clean = clean.map(|namespace| {
@@ -273,6 +262,37 @@ async fn work(core: &Arc<Core>, task: Task) {
     };
     if let Err(error) = done {
         tracing::warn!(%error, "left for a later sweep");
+    }
+}
+
+/// Says that this gateway is alive, whatever else the keeper has to do, until `ended`. Once it could not for too long, it may count as
+/// dead, and what it has under way as nobody's.
+async fn renew(core: Arc<Core>, lease: Arc<Lease>, mut ended: oneshot::Receiver<()>) {
+    let hold = core.config.lease;
+    let mut renewal = interval(hold / 4);
+    renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once; the lease was just taken.
+    renewal.tick().await;
+    loop {
+        tokio::select! {
+            _ = renewal.tick() => {}
+            _ = &mut ended => return,
+        }
+        let (lease, asked) = (lease.clone(), Instant::now());
+        let taken = tokio::task::spawn_blocking(move || lease.take(hold)).await;
+        match taken {
+            Ok(Ok(())) => {
+                if core.pulse.renewed(asked) {
+                    tracing::warn!("this gateway's lease was lost, and is held again");
+                    // Who swept has forgotten this gateway.
+                    if let Err(error) = core.register().await {
+                        tracing::warn!(%error, "this gateway is not known to the others");
+                    }
+                }
+            }
+            Ok(Err(errno)) => tracing::warn!(%errno, "the lease was not renewed"),
+            Err(error) => tracing::warn!(%error, "the lease was not renewed"),
+        }
     }
 }
 

@@ -17,6 +17,11 @@ use tokio::runtime::{Builder, Runtime};
 /// Set for a test that was started by a test, to be killed by it.
 const VICTIM: &str = "FOREBAY_RADOS_VICTIM";
 
+/// Of gateways that are killed: short, so that their lease is soon over; long enough that a busy machine does not lose it.
+const LEASE: Duration = Duration::from_secs(6);
+/// The lease of one who died is over by then, many times.
+const SWEPT_WITHIN: Duration = Duration::from_secs(60);
+
 fn runtime() -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(2)
@@ -342,7 +347,7 @@ fn victim() {
     };
     let mut config = config(&cluster);
     config.base = base;
-    config.lease = Duration::from_secs(2);
+    config.lease = LEASE;
     runtime().block_on(async {
         let store = open(config, TestClock::default());
         println!("begun");
@@ -381,7 +386,7 @@ fn what_a_killed_gateway_leaves_is_swept() {
         return;
     };
     let mut config = config(&cluster);
-    config.lease = Duration::from_secs(2);
+    config.lease = LEASE;
     config.grace = Duration::ZERO;
     let setup = open(config.clone(), TestClock::default());
     let runtime = runtime();
@@ -413,10 +418,13 @@ fn what_a_killed_gateway_leaves_is_swept() {
             tokio::time::sleep(Duration::from_millis(700 + 433 * round)).await;
         });
         victim.kill().unwrap();
-        victim.wait().unwrap();
+        let ended = victim.wait().unwrap();
+        assert_eq!(ended.code(), None, "the victim ended by itself: {ended}");
         runtime.block_on(async {
             let store = open(config.clone(), TestClock::default());
+            let begun = std::time::Instant::now();
             while store.sweep().await.unwrap() == 0 {
+                assert!(begun.elapsed() < SWEPT_WITHIN, "nothing is swept");
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
             for namespace in ["plain", "kept"] {

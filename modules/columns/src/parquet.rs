@@ -13,6 +13,10 @@ use std::io::{Seek, SeekFrom};
 
 use crate::{BATCH_ROWS, Sink, plain};
 
+/// What is read at once of what has no length that is known before: pages' headers, which are a few dozen bytes unless they
+/// hold statistics. The pages themselves are read apart.
+const HEADER_BYTES: usize = 256;
+
 /// An input of which pieces are read.
 struct File(Input);
 
@@ -26,7 +30,7 @@ impl ChunkReader for File {
     type T = Reader;
 
     fn get_read(&self, start: u64) -> ParquetResult<Reader> {
-        let mut reader = self.0.reader();
+        let mut reader = self.0.reader_by(HEADER_BYTES);
         reader.seek(SeekFrom::Start(start))?;
         Ok(reader)
     }

@@ -26,8 +26,13 @@ pub struct Reader {
 impl Input {
     /// Reads it from its begin.
     pub fn reader(self) -> Reader {
+        self.reader_by(PIECE_BYTES)
+    }
+
+    /// The same, so many bytes at once: few for whoever wants few of them, after each [`Seek`].
+    pub fn reader_by(self, bytes: usize) -> Reader {
         let size = self.size();
-        let piece = size.min(PIECE_BYTES as u64) as usize;
+        let piece = size.min(bytes.max(1) as u64) as usize;
         Reader {
             input: self,
             next: 0,
