@@ -1,5 +1,6 @@
 //! Inputs longer than what is read at once: forward, backward, several, replaced meanwhile, and in rados-nkv's way.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -205,6 +206,50 @@ async fn what_is_read_ahead_is_not_waited_for() {
     };
     let stored = store.execute(call).await.unwrap().stored.unwrap();
     assert_eq!(stored.meta.size, 1000);
+}
+
+/// Counts the bytes that a store gives.
+#[derive(Clone, Default)]
+struct Counted(Arc<AtomicUsize>);
+
+impl<S: Store> Detour<S> for Counted {
+    async fn next(&self, body: &mut S::Body, _: usize) -> Result<Option<Buf>> {
+        let buf = body.next().await?;
+        self.0
+            .fetch_add(buf.as_ref().map_or(0, |buf| buf.len()), Relaxed);
+        Ok(buf)
+    }
+}
+
+#[tokio::test]
+async fn little_is_read_in_vain() {
+    let (world, objects) = long().await;
+    let module = world.module(&own(READER, "")).await;
+    world.run(module, &["c"], b"").await.unwrap();
+    // Columns of a table, as it were: 200 000 bytes here and there. Then all of it.
+    let columns = [2_500_000, 300_000, 1_400_000];
+    let columns = columns.map(|start| (start..start + 200_000).step_by(50_000));
+    let columns: Vec<_> = columns.into_iter().flatten().collect();
+    let whole = (0..objects[0].len()).step_by(50_000).collect();
+    for (offsets, least, most) in [
+        (columns, 600_000, 1_200_000),
+        (whole, objects[0].len(), objects[0].len()),
+    ] {
+        let offsets: Vec<_> = offsets.into_iter().map(|at| (0, at, 50_000)).collect();
+        let counted = Counted::default();
+        let store = Around {
+            store: world.store.below().clone(),
+            detour: counted.clone(),
+        };
+        let store = Exec::new(store, world.store.executor().cloned());
+        let inputs = [Input::whole("hers", b"a")];
+        let arguments = reads(&offsets);
+        let call = Execute::inline("alice", module, &inputs, &arguments, 4 << 20);
+        let executed = store.execute(call).await.unwrap();
+        assert!(bytes(&executed) == expected(&objects, &offsets));
+        let given = counted.0.load(Relaxed);
+        assert!((least..=most).contains(&given), "{given} bytes were read");
+    }
 }
 
 #[tokio::test]
