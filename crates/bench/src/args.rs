@@ -7,6 +7,7 @@ use forebay_client::Endpoint;
 use forebay_client::direct::Choice;
 use forebay_nvme::initiator::NamespaceUrl;
 
+use crate::embedded::EmbeddedArgs;
 use crate::{CacheArgs, ExecArgs, RadosArgs, Size};
 
 /// Arguments of `forebay bench`.
@@ -398,24 +399,9 @@ impl EngineOp {
 /// Arguments of `forebay bench engine`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArgs {
-    /// Operations to measure, one after the other
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "get")]
-    pub op: Vec<EngineOp>,
-    /// Sizes of the values
-    #[arg(long, value_delimiter = ',', default_value = "4KiB")]
-    pub size: Vec<Size>,
-    /// Operations in flight, shared out over the shards
-    #[arg(long, value_delimiter = ',', default_value = "16")]
-    pub concurrency: Vec<usize>,
-    /// Threads that drive the engine, each with a ring, as `serve` has them [default: one a core]
-    #[arg(long)]
-    pub shards: Option<usize>,
-    /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
-    /// How many values to work on [default: as many as fill 1 GiB, at most 262144]
-    #[arg(long)]
-    pub objects: Option<u64>,
+    /// What is measured
+    #[command(flatten)]
+    pub load: EmbeddedArgs,
     /// Keep no values in memory, so that every read is one of the device
     #[arg(long)]
     pub cold: bool,
@@ -423,9 +409,6 @@ pub struct EngineArgs {
     /// directory]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// One JSON object a point
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Arguments of `forebay bench files`.
@@ -473,9 +456,9 @@ impl Args {
             Kind::S3(args) => args.json,
             Kind::Direct(args) | Kind::Kv(args) => args.json,
             Kind::Nvme(args) => args.json,
-            Kind::Engine(args) => args.json,
+            Kind::Engine(args) => args.load.json,
             Kind::Exec(args) => args.json,
-            Kind::Rados(args) => args.json,
+            Kind::Rados(args) => args.load.json,
             Kind::Files(args) => args.json,
             Kind::Memory(args) => args.json,
             Kind::Cache(args) => args.json,

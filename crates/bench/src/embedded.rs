@@ -1,7 +1,7 @@
 //! The closed loop over a store in this process, through the waist alone.
 
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +13,75 @@ use forebay_store::{
 use tokio::task::spawn_local;
 
 use crate::payload::{Payload, Random};
-use crate::{EngineOp, Error, Histogram, Point, cpu};
+use crate::{EngineOp, Error, Histogram, Point, Size, cpu};
 
 /// Values in flight while a store is filled or emptied.
 const FILLERS: u64 = 64;
+
+/// What `forebay bench` is asked to measure of a store in its own process.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EmbeddedArgs {
+    /// Operations to measure, one after the other
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "get")]
+    pub op: Vec<EngineOp>,
+    /// Sizes of the values
+    #[arg(long, value_delimiter = ',', default_value = "4KiB")]
+    pub size: Vec<Size>,
+    /// Operations in flight, shared out over the shards
+    #[arg(long, value_delimiter = ',', default_value = "16")]
+    pub concurrency: Vec<usize>,
+    /// Threads that drive the store, each with a ring, as `serve` has them [default: one a core]
+    #[arg(long)]
+    pub shards: Option<usize>,
+    /// Length of the measured window
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// How many values to work on [default: as many as fill 1 GiB of an engine or 512 MiB of a pool, within bounds]
+    #[arg(long)]
+    pub objects: Option<u64>,
+    /// One JSON object a point
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl EmbeddedArgs {
+    /// A plan for each size. Unless their number is given, values fill `bytes` as far as `objects` allows.
+    ///
+    /// # Errors
+    /// [`Error::Usage`]
+    pub(crate) fn plans(
+        &self,
+        bench: &'static str,
+        path: &'static str,
+        bytes: u64,
+        objects: RangeInclusive<u64>,
+        namespace: impl Fn(u64) -> String,
+    ) -> Result<Vec<Plan>, Error> {
+        let window = Duration::try_from_secs_f64(self.seconds)
+            .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
+        if self.concurrency.contains(&0) || self.objects == Some(0) || self.shards == Some(0) {
+            return Err(Error::Usage(
+                "concurrency, objects and shards must be at least 1".to_owned(),
+            ));
+        }
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = self.shards.unwrap_or_else(cores);
+        let plan = |&Size(size): &Size| {
+            let fitting = (bytes / size.max(1)).clamp(*objects.start(), *objects.end());
+            Plan {
+                bench,
+                path,
+                namespace: namespace(size),
+                size,
+                objects: self.objects.unwrap_or(fitting),
+                steps: steps(&self.op, &self.concurrency),
+                shards,
+                window,
+            }
+        };
+        Ok(self.size.iter().map(plan).collect())
+    }
+}
 
 /// What to measure of one store.
 pub(crate) struct Plan {
@@ -38,7 +103,7 @@ pub(crate) struct Plan {
 }
 
 /// Every operation with every concurrency.
-pub(crate) fn steps(ops: &[EngineOp], concurrency: &[usize]) -> Vec<(EngineOp, usize)> {
+fn steps(ops: &[EngineOp], concurrency: &[usize]) -> Vec<(EngineOp, usize)> {
     let each = |op: &EngineOp| {
         let op = *op;
         concurrency.iter().map(move |depth| (op, *depth))

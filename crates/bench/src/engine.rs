@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_engine::{Config, Engine};
 use forebay_io::files::Directory;
@@ -10,7 +9,7 @@ use forebay_io::{SystemClock, ring, shard};
 use forebay_mem::Pool;
 use forebay_store::{NamespaceConfig, Store};
 
-use crate::embedded::{Plan, refused, steps};
+use crate::embedded::{Plan, refused};
 use crate::server::private_directory;
 use crate::{EngineArgs, Error, Point};
 
@@ -24,31 +23,14 @@ const POOL_BYTES: usize = 512 << 20;
 
 /// Measures the engine, each size in a new directory.
 pub(crate) fn run(args: &EngineArgs) -> Result<Vec<Point>, Error> {
-    let window = Duration::try_from_secs_f64(args.seconds)
-        .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
-    if args.concurrency.contains(&0) || args.objects == Some(0) || args.shards == Some(0) {
-        return Err(Error::Usage(
-            "concurrency, objects and shards must be at least 1".to_owned(),
-        ));
-    }
-    let shards = args
-        .shards
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let path = forebay_io::backend();
+    let namespace = |_| NAMESPACE.to_owned();
+    let plans = args
+        .load
+        .plans("engine", path, OBJECTS_BYTES, OBJECTS, namespace)?;
     let mut points = Vec::new();
-    for &size in &args.size {
+    for plan in plans {
         let directory = private_directory(args.dir.as_deref())?;
-        let plan = Plan {
-            bench: "engine",
-            path: forebay_io::backend(),
-            namespace: NAMESPACE.to_owned(),
-            size: size.0,
-            objects: args
-                .objects
-                .unwrap_or((OBJECTS_BYTES / size.0.max(1)).clamp(*OBJECTS.start(), *OBJECTS.end())),
-            steps: steps(&args.op, &args.concurrency),
-            shards,
-            window,
-        };
         let (path, cold) = (directory.path().to_owned(), args.cold);
         let config = ring::Config::default();
         let shard = shard::spawn(0, "forebay-bench", config, move || {

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use forebay_io::{ring, shard};
 use forebay_mem::Pool;
 use forebay_rados::{Config, RadosStore};
 use forebay_store::{NamespaceConfig, Store};
 
-use crate::embedded::{Plan, refused, steps};
-use crate::{EngineOp, Error, Point, Size};
+use crate::embedded::{EmbeddedArgs, Plan, refused};
+use crate::{Error, Point};
 
 /// Arguments of `forebay bench rados`.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,27 +24,9 @@ pub struct RadosArgs {
     /// The client's name, without `client.`
     #[arg(long, default_value = "admin", value_name = "NAME")]
     pub ceph_id: String,
-    /// Operations to measure, one after the other
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "get")]
-    pub op: Vec<EngineOp>,
-    /// Sizes of the values
-    #[arg(long, value_delimiter = ',', default_value = "4KiB")]
-    pub size: Vec<Size>,
-    /// Operations in flight, shared out over the shards
-    #[arg(long, value_delimiter = ',', default_value = "16")]
-    pub concurrency: Vec<usize>,
-    /// Threads that drive the store, as `serve` has them [default: one a core]
-    #[arg(long)]
-    pub shards: Option<usize>,
-    /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
-    /// How many values to work on [default: as many as fill 512 MiB, at most 16384]
-    #[arg(long)]
-    pub objects: Option<u64>,
-    /// One JSON object a point
-    #[arg(long)]
-    pub json: bool,
+    /// What is measured
+    #[command(flatten)]
+    pub load: EmbeddedArgs,
 }
 
 /// What the measured namespaces' names begin with; each size has its own, which is removed afterwards.
@@ -60,16 +42,11 @@ const POOL_BYTES: usize = 512 << 20;
 
 /// Measures the pool, each size in a new namespace.
 pub(crate) fn run(args: &RadosArgs) -> Result<Vec<Point>, Error> {
-    let window = Duration::try_from_secs_f64(args.seconds)
-        .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
-    if args.concurrency.contains(&0) || args.objects == Some(0) || args.shards == Some(0) {
-        return Err(Error::Usage(
-            "concurrency, objects and shards must be at least 1".to_owned(),
-        ));
-    }
-    let shards = args
-        .shards
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let path = "librados";
+    let namespace = |size| format!("{NAMESPACE}-{size}-{}", std::process::id());
+    let plans = args
+        .load
+        .plans("rados", path, OBJECTS_BYTES, OBJECTS, namespace)?;
     let config = Config {
         conf: args.ceph_conf.clone(),
         id: args.ceph_id.clone(),
@@ -80,20 +57,7 @@ pub(crate) fn run(args: &RadosArgs) -> Result<Vec<Point>, Error> {
         .map_err(|error| refused("opening the pool", error))?;
     let store = Arc::new(store);
     let mut points = Vec::new();
-    for &size in &args.size {
-        let namespace = format!("{NAMESPACE}-{}-{}", size.0, std::process::id());
-        let plan = Plan {
-            bench: "rados",
-            path: "librados",
-            namespace,
-            size: size.0,
-            objects: args
-                .objects
-                .unwrap_or((OBJECTS_BYTES / size.0.max(1)).clamp(*OBJECTS.start(), *OBJECTS.end())),
-            steps: steps(&args.op, &args.concurrency),
-            shards,
-            window,
-        };
+    for plan in plans {
         let store = store.clone();
         let config = ring::Config::default();
         let shard = shard::spawn(0, "forebay-bench", config, move || measure(store, plan))

@@ -485,6 +485,11 @@ impl Core {
         }
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_set(orphans.iter().map(|(key, value)| (&key[..], &value[..])));
+        self.write_registry(op).await
+    }
+
+    /// Changes the object that names all namespaces and gateways.
+    pub(crate) async fn write_registry(&self, op: WriteOp) -> Result<()> {
         let done = self
             .access
             .write(&self.registry, NAMESPACES, op, None, 0)

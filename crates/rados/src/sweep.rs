@@ -310,12 +310,7 @@ impl Core {
     async fn forget_registered(&self, key: &[u8]) -> Result<()> {
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_remove([key]);
-        let done = self
-            .access
-            .write(&self.registry, NAMESPACES, op, None, 0)
-            .await;
-        done.map(drop)
-            .map_err(|errno| unwritten(errno, "the namespaces"))
+        self.write_registry(op).await
     }
 
     /// Enters this gateway among the living.
@@ -324,12 +319,7 @@ impl Core {
         key.extend_from_slice(format!("{:016x}", self.gateway).as_bytes());
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_set([(&key[..], &[][..])]);
-        let done = self
-            .access
-            .write(&self.registry, NAMESPACES, op, None, 0)
-            .await;
-        done.map(drop)
-            .map_err(|errno| unwritten(errno, "the namespaces"))
+        self.write_registry(op).await
     }
 
     /// Leaves: there is nothing to be cleaned up.
