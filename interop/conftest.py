@@ -1,5 +1,6 @@
 """What every client test needs: a running server, its keys, a fresh bucket, and bytes worth comparing."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -31,6 +32,20 @@ os.environ.update(
     AWS_REGION=REGION,
     AWS_DEFAULT_REGION=REGION,
 )
+
+
+@contextlib.contextmanager
+def folder():
+    """A new folder. Its name is short: that of a socket in it is at most 107 bytes long."""
+    made = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def scratch():
+    with folder() as one:
+        yield one
 
 
 def binary():

@@ -1,9 +1,6 @@
 """Gateways over a throwaway Ceph, and clients that record what they are answered."""
 
-import pathlib
-import shutil
 import subprocess
-import tempfile
 import uuid
 
 import pytest
@@ -11,13 +8,6 @@ import pytest
 from conftest import binary
 from gateways import Gateways
 from history import Recorder
-
-@pytest.fixture
-def scratch():
-    # Short: the name of a socket is at most 107 bytes long.
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

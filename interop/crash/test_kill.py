@@ -7,10 +7,7 @@ contents are possible.
 
 import hashlib
 import os
-import pathlib
 import random
-import shutil
-import tempfile
 import threading
 import time
 from types import SimpleNamespace
@@ -100,24 +97,17 @@ def verify(client, possible):
     assert not listed, f"never written: {listed}"
 
 
-def test_kills():
-    print(f"FOREBAY_SEED={SEED}")
-    rng = random.Random(SEED)
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="forebay-crash-"))
-    server = Server(binary(), scratch / "data").start()
-    s3 = SimpleNamespace(endpoint=server.endpoint, region="us-east-1")
-    s3.access_key, s3.secret_key = server.keys
-    # The port stays through every restart, so the clients do too.
-    clients = [connect(s3, connect_timeout=5, read_timeout=30) for _ in range(CLIENTS)]
+def kill_and_verify(server, clients, rng, kills, life=LIFE_SECONDS):
+    """Kills the server so often, each time after a while between `life` seconds, and looks at what is there afterwards."""
     clients[0].create_bucket(Bucket=BUCKET)
-    possible, acknowledged = [{} for _ in range(CLIENTS)], 0
-    for kill in range(KILLS):
+    possible, acknowledged = [{} for _ in clients], 0
+    for kill in range(kills):
         owners = [
-            Owner(clients[number], number, possible[number], random.Random(rng.getrandbits(64)))
-            for number in range(CLIENTS)
+            Owner(client, number, possible[number], random.Random(rng.getrandbits(64)))
+            for number, client in enumerate(clients)
         ]
         [owner.start() for owner in owners]
-        time.sleep(rng.uniform(*LIFE_SECONDS))
+        time.sleep(rng.uniform(*life))
         server.kill()
         for owner in owners:
             owner.stopping.set()
@@ -129,7 +119,16 @@ def test_kills():
         verify(clients[0], state)
         for mine in possible:
             mine.update((key, state[key]) for key in mine)
+    print(f"{kills} kills, {acknowledged} acknowledged changes, nothing lost")
+    assert acknowledged > kills
+
+
+def test_kills(scratch):
+    print(f"FOREBAY_SEED={SEED}")
+    server = Server(binary(), scratch / "data").start()
+    s3 = SimpleNamespace(endpoint=server.endpoint, region="us-east-1")
+    s3.access_key, s3.secret_key = server.keys
+    # The port stays through every restart, so the clients do too.
+    clients = [connect(s3, connect_timeout=5, read_timeout=30) for _ in range(CLIENTS)]
+    kill_and_verify(server, clients, random.Random(SEED), KILLS)
     server.stop()
-    print(f"{KILLS} kills, {acknowledged} acknowledged changes, nothing lost")
-    assert acknowledged > KILLS
-    shutil.rmtree(scratch)

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 
 import pytest
 
@@ -20,13 +19,6 @@ from server import Server
 THOROUGH = int(os.environ.get("FOREBAY_KILLS", "0")) >= 200
 FILES = 10_000 if THOROUGH else 1_000
 LARGE_BYTES = (5 << 30) + 4097 if THOROUGH else (100 << 20) + 4097
-
-
-@pytest.fixture
-def scratch():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="forebay-tree-"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 def real_files(into):

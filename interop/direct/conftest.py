@@ -3,9 +3,7 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
-import tempfile
 import uuid
 
 import pytest
@@ -16,14 +14,6 @@ from server import Server
 ROOT = pathlib.Path(__file__).parent.parent.parent
 NETNS = ROOT / "lab/netns.sh"
 SPARE_FILES = 16
-
-
-@pytest.fixture
-def scratch():
-    # Short: the name of a socket is at most 107 bytes long.
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """A server, and modules as users write them."""
 
 import os
-import pathlib
 import shutil
-import tempfile
 
 import pytest
 
-from conftest import binary
+from conftest import binary, folder
 from execution import MODULES, NAMESPACE, NSID, ROOT, TRIPLE, Place, run
 from server import Server
 
@@ -16,9 +14,8 @@ SPARE_FILES = 16
 
 @pytest.fixture(scope="module")
 def scratch():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
-    yield folder
-    shutil.rmtree(folder)
+    with folder() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 
@@ -47,14 +46,6 @@ def tshark(lab):
     if not shutil.which("tshark"):
         subprocess.run([lab / "install.sh", "tshark"], stdin=subprocess.DEVNULL, capture_output=True)
     return shutil.which("tshark") or pytest.skip("tshark is not installed and cannot be")
-
-
-@pytest.fixture
-def scratch():
-    # Short: the name of a socket is at most 107 bytes long.
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 class Place:

@@ -1,14 +1,11 @@
 """Servers with a gRPC door, and clients for their identities."""
 
-import pathlib
-import shutil
-import tempfile
 import uuid
 
 import grpc
 import pytest
 
-from conftest import binary
+from conftest import binary, folder
 from rpc_interface import Interface, bearer
 from server import Server
 
@@ -17,9 +14,8 @@ SPARE_FILES = 16
 
 @pytest.fixture(scope="module")
 def scratch():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
-    yield folder
-    shutil.rmtree(folder)
+    with folder() as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
