@@ -14,7 +14,7 @@ use crate::Limits;
 use crate::ending::{Bound, Ending};
 use crate::host::{Host, MODULE, imports};
 use crate::runtime::{
-    INITIALIZE, MEMORY, NKV_OBJECT, PAGE_BYTES, Program, Runtime, by_code, no_function,
+    INITIALIZE, MEMORY, NKV_OBJECT, PAGE_BYTES, Program, Runtime, TABLES_MAX, by_code, no_function,
 };
 
 /// What is used up between two looks at the time: about a millisecond.
@@ -23,7 +23,6 @@ const FUEL_AT_ONCE: u64 = 1 << 20;
 const FUEL_TO_START: u64 = 1 << 26;
 /// Calls within calls, whatever their frames take.
 const RECURSION_MAX: usize = 10_000;
-const TABLES_MAX: usize = 8;
 
 /// Runs modules by interpreting them.
 pub(crate) struct Interpreter {
@@ -36,8 +35,7 @@ pub(crate) struct Interpreter {
 struct State {
     host: Host,
     memory: Option<Memory>,
-    memory_bytes: usize,
-    table_elements: usize,
+    limits: Limits,
 }
 
 struct Interpreted {
@@ -106,8 +104,7 @@ impl Program for Interpreted {
         let state = State {
             host,
             memory: None,
-            memory_bytes: self.limits.memory_bytes,
-            table_elements: self.limits.table_elements,
+            limits: self.limits.clone(),
         };
         let mut store = Store::new(self.module.engine(), state);
         store.limiter(|state| state);
@@ -217,11 +214,7 @@ impl ResourceLimiter for State {
         desired: usize,
         _: Option<usize>,
     ) -> Result<bool, LimiterError> {
-        let may = self.host.may_grow(desired, self.memory_bytes);
-        if may {
-            self.host.memory_peak = self.host.memory_peak.max(desired);
-        }
-        Ok(may)
+        Ok(self.host.memory_may_grow(desired, &self.limits))
     }
 
     fn table_growing(
@@ -230,7 +223,7 @@ impl ResourceLimiter for State {
         desired: usize,
         _: Option<usize>,
     ) -> Result<bool, LimiterError> {
-        Ok(self.host.may_grow(desired, self.table_elements))
+        Ok(self.host.table_may_grow(desired, &self.limits))
     }
 
     fn instances(&self) -> usize {

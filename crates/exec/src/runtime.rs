@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_store::ModuleDigest;
 
+use crate::Limits;
 use crate::ending::{Bound, Ending};
 use crate::host::Host;
 
@@ -41,6 +42,8 @@ pub(crate) const NKV_OBJECT: usize = 256;
 pub(crate) const NKV_RESULT: i32 = 8;
 /// The page of WebAssembly.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
+/// Tables of an instance.
+pub(crate) const TABLES_MAX: usize = 8;
 
 /// No function of that name, or of no type that can be called.
 pub(crate) fn no_function(name: &str) -> Ending {
@@ -61,8 +64,22 @@ pub(crate) fn by_code(code: i32) -> Result<(), Ending> {
 }
 
 impl Host {
-    /// What an instance may grow to; remembers a refusal, which tells why what follows went wrong.
-    pub(crate) fn may_grow(&mut self, desired: usize, max: usize) -> bool {
+    /// Whether an instance's memory may grow to so many bytes; notes the most that it had.
+    pub(crate) fn memory_may_grow(&mut self, desired: usize, limits: &Limits) -> bool {
+        let may = self.may_grow(desired, limits.memory_bytes);
+        if may {
+            self.memory_peak = self.memory_peak.max(desired);
+        }
+        may
+    }
+
+    /// Whether one of its tables may grow to so many elements.
+    pub(crate) fn table_may_grow(&mut self, desired: usize, limits: &Limits) -> bool {
+        self.may_grow(desired, limits.table_elements)
+    }
+
+    /// Remembers a refusal, which tells why what follows went wrong.
+    fn may_grow(&mut self, desired: usize, max: usize) -> bool {
         let may = desired <= max;
         self.refused |= !may;
         may

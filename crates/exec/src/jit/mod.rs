@@ -19,10 +19,9 @@ use crate::Limits;
 use crate::ending::{Bound, Ending};
 use crate::host::{Host, MODULE, imports};
 use crate::runtime::{
-    INITIALIZE, MEMORY, NKV_OBJECT, PAGE_BYTES, Program, Runtime, by_code, no_function,
+    INITIALIZE, MEMORY, NKV_OBJECT, PAGE_BYTES, Program, Runtime, TABLES_MAX, by_code, no_function,
 };
 
-const TABLES_MAX: usize = 8;
 /// What of an instance's memory is cleared by hand rather than given back: most functions touch little more.
 const RESIDENT_BYTES: usize = 128 << 10;
 
@@ -39,8 +38,7 @@ pub(crate) struct Jit {
 struct State {
     host: Host,
     memory: Option<Memory>,
-    memory_bytes: usize,
-    table_elements: usize,
+    limits: Limits,
 }
 
 struct Compiled {
@@ -129,8 +127,7 @@ impl Program for Compiled {
         let state = State {
             host,
             memory: None,
-            memory_bytes: self.limits.memory_bytes,
-            table_elements: self.limits.table_elements,
+            limits: self.limits.clone(),
         };
         let mut store = Store::new(self.instance.module().engine(), state);
         store.limiter(|state| state);
@@ -229,11 +226,7 @@ impl ResourceLimiter for State {
         desired: usize,
         _: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let may = self.host.may_grow(desired, self.memory_bytes);
-        if may {
-            self.host.memory_peak = self.host.memory_peak.max(desired);
-        }
-        Ok(may)
+        Ok(self.host.memory_may_grow(desired, &self.limits))
     }
 
     fn table_growing(
@@ -242,7 +235,7 @@ impl ResourceLimiter for State {
         desired: usize,
         _: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(self.host.may_grow(desired, self.table_elements))
+        Ok(self.host.table_may_grow(desired, &self.limits))
     }
 
     fn instances(&self) -> usize {
