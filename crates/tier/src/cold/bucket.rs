@@ -46,7 +46,7 @@ impl Bucket {
     }
 
     /// A name holds the number of its namespace, so that the copies of one lie together.
-    fn path(&self, away: Away) -> Path {
+    pub(super) fn path(&self, away: Away) -> Path {
         let name = away.to_string();
         let (namespace, rest) = name.split_at(8);
         Path::from(format!("{}/{namespace}/{rest}", self.home))
@@ -152,7 +152,7 @@ impl Bucket {
 }
 
 /// The name of the copy at a path.
-fn named(path: &str, prefix: &str) -> Option<Away> {
+pub(super) fn named(path: &str, prefix: &str) -> Option<Away> {
     let (namespace, rest) = path.strip_prefix(prefix)?.split_once('/')?;
     let digits = |text: &str, len| {
         text.len() == len

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Uri;
+use http::header::RANGE;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::rt::Executor;
 use hyper_util::client::legacy::Client;
@@ -34,6 +35,8 @@ use tower_service::Service;
 const CONNECT: Duration = Duration::from_secs(5);
 /// For the head of an answer, once the request is sent or being sent, and for each piece of its body.
 const ANSWER: Duration = Duration::from_secs(30);
+/// The longest answer that is held whole: a page of a list, or what an error says. Bytes of copies are asked for by range, and pass.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// After so long without a request a connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
 /// Where systems keep the certificates that they trust.
@@ -112,6 +115,10 @@ impl HttpService for Connector {
         Self: 'call,
     {
         Box::pin(async move {
+            let room = match request.headers().contains_key(RANGE) {
+                true => u64::MAX,
+                false => ANSWER_BYTES_MAX,
+            };
             // However slow the line, a request of some MiB is through in this time, or the far side does not take it.
             let answer = timeout(CONNECT + ANSWER, self.client.request(request));
             let answer = answer.await.map_err(|_| late())?.map_err(|error| {
@@ -124,6 +131,7 @@ impl HttpService for Connector {
             let (head, body) = answer.into_parts();
             let body = Patient {
                 body,
+                room,
                 deadline: Box::pin(sleep(ANSWER)),
                 waiting: false,
             };
@@ -132,9 +140,11 @@ impl HttpService for Connector {
     }
 }
 
-/// A body that is an error when its next piece is too long in coming.
+/// A body that is an error when its next piece is too long in coming, or when it is too long itself.
 struct Patient {
     body: Incoming,
+    /// How many more bytes may come.
+    room: u64,
     deadline: Pin<Box<Sleep>>,
     /// Whether a piece was asked for that has not come: a reader that takes its time is no fault of the far side.
     waiting: bool,
@@ -151,6 +161,14 @@ impl Body for Patient {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
             this.waiting = false;
+            if let Some(Ok(frame)) = &frame
+                && let Some(bytes) = frame.data_ref()
+            {
+                let Some(room) = this.room.checked_sub(bytes.len() as u64) else {
+                    return Poll::Ready(Some(Err(endless())));
+                };
+                this.room = room;
+            }
             let failed = |error| HttpError::new(HttpErrorKind::Interrupted, error);
             return Poll::Ready(frame.map(|frame| frame.map_err(failed)));
         }
@@ -175,6 +193,10 @@ impl Body for Patient {
 
 fn late() -> HttpError {
     HttpError::new_boxed(HttpErrorKind::Timeout, "no answer in time".into())
+}
+
+fn endless() -> HttpError {
+    HttpError::new_boxed(HttpErrorKind::Decode, "the answer has no end".into())
 }
 
 /// Runs what a client needs beside its calls.

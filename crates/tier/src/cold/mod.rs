@@ -14,11 +14,17 @@
 //! - No name is used twice, and a copy is deleted only when nothing in the store refers to it, durably, and no reader of this process.
 //! - Bytes leave checked: each block of 64 KiB by its own sum, a value read whole by its CRC-64/NVME too.
 //! - The far side failing fails reads of what is there, as [`Busy`](forebay_store::ErrorKind::Busy), and nothing else.
+//!
+//! # How it is tested
+//! The conformance suite with every value's bytes away, crashes at any step and power loss at any write, a far side that fails and lies; what
+//! comes from the far side and from the process before is fuzzed (`cold_copy`, `cold_answer`, `tier_record`).
 
 mod bucket;
 mod counters;
 mod fetch;
 mod format;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod http;
 mod layer;
 mod mover;

@@ -21,6 +21,8 @@ use super::reads::spot;
 
 /// Values on their way out at the same time; each holds one part in memory.
 const MOVES_MAX: usize = 4;
+/// Copies that are deleted at the same time.
+const DELETES_MAX: usize = 8;
 /// How soon a copy goes after its value.
 const TIDY: Duration = Duration::from_secs(5);
 /// How often policies are applied.
@@ -197,15 +199,23 @@ impl<S: Store> Mover<S> {
     /// Deletes copies whose values ended or came back, as far as nobody reads them; `false` when the far side could not be reached.
     pub async fn tidy(&self) -> bool {
         self.pins.doom(self.hot.forgotten());
-        for away in self.pins.due() {
-            if let Err(error) = self.bucket.delete(away).await {
-                self.note(&error);
-                return false;
-            }
+        let due = futures_util::stream::iter(self.pins.due()).map(Ok);
+        let deleted = due.try_for_each_concurrent(DELETES_MAX, async |away| {
+            self.bucket.delete(away).await?;
             self.pins.gone(away);
             add(&self.counters.deleted, 1);
+            Ok(())
+        });
+        deleted.await.inspect_err(|error| self.note(error)).is_ok()
+    }
+
+    /// The last tidying of a process: the next one would find by a sweep alone what is left. Tells as [`tidy`](Mover::tidy) does.
+    pub async fn close(&self) -> bool {
+        // What ended counts once its end is durable.
+        if let Err(error) = self.hot.settle().await {
+            tracing::warn!(%error, "some cold copies are left to a sweep");
         }
-        true
+        self.tidy().await
     }
 
     /// Deletes copies to which nothing refers, whatever crash left them; tells how many.

@@ -11,11 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crc_fast::{CrcAlgorithm, Digest, checksum};
 
-/// Cells of a row: 4 MiB (less under test, which has no optimiser).
-const CELLS: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
+/// Cells of a row: 4 MiB (less under test, which has no optimiser, and for a fuzzer).
+const CELLS: usize = match cfg!(any(test, fuzzing)) {
+    true => 1 << 8,
+    false => 1 << 20,
+};
 const MAGIC: &[u8; 8] = b"FBREADS1";
 
-struct Rows {
+pub(super) struct Rows {
     /// From when on reads are known, in seconds since 1970.
     since: u32,
     cells: [Box<[AtomicU32]>; 2],
@@ -42,7 +45,7 @@ fn seconds(ms: u64) -> u32 {
 }
 
 impl Rows {
-    fn new(since: u32) -> Rows {
+    pub fn new(since: u32) -> Rows {
         let row = || (0..CELLS).map(|_| AtomicU32::new(0)).collect();
         Rows {
             since,
@@ -56,6 +59,37 @@ impl Rows {
             &self.cells[0][spot as usize % CELLS],
             &self.cells[1][(spot >> 32) as usize % CELLS],
         ]
+    }
+
+    /// As a file: magic, since when, the cells row by row, CRC-64/NVME; little-endian.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MAGIC.len() + 12 + 2 * 4 * CELLS);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&self.since.to_le_bytes());
+        for cell in self.cells.iter().flatten() {
+            bytes.extend_from_slice(&cell.load(Relaxed).to_le_bytes());
+        }
+        let sum = checksum(CrcAlgorithm::Crc64Nvme, &bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Rows> {
+        let (body, sum) = bytes.split_last_chunk::<8>()?;
+        if checksum(CrcAlgorithm::Crc64Nvme, body) != u64::from_le_bytes(*sum) {
+            return None;
+        }
+        let (since, mut cells) = body.strip_prefix(MAGIC)?.split_first_chunk::<4>()?;
+        if cells.len() != 2 * 4 * CELLS {
+            return None;
+        }
+        let rows = Rows::new(u32::from_le_bytes(*since));
+        for cell in rows.cells.iter().flatten() {
+            let (value, rest) = cells.split_first_chunk::<4>()?;
+            cell.store(u32::from_le_bytes(*value), Relaxed);
+            cells = rest;
+        }
+        Some(rows)
     }
 }
 
@@ -97,7 +131,7 @@ impl Reads {
         let limit = (MAGIC.len() + 4 + 2 * 4 * CELLS + 8) as u64;
         let read = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
         if read.is_ok()
-            && let Some(rows) = decode(&bytes)
+            && let Some(rows) = Rows::decode(&bytes)
         {
             // Nobody noted anything before.
             let _ = self.rows.set(rows);
@@ -112,38 +146,10 @@ impl Reads {
         if !rows.changed.swap(false, Relaxed) {
             return Ok(());
         }
-        let mut bytes = Vec::with_capacity(MAGIC.len() + 12 + 2 * 4 * CELLS);
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&rows.since.to_le_bytes());
-        for row in &rows.cells {
-            for cell in row {
-                bytes.extend_from_slice(&cell.load(Relaxed).to_le_bytes());
-            }
-        }
-        let sum = checksum(CrcAlgorithm::Crc64Nvme, &bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
         let new = path.with_extension("new");
-        File::create(&new)?.write_all(&bytes)?;
+        File::create(&new)?.write_all(&rows.encode())?;
         std::fs::rename(new, path)
     }
-}
-
-fn decode(bytes: &[u8]) -> Option<Rows> {
-    let (body, sum) = bytes.split_last_chunk::<8>()?;
-    if checksum(CrcAlgorithm::Crc64Nvme, body) != u64::from_le_bytes(*sum) {
-        return None;
-    }
-    let (since, mut cells) = body.strip_prefix(MAGIC)?.split_first_chunk::<4>()?;
-    if cells.len() != 2 * 4 * CELLS {
-        return None;
-    }
-    let rows = Rows::new(u32::from_le_bytes(*since));
-    for cell in rows.cells.iter().flatten() {
-        let (value, rest) = cells.split_first_chunk::<4>()?;
-        cell.store(u32::from_le_bytes(*value), Relaxed);
-        cells = rest;
-    }
-    Some(rows)
 }
 
 #[cfg(test)]
@@ -177,7 +183,7 @@ mod tests {
         assert_eq!((again.last(7), again.last(8)), (21_000, 10_000));
 
         let mut bytes = std::fs::read(&path).expect("read");
-        bytes[5000] ^= 1;
+        bytes[500] ^= 1;
         std::fs::write(&path, bytes).expect("write");
         let damaged = Reads::default();
         damaged.load(&path);

@@ -3,8 +3,12 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use forebay_store::{ByteRange, Condition, ErrorKind, Scope, Store, StoreOptions, Versioning};
+use forebay_tier::cold::{ColdUrl, Secret};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 
-use crate::support::{World, content, object};
+use crate::support::{World, content, object, over_objects};
 
 #[tokio::test]
 async fn any_call_may_fail_or_its_answer_be_lost() {
@@ -178,4 +182,33 @@ async fn a_line_that_breaks_in_the_middle_gives_no_more_than_came() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::Busy);
+}
+
+/// A server whose list goes on and on.
+#[tokio::test]
+async fn an_answer_that_has_no_end_is_given_up() {
+    let world = World::new(Versioning::Off).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("asked");
+        let head = b"HTTP/1.1 200 OK\r\n\r\n<?xml version=\"1.0\"?><ListBucketResult>";
+        stream.write_all(head).await.expect("heard");
+        let mut sent = 0;
+        while stream.write_all(&[b' '; 65_536]).await.is_ok() {
+            sent += 65_536;
+        }
+        sent
+    });
+    let url = ColdUrl::parse(&format!("s3://bucket?endpoint=http://{address}")).expect("legal");
+    let secret = Secret {
+        access_key: "key".to_owned(),
+        secret_key: "secret".to_owned(),
+        session_token: None,
+    };
+    let objects = url.open(Some(secret), &Handle::current()).expect("open");
+    let cold = over_objects(world.hot.clone(), objects, &world.clock);
+    let error = cold.mover().expect("a bucket").sweep().await;
+    assert_eq!(error.expect_err("no list").kind(), ErrorKind::Busy);
+    assert!(serving.await.expect("served") < 64 << 20);
 }

@@ -208,3 +208,30 @@ fn values_survive_wherever_their_bytes_are() {
         runtime.block_on(one_seed(seed));
     }
 }
+
+/// Deletes are answered an hour before they are durable.
+#[tokio::test]
+async fn a_process_that_ends_leaves_no_copy_of_what_ended_before() {
+    let (far, clock) = (Far::default(), TestClock::default());
+    let engine = open(&SimDisk::new(7));
+    let config = NamespaceConfig {
+        tenant: "acme".to_owned(),
+        durability: Durability::Relaxed {
+            within_ms: 3_600_000,
+        },
+        ..NamespaceConfig::default()
+    };
+    engine.create_namespace("ns", config).await.expect("create");
+    let cold = over(Arc::new(engine), &far, &clock);
+    let mover = cold.mover().expect("a bucket");
+    for key in ["stays", "ends"] {
+        put(&cold, key, Some((1, 40_000))).await.expect("put");
+        let meta = cold.stat(object(key), None).await.expect("there");
+        mover.move_out(object(key), &meta).await.expect("move");
+    }
+    put(&cold, "ends", None).await.expect("delete");
+    assert!(mover.tidy().await);
+    assert_eq!(far.names().await.len(), 2, "a crash may bring it back");
+    assert!(mover.close().await);
+    assert_eq!(far.names().await.len(), 1);
+}

@@ -12,6 +12,7 @@ use forebay_store::{
     VersionItem, Versioning,
 };
 use forebay_tier::cold::{Bucket, Cold, Config, Mover, Policy};
+use object_store::ObjectStore;
 use tokio::runtime::Handle;
 
 use crate::far::Far;
@@ -29,6 +30,14 @@ pub struct World {
 }
 
 pub fn over<S: Store>(hot: Arc<S>, far: &Far, clock: &TestClock) -> Cold<S> {
+    over_objects(hot, Arc::new(far.clone()), clock)
+}
+
+pub fn over_objects<S: Store>(
+    hot: Arc<S>,
+    objects: Arc<dyn ObjectStore>,
+    clock: &TestClock,
+) -> Cold<S> {
     let told = clock.clone();
     let config = Config {
         pool: Pool::new(64 << 20),
@@ -37,7 +46,7 @@ pub fn over<S: Store>(hot: Arc<S>, far: &Far, clock: &TestClock) -> Cold<S> {
         reads: None,
         grace_ms: 0,
     };
-    Cold::new(hot, Bucket::new(Arc::new(far.clone()), HOME), config)
+    Cold::new(hot, Bucket::new(objects, HOME), config)
 }
 
 impl World {
