@@ -22,9 +22,9 @@ class Gateways:
         self.servers.append(server.start())
         return server
 
-    def client(self, server, **config):
+    def client(self, server, keys=None, **config):
         """A client of one gateway. They share the keys that the first one made."""
-        access_key, secret_key = self.servers[0].keys
+        access_key, secret_key = keys or self.servers[0].keys
         s3 = SimpleNamespace(
             endpoint=server.endpoint, access_key=access_key, secret_key=secret_key, region="us-east-1"
         )

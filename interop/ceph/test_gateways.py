@@ -1,12 +1,16 @@
 """Two gateways over one pool: what clients see of a key is what one register would have answered."""
 
+import json
 import os
 import random
+import subprocess
 import threading
 import time
 
 import pytest
+from botocore.exceptions import ClientError
 
+from conftest import binary
 from history import Register, finish, work
 
 SECONDS = float(os.environ.get("FOREBAY_HISTORY_SECONDS", "8"))
@@ -77,7 +81,7 @@ def test_one_winner_among_gateways(gateways):
 
 
 def test_gateways_share_what_is_made(gateways):
-    """Buckets, keys of tenants and policies that one gateway makes are the other's."""
+    """Buckets, versions and parts of uploads that one gateway makes are the other's."""
     one, other = [gateways.client(gateways.start()) for _ in range(2)]
     gateways.bucket(BUCKET, [one, other])
     one.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
@@ -94,3 +98,39 @@ def test_gateways_share_what_is_made(gateways):
     part = other.upload_part(**name, PartNumber=1, Body=b"part")
     one.complete_multipart_upload(**name, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
     assert other.get_object(Bucket=BUCKET, Key="parts")["Body"].read() == b"part"
+
+
+def test_gateways_know_each_others_keys(gateways):
+    """A tenant's key opens every gateway, and none any more once it is removed at one."""
+    servers = [gateways.start() for _ in range(2)]
+    admin(servers[0], "tenant", "create", "acme")
+    [key] = admin(servers[0], "key", "create", "acme")
+    keys = key["access_key"], key["secret_key"]
+    other = gateways.client(servers[1], keys=keys)
+    until(lambda: allowed(other), "the other does not know the key")
+    other.create_bucket(Bucket="theirs")
+    admin(servers[0], "key", "rm", keys[0])
+    until(lambda: not allowed(other), "the other takes a key that is removed")
+
+
+def admin(server, *words):
+    command = [str(binary()), "admin", *words, "--dir", str(server.directory), "--json"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def allowed(client):
+    try:
+        client.list_buckets()
+    except ClientError as refused:
+        assert refused.response["Error"]["Code"] == "InvalidAccessKeyId", refused
+        return False
+    return True
+
+
+def until(true, otherwise):
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)

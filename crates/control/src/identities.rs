@@ -9,15 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::modules::Modules;
 use crate::nvme::Nvme;
-use crate::records::Records;
+use crate::records::{KEYS, Records, Seen, TENANTS};
 use crate::{Error, Kind, Result, names, secrets};
 
 /// Holds tenants and keys. Not a legal bucket name, so no door can reach it; owned by a tenant that cannot exist.
 pub const SYSTEM_NAMESPACE: &str = ".forebay";
 /// The tenant made at the first start.
 pub const ROOT_TENANT: &str = "root";
-const TENANTS: &str = "tenant/";
-const KEYS: &str = "key/";
 
 /// An owner of namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,15 +57,31 @@ pub struct Identities<S> {
     pub(crate) modules: Modules,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     known: RwLock<Known>,
-    /// One change at a time, so that store and memory agree.
-    pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Whether somebody else may change the records.
+    pub(crate) is_shared: bool,
+    /// One change at a time, so that store and memory agree. Which records memory was made of.
+    pub(crate) changing: tokio::sync::Mutex<Seen>,
     hooks: RwLock<Vec<Hook>>,
 }
 
+/// Tenants and keys in memory.
 #[derive(Default)]
-struct Known {
+pub(crate) struct Known {
     tenants: BTreeMap<String, Arc<Tenant>>,
     keys: HashMap<String, Arc<AccessKey>>,
+}
+
+impl Known {
+    pub(crate) async fn read<S: Store>(records: &Records<S>, seen: &mut Seen) -> Result<Known> {
+        let tenants = records.load::<Tenant>(TENANTS, seen).await?.into_iter();
+        let keys = records.load::<AccessKey>(KEYS, seen).await?.into_iter();
+        Ok(Known {
+            tenants: tenants
+                .map(|tenant| (tenant.name.clone(), Arc::new(tenant)))
+                .collect(),
+            keys: keys.map(|key| (key.id.clone(), Arc::new(key))).collect(),
+        })
+    }
 }
 
 impl<S: Store> Identities<S> {
@@ -80,23 +94,31 @@ impl<S: Store> Identities<S> {
         clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Result<Identities<S>> {
         let records = Records::open(store.clone()).await?;
-        let mut known = Known::default();
-        for tenant in records.load::<Tenant>(TENANTS).await? {
-            known.tenants.insert(tenant.name.clone(), Arc::new(tenant));
-        }
-        for key in records.load::<AccessKey>(KEYS).await? {
-            known.keys.insert(key.id.clone(), Arc::new(key));
-        }
-        Ok(Identities {
+        let is_shared = store.changes().is_some();
+        let identities = Identities {
             store,
-            nvme: Nvme::open(&records).await?,
-            modules: Modules::open(&records).await?,
             records,
+            nvme: Nvme::default(),
+            modules: Modules::default(),
             clock,
-            known: RwLock::new(known),
-            changing: tokio::sync::Mutex::new(()),
+            known: RwLock::default(),
+            is_shared,
+            changing: tokio::sync::Mutex::default(),
             hooks: RwLock::default(),
-        })
+        };
+        identities.catch_up().await?;
+        Ok(identities)
+    }
+
+    /// What was read anew takes the place of what was known.
+    pub(crate) fn replace(&self, read: Known) {
+        let mut known = self.known.write();
+        known.tenants = read.tenants;
+        let keys_changed = known.keys != read.keys;
+        drop(known);
+        if keys_changed {
+            self.change_keys(|keys| *keys = read.keys);
+        }
     }
 
     /// The time in milliseconds since 1970.
@@ -152,7 +174,7 @@ impl<S: Store> Identities<S> {
                 "a display name has at most 256 bytes",
             ));
         }
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         if self.known.read().tenants.contains_key(name) {
             return Err(Error::new(
                 Kind::Exists,
@@ -167,7 +189,7 @@ impl<S: Store> Identities<S> {
             },
             created: (self.clock)(),
         });
-        self.records.save(TENANTS, name, &*tenant).await?;
+        self.records.create(TENANTS, name, &*tenant).await?;
         self.known
             .write()
             .tenants
@@ -180,7 +202,7 @@ impl<S: Store> Identities<S> {
     /// # Errors
     /// [`Kind::NotFound`], [`Kind::NotEmpty`], [`Kind::Denied`] for the root tenant, or of the store.
     pub async fn remove_tenant(&self, name: &str) -> Result<()> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         self.tenant(name)?;
         if name == ROOT_TENANT {
             return Err(Error::new(
@@ -237,7 +259,7 @@ impl<S: Store> Identities<S> {
                 .map_err(|error| Error::new(Kind::Failed, format!("no random bytes: {error}")))?,
         };
         names::check_access_key(&id, &secret)?;
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         self.tenant(tenant)?;
         if self.known.read().keys.contains_key(&id) {
             return Err(Error::new(
@@ -253,7 +275,7 @@ impl<S: Store> Identities<S> {
     /// # Errors
     /// [`Kind::NotFound`], or of the store.
     pub async fn remove_key(&self, id: &str) -> Result<()> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         if self.find(id).is_none() {
             return Err(Error::new(
                 Kind::NotFound,
@@ -292,7 +314,7 @@ impl<S: Store> Identities<S> {
             Some(key) if key.secret == secret => Ok(key),
             Some(_) => {
                 names::check_access_key(id, secret)?;
-                let _changing = self.changing.lock().await;
+                let _changing = self.begin_change().await?;
                 self.put_key(id.to_owned(), secret.to_owned(), ROOT_TENANT)
                     .await
             }

@@ -16,7 +16,8 @@
 //! stopped control plane stops no transfer of another door.
 //!
 //! # Invariants
-//! A change is in the store before it is in memory, and in memory before it is answered. A key names one tenant for its whole
+//! A change is in the store before it is in memory, and in memory before it is answered; what others change over the same store is
+//! in memory as soon as the store tells of it. A key names one tenant for its whole
 //! life, and its sessions end with it. A tenant that owns namespaces cannot be removed. Secrets leave only in the answer that makes
 //! a key. No call is read before its caller is known, and what belongs to another tenant is refused in the words for what does
 //! not exist. An answer about bytes placed in a client's memory is made from the fabric's proof.
@@ -32,6 +33,7 @@ pub mod api;
 mod changes;
 mod cold;
 mod error;
+mod follow;
 mod identities;
 mod json;
 mod modules;

@@ -12,14 +12,13 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::records::Records;
+use crate::records::{MODULES, Records, Seen};
 use crate::{Error, Identities, Kind, Result, names};
 
 /// The longest module, in bytes.
 pub const MODULE_BYTES_MAX: usize = 16 << 20;
 /// Leaves of all tenants together: whoever executes holds them all in memory.
 const MODULES_MAX: usize = 10_000;
-const MODULES: &str = "module/";
 const BYTES: &str = "module-bytes/";
 
 /// Leave for a module to run.
@@ -84,10 +83,19 @@ pub struct Leave {
 type Place = (String, String, String);
 type Hook = Box<dyn Fn(&[Arc<AllowedModule>]) + Send + Sync>;
 
+type Known = BTreeMap<Place, Arc<AllowedModule>>;
+
+/// What the store holds.
+pub(crate) async fn read<S: Store>(records: &Records<S>, seen: &mut Seen) -> Result<Known> {
+    let modules = records.load::<AllowedModule>(MODULES, seen).await?;
+    let modules = modules.into_iter().map(Arc::new);
+    Ok(modules.map(|module| (module.place(), module)).collect())
+}
+
 /// The records in memory.
 #[derive(Default)]
 pub(crate) struct Modules {
-    known: RwLock<BTreeMap<Place, Arc<AllowedModule>>>,
+    known: RwLock<Known>,
     hooks: RwLock<Vec<Hook>>,
 }
 
@@ -98,20 +106,18 @@ impl fmt::Debug for Modules {
 }
 
 impl Modules {
-    pub(crate) async fn open<S: Store>(records: &Records<S>) -> Result<Modules> {
-        let modules = Modules::default();
-        for module in records.load::<AllowedModule>(MODULES).await? {
-            let module = Arc::new(module);
-            modules.known.write().insert(module.place(), module);
+    /// What was read anew takes the place of what was known.
+    pub(crate) fn replace(&self, read: Known) {
+        if *self.known.read() != read {
+            self.change(|known| *known = read);
         }
-        Ok(modules)
     }
 
     fn all(&self) -> Vec<Arc<AllowedModule>> {
         self.known.read().values().cloned().collect()
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<Place, Arc<AllowedModule>>)) {
+    fn change(&self, change: impl FnOnce(&mut Known)) {
         change(&mut self.known.write());
         let all = self.all();
         for hook in self.hooks.read().iter() {
@@ -166,7 +172,7 @@ impl<S: Store> Identities<S> {
             )));
         }
         let digest = ModuleDigest(Sha256::digest(&wasm).into());
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         self.tenant(&leave.tenant)?;
         if let Some(name) = &leave.namespace {
             let theirs = self.store.namespace(name);
@@ -237,7 +243,7 @@ impl<S: Store> Identities<S> {
         namespace: Option<&str>,
         which: &str,
     ) -> Result<()> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         let all = self.modules.all();
         let found = all.iter().find(|module| {
             module.tenant == tenant

@@ -8,13 +8,11 @@ use forebay_store::{NamespaceInfo, Store};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use crate::records::Records;
+use crate::records::{HOSTS, NUMBERS, Records, Seen};
 use crate::{Error, Identities, Kind, Result, names, secrets};
 
 /// The greatest namespace identifier that is given out: hosts read lists and make devices of that many.
 pub const NSID_MAX: u32 = 1024;
-const HOSTS: &str = "host/";
-const NUMBERS: &str = "nsid/";
 const SUBSYSTEM: &str = "subsystem/";
 
 /// A host that may connect to the NVMe doors.
@@ -80,25 +78,31 @@ pub(crate) struct Nvme {
     hooks: RwLock<Vec<Hook>>,
 }
 
-#[derive(Default)]
-struct Known {
+#[derive(Default, PartialEq)]
+pub(crate) struct Known {
     hosts: BTreeMap<String, Arc<Host>>,
     published: BTreeMap<u32, Arc<Published>>,
 }
 
-impl Nvme {
-    pub(crate) async fn open<S: Store>(records: &Records<S>) -> Result<Nvme> {
-        let mut known = Known::default();
-        for host in records.load::<Host>(HOSTS).await? {
-            known.hosts.insert(host.nqn.clone(), Arc::new(host));
-        }
-        for published in records.load::<Published>(NUMBERS).await? {
-            known.published.insert(published.nsid, Arc::new(published));
-        }
-        Ok(Nvme {
-            known: RwLock::new(known),
-            hooks: RwLock::default(),
+impl Known {
+    pub(crate) async fn read<S: Store>(records: &Records<S>, seen: &mut Seen) -> Result<Known> {
+        let hosts = records.load::<Host>(HOSTS, seen).await?.into_iter();
+        let published = records.load::<Published>(NUMBERS, seen).await?.into_iter();
+        Ok(Known {
+            hosts: hosts
+                .map(|host| (host.nqn.clone(), Arc::new(host)))
+                .collect(),
+            published: published.map(|one| (one.nsid, Arc::new(one))).collect(),
         })
+    }
+}
+
+impl Nvme {
+    /// What was read anew takes the place of what was known.
+    pub(crate) fn replace(&self, read: Known) {
+        if *self.known.read() != read {
+            self.change(|known| *known = read);
+        }
     }
 
     fn hosts(&self) -> Vec<Arc<Host>> {
@@ -156,7 +160,7 @@ impl<S: Store> Identities<S> {
         if let Some(secret) = chap_secret {
             names::check_chap_secret(secret)?;
         }
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         self.tenant(tenant)?;
         if self.nvme.known.read().hosts.contains_key(nqn) {
             return Err(Error::new(
@@ -170,7 +174,7 @@ impl<S: Store> Identities<S> {
             chap_secret: chap_secret.map(str::to_owned),
             created: self.now_ms(),
         });
-        self.records.save(HOSTS, nqn, &*host).await?;
+        self.records.create(HOSTS, nqn, &*host).await?;
         self.nvme.change(|known| {
             known.hosts.insert(nqn.to_owned(), host.clone());
         });
@@ -182,7 +186,7 @@ impl<S: Store> Identities<S> {
     /// # Errors
     /// [`Kind::NotFound`], or of the store.
     pub async fn remove_host(&self, nqn: &str) -> Result<()> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         if !self.nvme.known.read().hosts.contains_key(nqn) {
             return Err(Error::new(
                 Kind::NotFound,
@@ -221,15 +225,20 @@ impl<S: Store> Identities<S> {
     /// # Errors
     /// Of the store.
     pub async fn subsystem_uuid(&self) -> Result<String> {
-        let _changing = self.changing.lock().await;
-        let kept = self.records.load::<Subsystem>(SUBSYSTEM).await?;
-        if let Some(subsystem) = kept.into_iter().next() {
-            return Ok(subsystem.uuid);
+        let _changing = self.begin_change().await?;
+        let made = Subsystem {
+            uuid: fresh_uuid()?,
+        };
+        match self.records.create(SUBSYSTEM, "uuid", &made).await {
+            Ok(()) => return Ok(made.uuid),
+            Err(error) if error.kind == Kind::Exists => {}
+            Err(error) => return Err(error),
         }
-        let uuid = fresh_uuid()?;
-        let subsystem = Subsystem { uuid: uuid.clone() };
-        self.records.save(SUBSYSTEM, "uuid", &subsystem).await?;
-        Ok(uuid)
+        let mut seen = Seen::default();
+        let kept = self.records.load::<Subsystem>(SUBSYSTEM, &mut seen).await?;
+        let kept = kept.into_iter().next();
+        kept.map(|kept| kept.uuid)
+            .ok_or_else(|| Error::new(Kind::Failed, "the subsystem's record is gone"))
     }
 
     /// All namespace identifiers that are taken, in order.
@@ -279,7 +288,7 @@ impl<S: Store> Identities<S> {
     /// # Errors
     /// Of the store.
     pub async fn unpublish(&self, namespace: &NamespaceInfo) -> Result<()> {
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         match self.nsid_of(namespace) {
             Some(nsid) => self.forget_numbers(&[nsid]).await,
             None => Ok(()),
@@ -301,7 +310,7 @@ impl<S: Store> Identities<S> {
         if !self.nvme.published().iter().any(|one| gone(one)) {
             return Ok(());
         }
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         let published = self.nvme.published();
         let gone = published.iter().filter(|one| gone(one));
         let gone: Vec<u32> = gone.map(|one| one.nsid).collect();
@@ -317,7 +326,7 @@ impl<S: Store> Identities<S> {
                 format!("{nsid} is not a namespace identifier: 1 to {NSID_MAX}"),
             ));
         }
-        let _changing = self.changing.lock().await;
+        let _changing = self.begin_change().await?;
         let (had, taken) = {
             let known = self.nvme.known.read();
             let mut published = known.published.values();
@@ -350,7 +359,7 @@ impl<S: Store> Identities<S> {
         let uuid = fresh_uuid()?;
         let published = Arc::new(Published { nsid, uuid, what });
         self.records
-            .save(NUMBERS, &record_of(nsid), &*published)
+            .create(NUMBERS, &record_of(nsid), &*published)
             .await?;
         if let Some(had) = &had {
             self.records.forget(NUMBERS, &record_of(had.nsid)).await?;

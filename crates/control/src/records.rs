@@ -1,11 +1,13 @@
 //! Records: small JSON values in a namespace of the store that no door can name.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_mem::Buf;
 use forebay_store::{
-    Address, Body, ByteRange, DeleteOptions, ErrorKind, Item, ListOptions, NamespaceConfig, Seal,
-    Store, StoreOptions, Upload,
+    Address, Body, ByteRange, Condition, DeleteOptions, ErrorKind, Item, ListOptions, Meta,
+    NamespaceConfig, Seal, Store, StoreOptions, Upload,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -16,6 +18,24 @@ const RECORD_BYTES_MAX: u64 = 64 << 10;
 
 /// What is written at a time of what is longer than a record.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// The folders of what is held in memory.
+pub(crate) const TENANTS: &str = "tenant/";
+pub(crate) const KEYS: &str = "key/";
+pub(crate) const HOSTS: &str = "host/";
+pub(crate) const NUMBERS: &str = "nsid/";
+pub(crate) const MODULES: &str = "module/";
+const FOLDERS: [&str; 5] = [TENANTS, KEYS, HOSTS, NUMBERS, MODULES];
+
+/// Which records there are, and of what content.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen(BTreeMap<Bytes, (u64, u64)>);
+
+impl Seen {
+    fn note(&mut self, key: Bytes, meta: &Meta) {
+        self.0.insert(key, (meta.modified, meta.crc64nvme));
+    }
+}
 
 /// The records of a store, in folders.
 pub(crate) struct Records<S> {
@@ -35,43 +55,84 @@ impl<S: Store> Records<S> {
         Ok(Records { store })
     }
 
-    /// Every record of a folder, by name.
-    pub(crate) async fn load<R: DeserializeOwned>(&self, folder: &str) -> Result<Vec<R>> {
+    /// Every record of a folder, by name. What was read is noted in `seen`.
+    pub(crate) async fn load<R: DeserializeOwned>(
+        &self,
+        folder: &str,
+        seen: &mut Seen,
+    ) -> Result<Vec<R>> {
         let mut records = Vec::new();
-        let mut last = None::<bytes::Bytes>;
+        for (key, _) in self.list(folder).await? {
+            let Some((meta, bytes)) = self.read(&key).await? else {
+                continue;
+            };
+            let record = serde_json::from_slice(&bytes).map_err(|error| {
+                let key = String::from_utf8_lossy(&key);
+                Error::new(Kind::Failed, format!("{key} is not a record: {error}"))
+            })?;
+            records.push(record);
+            seen.note(key, &meta);
+        }
+        Ok(records)
+    }
+
+    /// What there is now in all folders that are loaded.
+    pub(crate) async fn seen_now(&self) -> Result<Seen> {
+        let mut seen = Seen::default();
+        for folder in FOLDERS {
+            for (key, meta) in self.list(folder).await? {
+                seen.note(key, &meta);
+            }
+        }
+        Ok(seen)
+    }
+
+    async fn list(&self, folder: &str) -> Result<Vec<(Bytes, Meta)>> {
+        let mut listed = Vec::<(Bytes, Meta)>::new();
         loop {
             let options = ListOptions {
                 namespace: SYSTEM_NAMESPACE,
                 space: forebay_store::Space::Objects,
                 prefix: folder.as_bytes(),
                 delimiter: None,
-                after: match &last {
-                    Some(key) => forebay_store::After::Key(key),
+                after: match listed.last() {
+                    Some((key, _)) => forebay_store::After::Key(key),
                     None => forebay_store::After::Start,
                 },
                 limit: usize::MAX,
             };
             let page = self.store.list(options).await?;
-            for item in &page.items {
-                if let Item::Value(key, _) = item {
-                    if let Some(bytes) = self.read(key).await? {
-                        records.push(serde_json::from_slice(&bytes).map_err(|error| {
-                            Error::new(
-                                Kind::Failed,
-                                format!(
-                                    "{} is not a record: {error}",
-                                    String::from_utf8_lossy(key)
-                                ),
-                            )
-                        })?);
-                    }
-                    last = Some(key.clone());
+            let before = listed.len();
+            for item in page.items {
+                if let Item::Value(key, meta) = item {
+                    listed.push((key, meta));
                 }
             }
-            if !page.more || page.items.is_empty() {
-                return Ok(records);
+            if !page.more || listed.len() == before {
+                return Ok(listed);
             }
         }
+    }
+
+    /// Keeps a record that must be new: on stable storage when this returns.
+    ///
+    /// # Errors
+    /// [`Kind::Exists`] when there is one of that name, which another gateway may have made at this moment.
+    pub(crate) async fn create(
+        &self,
+        folder: &str,
+        name: &str,
+        record: &impl Serialize,
+    ) -> Result<()> {
+        let made = self
+            .write(folder, name, encode(record)?, Condition::IfAbsent)
+            .await;
+        made.map_err(|error| match error.kind() {
+            ErrorKind::PreconditionFailed => {
+                Error::new(Kind::Exists, format!("{name:?} exists already"))
+            }
+            _ => error.into(),
+        })
     }
 
     /// Keeps a record: on stable storage when this returns.
@@ -81,24 +142,32 @@ impl<S: Store> Records<S> {
         name: &str,
         record: &impl Serialize,
     ) -> Result<()> {
-        let record = serde_json::to_vec(record)
-            .map_err(|error| Error::new(Kind::Failed, error.to_string()))?;
-        self.save_bytes(folder, name, record).await
+        self.save_bytes(folder, name, encode(record)?).await
     }
 
     /// Keeps bytes that are no record, likewise.
-    pub(crate) async fn save_bytes(&self, folder: &str, name: &str, record: Vec<u8>) -> Result<()> {
+    pub(crate) async fn save_bytes(&self, folder: &str, name: &str, bytes: Vec<u8>) -> Result<()> {
+        Ok(self.write(folder, name, bytes, Condition::None).await?)
+    }
+
+    async fn write(
+        &self,
+        folder: &str,
+        name: &str,
+        bytes: Vec<u8>,
+        condition: Condition,
+    ) -> forebay_store::Result<()> {
         let key = format!("{folder}{name}");
         let options = StoreOptions {
-            size: Some(record.len() as u64),
-            ..StoreOptions::default()
+            size: Some(bytes.len() as u64),
+            condition,
         };
         let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
         let mut upload = self.store.store(address, options).await?;
-        let record = Buf::from(record);
-        for start in (0..record.len()).step_by(PIECE_BYTES) {
-            let end = record.len().min(start + PIECE_BYTES);
-            upload.write(record.slice(start..end)).await?;
+        let bytes = Buf::from(bytes);
+        for start in (0..bytes.len()).step_by(PIECE_BYTES) {
+            let end = bytes.len().min(start + PIECE_BYTES);
+            upload.write(bytes.slice(start..end)).await?;
         }
         upload.commit(Seal::default()).await?;
         Ok(())
@@ -112,7 +181,7 @@ impl<S: Store> Records<S> {
         Ok(())
     }
 
-    async fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    async fn read(&self, key: &[u8]) -> Result<Option<(Meta, Vec<u8>)>> {
         let address = Address::object(SYSTEM_NAMESPACE, key);
         let mut object = match self.store.retrieve(address, None, ByteRange::Full).await {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -128,6 +197,10 @@ impl<S: Store> Records<S> {
         while let Some(buf) = object.body.next().await? {
             bytes.extend_from_slice(&buf);
         }
-        Ok(Some(bytes))
+        Ok(Some((object.meta, bytes)))
     }
+}
+
+fn encode(record: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(record).map_err(|error| Error::new(Kind::Failed, error.to_string()))
 }

@@ -142,6 +142,35 @@ async fn refusals_change_nothing() {
 }
 
 #[tokio::test]
+async fn what_another_gateway_changed_is_taken_in() {
+    let store = store();
+    let (one, two) = (open(&store).await, open(&store).await);
+    let heard = Arc::new(Mutex::new(Vec::<Vec<String>>::new()));
+    let hearing = heard.clone();
+    two.on_keys_changed(move |keys| {
+        hearing
+            .lock()
+            .push(keys.iter().map(|key| key.id.clone()).collect());
+    });
+    one.create_tenant("a", "").await.unwrap();
+    let key = one.create_key("a", Some(("ONE", "secret-secret")));
+    let key = key.await.unwrap();
+    assert_eq!(
+        two.create_tenant("a", "").await.unwrap_err().kind,
+        Kind::Exists
+    );
+    two.catch_up().await.unwrap();
+    assert_eq!(two.find("ONE"), Some(key));
+    assert_eq!(two.tenant("a").unwrap().display_name, "a");
+    two.catch_up().await.unwrap();
+    one.remove_key("ONE").await.unwrap();
+    two.catch_up().await.unwrap();
+    assert_eq!(two.find("ONE"), None);
+    let each = [vec![], vec!["ONE".to_owned()], vec![]];
+    assert_eq!(*heard.lock(), each, "told once for each change");
+}
+
+#[tokio::test]
 async fn doors_hear_of_every_change() {
     let store = store();
     let identities = open(&store).await;

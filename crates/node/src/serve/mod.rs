@@ -205,7 +205,7 @@ async fn serve(
     let rpc_config = rpc::config(args, &listeners, &args.dir);
     let nvme = Nvme::open(args, &admin, identities.clone(), store.clone(), pool).await?;
     registry.register_collector(Box::new(NvmeMetrics(nvme.clone())));
-    let service = Service::new(store, identities, admin.clone(), sessions, rpc_config);
+    let service = Service::new(store, identities.clone(), admin.clone(), sessions, rpc_config);
     service.register(&mut registry);
     let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));
     let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
@@ -227,6 +227,7 @@ async fn serve(
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
         never = tending.tend() => match never {},
+        never = identities.follow() => match never {},
         never = direct.expire() => match never {},
         never = nvme.follow() => match never {},
         never = cache::tend(&tier) => match never {},

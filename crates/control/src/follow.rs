@@ -1,0 +1,76 @@
+//! Keeping up with others over the same store: what another gateway changes of tenants, keys, hosts, numbers and modules holds
+//! here too.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::time::Duration;
+
+use forebay_store::{Notice, Store};
+use tokio::sync::MutexGuard;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::identities::Known;
+use crate::records::Seen;
+use crate::{Identities, Result, SYSTEM_NAMESPACE, modules, nvme};
+
+/// How often the records are compared when no notice comes: one may be lost.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+impl<S: Store> Identities<S> {
+    /// Takes in what others change: at once when the store tells of it, within 10 s when it does not.
+    pub async fn follow(&self) -> Infallible {
+        let Some(mut changes) = self.store.changes() else {
+            // Nobody else can change anything.
+            return pending().await;
+        };
+        let mut tick = interval(INTERVAL);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                notice = changes.next() => match notice {
+                    None => return pending().await,
+                    Some(Notice::Changed { namespace, .. }) if namespace != SYSTEM_NAMESPACE => continue,
+                    Some(_) => {}
+                },
+                _ = tick.tick() => {}
+            }
+            if let Err(error) = self.catch_up().await {
+                tracing::warn!(%error, "tenants, keys and modules may be behind what other gateways know");
+            }
+        }
+    }
+
+    /// Reads the records again if any of them is not as it was when it was read, and tells the doors what changed.
+    ///
+    /// # Errors
+    /// Of the store; [`Kind::Failed`](crate::Kind::Failed) for a record that is not one. What was known stays so.
+    pub async fn catch_up(&self) -> Result<()> {
+        let mut seen = self.changing.lock().await;
+        self.read_again(&mut seen).await
+    }
+
+    /// To be held while something is changed: one change at a time, over what others have changed by now.
+    pub(crate) async fn begin_change(&self) -> Result<MutexGuard<'_, Seen>> {
+        let mut seen = self.changing.lock().await;
+        if self.is_shared {
+            self.read_again(&mut seen).await?;
+        }
+        Ok(seen)
+    }
+
+    async fn read_again(&self, seen: &mut Seen) -> Result<()> {
+        if self.records.seen_now().await? == *seen {
+            return Ok(());
+        }
+        // What is read may be newer than what was listed, or older out of a cache: what counts as seen is what was read.
+        let mut read = Seen::default();
+        let known = Known::read(&self.records, &mut read).await?;
+        let nvme = nvme::Known::read(&self.records, &mut read).await?;
+        let modules = modules::read(&self.records, &mut read).await?;
+        self.replace(known);
+        self.nvme.replace(nvme);
+        self.modules.replace(modules);
+        *seen = read;
+        Ok(())
+    }
+}
