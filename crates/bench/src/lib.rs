@@ -56,7 +56,7 @@ pub use args::{
 };
 pub use cache::{CacheArgs, CachePoint};
 pub use error::Error;
-pub use exec::{ExecArgs, ExecOp};
+pub use exec::{ExecArgs, ExecOp, ExecPoint};
 pub use histogram::Histogram;
 pub use point::Point;
 pub use rados::RadosArgs;
@@ -68,6 +68,8 @@ pub use size::Size;
 pub enum Measured {
     /// Of a load.
     Load(Box<Point>),
+    /// Of functions.
+    Exec(Box<ExecPoint>),
     /// Of a cache.
     Cache(CachePoint),
 }
@@ -76,6 +78,7 @@ impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Measured::Load(point) => point.fmt(f),
+            Measured::Exec(point) => point.fmt(f),
             Measured::Cache(point) => point.fmt(f),
         }
     }
@@ -92,12 +95,16 @@ pub fn run(args: &Args) -> Result<Vec<Measured>, Error> {
             let points = cache::run(args)?.into_iter();
             return Ok(points.map(Measured::Cache).collect());
         }
+        Kind::Exec(args) => {
+            let points = exec::run(args)?.into_iter();
+            let exec = |point| Measured::Exec(Box::new(point));
+            return Ok(points.map(exec).collect());
+        }
         Kind::S3(args) => s3::run(args),
         Kind::Direct(args) => direct::run(args, direct::DIRECT),
         Kind::Kv(args) => direct::run(args, direct::KV),
         Kind::Nvme(args) => nvme::run(args),
         Kind::Engine(args) => engine::run(args),
-        Kind::Exec(args) => exec::run(args),
         Kind::Rados(args) => rados::run(args),
         Kind::Files(args) => files::run(args),
         Kind::Memory(args) => memory::run(args),

@@ -161,7 +161,7 @@ fn bench(address: SocketAddr, more: &str) -> Result<Vec<Point>, Error> {
     let measured = forebay_bench::run(&Args::parse_from(words))?.into_iter();
     let load = |measured| match measured {
         Measured::Load(point) => *point,
-        Measured::Cache(_) => unreachable!("no cache was asked for"),
+        _ => unreachable!("nothing else was asked for"),
     };
     Ok(measured.map(load).collect())
 }

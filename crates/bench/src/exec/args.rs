@@ -41,8 +41,8 @@ impl ExecOp {
 /// Arguments of `forebay bench exec`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExecArgs {
-    /// Operations to measure, one after the other
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "warm,native")]
+    /// Operations to measure, one after the other; beside `native`, when it comes first, the others tell their share of it
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "native,warm")]
     pub op: Vec<ExecOp>,
     /// Sizes of the object; of no meaning to cold and restart
     #[arg(long, value_delimiter = ',', default_value = "4KiB")]

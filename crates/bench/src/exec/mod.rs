@@ -2,6 +2,7 @@
 
 mod args;
 mod module;
+mod point;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use sha2::{Digest, Sha256};
 use tokio::task::spawn_local;
 
 pub use self::args::{ExecArgs, ExecOp};
+pub use self::point::ExecPoint;
 use crate::embedded::refused;
 use crate::server::private_directory;
 use crate::{Error, Histogram, Point, cpu};
@@ -28,11 +30,13 @@ const NAMESPACE: &str = "bench";
 const POOL_BYTES: usize = 512 << 20;
 /// Modules that are new, one after the other.
 const COLD_CALLS: u32 = 5;
+/// What a function that counts writes, and has room for.
+const COUNT_BYTES: usize = 8;
 
 type Measuring = Exec<Engine<Directory>>;
 
 /// Measures every operation, each size in a new directory.
-pub(crate) fn run(args: &ExecArgs) -> Result<Vec<Point>, Error> {
+pub(crate) fn run(args: &ExecArgs) -> Result<Vec<ExecPoint>, Error> {
     let window = Duration::try_from_secs_f64(args.seconds)
         .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
     if args.concurrency.contains(&0) {
@@ -65,14 +69,14 @@ struct Bench {
 }
 
 impl Bench {
-    async fn measure(self) -> Result<Vec<Point>, Error> {
+    async fn measure(self) -> Result<Vec<ExecPoint>, Error> {
         let failed = |error: StoreError| refused("running functions", error);
         let store = Arc::new(self.open().await?);
         let content: Vec<u8> = (0..self.size).map(|at| (at * 7 % 61) as u8).collect();
         put(&store, b"object", &content).await.map_err(failed)?;
         let scan = self.allow(&store, &[module::SCAN.to_vec()]).await?;
         let expected = content.iter().filter(|byte| **byte == 10).count() as u64;
-        let mut points = Vec::new();
+        let mut points: Vec<ExecPoint> = Vec::new();
         for &op in &self.args.op {
             match op {
                 ExecOp::Cold => points.push(self.cold(&store).await?),
@@ -84,7 +88,14 @@ impl Bench {
                         return Err(refused("counting", words));
                     }
                     for &depth in &self.args.concurrency {
-                        points.push(self.steady(&store, op, scan[0], depth).await);
+                        let mut point = self.steady(&store, op, scan[0], depth).await;
+                        let native = points.iter().map(|other| &other.point);
+                        let native = native
+                            .filter(|other| other.op == ExecOp::Native.name())
+                            .find(|other| other.concurrency == depth);
+                        point.of_native =
+                            native.map(|native| point.point.ops_per_s / native.ops_per_s);
+                        points.push(point);
                     }
                 }
             }
@@ -159,7 +170,7 @@ impl Bench {
         op: ExecOp,
         scan: ModuleDigest,
         depth: usize,
-    ) -> Point {
+    ) -> ExecPoint {
         let before = cpu::this_process();
         let start = Instant::now();
         let end = start + self.window;
@@ -197,7 +208,7 @@ impl Bench {
         self.point(store, op, depth, start.elapsed(), cpu, &latency, failures)
     }
 
-    async fn cold(&self, store: &Arc<Measuring>) -> Result<Point, Error> {
+    async fn cold(&self, store: &Arc<Measuring>) -> Result<ExecPoint, Error> {
         let modules: Vec<_> = (0..COLD_CALLS).map(module::large).collect();
         let digests = self.allow(store, &modules).await?;
         let (before, start) = (cpu::this_process(), Instant::now());
@@ -215,7 +226,7 @@ impl Bench {
     }
 
     /// Every call finds nothing ready but what was kept on disk, as after a restart.
-    async fn restart(&self, store: &Arc<Measuring>) -> Result<Point, Error> {
+    async fn restart(&self, store: &Arc<Measuring>) -> Result<ExecPoint, Error> {
         let failed = |error: StoreError| refused("running a large module", error);
         let digests = self.allow(store, &[module::large(0)]).await?;
         call(store, digests[0], None, &[]).await.map_err(failed)?;
@@ -244,7 +255,7 @@ impl Bench {
         cpu: Duration,
         latency: &Histogram,
         failures: Vec<String>,
-    ) -> Point {
+    ) -> ExecPoint {
         let total = latency.total() as f64;
         let large = matches!(op, ExecOp::Cold | ExecOp::Restart);
         let size = match large {
@@ -253,7 +264,12 @@ impl Bench {
         };
         let bytes = total * size as f64;
         let seconds = took.as_secs_f64();
-        Point {
+        let moved = match op {
+            ExecOp::Native | ExecOp::Fetch => size,
+            ExecOp::Warm | ExecOp::Loop => COUNT_BYTES as u64,
+            ExecOp::Cold | ExecOp::Restart => 0,
+        };
+        let point = Point {
             bench: "exec",
             op: op.name(),
             size,
@@ -272,6 +288,12 @@ impl Bench {
             copied_bytes: None,
             errors: failures.len() as u64,
             first_error: failures.into_iter().next(),
+        };
+        ExecPoint {
+            point,
+            calls_per_cpu_s: total / cpu.as_secs_f64(),
+            moved_share: moved as f64 / size.max(1) as f64,
+            of_native: None,
         }
     }
 }
@@ -314,7 +336,7 @@ async fn call(
 ) -> Result<u64, StoreError> {
     let call = Execute {
         function,
-        ..Execute::inline(NAMESPACE, Module::Digest(module), inputs, b"", 8)
+        ..Execute::inline(NAMESPACE, Module::Digest(module), inputs, b"", COUNT_BYTES)
     };
     let executed = store.execute(call).await?;
     let number = executed.bytes.first().and_then(|buf| buf.first_chunk());
