@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use crate::sys::{Errno, Guard, Place, WriteOp};
 
-/// Writes under way at once; they reach the object in order.
-const WRITES: usize = 2;
+/// Writes under way at once. With one, all that is to be entered meanwhile goes with the next.
+const WRITES: usize = 1;
 /// Removals wait for the next entry to be written, until there are so many.
 const IDLE_REMOVALS: usize = 128;
 

@@ -14,8 +14,9 @@ use crate::record::Segment;
 use crate::sys::{Answer, Heard, Lease, Leaving, Watching};
 use crate::under_way::Named;
 
-/// Changes wait so long for others to be entered in the index together with them.
-const GATHER: Duration = Duration::from_millis(10);
+/// Changes wait so long for others to be entered in the index together with them: they are spread over its objects, and each write of
+/// one costs about as much as the change itself.
+const GATHER: Duration = Duration::from_millis(100);
 /// A failed entry is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often namespaces and others' counters are read anew, if nobody says that they changed.
