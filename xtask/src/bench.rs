@@ -23,9 +23,13 @@ mod scripts;
 
 use std::path::PathBuf;
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 
-use crate::tool::{cargo, root, run as run_command, target};
+use crate::bench::measure::Bench;
+use crate::dist;
+use crate::tool::{root, target};
 
 /// Arguments of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -53,39 +57,49 @@ pub struct Args {
     binary: Option<PathBuf>,
 }
 
+/// Puts every load of ours once on this program, which is there to count what it does.
+pub fn practise(binary: &Path) -> Result<()> {
+    let bench = Bench::of(binary, None)?;
+    let practised = figures::practise(&bench);
+    std::fs::remove_dir_all(&bench.folder)?;
+    practised
+}
+
+impl Bench {
+    /// Short windows on this program, with a new folder in `folder` or the target folder.
+    fn of(binary: &Path, folder: Option<&Path>) -> Result<Bench> {
+        let binary = std::fs::canonicalize(binary)
+            .with_context(|| format!("{} is not there", binary.display()))?;
+        let folder = folder.map_or_else(target, Path::to_owned).join("bench-data");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        Ok(Bench {
+            binary,
+            folder: std::fs::canonicalize(&folder)?,
+            seconds: 1.0,
+            search: Vec::new(),
+            listed: 20_000,
+            ceph: std::cell::OnceCell::new(),
+        })
+    }
+}
+
 /// Measures, prints and, unless only a part was wanted, rewrites the document. False when a figure is below its bound.
 pub fn run(args: &Args) -> Result<bool> {
     let binary = match &args.binary {
         Some(binary) => binary.clone(),
-        None => {
-            run_command(cargo().args([
-                "build",
-                "--locked",
-                "--profile",
-                "dist",
-                "--package",
-                "forebay",
-            ]))?;
-            target().join("dist/forebay")
-        }
+        None => dist::build()?,
     };
-    let binary = std::fs::canonicalize(&binary)
-        .with_context(|| format!("{} is not there", binary.display()))?;
-    let folder = args.dir.clone().unwrap_or_else(target).join("bench-data");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
-    std::fs::create_dir_all(&folder)?;
-    let bench = measure::Bench {
-        binary,
-        folder: std::fs::canonicalize(&folder)?,
+    let bench = Bench {
         seconds: args.seconds,
         search: args.peers.clone(),
         listed: args.listed,
-        ceph: std::cell::OnceCell::new(),
+        ..Bench::of(&binary, args.dir.as_deref())?
     };
     let results = figures::run(&bench, args.rounds.max(1), args.only.as_deref());
-    std::fs::remove_dir_all(&folder)?;
+    std::fs::remove_dir_all(&bench.folder)?;
     let results = results?;
     println!("{}", report::tables(&results.figures));
     if args.only.is_none() {

@@ -7,6 +7,7 @@
 //! - `fuzz`: every parser of foreign bytes, for some seconds.
 //! - `ceph`: a command, such as the tests of one crate, beside a throwaway Ceph.
 //! - `bench`: the published figures, beside the peers that are installed; never part of a test.
+//! - `dist`: the program as it is shipped and measured.
 //! - `modules`: the functions that are shipped as source, built as WebAssembly.
 //! - `generate`: the code made from the published `.proto` files.
 //!
@@ -18,6 +19,7 @@ mod bench;
 mod ceph;
 mod check;
 mod deps;
+mod dist;
 mod docs;
 mod fuzz;
 mod generate;
@@ -80,6 +82,8 @@ enum Chore {
     },
     /// The published figures, and `docs/performance.md` written from them.
     Bench(bench::Args),
+    /// What is shipped, laid out by a profile of the published loads; says where it is.
+    Dist,
     /// The WebAssembly modules of `modules/`, built under `target/`.
     Modules,
     /// The code and descriptors made from the `.proto` files.
@@ -97,6 +101,7 @@ fn main() -> std::process::ExitCode {
             command,
         } => ceph::run(osds, &store, &command),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Dist => dist::run_and_tell(),
         Chore::Modules => modules::run(),
         Chore::Generate => generate::run(),
     };

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::bench::idle::{self, Idle};
 use crate::bench::machine;
 use crate::bench::measure::Bench;
-use crate::bench::peers;
+use crate::bench::peers::{self, Server};
 use crate::bench::probe::Probe;
 use crate::bench::sample::{Sample, median};
 use crate::bench::{ceph, direct, nvme};
@@ -208,6 +208,36 @@ fn published(bench: &Bench) -> Vec<Figure> {
     ]
 }
 
+/// Puts every load of ours once on the program, which ends by itself so that it can tell what it counted.
+pub fn practise(bench: &Bench) -> Result<()> {
+    let mut figures = published(bench);
+    figures.extend(direct::published());
+    figures.extend(nvme::published());
+    let servers = own_servers(bench, &figures)?;
+    for figure in &figures {
+        for contender in figure.contenders.iter().filter(|one| one.probe.is_ours()) {
+            eprintln!("{}: {}", figure.name, contender.name);
+            contender.probe.measure(bench, &servers)?;
+        }
+    }
+    servers.into_iter().try_for_each(Server::end)
+}
+
+/// Ours that these figures ask, the one with its defaults first.
+fn own_servers(bench: &Bench, figures: &[Figure]) -> Result<Vec<Server>> {
+    let mut servers = vec![peers::forebay(bench, "forebay", FOREBAY, &[])?];
+    for (folder, name, flags) in [
+        ("forebay-list", LARGE_LIST, &[][..]),
+        ("forebay-cold", COLD, &["--cache", "0"]),
+        ("forebay-memory", MEMORY, &["--backend", "memory"]),
+    ] {
+        if figures.iter().any(|figure| figure.asks(name)) {
+            servers.push(peers::forebay(bench, folder, name, flags)?);
+        }
+    }
+    Ok(servers)
+}
+
 /// Measures the published set, or the part of it whose names contain `only`.
 pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> {
     let mut figures = published(bench);
@@ -220,21 +250,11 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
         wanted.as_ref().is_none_or(|wanted| name.contains(wanted))
     });
     let machine = machine::describe(&bench.folder);
-    let ours = peers::forebay(bench, "forebay", FOREBAY, &[])?;
-    let pid = ours.pid;
+    let mut servers = own_servers(bench, &figures)?;
+    let pid = servers[0].pid;
     let everything = only.is_none();
     let idle = everything.then(|| idle::watch(pid)).transpose()?;
-    let mut servers = vec![ours];
     let asked = |server: &str| figures.iter().any(|figure| figure.asks(server));
-    for (folder, name, flags) in [
-        ("forebay-list", LARGE_LIST, &[][..]),
-        ("forebay-cold", COLD, &["--cache", "0"]),
-        ("forebay-memory", MEMORY, &["--backend", "memory"]),
-    ] {
-        if asked(name) {
-            servers.push(peers::forebay(bench, folder, name, flags)?);
-        }
-    }
     let mut absent = Vec::new();
     for (name, start) in peers::ALL {
         if asked(name) {

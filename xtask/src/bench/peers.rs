@@ -88,6 +88,18 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Has it end by itself.
+    pub fn end(mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            run(command("kill").arg(child.id().to_string()))?;
+            let ended = child.wait()?;
+            anyhow::ensure!(ended.success(), "{} ended with {ended}", self.name);
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended by itself.

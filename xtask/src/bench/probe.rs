@@ -82,6 +82,14 @@ impl Probe {
         }
     }
 
+    /// Whether it is a load of ours on a server of ours, or on none; peers are not there when only ours runs.
+    pub fn is_ours(&self) -> bool {
+        matches!(
+            self,
+            Probe::S3(..) | Probe::Direct(..) | Probe::Own(_) | Probe::Alone(_)
+        )
+    }
+
     /// The server that must run for it.
     pub fn server(&self) -> Option<&'static str> {
         match self {
