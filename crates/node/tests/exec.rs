@@ -37,15 +37,14 @@ fn module(place: &Place) -> (String, String) {
 
 /// Runs a function over the object and tells it something.
 fn told(place: &Place, module: &str, rest: &[&str], words: &[&str]) -> Ran {
+    told_of(place, "object", module, rest, words)
+}
+
+/// The same over another one.
+fn told_of(place: &Place, key: &str, module: &str, rest: &[&str], words: &[&str]) -> Ran {
     let mut command = forebay();
-    let dir = place.data();
-    command.args([
-        "exec",
-        "--dir",
-        dir.to_str().unwrap(),
-        module,
-        "fb://data/object",
-    ]);
+    let (dir, object) = (place.data(), format!("fb://data/{key}"));
+    command.args(["exec", "--dir", dir.to_str().unwrap(), module, &object]);
     Ran::new(command.args(rest).arg("--").args(words).output().unwrap())
 }
 
@@ -219,4 +218,55 @@ fn another_tenant_sees_nothing_and_root_decides() {
     server
         .run(&["exec", "tool", "fb://frames/object"])
         .expect(3);
+}
+
+/// `forebay nvme exec` at the server's target, which needs no directory.
+fn by_nvme(server: &Server, key: &str, rest: &[&str]) -> Ran {
+    let mut command = forebay();
+    let device = format!("kv://{}/9", server.doors["nvme"]);
+    command.args(["nvme", "exec", &device, key]).args(rest);
+    command.stdin(std::process::Stdio::null());
+    Ran::new(command.output().unwrap())
+}
+
+#[test]
+fn a_command_of_nvme_runs_what_a_call_runs() {
+    let place = Place::new();
+    let (path, _) = module(&place);
+    let server = place.serve(&["--nvme-namespace", "data=9"]);
+    let add = ["admin", "module", "add", &path, "--id"];
+    let in_all = [&add[..], &["3", "--function", "fails"]].concat();
+    server.ok(&in_all);
+    let here = ["70000", "--name", "tool", "--namespace", "data"];
+    server.ok(&[&add[..], &here].concat());
+    // More than what one command fetches of a result.
+    let long = harness::bytes(9, (2 << 20) + 5);
+    for (key, value) in [
+        ("empty", &b""[..]),
+        ("short", b"some bytes"),
+        ("a key longer than sixteen bytes", &long),
+    ] {
+        let file = place.path("value");
+        std::fs::write(&file, value).unwrap();
+        server.ok(&["cp", file.to_str().unwrap(), &format!("fb://data/{key}")]);
+        for words in [&[][..], &["one", "two words"]] {
+            let called = told_of(&place, key, "tool", &[], words).expect(0);
+            let command = [&["70000", "--output", "3MiB", "--"], words].concat();
+            let ran = by_nvme(&server, key, &command).expect(0);
+            assert!(ran.bytes == called.bytes, "{key} {words:?}");
+            assert!(ran.bytes.ends_with(value));
+        }
+    }
+    let cut = by_nvme(&server, "short", &["70000", "--output", "4"]).expect(5);
+    assert_eq!(cut.bytes, b"some");
+    assert!(cut.err.contains("10 bytes"), "{}", cut.err);
+
+    by_nvme(&server, "none", &["70000"]).expect(3);
+    // What is not allowed is no command; a function that fails says no more than that.
+    let denied = by_nvme(&server, "short", &["70001"]).expect(1);
+    assert!(denied.err.contains("Invalid Command Opcode"), "{}", denied.err);
+    let failed = by_nvme(&server, "short", &["3"]).expect(1);
+    assert!(failed.err.contains("Internal Error"), "{}", failed.err);
+    let hexadecimal = by_nvme(&server, "73686f7274", &["70000", "--hex"]).expect(0);
+    assert_eq!(hexadecimal.bytes, b"some bytes");
 }
