@@ -9,7 +9,6 @@ use crate::group::Record;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
 use crate::reclaim::Freed;
-use crate::usage::sum;
 use crate::view::{View, malformed};
 
 /// Collects a change; nothing happens until the journal takes it.
@@ -65,7 +64,7 @@ impl Draft {
             match *change {
                 Change::PutCurrent(version) => {
                     let entry = value(version);
-                    self.grown = sum(self.grown, weight(slot.space, entry.size()));
+                    self.grown = self.grown.plus(weight(slot.space, entry.size()));
                     self.put_current(slot, &entry);
                 }
                 Change::KeepCurrent => {
@@ -164,7 +163,7 @@ impl Draft {
     }
 
     fn discount(&mut self, slot: Slot<'_>, entry: &Entry) {
-        self.lost = sum(self.lost, weight(slot.space, entry.size()));
+        self.lost = self.lost.plus(weight(slot.space, entry.size()));
         if let Some(expires) = entry.expires() {
             let key = keys::expiry(expires, entry.sequence());
             self.record.remove(Table::Expiry, key);

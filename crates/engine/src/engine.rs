@@ -32,7 +32,6 @@ use crate::metrics::Metrics;
 use crate::recover::{self, OpenError};
 use crate::scrub::{self, Audit, Finding, ScrubProgress};
 use crate::upload::EngineUpload;
-use crate::usage::{less, sum};
 use crate::view::malformed;
 use crate::{Config, checkpoint, journal, list};
 
@@ -271,7 +270,7 @@ impl<D: Disk> Engine<D> {
                 let (namespace, space, _) =
                     keys::split_current(key).ok_or_else(|| corrupt("a time"))?;
                 if of(namespace) {
-                    expired = sum(expired, weight(space, u64::from_le_bytes(*size)));
+                    expired = expired.plus(weight(space, u64::from_le_bytes(*size)));
                 }
             }
             match scan.next {
@@ -500,7 +499,7 @@ impl<D: Disk> Store for Engine<D> {
             Scope::Namespace(name) => {
                 let id = self.core.namespace(name)?.id;
                 let expired = self.expired(|namespace| namespace == id)?;
-                Ok(less(self.core.ledger.used(id), expired))
+                Ok(self.core.ledger.used(id).less(expired))
             }
             Scope::Tenant(tenant) => {
                 let expired = self.expired(|namespace| {
@@ -509,7 +508,7 @@ impl<D: Disk> Store for Engine<D> {
                         .by_id(namespace)
                         .is_some_and(|info| info.config.tenant == tenant)
                 })?;
-                Ok(less(self.core.ledger.tenant_used(tenant), expired))
+                Ok(self.core.ledger.tenant_used(tenant).less(expired))
             }
         }
     }

@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::draft::weight;
 use crate::entry::Place;
 use crate::extent::{EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, granules};
-use crate::usage::{Reservation, less, sum};
+use crate::usage::Reservation;
 use crate::view::{malformed, versioning};
 
 /// A value arriving in an [`Engine`](crate::Engine).
@@ -159,7 +159,7 @@ impl<D: Disk> EngineUpload<D> {
                 | Change::PromoteKept(_) => None,
             };
             if let Some(gone) = gone {
-                self.replaced = sum(self.replaced, weight(space, gone.size()));
+                self.replaced = self.replaced.plus(weight(space, gone.size()));
             }
         }
         Ok(())
@@ -169,7 +169,7 @@ impl<D: Disk> EngineUpload<D> {
         let (Some(target), Some(reservation)) = (&self.target, &mut self.reservation) else {
             return Ok(());
         };
-        reservation.raise(less(weight(target.space, size), self.replaced))
+        reservation.raise(weight(target.space, size).less(self.replaced))
     }
 
     async fn append(&mut self, buf: Buf) -> Result<()> {

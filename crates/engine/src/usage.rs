@@ -43,7 +43,7 @@ impl Ledger {
         };
         accounts.namespaces.insert(id, (tenant.to_owned(), account));
         let tenant = accounts.tenants.entry(tenant.to_owned()).or_default();
-        tenant.used = sum(tenant.used, used);
+        tenant.used = tenant.used.plus(used);
     }
 
     /// Forgets an empty namespace.
@@ -52,8 +52,8 @@ impl Ledger {
         if let Some((tenant, account)) = accounts.namespaces.remove(&id)
             && let Some(tenant) = accounts.tenants.get_mut(&tenant)
         {
-            tenant.used = less(tenant.used, account.used);
-            tenant.reserved = less(tenant.reserved, account.reserved);
+            tenant.used = tenant.used.less(account.used);
+            tenant.reserved = tenant.reserved.less(account.reserved);
         }
     }
 
@@ -116,11 +116,11 @@ impl Ledger {
         let held = reservation
             .as_ref()
             .map_or_else(Usage::default, |held| held.held);
-        let growth = less(grown, freed);
+        let growth = grown.less(freed);
         accounts.admit(namespace, growth, held)?;
         accounts.each(namespace, |account| {
-            account.used = less(sum(account.used, grown), freed);
-            account.reserved = less(account.reserved, held);
+            account.used = account.used.plus(grown).less(freed);
+            account.reserved = account.reserved.less(held);
         });
         if let Some(reservation) = reservation {
             reservation.held = Usage::default();
@@ -158,16 +158,16 @@ impl Accounts {
 impl Reservation {
     /// Holds at least `needed` from now on.
     pub fn raise(&mut self, needed: Usage) -> Result<()> {
-        let more = less(needed, self.held);
+        let more = needed.less(self.held);
         if more == Usage::default() {
             return Ok(());
         }
         let mut accounts = self.ledger.accounts.lock();
         accounts.admit(self.namespace, more, Usage::default())?;
         accounts.each(self.namespace, |account| {
-            account.reserved = sum(account.reserved, more);
+            account.reserved = account.reserved.plus(more);
         });
-        self.held = sum(self.held, more);
+        self.held = self.held.plus(more);
         Ok(())
     }
 }
@@ -178,38 +178,13 @@ impl Drop for Reservation {
             let held = self.held;
             let mut accounts = self.ledger.accounts.lock();
             accounts.each(self.namespace, |account| {
-                account.reserved = less(account.reserved, held);
+                account.reserved = account.reserved.less(held);
             });
         }
     }
 }
 
 fn within(account: &Account, growth: Usage, held: Usage, whose: &str) -> Result<()> {
-    let taken = less(sum(account.used, account.reserved), held);
-    let over = |taken: u64, growth: u64, bound: Option<u64>| {
-        growth > 0 && bound.is_some_and(|bound| growth > bound.saturating_sub(taken))
-    };
-    if over(taken.bytes, growth.bytes, account.quota.bytes)
-        || over(taken.objects, growth.objects, account.quota.objects)
-    {
-        return Err(StoreError::new(
-            ErrorKind::QuotaExceeded,
-            format!("the {whose}'s quota has no room"),
-        ));
-    }
-    Ok(())
-}
-
-pub(crate) fn sum(left: Usage, right: Usage) -> Usage {
-    Usage {
-        objects: left.objects.saturating_add(right.objects),
-        bytes: left.bytes.saturating_add(right.bytes),
-    }
-}
-
-pub(crate) fn less(left: Usage, right: Usage) -> Usage {
-    Usage {
-        objects: left.objects.saturating_sub(right.objects),
-        bytes: left.bytes.saturating_sub(right.bytes),
-    }
+    let taken = account.used.plus(account.reserved).less(held);
+    account.quota.admit(taken, growth, whose)
 }

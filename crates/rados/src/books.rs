@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use forebay_store::{ErrorKind, NamespaceInfo, Quota, Result, StoreError, Usage};
+use forebay_store::{NamespaceInfo, Quota, Result, Usage};
 use parking_lot::Mutex;
 
 use crate::under_way::Sum;
@@ -41,11 +41,7 @@ impl Book {
     }
 
     fn taken(&self) -> Usage {
-        let held = self.held();
-        Usage {
-            objects: held.objects + self.promised.objects,
-            bytes: held.bytes + self.promised.bytes,
-        }
+        self.held().plus(self.promised)
     }
 }
 
@@ -94,7 +90,7 @@ impl Books {
     pub fn tenant(&self, tenant: &str) -> Usage {
         let state = self.state.lock();
         let books = state.books.values().filter(|book| book.tenant == tenant);
-        books.fold(Usage::default(), |sum, book| add(sum, book.held()))
+        books.fold(Usage::default(), |sum, book| sum.plus(book.held()))
     }
 
     /// Whether anything bounds what a namespace may hold.
@@ -118,21 +114,18 @@ impl Books {
     ) -> Result<Room> {
         let mut state = self.state.lock();
         let back = instead.map_or_else(Usage::default, |room| room.usage);
-        let less = |taken: Usage| Usage {
-            objects: taken.objects.saturating_sub(back.objects),
-            bytes: taken.bytes.saturating_sub(back.bytes),
-        };
         if let Some(book) = state.books.get(&id) {
-            within(less(book.taken()), growth, book.quota, "namespace")?;
+            let taken = book.taken().less(back);
+            book.quota.admit(taken, growth, "namespace")?;
             if let Some(quota) = state.tenants.get(&book.tenant) {
                 let books = state.books.values();
                 let books = books.filter(|other| other.tenant == book.tenant);
-                let taken = books.fold(Usage::default(), |sum, book| add(sum, book.taken()));
-                within(less(taken), growth, *quota, "tenant")?;
+                let taken = books.fold(Usage::default(), |sum, book| sum.plus(book.taken()));
+                quota.admit(taken.less(back), growth, "tenant")?;
             }
         }
         if let Some(book) = state.books.get_mut(&id) {
-            book.promised = add(book.promised, growth);
+            book.promised = book.promised.plus(growth);
         }
         Ok(Room {
             books: self.clone(),
@@ -153,26 +146,4 @@ impl Books {
         self.changed(id, by);
         drop(room);
     }
-}
-
-fn add(left: Usage, right: Usage) -> Usage {
-    Usage {
-        objects: left.objects + right.objects,
-        bytes: left.bytes + right.bytes,
-    }
-}
-
-fn within(taken: Usage, growth: Usage, quota: Quota, whose: &str) -> Result<()> {
-    let over = |taken: u64, growth: u64, bound: Option<u64>| {
-        growth > 0 && bound.is_some_and(|bound| growth > bound.saturating_sub(taken))
-    };
-    if over(taken.bytes, growth.bytes, quota.bytes)
-        || over(taken.objects, growth.objects, quota.objects)
-    {
-        return Err(StoreError::new(
-            ErrorKind::QuotaExceeded,
-            format!("the {whose}'s quota has no room"),
-        ));
-    }
-    Ok(())
 }

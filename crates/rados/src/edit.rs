@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_store::{
     Attributes, Change, DeleteOptions, Deleted, Meta, Plan, Present, Result, Space, VersionId,
-    Versioning, plan_delete,
+    Versioning, answer_delete, plan_delete,
 };
 
 use crate::change::{Decide, Decision, Step};
@@ -117,32 +117,12 @@ impl Decide for Delete<'_> {
 
 /// What a caller is told of a delete that goes by a plan.
 fn answer(view: &KeptView, there: Present, version: Option<VersionId>, plan: &Plan) -> Deleted {
-    let made = plan.iter().find_map(|change| match change {
-        Change::PutMarker(marker) => Some(*marker),
-        _ => None,
+    let marker = version.and_then(|version| {
+        let mut all = view.list.iter().chain(&view.null);
+        let kept = all.find(|kept| kept.version() == version)?;
+        Some(kept.is_marker())
     });
-    match (version, made) {
-        (Some(version), _) => {
-            let mut all = view.list.iter().chain(&view.null);
-            let kept = all.find(|kept| kept.version() == version);
-            let existed = there.current == Some(version) || kept.is_some();
-            Deleted {
-                existed,
-                version: existed.then_some(version),
-                marker: kept.is_some_and(Kept::is_marker),
-            }
-        }
-        (None, Some(marker)) => Deleted {
-            existed: there.current.is_some(),
-            version: Some(marker),
-            marker: true,
-        },
-        (None, None) => Deleted {
-            existed: there.current.is_some(),
-            version: there.current,
-            marker: false,
-        },
-    }
+    answer_delete(there, version, plan, marker)
 }
 
 struct Amend<'a> {

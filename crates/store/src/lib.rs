@@ -10,7 +10,8 @@
 //! - [`Execute`], [`Executed`]: a function sent to the data.
 //! - [`pass_on!`]: calls that a layer has nothing to say to.
 //! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
-//! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`]: what happens to versions. Every leaf uses both.
+//! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`], [`answer_delete`]: what happens to versions;
+//!   [`Quota::admit`]: what may grow. Every leaf uses all.
 //! - [`StoreError`]: one closed set of kinds, which every door maps by an exhaustive `match`.
 //!
 //! # What it does not do
@@ -52,7 +53,7 @@ pub use ops::{
     Seal, Space, StoreOptions, Stored, VersionItem, VersionPage,
 };
 pub use store::{Body, Caps, Object, Store, Upload, copy_from};
-pub use versions::{Change, Plan, Present, plan_delete, plan_store};
+pub use versions::{Change, Plan, Present, answer_delete, plan_delete, plan_store};
 pub use watch::{Notice, Watch};
 
 /// For [`pass_on!`], whose users need not name the room.

@@ -41,6 +41,28 @@ pub struct Quota {
     pub objects: Option<u64>,
 }
 
+impl Quota {
+    /// Refuses what a bounded namespace or tenant, as `whose` says, may not grow by when it has `taken` so much. What does not grow is never
+    /// refused, also beyond a bound that came later.
+    ///
+    /// # Errors
+    /// [`ErrorKind::QuotaExceeded`].
+    pub fn admit(self, taken: Usage, growth: Usage, whose: &str) -> Result<()> {
+        let over = |taken: u64, growth: u64, bound: Option<u64>| {
+            growth > 0 && bound.is_some_and(|bound| growth > bound.saturating_sub(taken))
+        };
+        if over(taken.bytes, growth.bytes, self.bytes)
+            || over(taken.objects, growth.objects, self.objects)
+        {
+            return Err(StoreError::new(
+                ErrorKind::QuotaExceeded,
+                format!("the {whose}'s quota has no room"),
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// What is chosen for a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NamespaceConfig {
@@ -131,4 +153,24 @@ pub struct Usage {
     pub objects: u64,
     /// Bytes of current values, kept versions and staged parts.
     pub bytes: u64,
+}
+
+impl Usage {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Usage) -> Usage {
+        Usage {
+            objects: self.objects.saturating_add(other.objects),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    /// What is left of it without the other; none of what the other has more.
+    #[must_use]
+    pub fn less(self, other: Usage) -> Usage {
+        Usage {
+            objects: self.objects.saturating_sub(other.objects),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
 }

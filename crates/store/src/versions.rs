@@ -5,7 +5,7 @@
 //! ([`VersionId::NULL`]) exists at most once among all of them (the S3 user guide's "Working with delete markers" and
 //! "Adding objects to versioning-suspended buckets" give the rules that this follows).
 
-use crate::{VersionId, Versioning};
+use crate::{Deleted, VersionId, Versioning};
 
 /// What is there before a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,6 +105,35 @@ pub fn plan_delete(
         }
     }
     plan
+}
+
+/// What whoever asked for a delete is told of the `plan` for it. `marker` is of the kept entry of the `version` that is asked for, when there is one:
+/// whether it is a delete marker.
+pub fn answer_delete(
+    present: Present,
+    version: Option<VersionId>,
+    plan: &[Change],
+    marker: Option<bool>,
+) -> Deleted {
+    let made = plan.iter().find_map(|change| match change {
+        Change::PutMarker(marker) => Some(*marker),
+        _ => None,
+    });
+    match (version, made) {
+        (Some(version), _) => {
+            let existed = present.current == Some(version) || marker.is_some();
+            Deleted {
+                existed,
+                version: existed.then_some(version),
+                marker: marker.unwrap_or_default(),
+            }
+        }
+        (None, made) => Deleted {
+            existed: present.current.is_some(),
+            version: made.or(present.current),
+            marker: made.is_some(),
+        },
+    }
 }
 
 /// Makes way for a new null version: the old one goes, any other current value is kept.

@@ -2,8 +2,8 @@
 
 use forebay_io::Disk;
 use forebay_store::{
-    Change, Condition, DeleteOptions, Deleted, ErrorKind, Etag, Meta, NamespaceInfo, Result, Space,
-    StoreError, Stored, VersionId, plan_delete, plan_store,
+    Condition, DeleteOptions, Deleted, ErrorKind, Etag, Meta, NamespaceInfo, Result, Space,
+    StoreError, Stored, VersionId, answer_delete, plan_delete, plan_store,
 };
 
 use crate::cache::Piece;
@@ -176,34 +176,15 @@ impl<D: Disk> Decider<D> {
         let fresh = self.id();
         let versioning = versioning(&info, slot.space);
         let plan = plan_delete(versioning, present, options.version, VersionId(fresh));
-        let made = plan.iter().find_map(|change| match change {
-            Change::PutMarker(marker) => Some(*marker),
-            _ => None,
-        });
         let view = self.view();
-        let deleted = match (options.version, made) {
-            (Some(version), _) => {
-                let kept = view
-                    .kept(info.id, slot.key, version)?
-                    .filter(|kept| !kept.is_expired(self.now) && slot.space == Space::Objects);
-                let existed = present.current == Some(version) || kept.is_some();
-                Deleted {
-                    existed,
-                    version: existed.then_some(version),
-                    marker: kept.is_some_and(|kept| kept.is_marker()),
-                }
-            }
-            (None, Some(marker)) => Deleted {
-                existed: present.current.is_some(),
-                version: Some(marker),
-                marker: true,
-            },
-            (None, None) => Deleted {
-                existed: present.current.is_some(),
-                version: present.current,
-                marker: false,
-            },
+        let marker = match options.version.filter(|_| slot.space == Space::Objects) {
+            Some(version) => view
+                .kept(info.id, slot.key, version)?
+                .filter(|kept| !kept.is_expired(self.now))
+                .map(|kept| kept.is_marker()),
+            None => None,
         };
+        let deleted = answer_delete(present, options.version, &plan, marker);
         let mut draft = Draft::default();
         if let Some(expired) = &expired {
             draft.drop_current(view, slot, expired)?;

@@ -22,10 +22,10 @@ use crate::limits::{
 };
 use crate::listing::{Collapse, Visit, versions_before};
 use crate::{
-    Address, After, Attributes, Away, ByteRange, Caps, Change, DeleteOptions, Deleted, ErrorKind,
-    Etag, Item, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
+    Address, After, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, Etag,
+    Item, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
     Scope, Seal, Space, Store, StoreError, StoreOptions, Stored, Usage, VersionId, VersionItem,
-    VersionPage, plan_delete,
+    VersionPage, answer_delete, plan_delete,
 };
 
 pub use self::upload::MemoryUpload;
@@ -286,33 +286,12 @@ impl Store for MemoryStore {
         let present = namespace.present(space, key);
         let slot = namespace.keys(space).get(key);
         let plan = plan_delete(namespace.versioning(space), present, options.version, fresh);
-        let made = plan.iter().find_map(|change| match change {
-            Change::PutMarker(marker) => Some(*marker),
-            _ => None,
+        let marker = options.version.and_then(|version| {
+            let slot = slot?;
+            slot.position(version).map(|at| slot.kept[at].is_marker())
         });
-        let deleted = match (options.version, made) {
-            (Some(version), _) => {
-                let kept = slot.and_then(|slot| slot.position(version).map(|at| &slot.kept[at]));
-                let existed = present.current == Some(version) || kept.is_some();
-                Deleted {
-                    existed,
-                    version: existed.then_some(version),
-                    marker: kept.is_some_and(Kept::is_marker),
-                }
-            }
-            (None, Some(marker)) => Deleted {
-                existed: present.current.is_some(),
-                version: Some(marker),
-                marker: true,
-            },
-            (None, None) => Deleted {
-                existed: present.current.is_some(),
-                version: present.current,
-                marker: false,
-            },
-        };
         namespace.apply(space, key, &plan, None, (self.shared.clock)());
-        Ok(deleted)
+        Ok(answer_delete(present, options.version, &plan, marker))
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
@@ -468,7 +447,7 @@ impl Store for MemoryStore {
                 .values()
                 .filter(|namespace| namespace.info.config.tenant == tenant)
                 .fold(Usage::default(), |held, namespace| {
-                    state::sum(held, namespace.usage)
+                    held.plus(namespace.usage)
                 })),
         }
     }

@@ -78,17 +78,13 @@ impl State {
         for other in self.namespaces.values() {
             bytes += other.usage.bytes - other.away_bytes + other.reserved.bytes;
             if other.info.config.tenant == config.tenant {
-                tenant = sum(tenant, sum(other.usage, other.reserved));
+                tenant = tenant.plus(other.usage).plus(other.reserved);
             }
         }
+        let taken = namespace.usage.plus(namespace.reserved);
+        config.quota.admit(taken, growth, "namespace")?;
         let tenant_quota = self.tenant_quota(&config.tenant);
-        within(
-            sum(namespace.usage, namespace.reserved),
-            growth,
-            config.quota,
-            "namespace",
-        )?;
-        within(tenant, growth, tenant_quota, "tenant")?;
+        tenant_quota.admit(tenant, growth, "tenant")?;
         if growth.bytes > 0 && growth.bytes > self.capacity.saturating_sub(bytes) {
             return Err(StoreError::new(
                 ErrorKind::NoSpace,
@@ -249,7 +245,7 @@ impl Namespace {
         );
         let mut freed = Usage::default();
         for change in &plan {
-            freed = sum(freed, self.freed(space, key, *change));
+            freed = freed.plus(self.freed(space, key, *change));
         }
         Usage {
             objects: objects_of(space).saturating_sub(freed.objects),
@@ -355,7 +351,7 @@ impl Namespace {
     }
 
     fn count(&mut self, space: Space, key: &Bytes, value: &Value) {
-        self.usage = sum(self.usage, weight(space, value));
+        self.usage = self.usage.plus(weight(space, value));
         if let Some(expires) = value.meta.expires {
             let entry = (expires, space, key.clone(), value.meta.version);
             self.expiring.insert(entry);
@@ -389,28 +385,6 @@ fn weight(space: Space, value: &Value) -> Usage {
         objects: objects_of(space),
         bytes: value.meta.size,
     }
-}
-
-pub(super) fn sum(left: Usage, right: Usage) -> Usage {
-    Usage {
-        objects: left.objects + right.objects,
-        bytes: left.bytes + right.bytes,
-    }
-}
-
-fn within(held: Usage, growth: Usage, quota: Quota, whose: &str) -> Result<()> {
-    let over = |held: u64, growth: u64, bound: Option<u64>| {
-        growth > 0 && bound.is_some_and(|bound| growth > bound.saturating_sub(held))
-    };
-    if over(held.bytes, growth.bytes, quota.bytes)
-        || over(held.objects, growth.objects, quota.objects)
-    {
-        return Err(StoreError::new(
-            ErrorKind::QuotaExceeded,
-            format!("the {whose}'s quota has no room"),
-        ));
-    }
-    Ok(())
 }
 
 fn no_such_namespace(name: &str) -> StoreError {

@@ -142,8 +142,8 @@ impl MemoryUpload {
         };
         state.admit(&self.namespace, more)?;
         let reserved = &mut state.namespace_mut(&self.namespace)?.reserved;
-        *reserved = super::state::sum(*reserved, more);
-        self.reserved = super::state::sum(self.reserved, more);
+        *reserved = reserved.plus(more);
+        self.reserved = self.reserved.plus(more);
         Ok(())
     }
 

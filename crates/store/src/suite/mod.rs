@@ -33,6 +33,7 @@ use tokio::runtime::{Builder, Runtime};
 pub use self::around::{Around, AroundBody, AroundUpload, Detour};
 pub use self::layers::{Noting, check_layer};
 use self::subject::Subject;
+pub use self::subject::content;
 use crate::Store;
 
 /// A clock that only tests move. Clones share it.

@@ -161,7 +161,7 @@ pub(super) async fn try_drain<B: Body>(mut object: Object<B>) -> Result<Vec<u8>>
 }
 
 /// Bytes that depend on `seed` at every offset.
-pub(super) fn content(seed: u64, len: usize) -> Vec<u8> {
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
