@@ -13,26 +13,41 @@ use tokio::task::JoinHandle;
 
 const VALUE: usize = 100_000;
 
-/// A tier with a disk, and the task that tends it.
-async fn open(
-    store: &MemoryStore,
-    disk: &MemoryStore,
-    probe: &Probe,
-    clock: &TestClock,
-) -> (Tier<Below>, JoinHandle<()>) {
-    let mut config = support::config(250_000, clock);
-    config.disk_bytes = 64 << 20;
-    let below = Around {
-        store: store.clone(),
-        detour: probe.clone(),
-    };
-    let tier = Tier::with_disk(Arc::new(below), config, None, disk.clone());
-    let tended = tier.clone();
-    let tending = tokio::spawn(async move { tended.tend().await.expect("the disk works") });
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
+/// What outlives a tier.
+struct World {
+    store: MemoryStore,
+    disk: MemoryStore,
+    probe: Probe,
+    clock: TestClock,
+}
+
+impl World {
+    async fn new() -> World {
+        let clock = TestClock::default();
+        World {
+            store: support::with_namespace(&clock, NamespaceConfig::default()).await,
+            disk: support::memory(&clock),
+            probe: Probe::default(),
+            clock,
+        }
     }
-    (tier, tending)
+
+    /// A tier with a disk, and the task that tends it.
+    async fn open(&self) -> (Tier<Below>, JoinHandle<()>) {
+        let mut config = support::config(250_000, &self.clock);
+        config.disk_bytes = 64 << 20;
+        let below = Around {
+            store: self.store.clone(),
+            detour: self.probe.clone(),
+        };
+        let tier = Tier::with_disk(Arc::new(below), config, None, self.disk.clone());
+        let tended = tier.clone();
+        let tending = tokio::spawn(async move { tended.tend().await.expect("the disk works") });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        (tier, tending)
+    }
 }
 
 async fn filled(tier: &Tier<Below>) {
@@ -53,15 +68,12 @@ async fn read_all(tier: &Tier<Below>, seed: impl Fn(u64) -> u64) {
 
 #[tokio::test]
 async fn what_left_memory_is_on_the_disk_and_survives_a_restart() {
-    let clock = TestClock::default();
-    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
-    let disk = support::memory(&clock);
-    let probe = Probe::default();
-    let (tier, tending) = open(&store, &disk, &probe, &clock).await;
+    let world = World::new().await;
+    let (tier, tending) = world.open().await;
     filled(&tier).await;
     read_all(&tier, |at| at).await;
     // A piece may be asked for while it is on its way to the disk.
-    assert!(probe.retrieves() <= 3);
+    assert!(world.probe.retrieves() <= 3);
     let metrics = tier.metrics().expect("on");
     assert!(
         metrics.disk_hits >= 15 && metrics.spills >= 15,
@@ -70,46 +82,48 @@ async fn what_left_memory_is_on_the_disk_and_survives_a_restart() {
     tending.abort();
     drop(tier);
 
-    let (tier, tending) = open(&store, &disk, &probe, &clock).await;
-    let before = probe.retrieves();
+    let (tier, tending) = world.open().await;
+    let before = world.probe.retrieves();
     read_all(&tier, |at| at).await;
     let metrics = tier.metrics().expect("on");
     assert!(
         metrics.disk_hits >= 15 && metrics.checks >= 15,
         "{metrics:?}"
     );
-    assert!(probe.retrieves() - before <= 5, "what was in memory alone");
+    assert!(
+        world.probe.retrieves() - before <= 5,
+        "what was in memory alone"
+    );
     tending.abort();
 }
 
 #[tokio::test]
 async fn what_changed_while_it_was_down_is_not_served() {
-    let clock = TestClock::default();
-    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
-    let disk = support::memory(&clock);
-    let probe = Probe::default();
-    let (tier, tending) = open(&store, &disk, &probe, &clock).await;
+    let world = World::new().await;
+    let (tier, tending) = world.open().await;
     filled(&tier).await;
     tending.abort();
     drop(tier);
     for at in 0..10_u64 {
-        support::put(&store, &format!("{at}"), &support::bytes(at + 1000, VALUE)).await;
+        support::put(
+            &world.store,
+            &format!("{at}"),
+            &support::bytes(at + 1000, VALUE),
+        )
+        .await;
     }
-    support::delete(&store, "19").await;
-    let (tier, tending) = open(&store, &disk, &probe, &clock).await;
+    support::delete(&world.store, "19").await;
+    let (tier, tending) = world.open().await;
     assert!(support::get(&tier, "19").await.is_err());
-    support::put(&store, "19", &support::bytes(19, VALUE)).await;
+    support::put(&world.store, "19", &support::bytes(19, VALUE)).await;
     read_all(&tier, |at| if at < 10 { at + 1000 } else { at }).await;
     tending.abort();
 }
 
 #[tokio::test]
 async fn a_disk_that_lies_costs_a_miss() {
-    let clock = TestClock::default();
-    let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
-    let disk = support::memory(&clock);
-    let probe = Probe::default();
-    let (tier, tending) = open(&store, &disk, &probe, &clock).await;
+    let world = World::new().await;
+    let (tier, tending) = world.open().await;
     filled(&tier).await;
     // Every other piece is gone, and nobody told the cache.
     let list = forebay_store::ListOptions {
@@ -120,16 +134,16 @@ async fn a_disk_that_lies_costs_a_miss() {
         after: Default::default(),
         limit: 1000,
     };
-    let page = disk.list(list).await.expect("a list");
+    let page = world.disk.list(list).await.expect("a list");
     for item in page.items.iter().step_by(2) {
         if let forebay_store::Item::Value(key, _) = item {
             let address = Address::staging("cache", key);
-            let gone = disk.delete(address, DeleteOptions::default()).await;
+            let gone = world.disk.delete(address, DeleteOptions::default()).await;
             gone.expect("deleted");
         }
     }
     read_all(&tier, |at| at).await;
-    let retrieves = probe.retrieves();
+    let retrieves = world.probe.retrieves();
     assert!((5..=12).contains(&retrieves), "{retrieves}");
     tending.abort();
 }

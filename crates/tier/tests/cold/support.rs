@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use bytes::Bytes;
 use forebay_mem::{Buf, Pool};
 use forebay_store::suite::TestClock;
+pub use forebay_store::suite::content;
 use forebay_store::{
     Address, After, Body, ByteRange, DeleteOptions, ListOptions, MemoryStore, Meta,
     NamespaceConfig, Object, Result, Seal, Space, Store, StoreOptions, Upload, VersionId,
@@ -146,20 +147,6 @@ pub async fn drain<B: Body>(mut object: Object<B>) -> Result<Vec<u8>> {
     }
     assert_eq!(bytes.len() as u64, object.range.end - object.range.start);
     Ok(bytes)
-}
-
-/// Bytes that depend on `seed` at every offset.
-pub fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
 }
 
 /// Every version of every value of a namespace.

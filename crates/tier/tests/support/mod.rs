@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use forebay_mem::Pool;
+pub use forebay_store::suite::content as bytes;
 use forebay_store::suite::{Around, Detour, TestClock};
 use forebay_store::{
     Address, Body, ByteRange, DeleteOptions, MemoryStore, NamespaceConfig, Notice, Object, Result,
@@ -169,18 +170,6 @@ pub async fn delete<S: Store>(store: &S, key: &str) {
     let address = Address::object(NS, key.as_bytes());
     let deleted = store.delete(address, DeleteOptions::default()).await;
     deleted.expect("deleted");
-}
-
-/// Bytes of this length that differ by seed.
-pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
 }
 
 /// Notices that were sent and have not arrived.
