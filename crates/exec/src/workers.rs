@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{JoinHandle, yield_now};
 
 use forebay_store::{ErrorKind, Result, StoreError};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::Limits;
 
@@ -14,6 +15,10 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// The stack of a thread besides that of the function on it: compilers recurse.
 const STACK_BYTES: usize = 4 << 20;
+
+/// How often a thread looks for more work before it sleeps: some tens of microseconds, in which whoever has the answer of one
+/// call makes the next. To wake a thread takes longer than a short function does.
+const LOOKS: usize = 64;
 
 /// The threads. Dropping it waits for the work that has begun, and forgets the rest.
 pub(crate) struct Workers {
@@ -24,6 +29,8 @@ pub(crate) struct Workers {
 struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// Whether a thread looks for work, and nobody has told it yet that there is some. Changes under the queue's lock.
+    looking: AtomicBool,
     threads_per_tenant: usize,
     waiting_per_tenant: usize,
 }
@@ -53,6 +60,7 @@ impl Workers {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
+            looking: AtomicBool::new(false),
             threads_per_tenant: limits.threads_per_tenant.max(1),
             waiting_per_tenant: limits.waiting_per_tenant,
         });
@@ -95,7 +103,10 @@ impl Workers {
         }
         lane.waiting.push_back(work);
         queue.waiting += 1;
-        self.shared.wake.notify_one();
+        // Whoever looks takes the lock before it sleeps, and finds this.
+        if !self.shared.looking.swap(false, Relaxed) {
+            self.shared.wake.notify_one();
+        }
         Ok(())
     }
 
@@ -141,6 +152,7 @@ impl Shared {
         if let Some(tenant) = done {
             queue.finished(&tenant);
         }
+        let mut looked = false;
         loop {
             if queue.closed {
                 return None;
@@ -148,7 +160,26 @@ impl Shared {
             if let Some(found) = queue.take(self.threads_per_tenant) {
                 return Some(found);
             }
-            self.wake.wait(&mut queue);
+            // One is enough, and once: the others and an idle process sleep.
+            looked |= self.looking.load(Relaxed);
+            match std::mem::replace(&mut looked, true) {
+                true => self.wake.wait(&mut queue),
+                false => {
+                    self.looking.store(true, Relaxed);
+                    MutexGuard::unlocked(&mut queue, || self.look());
+                    self.looking.store(false, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Gives way to others until there is work, or for long enough.
+    fn look(&self) {
+        for _ in 0..LOOKS {
+            if !self.looking.load(Relaxed) {
+                return;
+            }
+            yield_now();
         }
     }
 }
