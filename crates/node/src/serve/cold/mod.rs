@@ -5,6 +5,7 @@ mod metrics;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use forebay_client::Credentials;
@@ -23,6 +24,8 @@ use crate::exit::{Exit, Failure, Outcome};
 
 /// A copy in the bucket is nobody's when nothing referred to it for so long: a day.
 const GRACE_MS: u64 = 24 * 3600 * 1000;
+/// How long the far side may take to delete the copies of what ended last: a part of the time that closing has.
+const LAST_TIDY: Duration = Duration::from_secs(1);
 /// The file of DIR that keeps when values were read last.
 const READS: &str = "reads";
 
@@ -106,10 +109,15 @@ impl ColdSide {
         }
     }
 
-    /// Ends its work; blocking. What is half done counts for nothing.
+    /// Ends its work, before the leaf closes; blocking. What is half done counts for nothing.
     pub fn close(self) {
-        if let Some(mover) = self.store.mover() {
-            mover.save();
+        let (Some(mover), Some(runtime)) = (self.store.mover(), &self.runtime) else {
+            return;
+        };
+        mover.save();
+        let last = async { tokio::time::timeout(LAST_TIDY, mover.close()).await };
+        if runtime.block_on(last) != Ok(true) {
+            tracing::warn!("cold copies of values that ended may be left to a sweep");
         }
     }
 }
