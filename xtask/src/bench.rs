@@ -9,6 +9,7 @@
 mod ceph;
 mod chart;
 mod direct;
+mod exec;
 mod figures;
 mod idle;
 mod machine;
@@ -70,7 +71,9 @@ impl Bench {
     fn of(binary: &Path, folder: Option<&Path>) -> Result<Bench> {
         let binary = std::fs::canonicalize(binary)
             .with_context(|| format!("{} is not there", binary.display()))?;
-        let folder = folder.map_or_else(target, Path::to_owned).join("bench-data");
+        let folder = folder
+            .map_or_else(target, Path::to_owned)
+            .join("bench-data");
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }

@@ -1,4 +1,4 @@
-//! What is shipped: the profile `dist`, laid out by a profile of what the program does under the loads of the published figures.
+//! What is shipped: the profile `dist` with functions compiled rather than interpreted, laid out by a profile of what the program does under the loads of the published figures.
 //!
 //! Three steps: an instrumented program, every load of ours on it once, and the program built with what that counted. What is laid
 //! out so does a tenth to a fifth more on one core. The counts belong to one compiler and one state of the sources, so they are kept
@@ -69,6 +69,7 @@ impl Compiler {
     fn program(&self, folder: &Path, profile: &str, flag: &str) -> Result<PathBuf> {
         run(cargo()
             .args(["build", "--locked", "--package", "forebay"])
+            .args(["--features", "wasm-jit"])
             .args(["--profile", profile, "--target", &self.host])
             .arg("--target-dir")
             .arg(folder)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::bench::figures::{Bound, Figure, contender, figure};
+use crate::bench::figures::{Bound, FOREBAY, Figure, contender, figure};
 use crate::bench::measure::Bench;
 use crate::bench::peers::{self, Server, first_line, ports};
 use crate::bench::probe::Probe;
@@ -15,6 +15,8 @@ use crate::tool::{command, output};
 
 /// What tables call our server over Ceph.
 pub const GATEWAY: &str = "Forebay over Ceph";
+/// What tables call the same with a cache that holds all that is asked for.
+pub const CACHED: &str = "Forebay over Ceph, cached";
 /// What tables call Ceph's own S3 gateway.
 pub const RGW: &str = "RGW";
 const STORE: &str = "Forebay's store";
@@ -50,7 +52,23 @@ pub fn published() -> Vec<Figure> {
             vec![Bound::Rate(RGW, times), Bound::Cpu(RGW, 0.5)],
         )
     };
+    let cached = |name, probe: fn(&'static str) -> Probe| {
+        let ours = contender(CACHED, probe(CACHED));
+        let engine = contender(FOREBAY, probe(FOREBAY));
+        figure(name, vec![ours, engine], vec![Bound::Rate(FOREBAY, 0.95)])
+    };
     vec![
+        cached(
+            "Ceph: GET 1 MiB out of the cache, S3, 8 connections",
+            |name| Probe::S3(name, "s3 --op get --size 1MiB --warm-up 3".to_owned()),
+        ),
+        cached(
+            "Ceph: GET 1 MiB out of the cache, shared memory, 8 connections",
+            |name| {
+                let arguments = "direct --op get --size 1MiB --path shm --concurrency 8 --threads 1 --warm-up 3";
+                Probe::Direct(name, arguments.to_owned())
+            },
+        ),
         store(
             "Ceph: put of 4 KiB, 16 in flight",
             "put",
@@ -90,13 +108,30 @@ pub fn published() -> Vec<Figure> {
 
 /// Our server, with its defaults, over the cluster.
 pub fn gateway(bench: &Bench) -> Result<Option<Server>> {
+    over_cluster(bench, "gateway", GATEWAY, POOL, &[])
+}
+
+/// The same, apart from the other in the pool, with room for a few hundred values of 1 MiB in memory.
+pub fn cached_gateway(bench: &Bench) -> Result<Option<Server>> {
+    let place = format!("{POOL}/cached");
+    over_cluster(bench, "cached", CACHED, &place, &["--cache-memory", "2GiB"])
+}
+
+fn over_cluster(
+    bench: &Bench,
+    folder: &str,
+    name: &'static str,
+    place: &str,
+    more: &[&str],
+) -> Result<Option<Server>> {
     let Some(ceph) = bench.ceph() else {
         return Ok(None);
     };
-    let backend = format!("rados:{POOL}");
+    let backend = format!("rados:{place}");
     let conf = ceph.variable("CEPH_CONF")?;
-    let flags = ["--backend", &backend, "--ceph-conf", conf];
-    peers::forebay(bench, "gateway", GATEWAY, &flags).map(Some)
+    let mut flags = vec!["--backend", &backend, "--ceph-conf", conf];
+    flags.extend(more);
+    peers::forebay(bench, folder, name, &flags).map(Some)
 }
 
 /// Ceph's own gateway, with its defaults; it goes with the cluster.

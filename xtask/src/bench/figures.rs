@@ -8,7 +8,7 @@ use crate::bench::measure::Bench;
 use crate::bench::peers::{self, Server};
 use crate::bench::probe::Probe;
 use crate::bench::sample::{Sample, median};
-use crate::bench::{ceph, direct, nvme};
+use crate::bench::{ceph, direct, exec, nvme};
 
 /// One table.
 pub struct Figure {
@@ -50,6 +50,10 @@ pub enum Bound {
     ClientCpu(&'static str, f64),
     /// The server copied none of the payload in memory.
     NoCopies,
+    /// So many calls of functions for each second of CPU time.
+    CallsPerCpu(f64),
+    /// At most so many bytes to the caller for each byte of the object.
+    Moved(f64),
 }
 
 /// How a bound came out.
@@ -213,6 +217,7 @@ pub fn practise(bench: &Bench) -> Result<()> {
     let mut figures = published(bench);
     figures.extend(direct::published());
     figures.extend(nvme::published());
+    figures.extend(exec::published());
     let servers = own_servers(bench, &figures)?;
     for figure in &figures {
         for contender in figure.contenders.iter().filter(|one| one.probe.is_ours()) {
@@ -243,6 +248,7 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
     let mut figures = published(bench);
     figures.extend(direct::published());
     figures.extend(nvme::published());
+    figures.extend(exec::published());
     figures.extend(ceph::published());
     let wanted = only.map(str::to_lowercase);
     figures.retain(|figure| {
@@ -400,6 +406,14 @@ impl Figure {
                         true,
                         "bytes of payload copied by the server".to_owned(),
                     )
+                }
+                Bound::CallsPerCpu(calls) => {
+                    let told = ours.median(|sample| sample.calls_per_cpu_s)?;
+                    (told, *calls, false, "calls for a CPU second".to_owned())
+                }
+                Bound::Moved(share) => {
+                    let told = ours.median(|sample| sample.moved_share)?;
+                    (told, *share, true, "of the bytes moved".to_owned())
                 }
                 Bound::P999(us) => {
                     let told = ours.median(|sample| Some(sample.p999_us))?;

@@ -42,7 +42,7 @@ pub struct Server {
 type Start = fn(&Bench) -> Result<Option<Server>>;
 
 /// The peers that are servers, by the names that tables have.
-pub const ALL: [(&str, Start); 8] = [
+pub const ALL: [(&str, Start); 9] = [
     ("SeaweedFS", seaweedfs),
     ("s3s-fs", s3s),
     ("Garage", garage),
@@ -50,6 +50,7 @@ pub const ALL: [(&str, Start); 8] = [
     (redis::ALWAYS, redis::always),
     (nvme::NBDKIT, nvme::nbdkit),
     (ceph::GATEWAY, ceph::gateway),
+    (ceph::CACHED, ceph::cached_gateway),
     (ceph::RGW, ceph::rgw),
 ];
 

@@ -24,6 +24,12 @@ pub struct Sample {
     /// Payload on its way out that the server copied in memory meanwhile, warm-up included, as it says itself.
     #[serde(default)]
     pub copied_bytes: Option<f64>,
+    /// Calls of functions for each second of CPU time.
+    #[serde(default)]
+    pub calls_per_cpu_s: Option<f64>,
+    /// Bytes that came to the caller of a function, for each byte of its object.
+    #[serde(default)]
+    pub moved_share: Option<f64>,
 }
 
 impl Sample {
