@@ -41,7 +41,13 @@ asked by one client with 32 requests under way.
 
 Tables named Ceph are about one throwaway cluster of one monitor and one OSD that keeps its objects in memory: our store in one process
 (`forebay bench rados`) beside Ceph's own load generator, and our S3 gateway beside Ceph's own, both with their defaults. CPU is that of
-the gateway alone: what the OSD does for it is not in it.
+the gateway alone: what the OSD does for it is not in it. What comes out of the cache is compared with our engine, by the same doors.
+
+Tables named Execute are about `forebay bench exec`: functions called over the waist, in this process, over objects in the engine's
+cache, with one call in flight. Native is the same counting over the same reads, compiled into the program. CPU is that of all threads.
+
+The program measured is what `cargo xtask dist` builds: link-time optimisation, modules compiled, and laid out by a profile of these
+loads.
 ";
 
 /// The whole document.
