@@ -1,7 +1,8 @@
 //! What is shipped: the profile `dist` with functions compiled rather than interpreted, laid out by a profile of what the program does under the loads of the published figures.
 //!
 //! Three steps: an instrumented program, every load of ours on it once, and the program built with what that counted. What is laid
-//! out so does a tenth to a fifth more on one core. The counts belong to one compiler and one state of the sources, so they are kept
+//! out so does a tenth more where the kernel has little part (small values over shared memory), and as much as before where it has most
+//! (small requests over TCP). The counts belong to one compiler and one state of the sources, so they are kept
 //! under `target/` and made anew each time.
 
 use std::path::{Path, PathBuf};
