@@ -14,6 +14,9 @@ use crate::index::Place;
 use crate::metrics::count;
 use crate::piece::{Piece, bytes_of};
 
+/// So much is checked at a time: what was just summed is still in the processor's cache when it is sent.
+const STEP_BYTES: usize = 128 << 10;
+
 /// The bytes of a value in a [`Tier`](crate::Tier).
 pub struct TierBody<S: Store> {
     repr: Repr<S>,
@@ -40,6 +43,14 @@ pub(crate) struct Part<S: Store> {
     pub number: u32,
     pub want: Range<usize>,
     pub from: From<S>,
+}
+
+impl<S: Store> Part<S> {
+    /// What is checked and given out next.
+    fn next_step(&self) -> Range<usize> {
+        let end = (self.want.start / STEP_BYTES + 1) * STEP_BYTES;
+        self.want.start..self.want.end.min(end)
+    }
 }
 
 /// Where a piece comes from; everything was opened before the body was given out, so that it stays what it was.
@@ -95,8 +106,9 @@ impl<S: Store> Kept<S> {
                     Err(_) => None,
                 },
             };
-            let want = part.want.clone();
-            if !piece.is_some_and(|piece| piece.checked(want.clone(), &mut self.ready)) {
+            let step = part.next_step();
+            let mut good = piece.filter(|piece| piece.checked(step.clone(), &mut self.ready));
+            if good.is_none() {
                 count(&self.cache.counters.corrupt);
                 let fallout = self
                     .cache
@@ -104,14 +116,25 @@ impl<S: Store> Kept<S> {
                     .forget_piece(&self.place, self.value, number);
                 self.cache.after(fallout);
                 let piece = self.read_again(number).await?;
-                if !piece.checked(want, &mut self.ready) {
+                if !piece.checked(step.clone(), &mut self.ready) {
                     return Err(StoreError::new(
                         ErrorKind::Corrupt,
                         "a value changes while it is in memory",
                     ));
                 }
+                good = Some(piece);
             }
-            self.parts.pop_front();
+            let left = self
+                .parts
+                .pop_front()
+                .filter(|part| step.end < part.want.end);
+            if let (Some(part), Some(piece)) = (left, good) {
+                self.parts.push_front(Part {
+                    want: step.end..part.want.end,
+                    from: From::Memory(piece),
+                    ..part
+                });
+            }
         }
     }
 
