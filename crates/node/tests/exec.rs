@@ -264,7 +264,11 @@ fn a_command_of_nvme_runs_what_a_call_runs() {
     by_nvme(&server, "none", &["70000"]).expect(3);
     // What is not allowed is no command; a function that fails says no more than that.
     let denied = by_nvme(&server, "short", &["70001"]).expect(1);
-    assert!(denied.err.contains("Invalid Command Opcode"), "{}", denied.err);
+    assert!(
+        denied.err.contains("Invalid Command Opcode"),
+        "{}",
+        denied.err
+    );
     let failed = by_nvme(&server, "short", &["3"]).expect(1);
     assert!(failed.err.contains("Internal Error"), "{}", failed.err);
     let hexadecimal = by_nvme(&server, "73686f7274", &["70000", "--hex"]).expect(0);

@@ -205,7 +205,13 @@ async fn serve(
     let rpc_config = rpc::config(args, &listeners, &args.dir);
     let nvme = Nvme::open(args, &admin, identities.clone(), store.clone(), pool).await?;
     registry.register_collector(Box::new(NvmeMetrics(nvme.clone())));
-    let service = Service::new(store, identities.clone(), admin.clone(), sessions, rpc_config);
+    let service = Service::new(
+        store,
+        identities.clone(),
+        admin.clone(),
+        sessions,
+        rpc_config,
+    );
     service.register(&mut registry);
     let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));
     let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
