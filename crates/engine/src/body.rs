@@ -175,6 +175,14 @@ pub(crate) fn mismatch<D: Disk>(
     )
 }
 
+/// All bytes of an extent, if they are in memory.
+pub(crate) fn in_memory<D: Disk>(core: &Core<D>, piece: &Piece, extent: &Extent) -> Option<Buf> {
+    let found = core.cache.get(piece);
+    let whole = found.filter(|whole| whole.len() == extent.bytes as usize)?;
+    core.counters.cache_hits.fetch_add(1, Relaxed);
+    Some(whole)
+}
+
 /// Reads bytes `want` of an extent, from memory if they are there and `cached` allows.
 pub(crate) async fn read<D: Disk>(
     core: Arc<Core<D>>,
@@ -193,8 +201,7 @@ pub(crate) async fn read<D: Disk>(
         ..piece
     };
     if cached && core.cache.is_on() {
-        if let Some(whole) = core.cache.get(&piece).filter(|whole| whole.len() == bytes) {
-            core.counters.cache_hits.fetch_add(1, Relaxed);
+        if let Some(whole) = in_memory(&core, &piece, &extent) {
             let blocks = first * BLOCK_BYTES..bytes.min((last + 1) * BLOCK_BYTES);
             extent.check(first, &whole[blocks]).map_err(mismatch)?;
             return Ok(whole.slice(want));
@@ -295,10 +302,7 @@ impl<D: Disk> EngineBody<D> {
             return Ok(None);
         };
         if self.held.is_none() {
-            let found = self.core.cache.get(piece);
-            self.held = found.filter(|whole| whole.len() == extent.bytes as usize);
-            let hits = u64::from(self.held.is_some());
-            self.core.counters.cache_hits.fetch_add(hits, Relaxed);
+            self.held = in_memory(&self.core, piece, extent);
         }
         let Some(whole) = &self.held else {
             return Ok(None);

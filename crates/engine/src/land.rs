@@ -18,7 +18,7 @@ use forebay_io::{Disk, File, Hold};
 use forebay_mem::{Buf, CopySite, PAGE_BYTES, RegionSlice, count_copy};
 use forebay_store::{ErrorKind, Result, StoreError};
 
-use crate::body::{Label, Segment, mismatch, read};
+use crate::body::{Label, Segment, in_memory, mismatch, read};
 use crate::cache::Piece;
 use crate::core::Core;
 use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
@@ -126,9 +126,7 @@ async fn land_stored<D: Disk>(
     pins: Hold,
     part: RegionSlice,
 ) -> Result<()> {
-    let bytes = extent.bytes as usize;
-    if let Some(whole) = core.cache.get(&piece).filter(|whole| whole.len() == bytes) {
-        core.counters.cache_hits.fetch_add(1, Relaxed);
+    if let Some(whole) = in_memory(&core, &piece, &extent) {
         return place_checked(&core, &label, &extent, &whole, want, &part);
     }
     // In a box: whoever finds the bytes in memory must not move the length of the other way about.
