@@ -1,9 +1,9 @@
 //! Seeds, made by the encoders themselves and kept under `fuzz/corpus`: a change of an encoding shows here as a changed
 //! file. `FOREBAY_BLESS=1` writes them anew.
 
-use std::path::PathBuf;
-use std::{env, fs};
+use std::fs;
 
+use forebay_store::suite::{check_seed, corpus};
 use forebay_store::{
     Attributes, Durability, Etag, Meta, NamespaceConfig, NamespaceInfo, Quota, Space, Usage,
     VersionId, Versioning,
@@ -20,12 +20,6 @@ const TARGETS: [(&str, Target); 3] = [
     ("engine_group", group),
     ("engine_row", row),
 ];
-
-fn corpus(target: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus")
-        .join(target)
-}
 
 fn geometry() -> Geometry {
     Geometry {
@@ -273,15 +267,8 @@ fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 
 #[test]
 fn seeds_are_what_the_encoders_write() {
-    let bless = env::var_os("FOREBAY_BLESS").is_some();
     for (target, name, seed) in seeds() {
-        let path = corpus(target).join(name);
-        if bless {
-            fs::create_dir_all(corpus(target)).unwrap();
-            fs::write(&path, &seed).unwrap();
-        }
-        let kept = fs::read(&path).unwrap_or_default();
-        assert!(kept == seed, "{target}/{name}: the encoding changed");
+        check_seed(target, name, &seed);
     }
 }
 

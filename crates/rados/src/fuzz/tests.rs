@@ -1,7 +1,6 @@
 //! Replays the corpus, and holds the records to their layout.
 
-use std::path::Path;
-
+use forebay_store::suite::{check_seed, corpus};
 use forebay_store::{Attributes, Etag, NamespaceConfig, NamespaceInfo, Space, Usage, Versioning};
 
 use super::record;
@@ -13,20 +12,11 @@ use crate::under_way::{Intent, Named, Pending, Sum, Taken, encode_garbage};
 /// Seeds, made by the encoders themselves and kept under `fuzz/corpus`: a change of an encoding shows here as a changed file.
 /// `FOREBAY_BLESS=1` writes them anew.
 #[test]
-fn corpus() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rados_record");
+fn seeds_are_what_is_encoded_and_are_read() {
     for (name, kind, encoded) in samples() {
-        let (file, seed) = (folder.join(name), [&[kind][..], &encoded].concat());
-        if std::env::var_os("FOREBAY_BLESS").is_some() {
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(&file, &seed).unwrap();
-        }
-        assert!(
-            std::fs::read(&file).unwrap() == seed,
-            "{name} is not what is encoded today"
-        );
+        check_seed("rados_record", name, &[&[kind][..], &encoded].concat());
     }
-    for file in std::fs::read_dir(folder).unwrap() {
+    for file in std::fs::read_dir(corpus("rados_record")).unwrap() {
         record(&std::fs::read(file.unwrap().path()).unwrap());
     }
 }

@@ -7,6 +7,8 @@
 //!
 //! [`check_layer`] is for stores over a store: it finds the calls that do not arrive below.
 //!
+//! [`check_seed`] is for fuzzers: it holds what encoders write to what is kept as seeds.
+//!
 //! [`Around`] is for tests of what uses stores: one that fails or waits where a test says.
 
 mod around;
@@ -14,6 +16,7 @@ mod away;
 mod composing;
 mod concurrent;
 mod conditions;
+mod corpus;
 mod expiry;
 mod layers;
 mod lists;
@@ -31,6 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tokio::runtime::{Builder, Runtime};
 
 pub use self::around::{Around, AroundBody, AroundUpload, Detour};
+pub use self::corpus::{check_seed, corpus};
 pub use self::layers::{Noting, check_layer};
 use self::subject::Subject;
 pub use self::subject::content;

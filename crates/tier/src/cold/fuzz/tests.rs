@@ -1,6 +1,6 @@
 //! Seeds of the fuzzers, kept under `fuzz/corpus`: a change of an encoding shows there as a changed file. `FOREBAY_BLESS=1` writes them anew.
 
-use std::path::Path;
+use forebay_store::suite::{check_seed, corpus};
 
 use super::*;
 use crate::cold::format::Summing;
@@ -8,20 +8,10 @@ use crate::cold::policy::Recall;
 
 /// Compares each seed with its file, then replays all files.
 fn replay(target: &str, seeds: Vec<(&str, Vec<u8>)>, run: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    let folder = folder.join(target);
     for (name, seed) in seeds {
-        let file = folder.join(name);
-        if std::env::var_os("FOREBAY_BLESS").is_some() {
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(&file, &seed).unwrap();
-        }
-        assert!(
-            std::fs::read(&file).unwrap() == seed,
-            "{name} is not what is encoded today"
-        );
+        check_seed(target, name, &seed);
     }
-    for file in std::fs::read_dir(folder).unwrap() {
+    for file in std::fs::read_dir(corpus(target)).unwrap() {
         let seed = std::fs::read(file.unwrap().path()).unwrap();
         run(&seed);
         for len in (0..seed.len().min(600)).step_by(13) {
@@ -77,10 +67,7 @@ fn copies() {
 /// The seeds say by their names what they are: see that they are that.
 #[test]
 fn seeds_are_what_their_names_say() {
-    let seed = |path: &str| {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-        std::fs::read(corpus.join(path)).unwrap()
-    };
+    let seed = |target: &str, name: &str| std::fs::read(corpus(target).join(name)).unwrap();
     for (name, read) in [
         ("one_byte", [true, true]),
         ("longer", [true, true]),
@@ -93,11 +80,7 @@ fn seeds_are_what_their_names_say() {
         ("wrong_last_sum", [true, false]),
         ("damaged", [true, false]),
     ] {
-        assert_eq!(
-            copied(&seed(&format!("cold_copy/{name}"))),
-            Some(read),
-            "{name}"
-        );
+        assert_eq!(copied(&seed("cold_copy", name)), Some(read), "{name}");
     }
     for (name, part, all, listed) in [
         ("part", true, false, 0),
@@ -110,7 +93,7 @@ fn seeds_are_what_their_names_say() {
         ("page_of_lies", false, false, 0),
         ("missing", false, false, 0),
     ] {
-        let (read, whole, names) = answered(&seed(&format!("cold_answer/{name}"))).unwrap();
+        let (read, whole, names) = answered(&seed("cold_answer", name)).unwrap();
         assert_eq!((read, whole, names.len()), (part, all, listed), "{name}");
         assert!(names.iter().all(|name| *name == AWAY));
     }
