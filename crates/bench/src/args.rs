@@ -122,7 +122,8 @@ pub struct S3Args {
         long,
         env = "FOREBAY_SECRET_KEY",
         default_value = "",
-        hide_env_values = true
+        hide_env_values = true,
+        allow_hyphen_values = true
     )]
     pub secret_key: String,
     /// Signs the requests
@@ -242,7 +243,8 @@ pub struct DirectArgs {
         long,
         env = "FOREBAY_SECRET_KEY",
         default_value = "",
-        hide_env_values = true
+        hide_env_values = true,
+        allow_hyphen_values = true
     )]
     pub secret_key: String,
     /// Where a private server keeps its data, in a new directory that is removed afterwards [default: the system's

@@ -147,7 +147,7 @@ fn bench(address: SocketAddr, more: &str) -> Result<Vec<Point>, Error> {
         .collect();
     for (flag, value) in [
         ("--access-key", "key"),
-        ("--secret-key", "secret"),
+        ("--secret-key", "-secret"),
         ("--seconds", "0.2"),
         ("--warm-up", "0"),
         ("--objects", "8"),

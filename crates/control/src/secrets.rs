@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io::{self, Read};
 
 const ID_ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+/// Letters that no shell, URL or command line reads as something else: without `-`, that a secret which starts with it is
+/// not taken for an option.
 const SECRET_ALPHABET: &[u8; 64] =
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._";
 
 /// An id of 20 characters (90 random bits) and a secret of 40 (240), from the kernel's generator.
 pub(crate) fn generate() -> io::Result<(String, String)> {
@@ -27,4 +29,18 @@ pub(crate) fn uuid() -> io::Result<String> {
     random[6] = random[6] & 0x0f | 0x40;
     random[8] = random[8] & 0x3f | 0x80;
     Ok(format!("{:032x}", u128::from_be_bytes(random)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_an_argument_and_never_an_option() {
+        for _ in 0..1000 {
+            let (id, secret) = generate().unwrap();
+            assert_eq!((id.len(), secret.len()), (20, 40));
+            assert!(!secret.contains('-'), "{secret}");
+        }
+    }
 }

@@ -149,7 +149,7 @@ fn what_was_administered_survives_a_kill() {
         "--access-key",
         "IMPORTED",
         "--secret-key",
-        "a-secret-from-elsewhere",
+        "-a-secret-from-elsewhere",
     ];
     server.ok(&[&["admin", "key", "create", "lasting"][..], &imported].concat());
     server

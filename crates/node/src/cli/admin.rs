@@ -101,7 +101,7 @@ enum KeyCommand {
         #[arg(long, requires = "secret_key")]
         access_key: Option<String>,
         /// Its secret
-        #[arg(long, requires = "access_key")]
+        #[arg(long, requires = "access_key", allow_hyphen_values = true)]
         secret_key: Option<String>,
         #[command(flatten)]
         server: ServerArgs,
