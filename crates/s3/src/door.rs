@@ -1,7 +1,8 @@
 //! The door: connections in, requests through their stages, responses out.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,7 +17,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::access::RulesCache;
@@ -195,52 +195,56 @@ impl<S: Store> Door<S> {
         let mut inbound = Inbound::new(body, Arc::clone(&self.metrics), self.config.body_timeout);
         let mut close = self.gate.is_draining();
         let mut marks = HeaderMap::new();
-        let serving = async {
-            let outcome = match admitted {
-                true => {
-                    self.serve(&head, &mut inbound, connection, &mut ticket, &mut marks)
-                        .await
-                }
-                false => {
-                    close = true;
-                    Err(ErrorCode::SlowDown.into())
-                }
-            };
-            let mut reply = match outcome {
-                Ok(reply) => reply,
-                Err(refusal) => {
-                    if refusal.manner == Manner::Unsaid {
-                        tracing::warn!(request_id = id_text, path = head.uri.path(), error = %refusal.error, "a request is not answered");
-                        return Err(Unsaid);
+        let mut reply = {
+            let mut serving = pin!(async {
+                let outcome = match admitted {
+                    true => {
+                        self.serve(&head, &mut inbound, connection, &mut ticket, &mut marks)
+                            .await
                     }
-                    if refusal.status().is_server_error() {
-                        tracing::warn!(request_id = id_text, op = ticket.op.name(), path = head.uri.path(), error = %refusal.error, "a request failed");
+                    false => {
+                        close = true;
+                        Err(ErrorCode::SlowDown.into())
                     }
-                    if !close {
-                        close = !inbound.drain(&head.headers).await;
+                };
+                let mut reply = match outcome {
+                    Ok(reply) => reply,
+                    Err(refusal) => {
+                        if refusal.manner == Manner::Unsaid {
+                            tracing::warn!(request_id = id_text, path = head.uri.path(), error = %refusal.error, "a request is not answered");
+                            return Err(Unsaid);
+                        }
+                        if refusal.status().is_server_error() {
+                            tracing::warn!(request_id = id_text, op = ticket.op.name(), path = head.uri.path(), error = %refusal.error, "a request failed");
+                        }
+                        if !close {
+                            close = !inbound.drain(&head.headers).await;
+                        }
+                        refused(refusal, &head, id_text)
                     }
-                    refused(refusal, &head, id_text)
+                };
+                if !marks.is_empty() {
+                    reply.headers_mut().extend(marks);
                 }
-            };
-            if !marks.is_empty() {
-                reply.headers_mut().extend(marks);
-            }
-            if close {
-                reply
-                    .headers_mut()
-                    .insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            tracing::debug!(
-                op = ticket.op.name(),
-                peer = ?connection.peer,
-                method = %head.method,
-                path = head.uri.path(),
-                status = reply.status().as_u16(),
-                "answered"
-            );
-            Ok(reply)
+                if close {
+                    reply
+                        .headers_mut()
+                        .insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                tracing::debug!(
+                    op = ticket.op.name(),
+                    peer = ?connection.peer,
+                    method = %head.method,
+                    path = head.uri.path(),
+                    status = reply.status().as_u16(),
+                    "answered"
+                );
+                Ok(reply)
+            });
+            // In the span, and where it is: `Instrument` would move it, which is as much as the state of a whole request.
+            let served = poll_fn(|context| span.in_scope(|| serving.as_mut().poll(context)));
+            served.await?
         };
-        let mut reply = serving.instrument(span.clone()).await?;
         ticket.code = reply.status().as_u16();
         span.record("op", ticket.op.name());
         span.record("status", ticket.code);

@@ -18,7 +18,7 @@ use crate::write_back::Pending;
 /// A value arriving at a [`Tier`](crate::Tier).
 pub struct TierUpload<S: Store> {
     upload: S::Upload,
-    kept: Option<Kept<S>>,
+    kept: Option<Box<Kept<S>>>,
 }
 
 struct Kept<S: Store> {
@@ -55,7 +55,7 @@ impl<S: Store> TierUpload<S> {
         };
         TierUpload {
             upload,
-            kept: Some(kept),
+            kept: Some(Box::new(kept)),
         }
     }
 }
@@ -86,25 +86,29 @@ impl<S: Store> Upload for TierUpload<S> {
 
     async fn commit(self, seal: Seal) -> Result<Stored> {
         let TierUpload { upload, kept } = self;
-        let Some(mut kept) = kept else {
-            return upload.commit(seal).await;
-        };
-        kept.finish();
-        let cache = kept.cache.clone();
-        cache.write_back.settle(&kept.place).await;
-        if kept.may_write_back() {
-            let crc64nvme = upload.crc64nvme();
-            return kept.write_back(upload, seal, crc64nvme).await;
+        match kept {
+            None => upload.commit(seal).await,
+            // Boxed: without a cache it would be dead weight of every request.
+            Some(kept) => Box::pin(kept.commit(upload, seal)).await,
         }
-        let changing = cache.change(&kept.place);
-        let began = cache.now();
-        let stored = upload.commit(seal).await?;
-        kept.hold(&stored, began, &changing);
-        Ok(stored)
     }
 }
 
 impl<S: Store> Kept<S> {
+    async fn commit(mut self: Box<Self>, upload: S::Upload, seal: Seal) -> Result<Stored> {
+        self.finish();
+        let cache = self.cache.clone();
+        cache.write_back.settle(&self.place).await;
+        if self.may_write_back() {
+            return self.write_back(upload, seal).await;
+        }
+        let changing = cache.change(&self.place);
+        let began = cache.now();
+        let stored = upload.commit(seal).await?;
+        self.hold(&stored, began, &changing);
+        Ok(stored)
+    }
+
     fn push(&mut self, buf: &Buf) {
         self.len += buf.len() as u64;
         if self.len > self.cache.config.span_bytes_max {
@@ -129,7 +133,7 @@ impl<S: Store> Kept<S> {
     }
 
     /// Holds what was stored, if it is what there is now.
-    fn hold(self, stored: &Stored, began: u64, changing: &Changing) {
+    fn hold(self: Box<Self>, stored: &Stored, began: u64, changing: &Changing) {
         if self.whole && stored.meta.size == self.len {
             let still = || changing.alone();
             let pieces = (0..).zip(self.pieces);
@@ -150,7 +154,8 @@ impl<S: Store> Kept<S> {
     }
 
     /// Answers now and commits meanwhile, if there is room for one more.
-    async fn write_back(self, upload: S::Upload, seal: Seal, crc64nvme: u64) -> Result<Stored> {
+    async fn write_back(self: Box<Self>, upload: S::Upload, seal: Seal) -> Result<Stored> {
+        let crc64nvme = upload.crc64nvme();
         let cache = self.cache.clone();
         let place = self.place.clone();
         let now = cache.now();

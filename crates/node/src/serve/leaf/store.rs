@@ -22,18 +22,14 @@ pub enum LeafBody {
     Rados(RadosBody),
 }
 
-/// A value arriving at a leaf.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would be an allocation for every value"
-)]
+/// A value arriving at a leaf. In boxes: every layer above hands it on, and an allocation costs less than moving it so often.
 pub enum LeafUpload {
-    Engine(EngineUpload<Device>),
+    Engine(Box<EngineUpload<Device>>),
     Memory(MemoryUpload),
-    Rados(RadosUpload),
+    Rados(Box<RadosUpload>),
 }
 
-/// The same call of whichever store it is.
+/// The same call of whichever store it is, when it is done at once.
 macro_rules! each {
     ($this:expr, $store:ident => $call:expr) => {
         match $this {
@@ -44,42 +40,58 @@ macro_rules! each {
     };
 }
 
-/// The same call of whichever value is on its way.
-macro_rules! each_way {
+/// The same call of whichever store it is, awaited. What RADOS does is boxed: its state would be a part of every request's, whatever
+/// the store, and moved with it.
+macro_rules! each_in_time {
+    ($this:expr, $store:ident => $call:expr) => {
+        match $this {
+            Leaf::Engine($store) => $call.await,
+            Leaf::Memory($store) => $call.await,
+            Leaf::Rados($store) => Box::pin($call).await,
+        }
+    };
+}
+
+/// The same call of whichever value is on its way, awaited.
+macro_rules! each_way_in_time {
     ($kind:ident, $this:expr, $value:ident => $call:expr) => {
         match $this {
-            $kind::Engine($value) => $call,
-            $kind::Memory($value) => $call,
-            $kind::Rados($value) => $call,
+            $kind::Engine($value) => $call.await,
+            $kind::Memory($value) => $call.await,
+            $kind::Rados($value) => Box::pin($call).await,
         }
     };
 }
 
 impl Body for LeafBody {
     async fn next(&mut self) -> Result<Option<Buf>> {
-        each_way!(LeafBody, self, body => body.next().await)
+        each_way_in_time!(LeafBody, self, body => body.next())
     }
 }
 
 impl Upload for LeafUpload {
     async fn buffer(&mut self, len: usize) -> Result<BufMut> {
-        each_way!(LeafUpload, self, upload => upload.buffer(len).await)
+        each_way_in_time!(LeafUpload, self, upload => upload.buffer(len))
     }
 
     async fn write(&mut self, buf: Buf) -> Result<()> {
-        each_way!(LeafUpload, self, upload => upload.write(buf).await)
+        each_way_in_time!(LeafUpload, self, upload => upload.write(buf))
     }
 
     async fn read_from(&mut self, source: RegionSlice) -> Result<()> {
-        each_way!(LeafUpload, self, upload => upload.read_from(source).await)
+        each_way_in_time!(LeafUpload, self, upload => upload.read_from(source))
     }
 
     fn crc64nvme(&self) -> u64 {
-        each_way!(LeafUpload, self, upload => upload.crc64nvme())
+        match self {
+            LeafUpload::Engine(upload) => upload.crc64nvme(),
+            LeafUpload::Memory(upload) => upload.crc64nvme(),
+            LeafUpload::Rados(upload) => upload.crc64nvme(),
+        }
     }
 
     async fn commit(self, seal: Seal) -> Result<Stored> {
-        each_way!(LeafUpload, self, upload => upload.commit(seal).await)
+        each_way_in_time!(LeafUpload, self, upload => upload.commit(seal))
     }
 }
 
@@ -114,7 +126,7 @@ impl Store for Leaf {
                 LeafBody::Memory,
             ),
             Leaf::Rados(store) => with(
-                store.retrieve(address, version, range).await?,
+                Box::pin(store.retrieve(address, version, range)).await?,
                 LeafBody::Rados,
             ),
         })
@@ -127,22 +139,26 @@ impl Store for Leaf {
         range: ByteRange,
         target: RegionSlice,
     ) -> Result<(Meta, Range<u64>)> {
-        each!(self, store => store.retrieve_into(address, version, range, target).await)
+        each_in_time!(self, store => store.retrieve_into(address, version, range, target))
     }
 
     async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {
-        each!(self, store => store.exist(addresses).await)
+        each_in_time!(self, store => store.exist(addresses))
     }
 
     async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
-        each!(self, store => store.stat(address, version).await)
+        each_in_time!(self, store => store.stat(address, version))
     }
 
     async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<LeafUpload> {
         Ok(match self {
-            Leaf::Engine(store) => LeafUpload::Engine(store.store(address, options).await?),
+            Leaf::Engine(store) => {
+                LeafUpload::Engine(Box::new(store.store(address, options).await?))
+            }
             Leaf::Memory(store) => LeafUpload::Memory(store.store(address, options).await?),
-            Leaf::Rados(store) => LeafUpload::Rados(store.store(address, options).await?),
+            Leaf::Rados(store) => {
+                LeafUpload::Rados(Box::new(Box::pin(store.store(address, options)).await?))
+            }
         })
     }
 
@@ -154,7 +170,7 @@ impl Store for Leaf {
         options: StoreOptions,
         seal: Seal,
     ) -> Result<Stored> {
-        each!(self, store => store.compose(target, sources, consumed, options, seal).await)
+        each_in_time!(self, store => store.compose(target, sources, consumed, options, seal))
     }
 
     async fn amend(
@@ -164,15 +180,15 @@ impl Store for Leaf {
         seen: Option<&Meta>,
         attributes: Attributes,
     ) -> Result<Meta> {
-        each!(self, store => store.amend(address, version, seen, attributes).await)
+        each_in_time!(self, store => store.amend(address, version, seen, attributes))
     }
 
     async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
-        each!(self, store => store.away(address, version).await)
+        each_in_time!(self, store => store.away(address, version))
     }
 
     async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
-        each!(self, store => store.let_go(address, seen, away).await)
+        each_in_time!(self, store => store.let_go(address, seen, away))
     }
 
     async fn take_back(
@@ -183,17 +199,20 @@ impl Store for Leaf {
     ) -> Result<LeafUpload> {
         Ok(match self {
             Leaf::Engine(store) => {
-                LeafUpload::Engine(store.take_back(address, version, away).await?)
+                LeafUpload::Engine(Box::new(store.take_back(address, version, away).await?))
             }
             Leaf::Memory(store) => {
                 LeafUpload::Memory(store.take_back(address, version, away).await?)
             }
-            Leaf::Rados(store) => LeafUpload::Rados(store.take_back(address, version, away).await?),
+            Leaf::Rados(store) => {
+                let upload = Box::pin(store.take_back(address, version, away)).await?;
+                LeafUpload::Rados(Box::new(upload))
+            }
         })
     }
 
     async fn settle(&self) -> Result<()> {
-        each!(self, store => store.settle().await)
+        each_in_time!(self, store => store.settle())
     }
 
     fn forgotten(&self) -> Vec<Away> {
@@ -201,15 +220,15 @@ impl Store for Leaf {
     }
 
     async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
-        each!(self, store => store.delete(address, options).await)
+        each_in_time!(self, store => store.delete(address, options))
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
-        each!(self, store => store.list(options).await)
+        each_in_time!(self, store => store.list(options))
     }
 
     async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
-        each!(self, store => store.list_versions(options).await)
+        each_in_time!(self, store => store.list_versions(options))
     }
 
     async fn create_namespace(
@@ -217,11 +236,11 @@ impl Store for Leaf {
         name: &str,
         config: NamespaceConfig,
     ) -> Result<Arc<NamespaceInfo>> {
-        each!(self, store => store.create_namespace(name, config).await)
+        each_in_time!(self, store => store.create_namespace(name, config))
     }
 
     async fn delete_namespace(&self, name: &str) -> Result<()> {
-        each!(self, store => store.delete_namespace(name).await)
+        each_in_time!(self, store => store.delete_namespace(name))
     }
 
     async fn update_namespace(
@@ -230,7 +249,7 @@ impl Store for Leaf {
         revision: Option<u64>,
         config: NamespaceConfig,
     ) -> Result<Arc<NamespaceInfo>> {
-        each!(self, store => store.update_namespace(name, revision, config).await)
+        each_in_time!(self, store => store.update_namespace(name, revision, config))
     }
 
     fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
@@ -250,7 +269,7 @@ impl Store for Leaf {
     }
 
     async fn set_tenant_quota(&self, tenant: &str, quota: Quota) -> Result<()> {
-        each!(self, store => store.set_tenant_quota(tenant, quota).await)
+        each_in_time!(self, store => store.set_tenant_quota(tenant, quota))
     }
 
     fn tenant_quota(&self, tenant: &str) -> Quota {

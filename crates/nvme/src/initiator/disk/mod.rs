@@ -136,7 +136,9 @@ impl File for NamespaceFile {
     async fn read_at(&self, offset: u64, into: BufMut, len: usize) -> (io::Result<()>, BufMut) {
         match self {
             NamespaceFile::Local(file) => file.read_at(offset, into, len).await,
-            NamespaceFile::Remote(RemoteFile(remote)) => remote.read_at(offset, into, len).await,
+            NamespaceFile::Remote(RemoteFile(remote)) => {
+                Box::pin(remote.read_at(offset, into, len)).await
+            }
         }
     }
 
@@ -149,7 +151,7 @@ impl File for NamespaceFile {
         match self {
             NamespaceFile::Local(file) => file.read_into(offset, into, hold).await,
             NamespaceFile::Remote(RemoteFile(remote)) => {
-                remote.read_into(offset, into, Hold(hold)).await
+                Box::pin(remote.read_into(offset, into, Hold(hold))).await
             }
         }
     }
@@ -157,7 +159,9 @@ impl File for NamespaceFile {
     async fn write_at(&self, offset: u64, from: Buf) -> io::Result<()> {
         match self {
             NamespaceFile::Local(file) => file.write_at(offset, from).await,
-            NamespaceFile::Remote(RemoteFile(remote)) => remote.write_at(offset, from).await,
+            NamespaceFile::Remote(RemoteFile(remote)) => {
+                Box::pin(remote.write_at(offset, from)).await
+            }
         }
     }
 
