@@ -2,6 +2,7 @@
 //!
 //! - [`Header`]: the 16 bytes in front of every message.
 //! - [`Request`]: what a client asks; parsed by the server, written by the client.
+//! - [`DmaRequest`]: what a server asks, of memory that it has no file of.
 //! - [`reply`]: the payloads of answers, written and parsed.
 //! - [`Capabilities`]: the JSON that both ends tell each other in `VERSION`.
 //!
@@ -12,12 +13,14 @@
 
 mod bytes;
 mod capabilities;
+mod dma;
 pub mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
 
 pub use capabilities::Capabilities;
+pub use dma::{DmaAccess, DmaRequest};
 pub use request::{
     Access, DmaMap, DmaUnmap, IrqAction, IrqData, PayloadAccess, Request, SetIrqs, Writes,
 };

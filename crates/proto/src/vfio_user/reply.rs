@@ -4,6 +4,8 @@ use super::bytes::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use super::request::REGION_INFO_ROOM;
 use super::{Access, DmaUnmap, IRQS, Malformed, PayloadAccess, REGIONS};
 
+pub use super::dma::{parse_dma_read, parse_dma_written, put_dma_read, put_dma_written};
+
 const DEVICE_RESET: u32 = 1;
 const DEVICE_PCI: u32 = 2;
 const REGION_READ: u32 = 1;

@@ -232,6 +232,56 @@ fn the_messages_of_a_virtual_machine_are_read_as_they_are_written() {
     }
 }
 
+/// A server's question and what clients answer, laid out by hand.
+#[test]
+fn a_device_asks_for_memory_as_the_specification_says() {
+    let asked = DmaAccess {
+        address: 0xfee0_0000,
+        count: 3,
+    };
+    let write = DmaRequest::Write(asked, b"abc");
+    let mut payload = Vec::new();
+    write.put(&mut payload);
+    let expected = ["0000e0fe00000000", "0300000000000000", "616263"];
+    assert_eq!(crate::hex::encode(&payload), expected.concat());
+    assert_eq!(DmaRequest::parse(Command::DmaWrite, &payload), Ok(write));
+    assert_eq!(reply::parse_dma_read(&payload, asked), Ok(&b"abc"[..]));
+    // Short, long, of somewhere else, of something else.
+    assert!(reply::parse_dma_read(&payload[..18], asked).is_err());
+    assert!(reply::parse_dma_read(&payload[..15], asked).is_err());
+    assert!(reply::parse_dma_read(&[&payload[..], b"d"].concat(), asked).is_err());
+    let elsewhere = DmaAccess {
+        address: 0xfee0_0001,
+        count: 3,
+    };
+    assert!(reply::parse_dma_read(&payload, elsewhere).is_err());
+    let longer = DmaAccess { count: 4, ..asked };
+    assert!(reply::parse_dma_read(&payload, longer).is_err());
+    // What was written is answered in three forms.
+    for len in [0, 12, 16] {
+        assert_eq!(reply::parse_dma_written(&payload[..len], asked), Ok(()));
+    }
+    for len in [12, 16] {
+        assert!(reply::parse_dma_written(&payload[..len], elsewhere).is_err());
+        assert!(reply::parse_dma_written(&payload[..len], longer).is_err());
+    }
+    for len in [1, 8, 11, 13, 15, 17, 19] {
+        assert!(
+            reply::parse_dma_written(&payload[..len], asked).is_err(),
+            "{len}"
+        );
+    }
+    assert!(DmaRequest::parse(Command::DmaWrite, &payload[..18]).is_err());
+    assert!(DmaRequest::parse(Command::RegionRead, &payload).is_err());
+    let far = DmaAccess {
+        address: 0,
+        count: DATA_BYTES_MAX as u64 + 1,
+    };
+    let mut payload = Vec::new();
+    DmaRequest::Read(far).put(&mut payload);
+    assert!(DmaRequest::parse(Command::DmaRead, &payload).is_err());
+}
+
 fn access() -> impl Strategy<Value = Access> {
     (any::<u64>(), any::<u32>(), 0..=64u32).prop_map(|(offset, region, count)| Access {
         offset,
@@ -284,5 +334,10 @@ proptest! {
         let _ = reply::parse_read(&payload);
         let _ = reply::parse_device_info(&payload);
         let _ = reply::parse_irq(&payload);
+        if let Ok(request) = DmaRequest::parse(command, &payload) {
+            let mut again = Vec::new();
+            request.put(&mut again);
+            prop_assert_eq!(DmaRequest::parse(command, &again), Ok(request));
+        }
     }
 }
