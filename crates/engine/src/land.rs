@@ -16,7 +16,7 @@ use std::task::Poll;
 use crc_fast::{CrcAlgorithm, Digest};
 use forebay_io::{Disk, File, Hold};
 use forebay_mem::{Buf, CopySite, PAGE_BYTES, RegionSlice, count_copy};
-use forebay_store::{ErrorKind, Result, StoreError};
+use forebay_store::{ErrorKind, Placing, Result, StoreError};
 
 use crate::body::{Label, Segment, in_memory, mismatch, read};
 use crate::cache::Piece;
@@ -25,8 +25,6 @@ use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
 
 /// Shorter pieces are read by way of the cache: the next reader finds them there.
 const DIRECT_BYTES_MIN: usize = BLOCK_BYTES;
-/// What is summed before it is copied: as much as the first cache keeps for the second look.
-const STEP_BYTES: usize = 8 << 10;
 /// Pieces remembered as read straight from the device once.
 const SEEN: usize = 4096;
 
@@ -199,8 +197,8 @@ async fn by_buffer<D: Disk>(
     place(part, at, &buf)
 }
 
-/// Checks block by block, and copies what was just looked at while it is close to the processor. An error leaves bytes of a damaged
-/// block in the target, as one that comes straight from the device does.
+/// Checks block by block on the way. An error leaves bytes of a damaged block in the target, as one that comes straight from the device
+/// does.
 fn place_checked<D: Disk>(
     core: &Core<D>,
     label: &Label,
@@ -209,20 +207,13 @@ fn place_checked<D: Disk>(
     want: Range<usize>,
     part: &RegionSlice,
 ) -> Result<()> {
+    let mut placing = Placing::new(part, 0);
     for block in want.start / BLOCK_BYTES..want.end.div_ceil(BLOCK_BYTES) {
         let begin = block * BLOCK_BYTES;
         let end = whole.len().min(begin + BLOCK_BYTES);
-        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        for step in (begin..end).step_by(STEP_BYTES) {
-            let bytes = &whole[step..end.min(step + STEP_BYTES)];
-            digest.update(bytes);
-            let from = want.start.max(step);
-            let to = want.end.min(step + bytes.len());
-            if from < to {
-                place(part, from - want.start, &bytes[from - step..to - step])?;
-            }
-        }
-        if !extent.is_block(block, digest.finalize() as u32) {
+        let wanted = want.start.max(begin) - begin..want.end.min(end) - begin;
+        placing.put(&whole[begin..end], wanted)?;
+        if !extent.is_block(block, placing.end_block()) {
             return Err(mismatch(core, label, extent, block));
         }
     }

@@ -8,6 +8,7 @@
 //! - [`Meta`], [`Attributes`], [`Etag`], [`VersionId`]: what is kept beside the bytes.
 //! - [`Away`]: values whose bytes a layer keeps elsewhere.
 //! - [`Execute`], [`Executed`]: a function sent to the data.
+//! - [`Placing`]: bytes into memory that a peer may also touch, summed on their way.
 //! - [`pass_on!`]: calls that a layer has nothing to say to.
 //! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
 //! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`], [`answer_delete`]: what happens to versions;
@@ -34,6 +35,7 @@ mod memory;
 mod meta;
 mod namespace;
 mod ops;
+mod placing;
 mod store;
 #[cfg(feature = "suite")]
 pub mod suite;
@@ -52,6 +54,7 @@ pub use ops::{
     Address, After, ByteRange, Condition, DeleteOptions, Deleted, Item, ListOptions, ListPage,
     Seal, Space, StoreOptions, Stored, VersionItem, VersionPage,
 };
+pub use placing::Placing;
 pub use store::{Body, Caps, Object, Store, Upload, copy_from};
 pub use versions::{Change, Plan, Present, answer_delete, plan_delete, plan_store};
 pub use watch::{Notice, Watch};

@@ -259,17 +259,26 @@ pub struct Object<B> {
     pub body: B,
 }
 
+impl<B> Object<B> {
+    /// Whether `target` has room for the bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] when it has not.
+    pub fn check_room(&self, target: &RegionSlice) -> Result<()> {
+        match self.range.end - self.range.start > target.len() as u64 {
+            true => Err(too_short()),
+            false => Ok(()),
+        }
+    }
+}
+
 impl<B: Body> Object<B> {
     /// Copies the bytes to the start of `target`, and counts them.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] when it is too short; else of the body.
     pub async fn place_into(mut self, target: &RegionSlice) -> Result<(Meta, Range<u64>)> {
-        let too_short =
-            || StoreError::new(ErrorKind::Invalid, "the target is shorter than the range");
-        if self.range.end - self.range.start > target.len() as u64 {
-            return Err(too_short());
-        }
+        self.check_room(target)?;
         let mut offset = 0;
         while let Some(buf) = self.body.next().await? {
             if !target.write(offset, &buf) {
@@ -280,6 +289,11 @@ impl<B: Body> Object<B> {
         }
         Ok((self.meta, self.range))
     }
+}
+
+/// The target has not the room that was promised: too short, or its owner took its pages away.
+pub(crate) fn too_short() -> StoreError {
+    StoreError::new(ErrorKind::Invalid, "the target does not hold the range")
 }
 
 /// The bytes of a value, as a sequence of buffers.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_mem::Buf;
+use forebay_mem::{Buf, RegionSlice};
 use forebay_store::{Body, ErrorKind, Meta, Result, Store, StoreError};
 
 use crate::cache::Cache;
@@ -67,9 +67,9 @@ impl<S: Store> TierBody<S> {
         }
     }
 
-    pub(crate) fn kept(kept: Kept<S>) -> TierBody<S> {
+    pub(crate) fn kept(kept: Box<Kept<S>>) -> TierBody<S> {
         TierBody {
-            repr: Repr::Kept(Box::new(kept)),
+            repr: Repr::Kept(kept),
         }
     }
 }
@@ -89,52 +89,80 @@ impl<S: Store> Kept<S> {
             if let Some(buf) = self.ready.pop_front() {
                 return Ok(Some(buf));
             }
-            let Some(part) = self.parts.front_mut() else {
+            let Some(part) = self.parts.front() else {
                 return Ok(None);
             };
-            let number = part.number;
-            let piece = match &mut part.from {
-                From::Memory(piece) => Some(piece.clone()),
-                From::Flight(flight) => Some(flight.piece(&self.cache, &self.store, number).await?),
-                From::Disk(reading) => match reading.piece().await {
-                    Ok(piece) => {
-                        let index = &self.cache.index;
-                        let fallout = index.promote(&self.place, self.value, number, piece.clone());
-                        self.cache.after(fallout);
-                        Some(piece)
-                    }
-                    Err(_) => None,
-                },
-            };
             let step = part.next_step();
-            let mut good = piece.filter(|piece| piece.checked(step.clone(), &mut self.ready));
-            if good.is_none() {
-                count(&self.cache.counters.corrupt);
-                let fallout = self
-                    .cache
-                    .index
-                    .forget_piece(&self.place, self.value, number);
-                self.cache.after(fallout);
-                let piece = self.read_again(number).await?;
-                if !piece.checked(step.clone(), &mut self.ready) {
-                    return Err(StoreError::new(
-                        ErrorKind::Corrupt,
-                        "a value changes while it is in memory",
-                    ));
-                }
-                good = Some(piece);
-            }
+            let mut ready = std::mem::take(&mut self.ready);
+            let piece = self
+                .take(|piece| Ok(piece.checked(step.clone(), &mut ready)))
+                .await?;
+            self.ready = ready;
             let left = self
                 .parts
                 .pop_front()
                 .filter(|part| step.end < part.want.end);
-            if let (Some(part), Some(piece)) = (left, good) {
+            if let (Some(part), Some(piece)) = (left, piece) {
                 self.parts.push_front(Part {
                     want: step.end..part.want.end,
                     from: From::Memory(piece),
                     ..part
                 });
             }
+        }
+    }
+
+    /// All bytes to the start of `target`, which has room for them.
+    pub(crate) async fn land(&mut self, target: &RegionSlice) -> Result<()> {
+        let mut at = 0;
+        while let Some(part) = self.parts.front() {
+            let want = part.want.clone();
+            self.take(|piece| piece.place(want.clone(), target, at))
+                .await?;
+            at += want.len();
+            self.parts.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Gives the piece that comes next to `take`, which tells whether it is what came in; if it is not, once more as the store has it.
+    async fn take(
+        &mut self,
+        mut take: impl FnMut(&Piece) -> Result<bool>,
+    ) -> Result<Option<Piece>> {
+        let Some(part) = self.parts.front_mut() else {
+            return Ok(None);
+        };
+        let number = part.number;
+        let piece = match &mut part.from {
+            From::Memory(piece) => Some(piece.clone()),
+            From::Flight(flight) => Some(flight.piece(&self.cache, &self.store, number).await?),
+            From::Disk(reading) => match reading.piece().await {
+                Ok(piece) => {
+                    let index = &self.cache.index;
+                    let fallout = index.promote(&self.place, self.value, number, piece.clone());
+                    self.cache.after(fallout);
+                    Some(piece)
+                }
+                Err(_) => None,
+            },
+        };
+        if let Some(piece) = piece
+            && take(&piece)?
+        {
+            return Ok(Some(piece));
+        }
+        count(&self.cache.counters.corrupt);
+        let index = &self.cache.index;
+        self.cache
+            .after(index.forget_piece(&self.place, self.value, number));
+        let piece = self.read_again(number).await?;
+        match take(&piece)? {
+            true => Ok(Some(piece)),
+            false => Err(StoreError::new(
+                ErrorKind::Corrupt,
+                "a value changes while it is in memory",
+            )),
         }
     }
 
@@ -155,5 +183,79 @@ impl<S: Store> Kept<S> {
                 "the store ended a value early",
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_mem::{Pool, Region};
+    use forebay_store::suite::{TestClock, content};
+    use forebay_store::{
+        Address, ByteRange, MemoryStore, NamespaceConfig, Seal, StoreOptions, Upload,
+    };
+
+    use super::*;
+    use crate::{Config, Tier};
+
+    #[tokio::test]
+    async fn what_turned_in_memory_is_placed_and_given_out_as_the_store_has_it() {
+        let clock = TestClock::default();
+        let (store_clock, tier_clock) = (clock.clone(), clock.clone());
+        let store = MemoryStore::new(Pool::new(64 << 20), move || store_clock.now());
+        let config = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            ..NamespaceConfig::default()
+        };
+        let made = store.create_namespace("values", config);
+        made.await.expect("a name");
+        let value = content(1, 2_500_000);
+        let address = Address::object("values", b"k");
+        let upload = store.store(address, StoreOptions::default()).await;
+        let mut upload = upload.expect("room");
+        for chunk in value.chunks(1 << 20) {
+            let buf = chunk.to_vec().into();
+            upload.write(buf).await.expect("room");
+        }
+        upload.commit(Seal::default()).await.expect("committed");
+
+        let config = Config::new(64 << 20, Arc::new(move || tier_clock.now()));
+        let tier = Tier::new(Arc::new(store), config, None);
+        let found = async || {
+            let (cache, place) = tier.placed(address, None).expect("there").expect("on");
+            let found = tier.kept(cache, place, ByteRange::Full).await;
+            found.expect("read").expect("kept").body
+        };
+        let drained = async |mut kept: Box<Kept<MemoryStore>>| {
+            let mut bytes = Vec::new();
+            while let Some(buf) = kept.next().await.expect("read") {
+                bytes.extend_from_slice(&buf);
+            }
+            bytes
+        };
+        let region = Region::anonymous(value.len()).expect("memory");
+        let target = region.slice(0..value.len()).expect("inside");
+        for turned in 0..3 {
+            for landing in [false, true] {
+                // What was found bad is forgotten: one reader puts it back.
+                assert!(drained(found().await).await == value);
+                let mut kept = found().await;
+                let part = &mut kept.parts[turned];
+                let From::Memory(piece) = &part.from else {
+                    panic!("it is held");
+                };
+                part.from = From::Memory(piece.with_damage_at(100_000));
+                let bytes = match landing {
+                    false => drained(kept).await,
+                    true => {
+                        kept.land(&target).await.expect("placed");
+                        let mut bytes = vec![0; value.len()];
+                        assert!(target.read(0, &mut bytes));
+                        bytes
+                    }
+                };
+                assert!(bytes == value, "piece {turned}, landing {landing}");
+            }
+        }
+        assert_eq!(tier.metrics().expect("on").corrupt, 6);
     }
 }

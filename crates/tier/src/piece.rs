@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, checksum_combine, crc32_iscsi};
-use forebay_mem::Buf;
+use forebay_mem::{Buf, RegionSlice};
+use forebay_store::{Placing, Result};
 
 /// Values are kept in pieces of so many bytes, the last one shorter: a range costs the pieces that it touches.
 pub const PIECE_BYTES: u64 = 1 << 20;
@@ -46,19 +47,52 @@ impl Piece {
         held as u64 + OVERHEAD_BYTES
     }
 
-    /// The bytes `range`, sharing their memory; `None` when they are not what came in.
+    /// The bytes `range`, sharing their memory; false when they are not what came in.
     pub fn checked(&self, range: Range<usize>, into: &mut impl Extend<Buf>) -> bool {
         if range.is_empty() {
             return true;
         }
         let first = range.start / BLOCK_BYTES;
-        let blocks = first * BLOCK_BYTES..self.len().min(range.end.next_multiple_of(BLOCK_BYTES));
-        let found = sums(&self.inner.bufs, blocks);
+        let found = sums(&self.inner.bufs, self.blocks(&range));
         if self.inner.crcs.get(first..first + found.len()) != Some(&found[..]) {
             return false;
         }
         into.extend(cut(&self.inner.bufs, range));
         true
+    }
+
+    /// Copies the bytes `range` to offset `at` of `target`; false when they are not what came in, which is known when some are there.
+    pub fn place(&self, range: Range<usize>, target: &RegionSlice, at: usize) -> Result<bool> {
+        let mut placing = Placing::new(target, at);
+        for part in parts(&self.inner.bufs, self.blocks(&range)) {
+            let within = |at: usize| at.clamp(part.at, part.at + part.bytes.len()) - part.at;
+            placing.put(part.bytes, within(range.start)..within(range.end))?;
+            let block = part.at / BLOCK_BYTES;
+            if part.ends_block && self.inner.crcs.get(block) != Some(&placing.end_block()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The blocks that hold some of `range`.
+    fn blocks(&self, range: &Range<usize>) -> Range<usize> {
+        let first = range.start / BLOCK_BYTES * BLOCK_BYTES;
+        first..self.len().min(range.end.next_multiple_of(BLOCK_BYTES))
+    }
+
+    /// What becomes of it when a byte of memory turns.
+    #[cfg(test)]
+    pub fn with_damage_at(&self, at: usize) -> Piece {
+        let mut bytes: Vec<u8> = self.bufs().iter().flat_map(|buf| buf.to_vec()).collect();
+        bytes[at] ^= 1;
+        Piece {
+            inner: Arc::new(Inner {
+                bufs: vec![Buf::from(bytes)],
+                len: self.len(),
+                crcs: self.inner.crcs.clone(),
+            }),
+        }
     }
 
     /// All of its buffers.
@@ -127,31 +161,50 @@ fn cut(bufs: &[Buf], range: Range<usize>) -> impl Iterator<Item = Buf> {
     })
 }
 
+/// Bytes of a block, as many as lie in one buffer.
+struct PartOfBlock<'b> {
+    /// Where they begin in the piece.
+    at: usize,
+    bytes: &'b [u8],
+    ends_block: bool,
+}
+
+/// The bytes of `range`, which begins with a block and ends with one or with the piece.
+fn parts(bufs: &[Buf], range: Range<usize>) -> impl Iterator<Item = PartOfBlock<'_>> {
+    let mut end = 0;
+    bufs.iter().flat_map(move |buf| {
+        let begin = end;
+        end += buf.len();
+        let mut at = range.start.max(begin);
+        let (stop, last) = (range.end.min(end), range.end);
+        std::iter::from_fn(move || {
+            (at < stop).then(|| {
+                let from = at;
+                at = stop.min((from / BLOCK_BYTES + 1) * BLOCK_BYTES);
+                PartOfBlock {
+                    at: from,
+                    bytes: &buf[from - begin..at - begin],
+                    ends_block: at.is_multiple_of(BLOCK_BYTES) || at == last,
+                }
+            })
+        })
+    })
+}
+
 /// The sum of each block of `range`, which begins with one.
 fn sums(bufs: &[Buf], range: Range<usize>) -> Vec<u32> {
     let mut sums = Vec::with_capacity(range.len().div_ceil(BLOCK_BYTES));
     let mut sum = 0;
-    let mut done = 0;
-    for buf in cut(bufs, range) {
-        let mut rest = &buf[..];
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(BLOCK_BYTES - done));
-            let crc = crc32_iscsi(now);
-            // A block that lies in one buffer, as most do, is one call.
-            sum = match done {
-                0 => crc,
-                _ => joined(sum, crc, now.len()),
-            };
-            done += now.len();
-            rest = later;
-            if done == BLOCK_BYTES {
-                sums.push(sum);
-                done = 0;
-            }
+    for part in parts(bufs, range) {
+        let crc = crc32_iscsi(part.bytes);
+        // A block that lies in one buffer, as most do, is one call.
+        sum = match part.at % BLOCK_BYTES {
+            0 => crc,
+            _ => joined(sum, crc, part.bytes.len()),
+        };
+        if part.ends_block {
+            sums.push(sum);
         }
-    }
-    if done > 0 {
-        sums.push(sum);
     }
     sums
 }
@@ -164,6 +217,8 @@ fn joined(first: u32, second: u32, len: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use forebay_mem::Region;
+
     use super::*;
 
     #[test]
@@ -184,6 +239,18 @@ mod tests {
             }
             let bytes: Vec<u8> = got.iter().flat_map(|buf| buf.to_vec()).collect();
             assert!(bytes == value[range.start as usize..range.end as usize]);
+            let memory = Region::anonymous(bytes.len() + 1).expect("memory");
+            let target = memory.slice(0..memory.len()).expect("all of it");
+            let mut at = 1;
+            for number in pieces_of(&range) {
+                let part = part_of(number, &range);
+                let placed = pieces[number as usize].place(part.clone(), &target, at);
+                assert!(placed.expect("there is room"));
+                at += part.len();
+            }
+            let mut placed = vec![0; memory.len()];
+            assert!(target.read(0, &mut placed));
+            assert!(placed[1..] == bytes && placed[0] == 0);
         }
     }
 
@@ -201,14 +268,20 @@ mod tests {
 
     #[test]
     fn what_changed_in_memory_is_not_given_out() {
-        let mut piece = Piece::new(vec![Buf::from(vec![7; 200_000])]);
-        let inner = Arc::get_mut(&mut piece.inner).expect("one reference");
-        let mut bytes = vec![7; 200_000];
-        bytes[100_000] = 8;
-        inner.bufs = vec![Buf::from(bytes)];
+        let piece = Piece::new(vec![Buf::from(vec![7; 200_000])]).with_damage_at(100_000);
         let mut got = Vec::new();
         assert!(piece.checked(0..65_536, &mut got));
         assert!(!piece.checked(70_000..80_000, &mut got));
         assert!(piece.checked(131_072..200_000, &mut got));
+        let memory = Region::anonymous(200_000).expect("memory");
+        let target = memory.slice(0..200_000).expect("all of it");
+        for (range, is_good) in [
+            (0..65_536, true),
+            (70_000..80_000, false),
+            (131_072..200_000, true),
+        ] {
+            let placed = piece.place(range, &target, 0).expect("there is room");
+            assert_eq!(placed, is_good);
+        }
     }
 }

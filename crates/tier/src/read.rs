@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_store::{
-    Address, ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError, VersionId,
-};
+use forebay_mem::RegionSlice;
+use forebay_store::{ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError};
 
-use crate::body::{From, Kept, Part, TierBody};
+use crate::body::{From, Kept, Part};
 use crate::cache::{Cache, address};
 use crate::flight::{Boarded, Flight, whole_pieces};
 use crate::index::{Found, Held, Place, is_same};
@@ -23,7 +22,7 @@ const LOOKS_MAX: usize = 4;
 
 /// One look's end.
 enum Look<S: Store> {
-    Done(Object<TierBody<S>>),
+    Done(Object<Box<Kept<S>>>),
     /// What was held is gone: look again.
     Again,
     /// The store has to answer alone.
@@ -31,33 +30,15 @@ enum Look<S: Store> {
 }
 
 impl<S: Store> Tier<S> {
-    /// The store's own answer.
-    pub(crate) async fn retrieve_passed(
-        &self,
-        address: Address<'_>,
-        version: Option<VersionId>,
-        range: ByteRange,
-    ) -> Result<Object<TierBody<S>>> {
-        if let Some(cache) = &self.cache {
-            count(&cache.counters.passed);
-        }
-        let found = self.store.retrieve(address, version, range).await?;
-        Ok(Object {
-            meta: found.meta,
-            range: found.range,
-            body: TierBody::of_store(found.body),
-        })
-    }
-
-    /// From what is held and from the store.
-    pub(crate) async fn retrieve_kept(
+    /// From what is held and from the store; `None` when the store has to answer alone.
+    pub(crate) async fn kept(
         &self,
         cache: &Arc<Cache<S>>,
         place: Place,
         range: ByteRange,
-    ) -> Result<Object<TierBody<S>>> {
+    ) -> Result<Option<Object<Box<Kept<S>>>>> {
         if let Some(pending) = cache.write_back.find(&place) {
-            return self.pending(cache, place, &pending, range);
+            return self.pending(cache, place, &pending, range).map(Some);
         }
         for _ in 0..LOOKS_MAX {
             let now = cache.now();
@@ -66,12 +47,33 @@ impl<S: Store> Tier<S> {
                 None => self.fill(cache, &place, range, now).await?,
             };
             match look {
-                Look::Done(object) => return Ok(object),
+                Look::Done(object) => return Ok(Some(object)),
                 Look::Again => {}
                 Look::Pass => break,
             }
         }
-        self.retrieve_passed(address(&place), None, range).await
+        Ok(None)
+    }
+
+    /// The same, with the bytes at the start of `target`.
+    pub(crate) async fn kept_into(
+        &self,
+        cache: &Arc<Cache<S>>,
+        place: Place,
+        range: ByteRange,
+        target: &RegionSlice,
+    ) -> Result<Option<(Meta, Range<u64>)>> {
+        // What is too long to be kept goes the store's own way, which may be straight into the target.
+        if target.len() as u64 > cache.config.span_bytes_max {
+            cache.write_back.settle(&place).await;
+            return Ok(None);
+        }
+        let Some(mut found) = self.kept(cache, place, range).await? else {
+            return Ok(None);
+        };
+        found.check_room(target)?;
+        found.body.land(target).await?;
+        Ok(Some((found.meta, found.range)))
     }
 
     /// Something of the value is held.
@@ -280,7 +282,7 @@ impl<S: Store> Tier<S> {
         place: Place,
         pending: &Pending,
         range: ByteRange,
-    ) -> Result<Object<TierBody<S>>> {
+    ) -> Result<Object<Box<Kept<S>>>> {
         let meta = pending.meta.clone();
         let wanted = range
             .resolve(meta.size)
@@ -306,8 +308,8 @@ impl<S: Store> Tier<S> {
         value: u64,
         range: Range<u64>,
         parts: VecDeque<Part<S>>,
-    ) -> Object<TierBody<S>> {
-        let kept = Kept {
+    ) -> Object<Box<Kept<S>>> {
+        let body = Box::new(Kept {
             cache: cache.clone(),
             store: self.store.clone(),
             place: place.clone(),
@@ -315,12 +317,8 @@ impl<S: Store> Tier<S> {
             value,
             parts,
             ready: VecDeque::new(),
-        };
-        Object {
-            meta,
-            range,
-            body: TierBody::kept(kept),
-        }
+        });
+        Object { meta, range, body }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::disk::{self, Disk, StoreShelf};
 use crate::follow;
 use crate::index::Place;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, count};
 use crate::upload::TierUpload;
 
 /// A pool that ran out runs out again: so many times what is wanted is given back.
@@ -138,6 +138,13 @@ impl<S: Store> Tier<S> {
         Ok(place.map(|place| (cache, place)))
     }
 
+    /// Notes that the store answers alone.
+    fn count_passed(&self) {
+        if let Some(cache) = &self.cache {
+            count(&cache.counters.passed);
+        }
+    }
+
     /// The metadata that a hit would have, without a look at the store.
     fn known(&self, address: Address<'_>) -> Result<Option<Meta>> {
         let Some((cache, place)) = self.placed(address, None)? else {
@@ -169,10 +176,23 @@ impl<S: Store> Store for Tier<S> {
         version: Option<VersionId>,
         range: ByteRange,
     ) -> Result<Object<TierBody<S>>> {
-        match self.placed(address, version)? {
-            Some((cache, place)) => self.retrieve_kept(cache, place, range).await,
-            None => self.retrieve_passed(address, version, range).await,
+        // Boxed, as below: without a cache it would be dead weight of every request.
+        if let Some((cache, place)) = self.placed(address, version)?
+            && let Some(found) = Box::pin(self.kept(cache, place, range)).await?
+        {
+            return Ok(Object {
+                meta: found.meta,
+                range: found.range,
+                body: TierBody::kept(found.body),
+            });
         }
+        self.count_passed();
+        let found = self.store.retrieve(address, version, range).await?;
+        Ok(Object {
+            meta: found.meta,
+            range: found.range,
+            body: TierBody::of_store(found.body),
+        })
     }
 
     async fn retrieve_into(
@@ -182,20 +202,14 @@ impl<S: Store> Store for Tier<S> {
         range: ByteRange,
         target: RegionSlice,
     ) -> Result<(Meta, Range<u64>)> {
-        let Some((cache, place)) = self.placed(address, version)? else {
-            let into = self.store.retrieve_into(address, version, range, target);
-            return into.await;
-        };
-        // What is too long to be kept goes the store's own way, which may be straight into the target.
-        if target.len() as u64 > cache.config.span_bytes_max {
-            cache.write_back.settle(&place).await;
-            return self
-                .store
-                .retrieve_into(address, version, range, target)
-                .await;
+        if let Some((cache, place)) = self.placed(address, version)?
+            && let Some(found) = Box::pin(self.kept_into(cache, place, range, &target)).await?
+        {
+            return Ok(found);
         }
-        let found = self.retrieve_kept(cache, place, range).await?;
-        found.place_into(&target).await
+        self.count_passed();
+        let into = self.store.retrieve_into(address, version, range, target);
+        into.await
     }
 
     async fn exist(&self, addresses: &[Address<'_>]) -> Result<Vec<Option<Meta>>> {

@@ -133,7 +133,7 @@ impl<S: Store> Kept<S> {
     }
 
     /// Holds what was stored, if it is what there is now.
-    fn hold(self: Box<Self>, stored: &Stored, began: u64, changing: &Changing) {
+    fn hold(self, stored: &Stored, began: u64, changing: &Changing) {
         if self.whole && stored.meta.size == self.len {
             let still = || changing.alone();
             let pieces = (0..).zip(self.pieces);

@@ -190,10 +190,40 @@ async fn a_hit_is_the_memory_that_came_in() {
     let region = Region::anonymous(MIB).expect("memory");
     let target = region.slice(0..MIB).expect("inside");
     let before = copied_bytes(CopySite::RetrieveInto);
-    let into = tier.retrieve_into(address, None, ByteRange::Full, target);
+    let into = tier.retrieve_into(address, None, ByteRange::Full, target.clone());
     assert_eq!(into.await.expect("held").1, 0..MIB as u64);
-    assert!(copied_bytes(CopySite::RetrieveInto) - before >= MIB as u64);
+    let copied = copied_bytes(CopySite::RetrieveInto) - before;
+    assert_eq!(copied, MIB as u64, "once");
+    let mut placed = vec![0; MIB];
+    assert!(target.read(0, &mut placed) && placed == [7; MIB]);
     assert_eq!(probe.retrieves(), 0);
+}
+
+#[tokio::test]
+async fn what_is_too_long_to_be_kept_is_placed_by_the_store() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |config| config.span_bytes_max = MIB as u64).await;
+    let value = support::bytes(4, 3 * MIB);
+    support::put(&tier.store_below().store, "long", &value).await;
+    let region = Region::anonymous(value.len()).expect("memory");
+    let address = Address::object(NS, b"long");
+    let place = async |range: ByteRange, len: usize| {
+        let target = region.slice(0..len).expect("inside");
+        let placed = tier.retrieve_into(address, None, range, target.clone());
+        let (_, range) = placed.await?;
+        let mut found = vec![0; (range.end - range.start) as usize];
+        assert!(target.read(0, &mut found));
+        assert!(found == value[range.start as usize..range.end as usize]);
+        Ok::<_, forebay_store::StoreError>(probe.placed.load(SeqCst))
+    };
+    // The length of the target says it, or what is found.
+    let long = place(ByteRange::Full, value.len()).await;
+    assert_eq!(long.expect("placed"), 1);
+    let found = place(ByteRange::Full, MIB).await.expect_err("no room");
+    assert_eq!(found.kind(), ErrorKind::Invalid);
+    assert_eq!(probe.placed.load(SeqCst), 2);
+    let short = place(ByteRange::Inclusive(5, 50_000), MIB).await;
+    assert_eq!(short.expect("by way of the cache"), 2);
 }
 
 #[tokio::test]

@@ -3,16 +3,17 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use forebay_mem::Pool;
+use forebay_mem::{Pool, RegionSlice};
 pub use forebay_store::suite::content as bytes;
 use forebay_store::suite::{Around, Detour, TestClock};
 use forebay_store::{
-    Address, Body, ByteRange, DeleteOptions, MemoryStore, NamespaceConfig, Notice, Object, Result,
-    Seal, Store, StoreOptions, Stored, Upload, VersionId, Watch,
+    Address, Body, ByteRange, DeleteOptions, MemoryStore, Meta, NamespaceConfig, Notice, Object,
+    Result, Seal, Store, StoreOptions, Stored, Upload, VersionId, Watch,
 };
 use forebay_tier::{Config, Tier};
 use tokio::sync::{Mutex, Semaphore, mpsc};
@@ -27,6 +28,8 @@ pub type Below = Around<MemoryStore, Probe>;
 #[derive(Clone)]
 pub struct Probe {
     pub retrieves: Arc<AtomicU64>,
+    /// Values that it placed in memory of the caller's.
+    pub placed: Arc<AtomicU64>,
     /// Bytes that its bodies gave out.
     pub bytes: Arc<AtomicU64>,
     /// A retrieve takes one of these for itself.
@@ -38,6 +41,7 @@ impl Default for Probe {
     fn default() -> Probe {
         Probe {
             retrieves: Arc::default(),
+            placed: Arc::default(),
             bytes: Arc::default(),
             gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             wire: Arc::default(),
@@ -82,6 +86,18 @@ impl Detour<MemoryStore> for Probe {
         // The answer is known; it is on its way.
         self.gate.acquire().await.expect("never closed").forget();
         found
+    }
+
+    async fn retrieve_into(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+        target: RegionSlice,
+    ) -> Result<(Meta, Range<u64>)> {
+        self.placed.fetch_add(1, SeqCst);
+        store.retrieve_into(address, version, range, target).await
     }
 
     async fn next(
