@@ -23,25 +23,32 @@ use crate::under_way::Named;
 /// Read when nothing is known of a namespace's values.
 const FIRST_BYTES: u64 = 64 << 10;
 /// Pieces that are read ahead.
-const AHEAD: usize = 4;
+pub(crate) const AHEAD: usize = 4;
 
 type Reading = Pin<Box<dyn Future<Output = Result<Buf>> + Send>>;
 
 /// The bytes of a value in RADOS.
 pub struct RadosBody {
-    ready: VecDeque<Buf>,
-    pieces: VecDeque<PieceAt>,
+    pub(crate) ready: VecDeque<Buf>,
+    pub(crate) pieces: VecDeque<PieceAt>,
     reading: FuturesOrdered<Reading>,
-    core: Arc<Core>,
-    namespace: Arc<Namespace>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) namespace: Arc<Namespace>,
     _pinned: Option<Pinned>,
 }
 
 /// Where the next bytes are.
-enum PieceAt {
+pub(crate) enum PieceAt {
     Stripe(Segment, Range<u64>),
     /// In the key's object, as long as that has this version.
     Inline(Arc<(Named, u64, Vec<u32>, u64)>, Range<u64>),
+}
+
+impl PieceAt {
+    pub fn len(&self) -> usize {
+        let (PieceAt::Stripe(_, range) | PieceAt::Inline(_, range)) = self;
+        (range.end - range.start) as usize
+    }
 }
 
 impl Body for RadosBody {
@@ -53,14 +60,8 @@ impl Body for RadosBody {
             && let Some(piece) = self.pieces.pop_front()
         {
             let (core, namespace) = (self.core.clone(), self.namespace.clone());
-            self.reading.push_back(Box::pin(async move {
-                match piece {
-                    PieceAt::Stripe(segment, range) => {
-                        core.read_piece(&namespace.stripes, segment, range).await
-                    }
-                    PieceAt::Inline(of, range) => core.read_inline(&namespace, &of, range).await,
-                }
-            }));
+            let reading = async move { core.read_piece_at(&namespace, piece).await };
+            self.reading.push_back(Box::pin(reading));
         }
         self.reading.next().await.transpose()
     }
@@ -124,6 +125,16 @@ impl Core {
             }
         }
         Err(changing(&named.key))
+    }
+
+    /// The bytes of one piece of a body, checked.
+    pub async fn read_piece_at(&self, namespace: &Namespace, piece: PieceAt) -> Result<Buf> {
+        match piece {
+            PieceAt::Stripe(segment, range) => {
+                self.read_piece(&namespace.stripes, segment, range).await
+            }
+            PieceAt::Inline(of, range) => self.read_inline(namespace, &of, range).await,
+        }
     }
 
     /// Metadata alone.

@@ -3,7 +3,8 @@
 //! - [`RadosStore`]: the leaf. Any number of processes may have one on the same pool; none holds anything of its own.
 //! - `heads`, `record`: a key's object, whose one operation is what makes a change happen. `change`, `plan`: deciding and doing it.
 //! - `journal`: what is under way, said before it happens. `index`, `list`: sorted entries, brought up to date after it happened.
-//! - `upload`, `body`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `compose`: joining parts.
+//! - `upload`, `body`, `land`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `compose`: joining
+//!   parts.
 //! - `keeper`, `sweep`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`: what other gateways changed.
 //! - `sys`: librados, opened at run time; all `unsafe` of this room.
 //!
@@ -39,6 +40,7 @@ mod heads;
 mod index;
 mod journal;
 mod keeper;
+mod land;
 mod list;
 mod names;
 mod namespaces;

@@ -1,10 +1,11 @@
 //! The store.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_mem::{BLOCK_MAX_BYTES, Pool};
+use forebay_mem::{BLOCK_MAX_BYTES, Pool, RegionSlice};
 use forebay_store::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
 use forebay_store::{
     Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
@@ -300,6 +301,21 @@ impl Store for RadosStore {
         let namespace = self.core().namespace(address.namespace)?;
         self.core()
             .retrieve(&namespace, &named(address), version, range)
+            .await
+    }
+
+    async fn retrieve_into(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+        target: RegionSlice,
+    ) -> Result<(Meta, Range<u64>)> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        let named = named(address);
+        self.core()
+            .retrieve_into(&namespace, &named, version, range, &target)
             .await
     }
 

@@ -13,7 +13,7 @@ use crate::error::unread;
 use crate::names;
 use crate::record::{BLOCK_BYTES, Segment, Value};
 use crate::sums::{Blocks, block};
-use crate::sys::{Errno, Place, ReadOp, WriteOp};
+use crate::sys::{Errno, Place, Read, ReadOp, WriteOp};
 use crate::under_way::{Intent, Named};
 
 /// Bytes that are written and read together; whole pieces lie one after the other in a stripe.
@@ -222,15 +222,42 @@ impl Core {
         segment: Segment,
         range: Range<u64>,
     ) -> Result<Buf> {
-        let stripe_bytes = u64::from(segment.stripe_bytes);
-        let object = names::stripe(segment.id, range.start / stripe_bytes);
         let begin = range.start / BLOCK_BYTES * BLOCK_BYTES;
-        let piece = begin % stripe_bytes / PIECE_BYTES as u64;
         let end = range.end.next_multiple_of(BLOCK_BYTES).min(segment.len);
         let len = (end - begin) as usize;
+        let into = self.pool.take(len).await;
+        let into = |op: &mut ReadOp, at| op.read(at, into);
+        let (read, sums) = self.read_blocks(place, segment, begin..end, into).await?;
+        let object = names::stripe(segment.id, begin / u64::from(segment.stripe_bytes));
+        let Some(mut buf) = read.data.into_iter().next().filter(|buf| buf.len() >= len) else {
+            return Err(corrupt(&object, begin));
+        };
+        buf.set_len(len);
+        let mut sums = sums.into_iter();
+        for (number, bytes) in buf.chunks(BLOCK_BYTES as usize).enumerate() {
+            if sums.next() != Some(block(bytes)) {
+                return Err(corrupt(&object, begin + number as u64 * BLOCK_BYTES));
+            }
+        }
+        let wanted = (range.start - begin) as usize..(range.end - begin) as usize;
+        Ok(buf.freeze().slice(wanted))
+    }
+
+    /// Reads whole blocks of one piece of a segment, and their sums. `into` says where to, and gets the offset in the stripe.
+    pub async fn read_blocks(
+        &self,
+        place: &Arc<Place>,
+        segment: Segment,
+        range: Range<u64>,
+        into: impl FnOnce(&mut ReadOp, u64),
+    ) -> Result<(Read, Vec<u32>)> {
+        let stripe_bytes = u64::from(segment.stripe_bytes);
+        let object = names::stripe(segment.id, range.start / stripe_bytes);
+        let at = range.start % stripe_bytes;
         let mut op = ReadOp::new(place);
         op.xattrs();
-        op.read(begin % stripe_bytes, self.pool.take(len).await);
+        into(&mut op, at);
+        let len = (range.end - range.start) as usize;
         let read = match self.access.read(place, &object, op, len).await {
             Ok(read) => read,
             Err(Errno(libc::ENOENT)) => {
@@ -241,23 +268,14 @@ impl Core {
             }
             Err(errno) => return Err(unread(errno, "a stripe")),
         };
-        let name = sums_name(piece);
+        let name = sums_name(at / PIECE_BYTES as u64);
         let sums = read.xattrs.iter().find(|(found, _)| *found == name);
-        let sums = sums.map(|(_, value)| value.clone()).unwrap_or_default();
-        let Some(mut buf) = read.data.into_iter().next().filter(|buf| buf.len() >= len) else {
-            return Err(corrupt(&object, begin));
-        };
-        buf.set_len(len);
-        let first = (begin % PIECE_BYTES as u64 / BLOCK_BYTES) as usize;
+        let sums = sums.map_or(&[][..], |(_, value)| value);
+        let first = (at % PIECE_BYTES as u64 / BLOCK_BYTES) as usize;
         let sums = sums.chunks_exact(4).skip(first);
-        let mut sums = sums.map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
-        for (number, bytes) in buf.chunks(BLOCK_BYTES as usize).enumerate() {
-            if sums.next() != Some(block(bytes)) {
-                return Err(corrupt(&object, begin + number as u64 * BLOCK_BYTES));
-            }
-        }
-        let wanted = (range.start - begin) as usize..(range.end - begin) as usize;
-        Ok(buf.freeze().slice(wanted))
+        let sums = sums.map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
+        let sums = sums.collect();
+        Ok((read, sums))
     }
 }
 

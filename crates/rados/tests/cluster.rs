@@ -11,8 +11,7 @@ use forebay_store::{
     Address, After, Body, ByteRange, Condition, ErrorKind, Item, ListOptions, NamespaceConfig,
     Notice, Scope, Seal, Space, Store, StoreOptions, Upload, Versioning,
 };
-use support::{Cluster, cluster, config, fresh, open};
-use tokio::runtime::{Builder, Runtime};
+use support::{bytes, cluster, config, fresh, get, open, put, rados, runtime, space};
 
 /// Set for a test that was started by a test, to be killed by it.
 const VICTIM: &str = "FOREBAY_RADOS_VICTIM";
@@ -21,46 +20,6 @@ const VICTIM: &str = "FOREBAY_RADOS_VICTIM";
 const LEASE: Duration = Duration::from_secs(6);
 /// The lease of one who died is over by then, many times.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
-
-fn runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-}
-
-async fn space(store: &RadosStore, name: &str) {
-    let config = NamespaceConfig {
-        tenant: "acme".to_owned(),
-        ..NamespaceConfig::default()
-    };
-    store.create_namespace(name, config).await.unwrap();
-}
-
-async fn put(store: &RadosStore, address: Address<'_>, bytes: &[u8]) {
-    let options = StoreOptions {
-        size: Some(bytes.len() as u64),
-        condition: Condition::None,
-    };
-    let mut upload = store.store(address, options).await.unwrap();
-    for piece in bytes.chunks(1 << 20) {
-        upload.write(piece.to_vec().into()).await.unwrap();
-    }
-    upload.commit(Seal::default()).await.unwrap();
-}
-
-async fn get(store: &RadosStore, address: Address<'_>) -> Vec<u8> {
-    let mut object = store
-        .retrieve(address, None, ByteRange::Full)
-        .await
-        .unwrap();
-    let mut bytes = Vec::new();
-    while let Some(buf) = object.body.next().await.unwrap() {
-        bytes.extend_from_slice(&buf);
-    }
-    bytes
-}
 
 async fn names(store: &RadosStore, namespace: &str, space: Space) -> Vec<String> {
     let options = ListOptions {
@@ -76,23 +35,6 @@ async fn names(store: &RadosStore, namespace: &str, space: Space) -> Vec<String>
         Item::Value(key, _) | Item::Prefix(key) => String::from_utf8_lossy(&key).into_owned(),
     };
     page.items.into_iter().map(name).collect()
-}
-
-/// Ceph's own command line, as another hand.
-fn rados(cluster: &Cluster, namespace: &str, args: &[&str]) -> Option<Vec<u8>> {
-    let mut command = Command::new("rados");
-    command
-        .arg("--conf")
-        .arg(&cluster.conf)
-        .args(["-p", &cluster.pool, "-N", namespace]);
-    let output = command.args(args).stderr(Stdio::inherit()).output().ok()?;
-    assert!(output.status.success(), "rados {args:?}");
-    Some(output.stdout)
-}
-
-fn bytes(seed: u8, len: usize) -> Vec<u8> {
-    let mix = |at: usize| (at as u32).wrapping_mul(2_654_435_761) >> 24;
-    (0..len).map(|at| mix(at) as u8 ^ seed).collect()
 }
 
 #[test]

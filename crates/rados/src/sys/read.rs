@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_mem::{BufMut, CopySite, count_copy};
+use forebay_mem::{BufMut, CopySite, RegionSlice, count_copy};
 use tokio::sync::oneshot;
 
 use super::cluster::Place;
@@ -28,6 +28,8 @@ pub(crate) struct Read {
     pub xattrs: Pairs,
     /// What each read found, in the buffer that it was given.
     pub data: Vec<BufMut>,
+    /// How much each read found that went to shared memory.
+    pub landed: Vec<usize>,
     /// What each look at keys beside the data found, and whether more follows.
     pub omap: Vec<(Pairs, bool)>,
 }
@@ -103,26 +105,40 @@ impl ReadOp {
 
     /// Reads into `buf` as much as it has room for, or as there is.
     pub(crate) fn read(&mut self, offset: u64, mut buf: BufMut) {
+        buf.set_len(0);
+        let spare = buf.spare();
+        let (at, len) = (spare.as_mut_ptr(), spare.len());
+        self.read_to(offset, at, len, Memory::Ours(buf));
+    }
+
+    /// The same, into memory that a peer may also touch: it has to be writable, and its pages must not vanish.
+    pub(crate) fn read_into(&mut self, offset: u64, part: RegionSlice) {
+        if !(part.region().is_writable() && part.region().is_steady()) {
+            self.failed = Some(Errno(libc::EFAULT));
+        }
+        self.read_to(offset, part.as_ptr(), part.len(), Memory::Shared(part));
+    }
+
+    /// `memory` owns the `len` bytes at `into`, or keeps them mapped.
+    fn read_to(&mut self, offset: u64, into: *mut u8, len: usize, memory: Memory) {
         let Outputs { api, handle, .. } = self.outputs;
         if self.failed.is_some() {
             return;
         }
-        buf.set_len(0);
-        let spare = buf.spare();
-        let (into, len) = (spare.as_mut_ptr().cast(), spare.len());
         let slot = Slot::new(DataSlot {
             len: 0,
             code: 0,
-            buf: Some(buf),
+            memory: Some(memory),
         });
         let at = slot.as_ptr();
-        // SAFETY: the operation is open; the buffer and the places belong to the operation until it is complete.
+        // SAFETY: the operation is open; the memory and the places belong to the operation until it is complete. Of memory that is
+        // shared no Rust reference exists; what its peer does meanwhile changes bytes, no more.
         unsafe {
             (api.read_op_read)(
                 handle,
                 offset,
                 len,
-                into,
+                into.cast(),
                 &raw mut (*at).len,
                 &raw mut (*at).code,
             );
@@ -250,7 +266,13 @@ impl Default for IterSlot {
 struct DataSlot {
     len: usize,
     code: c_int,
-    buf: Option<BufMut>,
+    memory: Option<Memory>,
+}
+
+/// What the library reads into.
+enum Memory {
+    Ours(BufMut),
+    Shared(RegionSlice),
 }
 
 /// A place that the library may write to while the operation is under way: it does not move, and nothing refers to it meanwhile.
@@ -311,13 +333,17 @@ impl Outputs {
         }
         for slot in &mut self.data {
             // SAFETY: the operation is complete, so that only this thread touches the slot.
-            let DataSlot { len, code, buf } = unsafe { &mut *slot.as_ptr() };
+            let DataSlot { len, code, memory } = unsafe { &mut *slot.as_ptr() };
             Errno::check(*code)?;
-            if let Some(mut buf) = buf.take() {
-                buf.set_len((*len).min(buf.capacity()));
-                // The library reads from its socket into memory of its own first.
-                count_copy(CopySite::RadosRead, buf.len());
-                read.data.push(buf);
+            // The library reads from its socket into memory of its own first.
+            count_copy(CopySite::RadosRead, *len);
+            match memory.take() {
+                Some(Memory::Ours(mut buf)) => {
+                    buf.set_len((*len).min(buf.capacity()));
+                    read.data.push(buf);
+                }
+                Some(Memory::Shared(part)) => read.landed.push((*len).min(part.len())),
+                None => {}
             }
         }
         Ok(read)

@@ -3,11 +3,16 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use forebay_mem::Pool;
 use forebay_rados::{Config, RadosStore};
 use forebay_store::suite::TestClock;
+use forebay_store::{
+    Address, Body, ByteRange, Condition, NamespaceConfig, Seal, Store, StoreOptions, Upload,
+};
+use tokio::runtime::{Builder, Runtime};
 
 const POOL_BYTES: usize = 64 << 20;
 
@@ -53,4 +58,61 @@ pub fn fresh(cluster: &Cluster, clock: TestClock) -> RadosStore {
 pub fn open(config: Config, clock: TestClock) -> RadosStore {
     let told = move || clock.now();
     RadosStore::open(config, Pool::new(POOL_BYTES), told).expect("open the store")
+}
+
+pub fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+pub async fn space(store: &RadosStore, name: &str) {
+    let config = NamespaceConfig {
+        tenant: "acme".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace(name, config).await.unwrap();
+}
+
+pub async fn put(store: &RadosStore, address: Address<'_>, bytes: &[u8]) {
+    let options = StoreOptions {
+        size: Some(bytes.len() as u64),
+        condition: Condition::None,
+    };
+    let mut upload = store.store(address, options).await.unwrap();
+    for piece in bytes.chunks(1 << 20) {
+        upload.write(piece.to_vec().into()).await.unwrap();
+    }
+    upload.commit(Seal::default()).await.unwrap();
+}
+
+pub async fn get(store: &RadosStore, address: Address<'_>) -> Vec<u8> {
+    let mut object = store
+        .retrieve(address, None, ByteRange::Full)
+        .await
+        .unwrap();
+    let mut bytes = Vec::new();
+    while let Some(buf) = object.body.next().await.unwrap() {
+        bytes.extend_from_slice(&buf);
+    }
+    bytes
+}
+
+/// Ceph's own command line, as another hand.
+pub fn rados(cluster: &Cluster, namespace: &str, args: &[&str]) -> Option<Vec<u8>> {
+    let mut command = Command::new("rados");
+    command
+        .arg("--conf")
+        .arg(&cluster.conf)
+        .args(["-p", &cluster.pool, "-N", namespace]);
+    let output = command.args(args).stderr(Stdio::inherit()).output().ok()?;
+    assert!(output.status.success(), "rados {args:?}");
+    Some(output.stdout)
+}
+
+pub fn bytes(seed: u8, len: usize) -> Vec<u8> {
+    let mix = |at: usize| (at as u32).wrapping_mul(2_654_435_761) >> 24;
+    (0..len).map(|at| mix(at) as u8 ^ seed).collect()
 }
