@@ -88,6 +88,7 @@ pub(crate) async fn land<D: Disk>(
     }
     let depth = core.config.read_depth.max(1);
     let mut landing: Vec<Landing> = Vec::with_capacity(depth);
+    let mut failed = None;
     poll_fn(|context| {
         loop {
             while landing.len() < depth
@@ -100,12 +101,18 @@ pub(crate) async fn land<D: Disk>(
             while let Some(future) = landing.get_mut(at) {
                 match future.as_mut().poll(context) {
                     Poll::Pending => at += 1,
-                    Poll::Ready(Ok(())) => drop(landing.swap_remove(at)),
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(landed) => {
+                        drop(landing.swap_remove(at));
+                        if let Err(error) = landed {
+                            // What is under way ends first: whoever is told of the error may use the memory again.
+                            segments.clear();
+                            failed.get_or_insert(error);
+                        }
+                    }
                 }
             }
             match (landing.is_empty(), segments.is_empty()) {
-                (true, true) => return Poll::Ready(Ok(())),
+                (true, true) => return Poll::Ready(failed.take().map_or(Ok(()), Err)),
                 (_, false) if landing.len() < before => {}
                 _ => return Poll::Pending,
             }
