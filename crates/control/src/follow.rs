@@ -59,11 +59,11 @@ impl<S: Store> Identities<S> {
     }
 
     async fn read_again(&self, seen: &mut Seen) -> Result<()> {
-        if self.records.seen_now().await? == *seen {
+        // What is read may be newer than what was listed, or older out of a cache: what counts as seen is what was read.
+        let mut read = self.records.seen_now().await?;
+        if read == *seen {
             return Ok(());
         }
-        // What is read may be newer than what was listed, or older out of a cache: what counts as seen is what was read.
-        let mut read = Seen::default();
         let known = Known::read(&self.records, &mut read).await?;
         let nvme = nvme::Known::read(&self.records, &mut read).await?;
         let modules = modules::read(&self.records, &mut read).await?;

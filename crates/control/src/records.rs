@@ -27,14 +27,15 @@ pub(crate) const NUMBERS: &str = "nsid/";
 pub(crate) const MODULES: &str = "module/";
 const FOLDERS: [&str; 5] = [TENANTS, KEYS, HOSTS, NUMBERS, MODULES];
 
-/// Which records there are, and of what content.
+/// Which records there are in folders that were looked at, and of what content.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen(BTreeMap<Bytes, (u64, u64)>);
+pub(crate) struct Seen(BTreeMap<&'static str, Folder>);
 
-impl Seen {
-    fn note(&mut self, key: Bytes, meta: &Meta) {
-        self.0.insert(key, (meta.modified, meta.crc64nvme));
-    }
+type Folder = BTreeMap<Bytes, (u64, u64)>;
+
+/// What tells one content of a record from another.
+fn content(meta: &Meta) -> (u64, u64) {
+    (meta.modified, meta.crc64nvme)
 }
 
 /// The records of a store, in folders.
@@ -55,14 +56,19 @@ impl<S: Store> Records<S> {
         Ok(Records { store })
     }
 
-    /// Every record of a folder, by name. What was read is noted in `seen`.
+    /// Every record of a folder, by name. The folder is listed if `seen` does not say what is there; what was read is noted in its place.
     pub(crate) async fn load<R: DeserializeOwned>(
         &self,
-        folder: &str,
+        folder: &'static str,
         seen: &mut Seen,
     ) -> Result<Vec<R>> {
+        let listed = match seen.0.remove(folder) {
+            Some(listed) => listed,
+            None => self.list(folder).await?,
+        };
         let mut records = Vec::new();
-        for (key, _) in self.list(folder).await? {
+        let mut read = Folder::new();
+        for key in listed.into_keys() {
             let Some((meta, bytes)) = self.read(&key).await? else {
                 continue;
             };
@@ -71,8 +77,9 @@ impl<S: Store> Records<S> {
                 Error::new(Kind::Failed, format!("{key} is not a record: {error}"))
             })?;
             records.push(record);
-            seen.note(key, &meta);
+            read.insert(key, content(&meta));
         }
+        seen.0.insert(folder, read);
         Ok(records)
     }
 
@@ -80,22 +87,20 @@ impl<S: Store> Records<S> {
     pub(crate) async fn seen_now(&self) -> Result<Seen> {
         let mut seen = Seen::default();
         for folder in FOLDERS {
-            for (key, meta) in self.list(folder).await? {
-                seen.note(key, &meta);
-            }
+            seen.0.insert(folder, self.list(folder).await?);
         }
         Ok(seen)
     }
 
-    async fn list(&self, folder: &str) -> Result<Vec<(Bytes, Meta)>> {
-        let mut listed = Vec::<(Bytes, Meta)>::new();
+    async fn list(&self, folder: &str) -> Result<Folder> {
+        let mut listed = Folder::new();
         loop {
             let options = ListOptions {
                 namespace: SYSTEM_NAMESPACE,
                 space: forebay_store::Space::Objects,
                 prefix: folder.as_bytes(),
                 delimiter: None,
-                after: match listed.last() {
+                after: match listed.last_key_value() {
                     Some((key, _)) => forebay_store::After::Key(key),
                     None => forebay_store::After::Start,
                 },
@@ -105,7 +110,7 @@ impl<S: Store> Records<S> {
             let before = listed.len();
             for item in page.items {
                 if let Item::Value(key, meta) = item {
-                    listed.push((key, meta));
+                    listed.insert(key, content(&meta));
                 }
             }
             if !page.more || listed.len() == before {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use forebay_control::{Identities, Kind, ROOT_TENANT, SYSTEM_NAMESPACE};
 use forebay_mem::Pool;
-use forebay_store::{MemoryStore, NamespaceConfig, Store};
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{ListOptions, ListPage, MemoryStore, NamespaceConfig, Store};
 use parking_lot::Mutex;
 
 fn store() -> Arc<MemoryStore> {
@@ -168,6 +169,45 @@ async fn what_another_gateway_changed_is_taken_in() {
     assert_eq!(two.find("ONE"), None);
     let each = [vec![], vec!["ONE".to_owned()], vec![]];
     assert_eq!(*heard.lock(), each, "told once for each change");
+}
+
+/// Counts lists.
+#[derive(Clone, Default)]
+struct Lists(Arc<AtomicU64>);
+
+impl Detour<MemoryStore> for Lists {
+    async fn list(
+        &self,
+        store: &MemoryStore,
+        options: ListOptions<'_>,
+    ) -> forebay_store::Result<ListPage> {
+        self.0.fetch_add(1, Relaxed);
+        store.list(options).await
+    }
+}
+
+#[tokio::test]
+async fn a_change_elsewhere_costs_as_many_lists_as_none() {
+    let (store, lists) = (store(), Lists::default());
+    let one = open(&store).await;
+    let around = Around {
+        store: MemoryStore::clone(&store),
+        detour: lists.clone(),
+    };
+    let two = Identities::open(Arc::new(around), Arc::new(|| 1)).await;
+    let two = two.unwrap();
+    let listed = async || {
+        let before = lists.0.load(Relaxed);
+        two.catch_up().await.unwrap();
+        lists.0.load(Relaxed) - before
+    };
+    let looks = listed().await;
+    one.create_tenant("a", "").await.unwrap();
+    one.create_key("a", Some(("ONE", "secret-secret")))
+        .await
+        .unwrap();
+    assert_eq!(listed().await, looks);
+    assert!(two.find("ONE").is_some());
 }
 
 #[tokio::test]
