@@ -183,14 +183,25 @@ pub(crate) fn in_memory<D: Disk>(core: &Core<D>, piece: &Piece, extent: &Extent)
     Some(whole)
 }
 
-/// Reads bytes `want` of an extent, from memory if they are there and `cached` allows.
+/// What a read has to do with memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// It looks there first, and leaves there what it read.
+    First,
+    /// The same; the extent was looked for, and is not there whole.
+    NotWhole,
+    /// Nothing.
+    Passed,
+}
+
+/// Reads bytes `want` of an extent, from memory if they are there.
 pub(crate) async fn read<D: Disk>(
     core: Arc<Core<D>>,
     label: Label,
     piece: Piece,
     extent: Extent,
     want: Range<usize>,
-    cached: bool,
+    memory: Memory,
 ) -> Result<Buf> {
     let bytes = extent.bytes as usize;
     let first = want.start / BLOCK_BYTES;
@@ -200,8 +211,10 @@ pub(crate) async fn read<D: Disk>(
         block: Some(first as u8),
         ..piece
     };
-    if cached && core.cache.is_on() {
-        if let Some(whole) = in_memory(&core, &piece, &extent) {
+    if memory != Memory::Passed && core.cache.is_on() {
+        if memory == Memory::First
+            && let Some(whole) = in_memory(&core, &piece, &extent)
+        {
             let blocks = first * BLOCK_BYTES..bytes.min((last + 1) * BLOCK_BYTES);
             extent.check(first, &whole[blocks]).map_err(mismatch)?;
             return Ok(whole.slice(want));
@@ -236,7 +249,7 @@ pub(crate) async fn read<D: Disk>(
     buf.set_len(to - from);
     let buf = buf.freeze();
     extent.check(from / BLOCK_BYTES, &buf).map_err(mismatch)?;
-    if cached {
+    if memory != Memory::Passed {
         if whole {
             core.cache.insert(piece, buf.clone());
         } else if first == last {
@@ -323,7 +336,7 @@ impl<D: Disk> EngineBody<D> {
         Ok(Some(buf))
     }
 
-    fn begin(&self, segment: Segment) -> Ahead {
+    fn begin(&self, segment: Segment, memory: Memory) -> Ahead {
         match segment {
             Segment::Ready(buf) => Ahead::Done(Ok(buf)),
             Segment::Stored {
@@ -332,7 +345,7 @@ impl<D: Disk> EngineBody<D> {
                 want,
             } => {
                 let (core, label) = (self.core.clone(), self.label.clone());
-                Ahead::Reading(Box::pin(read(core, label, piece, extent, want, true)))
+                Ahead::Reading(Box::pin(read(core, label, piece, extent, want, memory)))
             }
         }
     }
@@ -343,6 +356,11 @@ impl<D: Disk> Body for EngineBody<D> {
         if let Some(buf) = self.remembered()? {
             return Ok(Some(buf));
         }
+        // What comes next was just looked for, unless it is being read already.
+        let mut memory = match self.ahead.is_empty() {
+            true => Memory::NotWhole,
+            false => Memory::First,
+        };
         if self.ahead.is_empty() && self.segments.len() == 1 {
             // The common case of a small value needs no box.
             return match self.segments.pop_front() {
@@ -352,7 +370,8 @@ impl<D: Disk> Body for EngineBody<D> {
                     want,
                 }) => {
                     let (core, label) = (self.core.clone(), self.label.clone());
-                    read(core, label, piece, extent, want, true).await.map(Some)
+                    let reading = read(core, label, piece, extent, want, memory);
+                    reading.await.map(Some)
                 }
                 Some(Segment::Ready(buf)) => Ok(Some(buf)),
                 None => Ok(None),
@@ -361,8 +380,9 @@ impl<D: Disk> Body for EngineBody<D> {
         while self.ahead.len() < self.core.config.read_depth.max(1)
             && let Some(segment) = self.segments.pop_front()
         {
-            let reading = self.begin(segment);
+            let reading = self.begin(segment, memory);
             self.ahead.push_back(reading);
+            memory = Memory::First;
         }
         let ahead = &mut self.ahead;
         poll_fn(|context| {

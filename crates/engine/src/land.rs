@@ -18,7 +18,7 @@ use forebay_io::{Disk, File, Hold};
 use forebay_mem::{Buf, CopySite, PAGE_BYTES, RegionSlice, count_copy};
 use forebay_store::{ErrorKind, Placing, Result, StoreError};
 
-use crate::body::{Label, Segment, in_memory, mismatch, read};
+use crate::body::{Label, Memory, Segment, in_memory, mismatch, read};
 use crate::cache::Piece;
 use crate::core::Core;
 use crate::extent::{BLOCK_BYTES, Extent, GRANULE_BYTES};
@@ -161,21 +161,26 @@ async fn land_missing<D: Disk>(
             && !(core.cache.is_on() && core.seen_once.again(&piece))
     });
     let Some(blocks) = straight else {
-        return by_buffer(&core, &label, piece, extent, want, &part, 0).await;
+        return by_buffer(&core, &label, piece, extent, want, Memory::NotWhole, &part).await;
     };
     let head = want.start..blocks.start;
     let tail = blocks.end..want.end;
-    let (at, tail_at) = (head.len(), blocks.end - want.start);
+    let within = |range: &Range<usize>| {
+        let range = range.start - want.start..range.end - want.start;
+        part.slice(range).ok_or_else(too_short)
+    };
     if !head.is_empty() {
-        by_buffer(&core, &label, piece, extent, head, &part, 0).await?;
+        let part = within(&head)?;
+        by_buffer(&core, &label, piece, extent, head, Memory::NotWhole, &part).await?;
     }
-    let middle = part.slice(at..tail_at).ok_or_else(too_short)?;
-    if !land_blocks(&core, &extent, blocks.clone(), pins, middle).await? {
+    let middle = within(&blocks)?;
+    if !land_blocks(&core, &extent, blocks.clone(), pins, middle.clone()).await? {
         // Damaged, or changed by whoever owns the memory: what the store holds is judged in a buffer of ours.
-        by_buffer(&core, &label, piece, extent, blocks, &part, at).await?;
+        by_buffer(&core, &label, piece, extent, blocks, Memory::First, &middle).await?;
     }
     if !tail.is_empty() {
-        by_buffer(&core, &label, piece, extent, tail, &part, tail_at).await?;
+        let part = within(&tail)?;
+        by_buffer(&core, &label, piece, extent, tail, Memory::First, &part).await?;
     }
     Ok(())
 }
@@ -190,18 +195,18 @@ fn blocks_within(want: &Range<usize>, bytes: usize) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// From the cache or the device by way of a buffer, to offset `at` of the part.
+/// From the cache or the device by way of a buffer, to the start of `part`.
 async fn by_buffer<D: Disk>(
     core: &Arc<Core<D>>,
     label: &Label,
     piece: Piece,
     extent: Extent,
     want: Range<usize>,
+    memory: Memory,
     part: &RegionSlice,
-    at: usize,
 ) -> Result<()> {
-    let buf = read(core.clone(), label.clone(), piece, extent, want, true).await?;
-    place(part, at, &buf)
+    let buf = read(core.clone(), label.clone(), piece, extent, want, memory).await?;
+    place(part, 0, &buf)
 }
 
 /// Checks block by block on the way. An error leaves bytes of a damaged block in the target, as one that comes straight from the device

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_store::{ErrorKind, Result};
 
-use crate::body::{Label, Segment, read, resolve};
+use crate::body::{Label, Memory, Segment, read, resolve};
 use crate::core::Core;
 use crate::entry::{Entry, Place};
 use crate::keys::{self, Table};
@@ -130,7 +130,17 @@ async fn verify<D: Disk>(
                 piece,
                 extent,
                 want,
-            } => read(core.clone(), label.clone(), piece, extent, want, false).await,
+            } => {
+                read(
+                    core.clone(),
+                    label.clone(),
+                    piece,
+                    extent,
+                    want,
+                    Memory::Passed,
+                )
+                .await
+            }
         };
         match read {
             Ok(buf) => bytes += buf.len() as u64,
