@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use forebay_store::{Away, Body, ErrorKind, Meta, Result, StoreError};
@@ -9,8 +10,10 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload,
+    GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload,
 };
+
+use tokio::time::timeout;
 
 use super::format::{Summing, trailer_bytes};
 
@@ -27,6 +30,9 @@ pub struct Bucket {
     objects: Arc<dyn ObjectStore>,
     home: Arc<str>,
 }
+
+/// How long a list may take to come to another name, however many answers without one there are.
+const NAME: Duration = Duration::from_secs(600);
 
 /// An object found in a home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,25 +135,74 @@ impl Bucket {
         }
     }
 
-    /// Everything in the home that may be a copy.
+    /// Everything in the home that may be a copy. It ends: a far side that has nothing new to say is an error.
     pub(super) fn list(&self) -> BoxStream<'static, Result<Found>> {
         let home = Path::from(&*self.home);
-        let prefix = format!("{home}/");
-        self.objects
-            .list(Some(&home))
-            .filter_map(move |object| {
-                let found = match object {
-                    Ok(object) => named(object.location.as_ref(), &prefix).map(|away| {
-                        Ok(Found {
-                            away,
-                            modified: object.last_modified.timestamp_millis().max(0) as u64,
-                        })
-                    }),
-                    Err(error) => Some(Err(failed(error))),
-                };
-                std::future::ready(found)
-            })
-            .boxed()
+        let listing = Listing {
+            objects: self.objects.list(Some(&home)),
+            prefix: format!("{home}/"),
+            circle: Circle::default(),
+        };
+        let next = async |mut listing: Listing| {
+            let found = listing.next().await?;
+            Ok(found.map(|found| (found, listing)))
+        };
+        futures_util::stream::try_unfold(listing, next).boxed()
+    }
+}
+
+/// A list of a home, while it comes.
+struct Listing {
+    objects: BoxStream<'static, object_store::Result<ObjectMeta>>,
+    prefix: String,
+    circle: Circle,
+}
+
+impl Listing {
+    async fn next(&mut self) -> Result<Option<Found>> {
+        loop {
+            let object = timeout(NAME, self.objects.next()).await.map_err(|_| {
+                StoreError::new(
+                    ErrorKind::Busy,
+                    "the cold tier's list does not go on; try again later",
+                )
+            })?;
+            let Some(object) = object else {
+                return Ok(None);
+            };
+            let object = object.map_err(failed)?;
+            if self.circle.closes_at(&object.location) {
+                return Err(StoreError::new(
+                    ErrorKind::Io,
+                    "the cold tier lists the same names again and again",
+                ));
+            }
+            if let Some(away) = named(object.location.as_ref(), &self.prefix) {
+                let modified = object.last_modified.timestamp_millis().max(0) as u64;
+                return Ok(Some(Found { away, modified }));
+            }
+        }
+    }
+}
+
+/// Finds out that a list goes in a circle, by one name of it: that comes again before twice as many came (Brent).
+#[derive(Debug, Default)]
+struct Circle {
+    mark: Option<Path>,
+    names: u64,
+}
+
+impl Circle {
+    /// Whether `name`, the next one, came before. That it is new is not said: another one will tell.
+    fn closes_at(&mut self, name: &Path) -> bool {
+        self.names += 1;
+        if self.mark.as_ref() == Some(name) {
+            return true;
+        }
+        if self.names.is_power_of_two() {
+            self.mark = Some(name.clone());
+        }
+        false
     }
 }
 
@@ -233,6 +288,26 @@ fn failed(error: object_store::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_circle_is_found_wherever_it_begins() {
+        for (before, around) in [(0, 1), (0, 1000), (1, 1), (7, 3), (1000, 1), (999, 1001)] {
+            let name = |at: usize| {
+                let at = match at < before {
+                    true => at,
+                    false => before + (at - before) % around,
+                };
+                Path::from(at.to_string())
+            };
+            let mut circle = Circle::default();
+            let closed = (0..).find(|at| circle.closes_at(&name(*at)));
+            let closed = closed.expect("it goes on for ever");
+            assert!(closed >= before + around, "{before} {around}");
+            assert!(closed <= 4 * (before + around), "{before} {around}");
+        }
+        let mut circle = Circle::default();
+        assert!(!(0..10_000).any(|at| circle.closes_at(&Path::from(at.to_string()))));
+    }
 
     #[test]
     fn names_are_read_as_they_are_made() {

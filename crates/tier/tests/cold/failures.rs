@@ -1,14 +1,17 @@
 //! A far side that is not there, fails between two calls, or holds something else than it was given.
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 
 use forebay_store::{ByteRange, Condition, ErrorKind, Scope, Store, StoreOptions, Versioning};
 use forebay_tier::cold::{ColdUrl, Secret};
-use tokio::io::AsyncWriteExt;
+use object_store::ObjectStoreExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use crate::support::{World, content, object, over_objects};
+use crate::support::{HOME, World, content, object, over_objects};
 
 #[tokio::test]
 async fn any_call_may_fail_or_its_answer_be_lost() {
@@ -200,6 +203,13 @@ async fn an_answer_that_has_no_end_is_given_up() {
         }
         sent
     });
+    let error = sweep_of(&world, address).await;
+    assert_eq!(error.expect_err("no list").kind(), ErrorKind::Busy);
+    assert!(serving.await.expect("served") < 64 << 20);
+}
+
+/// A sweep of what the S3 at `address` holds.
+async fn sweep_of(world: &World, address: SocketAddr) -> forebay_store::Result<u64> {
     let url = ColdUrl::parse(&format!("s3://bucket?endpoint=http://{address}")).expect("legal");
     let secret = Secret {
         access_key: "key".to_owned(),
@@ -208,7 +218,76 @@ async fn an_answer_that_has_no_end_is_given_up() {
     };
     let objects = url.open(Some(secret), &Handle::current()).expect("open");
     let cold = over_objects(world.hot.clone(), objects, &world.clock);
-    let error = cold.mover().expect("a bucket").sweep().await;
-    assert_eq!(error.expect_err("no list").kind(), ErrorKind::Busy);
-    assert!(serving.await.expect("served") < 64 << 20);
+    cold.mover().expect("a bucket").sweep().await
+}
+
+/// A server that says of the next page what it said of the last.
+#[tokio::test]
+async fn a_list_that_begins_again_is_given_up_and_nothing_deleted() {
+    let world = World::new(Versioning::Off).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let name = |at: u8| {
+        format!(
+            "<Contents><Key>{HOME}/00000001/{at:024x}</Key><Size>1</Size>\
+             <LastModified>2020-01-01T00:00:00Z</LastModified></Contents>"
+        )
+    };
+    let page = format!(
+        "<ListBucketResult>{}{}<IsTruncated>true</IsTruncated>\
+         <NextContinuationToken>next</NextContinuationToken></ListBucketResult>",
+        name(1),
+        name(2)
+    );
+    let asked = Arc::new(Mutex::new(Vec::<String>::new()));
+    let asking = asked.clone();
+    let serving = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.expect("asked");
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            while stream.read_line(&mut line).await.is_ok_and(|len| len > 0) {
+                asking.lock().expect("whole").push(line.clone());
+                while stream.read_line(&mut line).await.is_ok_and(|len| len > 2) {}
+                line.clear();
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", page.len());
+                for part in [head.as_bytes(), page.as_bytes()] {
+                    if stream.write_all(part).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+    });
+    let error = sweep_of(&world, address).await.expect_err("no list");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    let asked = asked.lock().expect("whole");
+    assert!((2..10).contains(&asked.len()), "{asked:?}");
+    assert!(
+        asked.iter().all(|line| line.starts_with("GET ")),
+        "{asked:?}"
+    );
+    serving.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_news_or_end_is_given_up() {
+    let world = World::new(Versioning::Off).await;
+    world.put_away("key", &content(9, 5000)).await;
+    let orphan = world.far.names().await[0].to_string().replace('0', "1");
+    let orphan = orphan.replace("tier/1111", HOME).into();
+    let put = world.far.objects.put(&orphan, vec![1].into());
+    put.await.expect("written");
+    for (knob, kind) in [
+        (&world.far.knobs.circles, ErrorKind::Io),
+        (&world.far.knobs.dawdles, ErrorKind::Busy),
+    ] {
+        knob.store(true, SeqCst);
+        let error = world.mover().sweep().await.expect_err("no end");
+        assert_eq!(error.kind(), kind);
+        knob.store(false, SeqCst);
+        assert_eq!(world.far.names().await.len(), 2);
+    }
+    assert_eq!(world.mover().sweep().await.expect("a list"), 1);
+    assert_eq!(world.get("key").await, content(9, 5000));
 }

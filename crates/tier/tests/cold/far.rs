@@ -32,6 +32,10 @@ pub struct Knobs {
     pub lost: AtomicUsize,
     /// Whether what is written is damaged on its way.
     pub damages: AtomicBool,
+    /// Whether lists begin again when they should end.
+    pub circles: AtomicBool,
+    /// Whether lists come to no end.
+    pub dawdles: AtomicBool,
     /// Reads of copies.
     pub gets: AtomicUsize,
 }
@@ -192,7 +196,17 @@ impl ObjectStore for Far {
         if self.knobs.down.load(SeqCst) {
             return futures_util::stream::once(async { Err(refused()) }).boxed();
         }
-        self.objects.list(prefix)
+        let once = self.objects.list(prefix);
+        let (far, prefix) = (self.clone(), prefix.cloned());
+        if self.knobs.circles.load(SeqCst) {
+            let again =
+                futures_util::stream::repeat_with(move || far.objects.list(prefix.as_ref()));
+            return again.flatten().boxed();
+        }
+        match self.knobs.dawdles.load(SeqCst) {
+            true => once.chain(futures_util::stream::pending()).boxed(),
+            false => once,
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
