@@ -152,11 +152,12 @@ impl<S: Store> Identities<S> {
         self.modules.all()
     }
 
-    /// Allows a module to run. What the same module had in the same place is replaced.
+    /// Allows a module to run. What the same module had in the same place is replaced, but its number: whoever calls by that would
+    /// not hear of it.
     ///
     /// # Errors
     /// [`Kind::NotFound`] for the tenant, or for the namespace among its own, [`Kind::Invalid`] for a name, [`Kind::Exists`] when
-    /// another module has that name or number there, [`Kind::Limit`], or of the store.
+    /// another module has that name or number there or this one another number, [`Kind::Limit`], or of the store.
     pub async fn allow_module(&self, leave: Leave, wasm: Vec<u8>) -> Result<Arc<AllowedModule>> {
         for name in [&leave.name].into_iter().flatten() {
             names::check_module(name)?;
@@ -213,6 +214,18 @@ impl<S: Store> Identities<S> {
             return Err(Error::new(
                 Kind::Limit,
                 format!("at most {MODULES_MAX} modules are allowed"),
+            ));
+        }
+        if let Some(same) = known.get(&module.place())
+            && let (Some(had), Some(asked)) = (same.number, module.number)
+            && had != asked
+        {
+            return Err(Error::new(
+                Kind::Exists,
+                format!(
+                    "module {} has the number {had} there, and a module has one: take its leave away first",
+                    same.sha256
+                ),
             ));
         }
         let mut others = known.values().filter(|other| {

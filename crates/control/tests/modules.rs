@@ -116,6 +116,39 @@ async fn names_and_numbers_are_taken_once_in_a_place() {
 }
 
 #[tokio::test]
+async fn a_module_has_one_number_in_a_place() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let allow = async |number, name| {
+        let leave = leave("alice", None, Some(name), number);
+        identities.allow_module(leave, b"one".to_vec()).await
+    };
+    allow(None, "count").await.unwrap();
+    allow(Some(1), "count").await.unwrap();
+    let refused = allow(Some(2), "count").await.unwrap_err();
+    assert_eq!(refused.kind, Kind::Exists);
+    assert!(refused.message.contains("the number 1"), "{refused:?}");
+    let numbers = || {
+        let all = identities.modules();
+        let numbers = all.iter().map(|module| module.number);
+        numbers.collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(), [Some(1)]);
+    allow(Some(1), "renamed").await.unwrap();
+    let elsewhere = leave("alice", Some("of-alice"), None, Some(2));
+    identities
+        .allow_module(elsewhere, b"one".to_vec())
+        .await
+        .unwrap();
+    assert_eq!(numbers(), [Some(1), Some(2)]);
+    identities
+        .forbid_module("alice", None, "renamed")
+        .await
+        .unwrap();
+    allow(Some(2), "count").await.unwrap();
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_refused() {
     let store = store().await;
     let identities = open(&store).await;
