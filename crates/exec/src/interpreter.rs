@@ -23,10 +23,6 @@ const FUEL_AT_ONCE: u64 = 1 << 20;
 const FUEL_TO_START: u64 = 1 << 26;
 /// Calls within calls, whatever their frames take.
 const RECURSION_MAX: usize = 10_000;
-/// Before the first section of a module.
-const HEADER_BYTES: usize = 8;
-/// The number of the section with functions' code.
-const CODE_SECTION: u8 = 10;
 
 /// Runs modules by interpreting them.
 pub(crate) struct Interpreter {
@@ -93,12 +89,9 @@ impl Runtime for Interpreter {
     }
 
     fn compile(&self, _: &ModuleDigest, wasm: &[u8]) -> Result<Arc<dyn Program>, Ending> {
-        if has_code_of_no_function(wasm) {
-            return Err(Ending::NoProgram(
-                "that is no module: it has code, but no function".to_owned(),
-            ));
-        }
-        let module = Module::new(&self.engine, wasm)
+        // All of it before any is translated: what is not valid may panic there before it is found.
+        let module = Module::validate(&self.engine, wasm)
+            .and_then(|()| Module::new(&self.engine, wasm))
             .map_err(|error| Ending::NoProgram(format!("that is no module: {error}")))?;
         Ok(Arc::new(Interpreted {
             module,
@@ -106,37 +99,6 @@ impl Runtime for Interpreter {
             limits: self.limits.clone(),
         }))
     }
-}
-
-/// Whether a code section of no function has bytes: the interpreter divides these by the number of those, before it looks whether such
-/// may be.
-fn has_code_of_no_function(wasm: &[u8]) -> bool {
-    let mut rest = wasm.get(HEADER_BYTES..).unwrap_or_default();
-    while let Some((section, after)) = rest.split_first() {
-        let Some((len, after)) = number(after) else {
-            return false;
-        };
-        if *section == CODE_SECTION
-            && let Some((0, bodies)) = number(after)
-            && after.len() - bodies.len() < len
-        {
-            return true;
-        }
-        rest = after.get(len..).unwrap_or_default();
-    }
-    false
-}
-
-/// A number (LEB128, at most 32 bits), and what follows it.
-fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let mut number = 0;
-    for (at, byte) in bytes.iter().enumerate().take(5) {
-        number |= usize::from(byte & 0x7f) << (7 * at);
-        if byte & 0x80 == 0 {
-            return Some((number, &bytes[at + 1..]));
-        }
-    }
-    None
 }
 
 impl Program for Interpreted {
@@ -322,21 +284,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_of_no_function_is_no_module() {
+    fn what_is_not_valid_is_not_translated() {
         let interpreter = Interpreter::new(Limits::default()).expect("the imports link");
-        for section in [
-            // Long enough that the interpreter divides; in more bytes than needed; after others.
+        let function = [1, 4, 1, 0x60, 0, 0, 3, 2, 1, 0];
+        for sections in [
+            // Code of no function: the interpreter divides by their number.
             &[10, 0xe9, 0x07, 0][..],
-            &[10, 0xe9, 0x07, 0x80, 0x00],
-            &[10, 0xe9, 0x87, 0x80, 0x00, 0x00],
+            &[10, 0xe9, 0x87, 0x80, 0x00, 0x80, 0x00],
             &[10, 1, 0, 10, 0xe9, 0x07, 0],
-            &[0, 2, 1, b'n', 10, 0xff, 0xff, 0xff, 0xff, 0x0f, 0],
+            // A function that goes on behind its end.
+            &[&function[..], &[10, 8, 1, 6, 0, 0x0b, 0x41, 0, 0x1a, 0x0b]].concat(),
         ] {
-            let wasm = [b"\0asm\x01\0\0\0", section].concat();
+            let wasm = [b"\0asm\x01\0\0\0", sections].concat();
             let compiled = interpreter.compile(&ModuleDigest([0; 32]), &wasm);
-            assert!(matches!(compiled, Err(Ending::NoProgram(_))), "{section:?}");
+            assert!(
+                matches!(compiled, Err(Ending::NoProgram(_))),
+                "{sections:?}"
+            );
         }
-        let empty = b"\0asm\x01\0\0\0\x0a\x01\0";
-        assert!(interpreter.compile(&ModuleDigest([0; 32]), empty).is_ok());
+        let valid = [&function[..], &[10, 4, 1, 2, 0, 0x0b]].concat();
+        let wasm = [b"\0asm\x01\0\0\0", &valid[..]].concat();
+        assert!(interpreter.compile(&ModuleDigest([0; 32]), &wasm).is_ok());
     }
 }
