@@ -50,7 +50,8 @@ impl Core {
         range: ByteRange,
         target: &RegionSlice,
     ) -> Result<Option<(Meta, Range<u64>)>> {
-        let Some(seen) = self.heads.get(namespace.id, named) else {
+        let seen = self.heads.get(namespace.id, named);
+        let Some(seen) = seen.filter(|seen| seen.version > 0) else {
             return Ok(None);
         };
         let head = seen.head.as_deref();
