@@ -4,7 +4,7 @@
 //! - [`kv`], [`nvm`]: the commands of the two I/O command sets, parsed; [`IoCommand`]: one of either;
 //! - [`identify`], [`log_page`], [`feature`], [`discovery`]: what admin commands carry;
 //! - [`property`]: registers, which Fabrics calls properties; [`fabrics`]: Connect and its like;
-//! - [`auth`]: DH-HMAC-CHAP, for both ends;
+//! - [`auth`]: DH-HMAC-CHAP, for both ends; [`psk`]: the keys of TLS below NVMe/TCP;
 //! - [`Subsystem`], [`Namespace`]: what a controller shows; [`Controller`]: how it answers.
 //!
 //! Layouts follow NVM Express Base 2.0, NVM Command Set 1.0, Key Value Command Set 1.0 and NVMe over Fabrics as in Base 2.0. Every
@@ -41,6 +41,7 @@ pub mod nvm;
 pub mod opcode;
 mod page;
 pub mod property;
+pub mod psk;
 mod sgl;
 mod status;
 mod submission;

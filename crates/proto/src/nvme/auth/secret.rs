@@ -39,7 +39,7 @@ impl Hash {
     }
 
     /// The HMAC of all `pieces`, one after the other.
-    pub(super) fn hmac(self, key: &[u8], pieces: &[&[u8]]) -> Vec<u8> {
+    pub(in crate::nvme) fn hmac(self, key: &[u8], pieces: &[&[u8]]) -> Vec<u8> {
         fn run<M: Mac + KeyInit>(key: &[u8], pieces: &[&[u8]]) -> Vec<u8> {
             let mut mac =
                 <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
