@@ -156,6 +156,11 @@ impl Channel {
         Ok(())
     }
 
+    /// Messages that the socket did not take yet.
+    pub(super) fn unsent(&self) -> usize {
+        self.outgoing.len()
+    }
+
     /// Goes on sending; ready when nothing is left.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(next) = self.outgoing.front_mut() {

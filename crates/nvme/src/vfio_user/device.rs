@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::task::{Context, Poll};
 
 use forebay_proto::nvme::{
     AdminReply, CompletionQueueEntry, Controller, Effect, QueueName, QueueRequest, Status,
     SubmissionQueueEntry,
 };
 
+use super::asking::Asker;
 use super::doorbells::{Doorbells, Pair};
+use super::errands::{Bells, Ending, Errand, Errands};
+use super::far::{Far, Wanted};
 use super::interrupts::Interrupts;
 use super::memory::{Direction, Gone, Memory, Unmapped};
 use super::pci;
 use super::queues::{CompletionQueue, SubmissionQueue};
-use super::transfer::Segments;
+use super::transfer::{Segments, Stop};
 
 /// What is behind a device.
 pub(super) trait Behind {
@@ -57,12 +61,21 @@ pub(super) struct Device<'a> {
     shut_down: bool,
     /// Data of admin commands.
     segments: Segments,
+    /// Reaches far memory.
+    pub(super) asker: Asker,
+    errands: Errands,
+    /// An admin command is in far memory: the next one waits.
+    admin_waits: bool,
+    /// Far doorbells are being looked at.
+    touring: bool,
+    /// What is to be done there next.
+    bells: Option<Bells>,
     /// Milliseconds of a clock that never goes back.
     pub(super) now_ms: u64,
 }
 
 impl<'a> Device<'a> {
-    pub(super) fn new(behind: &'a dyn Behind) -> io::Result<Device<'a>> {
+    pub(super) fn new(behind: &'a dyn Behind, asker: Asker) -> io::Result<Device<'a>> {
         Ok(Device {
             controller: behind.controller(0),
             behind,
@@ -76,6 +89,11 @@ impl<'a> Device<'a> {
             busy: 0,
             shut_down: false,
             segments: Segments::default(),
+            asker,
+            errands: Errands::default(),
+            admin_waits: false,
+            touring: false,
+            bells: None,
             now_ms: 0,
         })
     }
@@ -154,6 +172,8 @@ impl<'a> Device<'a> {
         self.submission.clear();
         self.completion.clear();
         self.doorbells.reset();
+        self.bells = None;
+        self.admin_waits = false;
     }
 
     /// It cannot go on: its queues are gone.
@@ -179,6 +199,7 @@ impl<'a> Device<'a> {
         for place in queues.chain(self.doorbells.places()) {
             place.find(&self.memory);
         }
+        self.doorbells.doubt();
     }
 
     /// A command of queue `qid` has ended.
@@ -213,16 +234,32 @@ impl<'a> Device<'a> {
             return;
         };
         submission.busy = submission.busy.saturating_sub(1);
-        if submission.busy == 0
-            && let Some(admin) = submission.deleting
-        {
-            self.delete_submission(qid, admin);
+        if submission.deleting.is_some() {
+            self.try_delete_submission(qid);
         }
     }
 
-    fn delete_submission(&mut self, qid: u16, admin: u16) {
-        self.submission.remove(&qid);
-        self.complete(ADMIN, admin, Status::SUCCESS, 0);
+    /// Deletes a queue that is to be, once its commands have ended and the client can see that they have.
+    fn try_delete_submission(&mut self, qid: u16) {
+        let Some(queue) = self.submission.get(&qid) else {
+            return;
+        };
+        let completion = self.completion.get(&queue.cqid);
+        let seen = completion.is_none_or(CompletionQueue::is_written);
+        if let Some(admin) = queue.deleting.filter(|_| queue.busy == 0 && seen) {
+            self.submission.remove(&qid);
+            self.complete(ADMIN, admin, Status::SUCCESS, 0);
+        }
+    }
+
+    fn try_delete_completion(&mut self, qid: u16) {
+        let Some(queue) = self.completion.get(&qid) else {
+            return;
+        };
+        if let Some(admin) = queue.deleting.filter(|_| queue.is_written()) {
+            self.completion.remove(&qid);
+            self.complete(ADMIN, admin, Status::SUCCESS, 0);
+        }
     }
 
     /// Tells the client of completions that it does not know of.
@@ -238,52 +275,73 @@ impl<'a> Device<'a> {
 
     /// Executes an admin command.
     pub(super) fn admin(&mut self, entry: &SubmissionQueueEntry) {
+        match self.admin_data(entry) {
+            Ok(Some(data)) => self.execute_admin(entry, &data),
+            // It is executed when it is there.
+            Ok(None) => self.admin_waits = true,
+            Err(status) => self.complete(ADMIN, entry.cid(), status, 0),
+        }
+    }
+
+    fn execute_admin(&mut self, entry: &SubmissionQueueEntry, data: &[u8]) {
         let cid = entry.cid();
         self.behind.prepare(&mut self.controller, entry);
-        let reply = match self.admin_data(entry) {
-            Ok(data) => self.controller.admin(self.now_ms, entry, &data),
-            Err(status) => return self.complete(ADMIN, cid, status, 0),
-        };
-        match reply {
+        match self.controller.admin(self.now_ms, entry, data) {
             AdminReply::Complete {
                 result,
                 status,
                 data,
                 effect,
             } => {
-                let status = match self.give(entry, &data) {
-                    Ok(()) => status,
-                    Err(status) => status,
+                let ending = Ending {
+                    cid,
+                    status,
+                    result,
+                    effect,
                 };
-                self.complete(ADMIN, cid, status, result);
-                self.apply(effect);
+                match self.give(entry, data, ending) {
+                    Some(given) => self.end_admin(ending, given),
+                    None => self.admin_waits = true,
+                }
             }
             AdminReply::Held => {}
             // Commands run to their end, which is near.
             AdminReply::Abort { .. } => self.complete(ADMIN, cid, Status::SUCCESS, 1),
             AdminReply::CreateQueue(request) => {
-                let status = self.create_queue(request);
-                if !status.is_success() {
-                    self.controller.undo_create(name_of(&request));
+                let at = match request {
+                    QueueRequest::Submission { qid, .. } => Doorbells::tail_at(qid),
+                    QueueRequest::Completion { qid, .. } => Doorbells::head_at(qid),
+                };
+                if self.doorbells.clearing_tour(at).is_some() {
+                    self.admin_waits = true;
+                    self.bells = Some(Bells::Clear(request, cid));
+                } else {
+                    self.end_create(request, cid);
                 }
-                self.complete(ADMIN, cid, status, 0);
             }
             AdminReply::DeleteQueue(QueueName::Submission(qid)) => {
-                match self.submission.get_mut(&qid) {
-                    Some(queue) if queue.busy > 0 => queue.deleting = Some(cid),
-                    _ => self.delete_submission(qid, cid),
+                if let Some(queue) = self.submission.get_mut(&qid) {
+                    queue.deleting = Some(cid);
                 }
+                self.try_delete_submission(qid);
             }
             AdminReply::DeleteQueue(QueueName::Completion(qid)) => {
-                self.completion.remove(&qid);
-                self.complete(ADMIN, cid, Status::SUCCESS, 0);
+                if let Some(queue) = self.completion.get_mut(&qid) {
+                    queue.deleting = Some(cid);
+                }
+                self.try_delete_completion(qid);
             }
             AdminReply::ShadowDoorbells {
                 doorbells,
                 event_indices,
             } => {
                 let status = self.set_shadow(doorbells, event_indices);
-                self.complete(ADMIN, cid, status, 0);
+                if status.is_success() && self.doorbells.first_tour().is_some() {
+                    self.admin_waits = true;
+                    self.bells = Some(Bells::Begin(cid));
+                } else {
+                    self.complete(ADMIN, cid, status, 0);
+                }
             }
             // Of Fabrics.
             AdminReply::Disconnect => self.complete(ADMIN, cid, Status::INVALID_OPCODE, 0),
@@ -291,18 +349,46 @@ impl<'a> Device<'a> {
         self.tell_events();
     }
 
-    /// What comes with an admin command.
-    fn admin_data(&mut self, entry: &SubmissionQueueEntry) -> Result<Vec<u8>, Status> {
+    fn end_admin(&mut self, ending: Ending, given: Result<(), Status>) {
+        let status = match given {
+            Ok(()) => ending.status,
+            Err(status) => status,
+        };
+        self.complete(ADMIN, ending.cid, status, ending.result);
+        self.apply(ending.effect);
+    }
+
+    fn end_create(&mut self, request: QueueRequest, cid: u16) {
+        let status = self.create_queue(request);
+        if !status.is_success() {
+            self.controller.undo_create(name_of(&request));
+        }
+        self.complete(ADMIN, cid, status, 0);
+    }
+
+    /// What comes with an admin command; `None` when it is far, and on its way.
+    fn admin_data(&mut self, entry: &SubmissionQueueEntry) -> Result<Option<Vec<u8>>, Status> {
         let bytes = Controller::data_in_bytes(entry);
         if bytes == 0 {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         }
         if entry.psdt() != 0 {
             return Err(Status::INVALID_FIELD);
         }
         let direction = Direction::ToController;
-        self.segments
-            .walk(&self.memory, entry, bytes as u64, direction)?;
+        let walked = self
+            .segments
+            .walk(&self.memory, entry, bytes as u64, direction);
+        match walked {
+            Ok(()) => {}
+            Err(Stop::Status(status)) => return Err(status),
+            Err(Stop::Far) => {
+                let data = self.admin_far(entry, bytes, direction);
+                self.busy += 1;
+                self.errands.take(data, *entry);
+                return Ok(None);
+            }
+        }
         let mut data = vec![0; bytes];
         let mut done = 0;
         for part in &self.segments.parts {
@@ -312,23 +398,49 @@ impl<'a> Device<'a> {
             done += part.len();
         }
         self.segments.clear();
-        Ok(data)
+        Ok(Some(data))
     }
 
-    /// What an admin command is answered with.
-    fn give(&mut self, entry: &SubmissionQueueEntry, data: &[u8]) -> Result<(), Status> {
-        let len = data.len() as u64;
-        self.segments
-            .walk(&self.memory, entry, len, Direction::ToHost)?;
+    fn admin_far(&self, entry: &SubmissionQueueEntry, bytes: usize, direction: Direction) -> Far {
+        let wanted = Wanted {
+            direction,
+            bytes: bytes as u64,
+            headed: false,
+            bytes_max: bytes as u64,
+        };
+        Far::new(self.asker.clone(), *entry, wanted)
+    }
+
+    /// What an admin command is answered with; `None` when that is on its way to far memory.
+    fn give(
+        &mut self,
+        entry: &SubmissionQueueEntry,
+        data: Vec<u8>,
+        ending: Ending,
+    ) -> Option<Result<(), Status>> {
+        let direction = Direction::ToHost;
+        let walked = self
+            .segments
+            .walk(&self.memory, entry, data.len() as u64, direction);
+        match walked {
+            Ok(()) => {}
+            Err(Stop::Status(status)) => return Some(Err(status)),
+            Err(Stop::Far) => {
+                let far = self.admin_far(entry, data.len(), direction);
+                self.busy += 1;
+                self.errands.give(far, data, ending);
+                return None;
+            }
+        }
         let mut done = 0;
         for part in &self.segments.parts {
             if !part.write(0, &data[done..done + part.len()]) {
-                return Err(Status::DATA_TRANSFER_ERROR);
+                return Some(Err(Status::DATA_TRANSFER_ERROR));
             }
             done += part.len();
         }
         self.segments.clear();
-        Ok(())
+        Some(Ok(()))
     }
 
     fn create_queue(&mut self, request: QueueRequest) -> Status {
@@ -371,7 +483,7 @@ impl<'a> Device<'a> {
         if !doorbells.is_multiple_of(page) || !events.is_multiple_of(page) || doorbells == events {
             return Status::INVALID_FIELD;
         }
-        let doorbells = self.memory.place(doorbells, page, Direction::ToHost);
+        let doorbells = self.memory.place(doorbells, page, Direction::Both);
         let events = self.memory.place(events, page, Direction::ToHost);
         let (Some(doorbells), Some(events)) = (doorbells, events) else {
             return Status::INVALID_FIELD;
@@ -401,7 +513,11 @@ impl<'a> Device<'a> {
             if queue.deleting.is_some() || waits.is_none_or(CompletionQueue::is_full) {
                 continue;
             }
-            if queue.extend(self.doorbells.read(qid).tail) && (qid == ADMIN || !self.shut_down) {
+            let takes = match qid {
+                ADMIN => !self.admin_waits,
+                _ => !self.shut_down,
+            };
+            if queue.extend(self.doorbells.read(qid).tail) && takes && !queue.reading {
                 ready.push(qid);
             }
         }
@@ -423,11 +539,175 @@ impl<'a> Device<'a> {
             .and_then(|()| match queue.deleting {
                 None if !completion.is_full() => {
                     // For one there may be room when it is needed.
-                    queue.take(most.min(completion.room().max(1)), into)
+                    let most = most.min(completion.room().max(1));
+                    match queue.is_far() {
+                        false => queue.take(most, into),
+                        true => {
+                            queue.take_read(most, into);
+                            Ok(())
+                        }
+                    }
                 }
                 _ => Ok(()),
             });
+        if into.is_empty()
+            && queue.is_far()
+            && queue.deleting.is_none()
+            && let Some(place) = queue.to_read()
+        {
+            queue.reading = true;
+            queue.busy += 1;
+            self.busy += 1;
+            self.errands.read(self.asker.clone(), qid, place);
+        }
         if let Err(gone) = taken {
+            self.fail(gone);
+        }
+    }
+
+    /// Goes on with what is done in far memory; whether anything came of it.
+    pub(super) fn run_errands(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut moved = false;
+        loop {
+            self.send_errands();
+            match self.errands.poll(cx) {
+                Poll::Ready(Some(errand)) => {
+                    moved = true;
+                    self.come_back(errand);
+                }
+                Poll::Ready(None) | Poll::Pending => return moved,
+            }
+        }
+    }
+
+    /// Whether there is more to do in far memory at once.
+    pub(super) fn has_errands(&self) -> bool {
+        let waits = || {
+            self.completion
+                .values()
+                .any(CompletionQueue::is_to_be_written)
+        };
+        self.memory.any_far() && (self.errands.has_begun() || self.reset.is_none() && waits())
+    }
+
+    /// Begins what is to be done in far memory by itself.
+    fn send_errands(&mut self) {
+        if self.reset.is_some() {
+            return;
+        }
+        for (&qid, queue) in &mut self.completion {
+            if let Some(place) = queue.next_write() {
+                self.busy += 1;
+                self.errands.write(self.asker.clone(), qid, place);
+            }
+        }
+        if self.touring {
+            return;
+        }
+        let bells = self.bells.take();
+        let tour = match bells {
+            None => self.doorbells.next_tour(),
+            Some(Bells::Begin(_)) => self.doorbells.first_tour(),
+            Some(Bells::Clear(QueueRequest::Submission { qid, .. }, _)) => {
+                self.doorbells.clearing_tour(Doorbells::tail_at(qid))
+            }
+            Some(Bells::Clear(QueueRequest::Completion { qid, .. }, _)) => {
+                self.doorbells.clearing_tour(Doorbells::head_at(qid))
+            }
+        };
+        match (tour, bells) {
+            (Some(tour), bells) => {
+                self.busy += 1;
+                self.touring = true;
+                self.errands.tour(self.asker.clone(), tour, bells);
+            }
+            // The pages were taken away, or have files now.
+            (None, Some(bells)) => self.rang(bells, Err(Gone)),
+            (None, None) => {}
+        }
+    }
+
+    fn come_back(&mut self, errand: Errand) {
+        match errand {
+            Errand::Read(qid, read) => {
+                if let Some(queue) = self.submission.get_mut(&qid) {
+                    queue.reading = false;
+                    if let Ok(bytes) = &read {
+                        queue.has_read(bytes);
+                    }
+                }
+                // As every command of the queue.
+                self.ended(qid);
+                self.fail_unless(read.map(drop));
+            }
+            Errand::Written(qid, written) => {
+                self.busy -= 1;
+                if let Some(queue) = self.completion.get_mut(&qid) {
+                    queue.writing = false;
+                    queue.news |= written.is_ok();
+                }
+                let leaving = self
+                    .submission
+                    .iter()
+                    .filter(|(_, queue)| queue.cqid == qid);
+                let leaving: Vec<u16> = leaving.map(|(&qid, _)| qid).collect();
+                for qid in leaving {
+                    self.try_delete_submission(qid);
+                }
+                self.try_delete_completion(qid);
+                self.fail_unless(written);
+            }
+            Errand::Toured(bells, read) => {
+                self.busy -= 1;
+                self.touring = false;
+                if let Ok(bytes) = &read {
+                    self.doorbells.learn(bytes);
+                }
+                match bells {
+                    Some(bells) => self.rang(bells, read.map(drop)),
+                    // Whoever takes the pages away may give them back.
+                    None if self.doorbells.are_gone() => {}
+                    None => self.fail_unless(read.map(drop)),
+                }
+            }
+            Errand::Taken(entry, data) => {
+                self.busy -= 1;
+                self.admin_waits = false;
+                match data {
+                    Ok(data) if self.runs() => self.execute_admin(&entry, &data),
+                    Ok(_) => {}
+                    Err(status) => self.complete(ADMIN, entry.cid(), status, 0),
+                }
+            }
+            Errand::Given(ending, given) => {
+                self.busy -= 1;
+                self.admin_waits = false;
+                self.end_admin(ending, given);
+                self.tell_events();
+            }
+        }
+    }
+
+    /// Far doorbells are as an admin command wants them, or cannot be.
+    fn rang(&mut self, bells: Bells, done: Result<(), Gone>) {
+        self.admin_waits = false;
+        match (bells, done) {
+            (Bells::Begin(cid), Ok(())) => self.complete(ADMIN, cid, Status::SUCCESS, 0),
+            (Bells::Begin(cid), Err(gone)) => {
+                self.doorbells.drop_shadow();
+                self.complete(ADMIN, cid, gone.into(), 0);
+            }
+            (Bells::Clear(request, cid), Ok(())) => self.end_create(request, cid),
+            (Bells::Clear(request, cid), Err(gone)) => {
+                self.controller.undo_create(name_of(&request));
+                self.complete(ADMIN, cid, gone.into(), 0);
+            }
+        }
+    }
+
+    /// Where queues cannot be reached, there is nothing to go on with; unless it was cut off for a reset.
+    fn fail_unless(&mut self, done: Result<(), Gone>) {
+        if let (Err(gone), None) = (done, self.reset) {
             self.fail(gone);
         }
     }

@@ -4,6 +4,10 @@
 //! by messages, or in a page that it has mapped, or (shadow doorbells, Base 2.0 section 5.8) in a page of its own memory. In the last
 //! case it looks in a second page at where we want to be told by a message, and else stays silent. Whatever it writes is checked by
 //! whoever reads it.
+//!
+//! When one of the two pages is far, nobody can watch it. Then we always want to be told: each message starts a [`Tour`], which says in
+//! the second page that the next step is to be told of, too, and then reads the first one. When steps were made meanwhile, another
+//! follows.
 
 use std::io;
 use std::sync::Arc;
@@ -12,11 +16,16 @@ use std::sync::atomic::fence;
 
 use forebay_mem::{Backing, PAGE_BYTES, Region, RegionSlice};
 
+use super::IO_QUEUES_MAX;
 use super::bar::DOORBELLS;
 use super::memory::{Gone, Place};
 
 /// Bytes of a pair of queues.
 const PAIR_BYTES: usize = 8;
+
+/// Bytes in front of I/O queues' doorbells, and those of all of them.
+const TOUR_AT: usize = PAIR_BYTES;
+const TOUR_BYTES: usize = IO_QUEUES_MAX as usize * PAIR_BYTES;
 
 /// A word that no queue listens to.
 const NOTHING: u64 = u64::MAX;
@@ -49,9 +58,39 @@ pub(super) struct Shadow {
     doorbells: Place,
     /// It tells us only when it passes these.
     events: Place,
+    /// When one of them is far: what the client wrote, as far as is known, from [`TOUR_AT`] on.
+    known: Vec<u64>,
+    /// It may have written more.
+    stale: bool,
+}
+
+/// What is to be written and read where doorbells are far: bytes by their addresses, and the address of what to read, and how much.
+pub(super) struct Tour {
+    pub(super) writes: Vec<(u64, Vec<u8>)>,
+    pub(super) read: (u64, usize),
 }
 
 impl Shadow {
+    fn is_far(&self) -> bool {
+        self.doorbells.is_far() || self.events.is_far()
+    }
+
+    /// What the client wrote, where only a tour can tell.
+    fn known(&self, at: usize) -> u64 {
+        let word = at.checked_sub(TOUR_AT).map(|at| at / PAIR_BYTES);
+        match word.and_then(|word| self.known.get(word)) {
+            Some(&word) if self.is_far() => word,
+            _ => NOTHING,
+        }
+    }
+
+    fn tour(&self, writes: Vec<(u64, Vec<u8>)>) -> Tour {
+        Tour {
+            writes,
+            read: (tour_address(&self.doorbells), TOUR_BYTES),
+        }
+    }
+
     fn write(&self, at: usize, pair: Pair) {
         for place in [&self.doorbells, &self.events] {
             // What has vanished is told to nobody.
@@ -97,25 +136,26 @@ impl Doorbells {
         match &self.shadow {
             Some(shadow) if qid > 0 => match shadow.doorbells.memory() {
                 Ok(doorbells) => Pair::of(read(doorbells, at)),
-                Err(Gone) => Pair::of(NOTHING),
+                Err(Gone) => Pair::of(shadow.known(at)),
             },
             _ => Pair::of(read(&self.page, at)),
         }
     }
 
     /// The client rang by a message: the doorbell at `offset` of the page.
-    pub(super) fn ring(&self, offset: usize, value: u32) {
+    pub(super) fn ring(&mut self, offset: usize, value: u32) {
         set(&self.page, offset, value);
+        self.doubt();
     }
 
     /// A submission queue begins at zero.
     pub(super) fn clear_tail(&self, qid: u16) {
-        self.clear(usize::from(qid) * PAIR_BYTES);
+        self.clear(Doorbells::tail_at(qid));
     }
 
     /// A completion queue begins at zero.
     pub(super) fn clear_head(&self, qid: u16) {
-        self.clear(usize::from(qid) * PAIR_BYTES + 4);
+        self.clear(Doorbells::head_at(qid));
     }
 
     fn clear(&self, at: usize) {
@@ -146,16 +186,104 @@ impl Doorbells {
         events: Place,
         queues: impl Iterator<Item = (u16, Pair)>,
     ) {
-        let shadow = Shadow { doorbells, events };
+        let mut shadow = Shadow {
+            doorbells,
+            events,
+            known: vec![0; usize::from(IO_QUEUES_MAX)],
+            stale: true,
+        };
         for (qid, pair) in queues.filter(|(qid, _)| *qid > 0) {
+            if let Some(known) = shadow.known.get_mut(usize::from(qid) - 1) {
+                *known = pair.word();
+            }
             shadow.write(usize::from(qid) * PAIR_BYTES, pair);
         }
         self.shadow = Some(shadow);
     }
 
-    /// Whether I/O queues have their doorbells in the client's memory.
-    pub(super) fn has_shadow(&self) -> bool {
-        self.shadow.is_some()
+    /// Whether I/O queues have their doorbells in the client's memory, where they can be looked at.
+    pub(super) fn are_watched(&self) -> bool {
+        self.shadow.as_ref().is_some_and(|shadow| !shadow.is_far())
+    }
+
+    /// What is known of far doorbells may be old.
+    pub(super) fn doubt(&mut self) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.stale = true;
+        }
+    }
+
+    /// The first tour of far doorbells: both pages as queues stand. `None` when they are not far.
+    pub(super) fn first_tour(&self) -> Option<Tour> {
+        let shadow = self.shadow.as_ref().filter(|shadow| shadow.is_far())?;
+        let bytes: Vec<u8> = shadow
+            .known
+            .iter()
+            .copied()
+            .flat_map(u64::to_le_bytes)
+            .collect();
+        let writes =
+            [&shadow.doorbells, &shadow.events].map(|place| (tour_address(place), bytes.clone()));
+        Some(shadow.tour(writes.into()))
+    }
+
+    /// A tour that lets one far doorbell begin at zero, `offset` bytes into the pages.
+    pub(super) fn clearing_tour(&self, offset: usize) -> Option<Tour> {
+        let shadow = self.shadow.as_ref().filter(|shadow| shadow.is_far())?;
+        let writes = [&shadow.doorbells, &shadow.events]
+            .map(|place| (place.address().wrapping_add(offset as u64), vec![0; 4]));
+        Some(shadow.tour(writes.into()))
+    }
+
+    /// A tour, if far doorbells may have been rung since the last one.
+    pub(super) fn next_tour(&mut self) -> Option<Tour> {
+        let shadow = self.shadow.as_mut().filter(|shadow| shadow.is_far())?;
+        let there = !shadow.doorbells.is_gone() && !shadow.events.is_gone();
+        if !there || !std::mem::take(&mut shadow.stale) {
+            return None;
+        }
+        let bytes = shadow
+            .known
+            .iter()
+            .copied()
+            .flat_map(u64::to_le_bytes)
+            .collect();
+        let writes = vec![(tour_address(&shadow.events), bytes)];
+        Some(shadow.tour(writes))
+    }
+
+    /// What a tour has read.
+    pub(super) fn learn(&mut self, bytes: &[u8]) {
+        let Some(shadow) = &mut self.shadow else {
+            return;
+        };
+        for (known, bytes) in shadow.known.iter_mut().zip(bytes.as_chunks().0) {
+            let word = u64::from_le_bytes(*bytes);
+            // Of the step after this one we are not told yet.
+            shadow.stale |= *known != word;
+            *known = word;
+        }
+    }
+
+    /// Whether a page was taken away.
+    pub(super) fn are_gone(&self) -> bool {
+        let gone = |shadow: &Shadow| shadow.doorbells.is_gone() || shadow.events.is_gone();
+        self.shadow.as_ref().is_some_and(gone)
+    }
+
+    /// Where a submission queue's doorbell lies in the pages.
+    pub(super) fn tail_at(qid: u16) -> usize {
+        usize::from(qid) * PAIR_BYTES
+    }
+
+    /// Where a completion queue's doorbell lies in the pages.
+    pub(super) fn head_at(qid: u16) -> usize {
+        Doorbells::tail_at(qid) + 4
+    }
+
+    /// There are no shadow doorbells any more.
+    pub(super) fn drop_shadow(&mut self) {
+        self.shadow = None;
     }
 
     /// The pages in the client's memory.
@@ -168,8 +296,9 @@ impl Doorbells {
 
     /// Asks to be told by a message when this pair of queues goes on from here; without shadow doorbells messages come always.
     pub(super) fn announce(&self, qid: u16, here: Pair) {
-        if let Some(Shadow { events, .. }) = &self.shadow
-            && let Ok(events) = events.memory()
+        if let Some(shadow) = &self.shadow
+            && !shadow.is_far()
+            && let Ok(events) = shadow.events.memory()
         {
             write(events, usize::from(qid) * PAIR_BYTES, here.word());
         }
@@ -179,6 +308,10 @@ impl Doorbells {
     pub(super) fn announced(&self) {
         fence(SeqCst);
     }
+}
+
+fn tour_address(place: &Place) -> u64 {
+    place.address().wrapping_add(TOUR_AT as u64)
 }
 
 fn read(page: &RegionSlice, at: usize) -> u64 {

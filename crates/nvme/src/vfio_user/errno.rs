@@ -6,6 +6,8 @@ use forebay_proto::vfio_user::Malformed;
 pub(super) struct Errno(pub(super) u32);
 
 impl Errno {
+    /// EPERM.
+    pub(super) const DENIED: Errno = Errno(1);
     /// ENOENT.
     pub(super) const MISSING: Errno = Errno(2);
     /// EEXIST.

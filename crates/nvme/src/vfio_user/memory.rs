@@ -1,6 +1,7 @@
-//! The client's memory, by the addresses that the device knows it by.
+//! The client's memory, by the addresses that the device knows it by: near what it gave a file of, far what only it reaches.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -60,8 +61,16 @@ impl Drop for Pin {
 struct Mapping {
     size: u64,
     readable: bool,
-    /// What tells of its end; `None` for memory without a file, which cannot be reached from here.
+    writable: bool,
+    /// What tells of its end; `None` for memory without a file, which is far.
     mapped: Option<(u64, RegionSlice)>,
+}
+
+/// Bytes that lie side by side.
+pub(super) enum Piece {
+    Near(RegionSlice),
+    /// So many; only the client reaches them.
+    Far(u64),
 }
 
 /// Which way bytes go.
@@ -80,29 +89,57 @@ pub(super) struct Place {
     address: u64,
     len: u64,
     direction: Direction,
-    memory: Option<RegionSlice>,
+    at: At,
 }
 
-/// Memory that the client took away.
+#[derive(Debug)]
+enum At {
+    Near(RegionSlice),
+    Far,
+    Gone,
+}
+
+/// Memory that the client took away, or does not let us reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gone;
 
 impl Place {
+    /// The memory, if it is near.
     pub(super) fn memory(&self) -> Result<&RegionSlice, Gone> {
-        self.memory.as_ref().ok_or(Gone)
+        match &self.at {
+            At::Near(memory) => Ok(memory),
+            At::Far | At::Gone => Err(Gone),
+        }
+    }
+
+    pub(super) fn is_far(&self) -> bool {
+        matches!(self.at, At::Far)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.at, At::Gone)
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.address
     }
 
     /// Lets go of memory that was unmapped.
     pub(super) fn let_go(&mut self, unmapped: &Unmapped) {
-        let id = |memory: &RegionSlice| memory.region().id();
-        self.memory
-            .take_if(|memory| unmapped.regions.contains(&id(memory)));
+        let gone = match &self.at {
+            At::Near(memory) => unmapped.regions.contains(&memory.region().id()),
+            At::Far => unmapped.overlaps(self.address, self.len),
+            At::Gone => false,
+        };
+        if gone {
+            self.at = At::Gone;
+        }
     }
 
     /// Finds it again, if it was let go.
     pub(super) fn find(&mut self, memory: &Memory) {
-        if self.memory.is_none() {
-            self.memory = memory.slice(self.address, self.len, self.direction);
+        if self.is_gone() {
+            self.at = memory.at(self.address, self.len, self.direction);
         }
     }
 
@@ -112,7 +149,7 @@ impl Place {
             address: 0,
             len: memory.len() as u64,
             direction: Direction::ToHost,
-            memory: Some(memory),
+            at: At::Near(memory),
         }
     }
 }
@@ -123,12 +160,26 @@ pub(super) struct Unmapped {
     /// What is still to be [released](Memory::poll_released).
     pub(super) names: Vec<u64>,
     regions: Vec<RegionId>,
+    /// What was far.
+    far: Vec<Range<u64>>,
+}
+
+impl Unmapped {
+    /// Whether far memory among these bytes was taken away.
+    pub(super) fn overlaps(&self, address: u64, len: u64) -> bool {
+        let end = address.saturating_add(len);
+        self.far
+            .iter()
+            .any(|range| range.start < end && address < range.end)
+    }
 }
 
 /// What one client has mapped.
 pub(super) struct Memory {
     by_address: BTreeMap<u64, Mapping>,
     last_name: u64,
+    /// There is far memory, or was.
+    any_far: bool,
     tell: mpsc::UnboundedSender<u64>,
     released: mpsc::UnboundedReceiver<u64>,
 }
@@ -139,12 +190,18 @@ impl Memory {
         Memory {
             by_address: BTreeMap::new(),
             last_name: 0,
+            any_far: false,
             tell,
             released,
         }
     }
 
-    /// Maps a range; without a file it is kept on the books only.
+    /// Whether the client ever gave memory without a file: who did not pays nothing for it.
+    pub(super) fn any_far(&self) -> bool {
+        self.any_far
+    }
+
+    /// Maps a range; without a file it is far.
     pub(super) fn map(&mut self, map: &DmaMap, file: Option<OwnedFd>) -> Result<(), Errno> {
         let pages = [map.address, map.size, map.offset];
         if pages.iter().any(|&value| value % PAGE_BYTES as u64 != 0) {
@@ -179,28 +236,40 @@ impl Memory {
         let mapping = Mapping {
             size: map.size,
             readable: map.readable,
+            writable: map.writable,
             mapped,
         };
+        self.any_far |= mapping.mapped.is_none();
         self.by_address.insert(map.address, mapping);
         Ok(())
     }
 
     /// Takes a range away: exactly one that was mapped, or all.
     pub(super) fn unmap(&mut self, unmap: &DmaUnmap) -> Result<Unmapped, Errno> {
-        let gone: Vec<Mapping> = if unmap.all {
-            std::mem::take(&mut self.by_address).into_values().collect()
+        let gone: Vec<(u64, Mapping)> = if unmap.all {
+            std::mem::take(&mut self.by_address).into_iter().collect()
         } else {
             match self.by_address.get(&unmap.address) {
                 Some(mapping) if mapping.size == unmap.size => {}
                 _ => return Err(Errno::MISSING),
             }
-            self.by_address.remove(&unmap.address).into_iter().collect()
+            self.by_address
+                .remove_entry(&unmap.address)
+                .into_iter()
+                .collect()
         };
-        let gone = gone.iter().filter_map(|mapping| mapping.mapped.as_ref());
-        let (names, regions) = gone
-            .map(|(name, memory)| (*name, memory.region().id()))
-            .unzip();
-        Ok(Unmapped { names, regions })
+        let mut unmapped = Unmapped::default();
+        for (address, mapping) in gone {
+            match mapping.mapped {
+                Some((name, memory)) => {
+                    unmapped.names.push(name);
+                    unmapped.regions.push(memory.region().id());
+                }
+                // The sum was checked when it was mapped.
+                None => unmapped.far.push(address..address + mapping.size),
+            }
+        }
+        Ok(unmapped)
     }
 
     /// The name of a mapping that nothing uses any more.
@@ -214,46 +283,67 @@ impl Memory {
 
     /// `len` bytes at `address` for a queue, if they lie side by side and can be reached.
     pub(super) fn place(&self, address: u64, len: u64, direction: Direction) -> Option<Place> {
-        let memory = self.slice(address, len, direction)?;
-        Some(Place {
+        let at = self.at(address, len, direction);
+        let place = Place {
             address,
             len,
             direction,
-            memory: Some(memory),
-        })
+            at,
+        };
+        (!place.is_gone()).then_some(place)
     }
 
-    /// `len` bytes at `address`, if they lie side by side and can be reached.
-    pub(super) fn slice(
-        &self,
-        address: u64,
-        len: u64,
-        direction: Direction,
-    ) -> Option<RegionSlice> {
-        let piece = self.piece(address, len, direction)?;
-        (piece.len() as u64 == len).then_some(piece)
+    fn at(&self, address: u64, len: u64, direction: Direction) -> At {
+        match self.piece(address, len, direction) {
+            Some(Piece::Near(memory)) if memory.len() as u64 == len => At::Near(memory),
+            Some(Piece::Far(there)) if there == len => At::Far,
+            _ => At::Gone,
+        }
+    }
+
+    /// Whether all of `len` bytes at `address` can be reached.
+    pub(super) fn reaches(&self, mut address: u64, mut len: u64, direction: Direction) -> bool {
+        while len > 0 {
+            let there = match self.piece(address, len, direction) {
+                Some(Piece::Near(memory)) => memory.len() as u64,
+                Some(Piece::Far(there)) => there,
+                None => return false,
+            };
+            address = address.wrapping_add(there);
+            len -= there;
+        }
+        true
     }
 
     /// As many bytes from `address` on as lie side by side, at most `len`.
-    pub(super) fn piece(
-        &self,
-        address: u64,
-        len: u64,
-        direction: Direction,
-    ) -> Option<RegionSlice> {
+    pub(super) fn piece(&self, address: u64, len: u64, direction: Direction) -> Option<Piece> {
         let (&begin, mapping) = self.by_address.range(..=address).next_back()?;
         let offset = address - begin;
         let len = len.min(mapping.size.checked_sub(offset)?);
-        let (_, memory) = mapping.mapped.as_ref()?;
         let allowed = match direction {
             Direction::ToController => mapping.readable,
-            Direction::ToHost => memory.region().is_writable(),
-            Direction::Both => mapping.readable && memory.region().is_writable(),
+            Direction::ToHost => mapping.writable,
+            Direction::Both => mapping.readable && mapping.writable,
         };
         if len == 0 || !allowed {
             return None;
         }
-        // A mapping is no longer than a usize says.
-        memory.slice(offset as usize..(offset + len) as usize)
+        match &mapping.mapped {
+            // A mapping is no longer than a usize says.
+            Some((_, memory)) => memory
+                .slice(offset as usize..(offset + len) as usize)
+                .map(Piece::Near),
+            None => Some(Piece::Far(len)),
+        }
+    }
+
+    /// The address of bytes that are mapped.
+    pub(super) fn address_of(&self, piece: &RegionSlice) -> Option<u64> {
+        let id = piece.region().id();
+        self.by_address.iter().find_map(|(begin, mapping)| {
+            let (_, memory) = mapping.mapped.as_ref()?;
+            let offset = piece.range().start.checked_sub(memory.range().start)?;
+            (memory.region().id() == id).then(|| begin + offset as u64)
+        })
     }
 }

@@ -13,6 +13,7 @@ use forebay_proto::vfio_user::{
     REGION_BAR0, REGION_CONFIG, REGIONS, Request, Version, message, put_version,
 };
 
+use super::asking::Asks;
 use super::bar::{BAR_BYTES, DOORBELLS};
 use super::channel::{Channel, Message};
 use super::device::{Device, Reset};
@@ -24,9 +25,14 @@ use super::pci::CONFIG_BYTES;
 /// Answers that wait for memory to be released or a reset to end; more requests wait in the socket then.
 const WAITING_MAX: usize = 64;
 
+/// Messages that a client may leave in the socket, answers to it and [questions](super::asking): one that reads nothing is not listened
+/// to. Below that it is, so that it never waits for us to read while we wait for it to.
+const UNSENT_MAX: usize = 128;
+
 /// The client's side of a device: its messages, and the answers that are still due.
 pub(super) struct Messages {
     channel: Channel,
+    asks: Asks,
     /// What was agreed on; nothing before that but `VERSION`.
     agreed: Option<Agreed>,
     unmapping: Vec<Unmapping>,
@@ -60,9 +66,10 @@ enum Answer {
 }
 
 impl Messages {
-    pub(super) fn new(channel: Channel) -> Messages {
+    pub(super) fn new(channel: Channel, asks: Asks) -> Messages {
         Messages {
             channel,
+            asks,
             agreed: None,
             unmapping: Vec::new(),
             resetting: Vec::new(),
@@ -90,9 +97,17 @@ impl Messages {
         while let Poll::Ready(name) = device.memory.poll_released(cx) {
             self.released(name)?;
         }
-        // A client that does not read its answers is not listened to.
-        std::task::ready!(self.channel.poll_flush(cx))?;
-        if self.unmapping.len() + self.resetting.len() >= WAITING_MAX {
+        if device.memory.any_far() {
+            // A reset waits for nobody's answer.
+            let cut = device.reset.is_some();
+            self.asks.poll(cx, cut, &device.memory, &mut self.channel)?;
+        }
+        if let Poll::Ready(Err(error)) = self.channel.poll_flush(cx) {
+            return Poll::Ready(Err(error));
+        }
+        if self.unmapping.len() + self.resetting.len() >= WAITING_MAX
+            || self.channel.unsent() >= UNSENT_MAX
+        {
             return Poll::Pending;
         }
         match std::task::ready!(self.channel.poll_receive(cx))? {
@@ -134,8 +149,7 @@ impl Messages {
             files,
         } = message;
         if !matches!(header.kind, Kind::Command { .. }) {
-            // Nothing was asked of the client.
-            return Err(io::ErrorKind::InvalidData.into());
+            return self.asks.answered(&header, payload);
         }
         let mut out = std::mem::take(&mut self.out);
         out.clear();
@@ -185,6 +199,7 @@ impl Messages {
             Request::DmaUnmap(unmap) => {
                 let unmapped = device.memory.unmap(unmap)?;
                 device.let_go(&unmapped);
+                self.asks.let_go(&unmapped);
                 // Every one of them is released, soon or at once, and then the answer follows.
                 if !unmapped.names.is_empty() {
                     self.unmapping.push(Unmapping {
@@ -228,7 +243,9 @@ impl Messages {
         if version.major != MAJOR {
             return Err(Errno::INVALID);
         }
-        let write_multiple = version.capabilities.is_some_and(|said| said.write_multiple);
+        let said = version.capabilities.unwrap_or_default();
+        self.asks.agree(said.max_data_xfer_size);
+        let write_multiple = said.write_multiple;
         self.agreed = Some(Agreed {
             // Who tells nothing of itself is a program that polls, and writes doorbells in memory or not at all. A virtual machine
             // tells us much, and would map whatever it may: then its driver's doorbells would come unheard while we sleep.

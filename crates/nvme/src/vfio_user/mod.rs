@@ -12,31 +12,45 @@
 //! can. Registers are reached by messages (`messages`, `pci`); doorbells by messages or in memory (`doorbells`); completions are told
 //! by eventfds (`interrupts`).
 //!
+//! # Memory without a file
+//! What the client maps without a file only it can reach: it is asked (`DMA_READ`, `DMA_WRITE`), 32 KiB at a time or less where it says
+//! so in `VERSION`, and answers with the same socket's messages (`asking`). Data may lie there (`far`), lists of where data lies, queues,
+//! shadow doorbells (`errands`), or parts of any of them. It is a way that works, not a fast one: each command takes several messages
+//! each way, and data is copied. A client all of whose memory has files has nothing of it.
+//!
+//! While an answer is awaited everything else goes on, the client's own requests first: one that waits for us before it answers is
+//! served. That is why an unmapped range and a reset wait for no answer: what was asked for has failed then, and a later answer is
+//! dropped. So it is after ten seconds. A wrong answer fails what it was asked for; an answer to nothing ends the connection.
+//!
 //! # Waiting
 //! Shadow doorbells (Doorbell Buffer Config) are watched while commands come; then the client is asked to ring by a message, and
 //! nothing runs until it does. A client that tells nothing of itself in `VERSION` may map the page of doorbells; nobody hears it ring
 //! there, and a timer looks, from a thousand down to sixteen times a second, as long as the controller is enabled.
 //!
 //! # What it does not do
-//! Memory that is mapped without a file is kept on the books and cannot be reached: the server asks nothing of its client (`DMA_READ`,
-//! `DMA_WRITE`). No interrupt pin, no masks, no file for a doorbell, no migration. Commands in progress are not aborted; they end.
+//! No interrupt pin, no masks, no file for a doorbell, no migration, no second socket for what we ask (`twin_socket`). Commands in
+//! progress are not aborted; they end.
 //!
 //! # What a hostile client can do
 //! Change its queues and lists while they are read, take its memory away, lie in every field, vanish: each ends or fails at most its
 //! own controller. Memory that it could truncate is touched by the kernel alone, which answers an error; its device transfers go by our
-//! buffers. It can have this process touch as much of its memory as it handed over.
+//! buffers. It can have this process touch as much of its memory as it handed over. What it is asked for and does not answer is bounded:
+//! 16 questions with their data are with it at once, and after 64 without an answer it is asked no more.
 //!
 //! # How memory comes back
 //! `DMA_UNMAP` is answered when the last use of the memory has ended: no transfer that has begun is cut off, and nothing lands there
 //! afterwards. A reset ends when the last command has. When the client dies, transfers that a disk has begun keep its memory mapped
 //! until they are over.
 
+mod asking;
 mod bar;
 mod channel;
 pub mod client;
 mod device;
 mod doorbells;
+mod errands;
 mod errno;
+mod far;
 mod interrupts;
 mod memory;
 mod messages;
@@ -53,7 +67,7 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 
 use forebay_io::File;
-use forebay_proto::nvme::{Controller, SubmissionQueueEntry};
+use forebay_proto::nvme::{Controller, Status, SubmissionQueueEntry};
 use forebay_store::Store;
 use tokio::net::UnixStream;
 
@@ -61,6 +75,7 @@ use crate::target::{Session, Target, Viewer};
 
 pub use run::Ended;
 
+use asking::asking;
 use channel::Channel;
 use device::{Behind, Device};
 use messages::Messages;
@@ -87,11 +102,12 @@ pub async fn serve<S: Store, F: File>(
     };
     let session = &*session;
     let behind = Shown { target, session };
-    let mut device = match Device::new(&behind) {
+    let (asker, asks) = asking();
+    let mut device = match Device::new(&behind, asker) {
         Ok(device) => device,
         Err(error) => return Ended::Broken(error),
     };
-    let mut messages = Messages::new(Channel::new(stream));
+    let mut messages = Messages::new(Channel::new(stream), asks);
     let hello = poll_fn(|cx| {
         while !messages.are_agreed() {
             if !ready!(messages.poll(cx, &mut device))? {
@@ -132,15 +148,29 @@ async fn execute<S: Store, F: File>(
 ) -> Done {
     match work {
         Work::One(command, mut ticket) => {
+            // A future is moved into its place whole: the short way must not pay for the length of this, nor of what fused ones take.
+            if ticket.data.is_far()
+                && let Err(status) = Box::pin(ticket.data.locate()).await
+            {
+                return Done::One(ticket, status, 0);
+            }
             let (status, result) = target.execute(session, &command, &mut ticket.data).await;
             Done::One(ticket, status, result)
         }
         Work::Both(halves) => {
             let [(first, mut one), (second, mut other)] = *halves;
-            let fused =
-                target.execute_fused(session, (&first, &mut one.data), (&second, &mut other.data));
-            // A future is moved into its place whole: the short way must not pay for the length of this.
-            let (status, other_status) = Box::pin(fused).await;
+            let fused = Box::pin(async {
+                if let Err(status) = one.data.locate().await {
+                    return (status, Status::ABORTED_FAILED_FUSED);
+                }
+                if let Err(status) = other.data.locate().await {
+                    return (Status::ABORTED_FAILED_FUSED, status);
+                }
+                target
+                    .execute_fused(session, (&first, &mut one.data), (&second, &mut other.data))
+                    .await
+            });
+            let (status, other_status) = fused.await;
             Done::Both((one, status), (other, other_status))
         }
     }

@@ -1,8 +1,13 @@
 //! The data of one command, where the client's driver put it or wants it.
 
+use std::sync::Arc;
+
 use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 use forebay_proto::nvme::Status;
 
+use super::asking::Asker;
+use super::far::Far;
+use super::memory::Memory;
 use super::transfer::Segments;
 use crate::target::Payload;
 
@@ -16,8 +21,15 @@ pub(super) struct Ticket {
     pub(super) data: Data,
 }
 
+/// The data of one command.
+pub(super) enum Data {
+    Near(Near),
+    /// The short way pays nothing for its length.
+    Far(Box<Far>),
+}
+
 /// Goes through the pieces of memory in order.
-pub(super) struct Data {
+pub(super) struct Near {
     segments: Segments,
     /// None of them can vanish.
     steady: bool,
@@ -28,19 +40,50 @@ pub(super) struct Data {
 
 impl Data {
     pub(super) fn new(segments: Segments) -> Data {
-        Data {
+        Data::Near(Near {
             steady: segments.parts.iter().all(|part| part.region().is_steady()),
             segments,
             part: 0,
             offset: 0,
-        }
+        })
     }
 
     /// The list of pieces, to be used again.
-    pub(super) fn into_segments(self) -> Segments {
-        self.segments
+    pub(super) fn into_segments(self) -> Option<Segments> {
+        match self {
+            Data::Near(near) => Some(near.segments),
+            Data::Far(_) => None,
+        }
     }
 
+    pub(super) fn is_far(&self) -> bool {
+        matches!(self, Data::Far(_))
+    }
+
+    /// Finds out where it lies, if that takes questions.
+    pub(super) async fn locate(&mut self) -> Result<(), Status> {
+        match self {
+            Data::Near(_) => Ok(()),
+            Data::Far(far) => far.locate().await,
+        }
+    }
+
+    /// The same by its addresses: nothing of the client's memory is held any more. `None` when some of it was unmapped.
+    pub(super) fn by_address(self, asker: &Asker, memory: &Memory) -> Option<Data> {
+        let near = match self {
+            Data::Near(near) => near,
+            far @ Data::Far(_) => return Some(far),
+        };
+        let runs = near.segments.parts.iter().map(|part| {
+            let address = memory.address_of(part)?;
+            Some((address, part.len() as u64))
+        });
+        let runs: Option<Arc<[_]>> = runs.collect();
+        Some(Data::Far(Box::new(Far::at(asker.clone(), runs?))))
+    }
+}
+
+impl Near {
     /// The next bytes that lie side by side: at most `len`. They are taken by this.
     fn next(&mut self, len: u64) -> Option<RegionSlice> {
         let part = self.segments.parts.get(self.part)?;
@@ -64,22 +107,8 @@ impl Data {
             false => None,
         }
     }
-}
 
-impl Payload for Data {
-    fn len(&self) -> u64 {
-        self.segments.len
-    }
-
-    async fn ready(&mut self) -> Result<(), Status> {
-        // It lies in the client's memory already.
-        Ok(())
-    }
-
-    async fn receive(&mut self, into: &mut BufMut, len: usize) -> Result<(), Status> {
-        if len > into.room() {
-            return Err(Status::INTERNAL_ERROR);
-        }
+    fn receive(&mut self, into: &mut BufMut, len: usize) -> Result<(), Status> {
         let mut done = 0;
         while done < len {
             let piece = self.next((len - done) as u64);
@@ -95,19 +124,7 @@ impl Payload for Data {
         Ok(())
     }
 
-    fn source(&mut self, len: u64) -> Option<RegionSlice> {
-        self.in_place(len)
-    }
-
-    fn target(&mut self, len: u64) -> Option<RegionSlice> {
-        self.in_place(len)
-    }
-
-    fn turn(&mut self) {
-        (self.part, self.offset) = (0, 0);
-    }
-
-    async fn send(&mut self, buf: Buf) -> Result<(), Status> {
+    fn send(&mut self, buf: &Buf) -> Result<(), Status> {
         let mut done = 0;
         while done < buf.len() {
             let piece = self.next((buf.len() - done) as u64);
@@ -119,5 +136,57 @@ impl Payload for Data {
         }
         count_copy(CopySite::RetrieveInto, buf.len());
         Ok(())
+    }
+}
+
+impl Payload for Data {
+    fn len(&self) -> u64 {
+        match self {
+            Data::Near(near) => near.segments.len,
+            Data::Far(far) => far.len(),
+        }
+    }
+
+    async fn ready(&mut self) -> Result<(), Status> {
+        match self {
+            // It lies in the client's memory already.
+            Data::Near(_) => Ok(()),
+            Data::Far(far) => Box::pin(far.ready()).await,
+        }
+    }
+
+    async fn receive(&mut self, into: &mut BufMut, len: usize) -> Result<(), Status> {
+        if len > into.room() {
+            return Err(Status::INTERNAL_ERROR);
+        }
+        match self {
+            Data::Near(near) => near.receive(into, len),
+            Data::Far(far) => Box::pin(far.receive(into, len)).await,
+        }
+    }
+
+    fn source(&mut self, len: u64) -> Option<RegionSlice> {
+        match self {
+            Data::Near(near) => near.in_place(len),
+            Data::Far(_) => None,
+        }
+    }
+
+    fn target(&mut self, len: u64) -> Option<RegionSlice> {
+        self.source(len)
+    }
+
+    fn turn(&mut self) {
+        match self {
+            Data::Near(near) => (near.part, near.offset) = (0, 0),
+            Data::Far(far) => far.turn(),
+        }
+    }
+
+    async fn send(&mut self, buf: Buf) -> Result<(), Status> {
+        match self {
+            Data::Near(near) => near.send(&buf),
+            Data::Far(far) => Box::pin(far.send(&buf)).await,
+        }
     }
 }

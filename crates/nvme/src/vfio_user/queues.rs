@@ -29,6 +29,10 @@ pub(super) struct SubmissionQueue {
     pub(super) fuser: Fuser<Ticket>,
     /// No more commands are taken; once none is in progress, the admin command with this identifier is completed.
     pub(super) deleting: Option<u16>,
+    /// Commands of a far queue that were read and not taken.
+    read: VecDeque<SubmissionQueueEntry>,
+    /// More of them are being read.
+    pub(super) reading: bool,
 }
 
 /// A queue of completions.
@@ -47,6 +51,12 @@ pub(super) struct CompletionQueue {
     waiting: VecDeque<CompletionQueueEntry>,
     /// Completions were put since the last interrupt.
     pub(super) news: bool,
+    /// Completions of a far queue that are to be written: each with its place in the queue and its phase.
+    unwritten: VecDeque<(u32, CompletionQueueEntry, bool)>,
+    /// Some are being written.
+    pub(super) writing: bool,
+    /// When all are written it goes, and the admin command with this identifier is completed.
+    pub(super) deleting: Option<u16>,
 }
 
 impl SubmissionQueue {
@@ -65,6 +75,8 @@ impl SubmissionQueue {
             busy: 0,
             fuser: Fuser::default(),
             deleting: None,
+            read: VecDeque::new(),
+            reading: false,
         }
     }
 
@@ -77,12 +89,47 @@ impl SubmissionQueue {
         &mut self.place
     }
 
+    pub(super) fn is_far(&self) -> bool {
+        self.place.is_far()
+    }
+
     /// The client says that commands end there; whether there are any. What is outside the queue is not listened to.
     pub(super) fn extend(&mut self, tail: u32) -> bool {
         if tail < self.entries {
             self.tail = tail;
         }
         self.head != self.tail
+    }
+
+    /// Takes commands that were read from a far queue.
+    pub(super) fn take_read(&mut self, most: usize, into: &mut Vec<SubmissionQueueEntry>) {
+        let count = most.min(self.read.len());
+        into.extend(self.read.drain(..count));
+        self.head = (self.head + count as u32) % self.entries;
+    }
+
+    /// Where to read the next commands of a far queue, and how many bytes; `None` when some are read, being read, or there are none.
+    pub(super) fn to_read(&self) -> Option<(u64, usize)> {
+        if self.reading || !self.read.is_empty() || self.head == self.tail {
+            return None;
+        }
+        let end = match self.head < self.tail {
+            true => self.tail,
+            false => self.entries,
+        };
+        let count = BURST.min((end - self.head) as usize);
+        let at = SubmissionQueue::bytes(self.head);
+        Some((
+            self.place.address().wrapping_add(at),
+            count * SubmissionQueueEntry::BYTES,
+        ))
+    }
+
+    /// They were read.
+    pub(super) fn has_read(&mut self, bytes: &[u8]) {
+        let entries = bytes.as_chunks().0.iter();
+        self.read
+            .extend(entries.map(SubmissionQueueEntry::from_bytes));
     }
 
     /// Takes the next commands, [`BURST`] at most: their bytes are copied once and together, since each comes from the client's
@@ -133,6 +180,9 @@ impl CompletionQueue {
             vector,
             waiting: VecDeque::new(),
             news: false,
+            unwritten: VecDeque::new(),
+            writing: false,
+            deleting: None,
         }
     }
 
@@ -191,12 +241,54 @@ impl CompletionQueue {
         (self.tail + 1) % self.entries != self.head
     }
 
+    /// Whether all that was put is where the client sees it, or waits for room.
+    pub(super) fn is_written(&self) -> bool {
+        self.unwritten.is_empty() && !self.writing
+    }
+
+    /// Whether there is something [to write](CompletionQueue::next_write).
+    pub(super) fn is_to_be_written(&self) -> bool {
+        !self.unwritten.is_empty() && !self.writing
+    }
+
+    /// What is to be written to a far queue next: where, and twice as many bytes, as they are before they become new to the client and
+    /// after. Until that is done there is nothing else.
+    pub(super) fn next_write(&mut self) -> Option<(u64, [Vec<u8>; 2])> {
+        if self.writing {
+            return None;
+        }
+        let &(first, ..) = self.unwritten.front()?;
+        self.writing = true;
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut place = first;
+        while let Some(&(at, completion, phase)) = self.unwritten.front()
+            && at == place
+            && after.len() < BURST * CompletionQueueEntry::BYTES
+        {
+            before.extend_from_slice(&completion.encode(!phase));
+            after.extend_from_slice(&completion.encode(phase));
+            self.unwritten.pop_front();
+            place += 1;
+        }
+        let at = CompletionQueue::bytes(first);
+        Some((self.place.address().wrapping_add(at), [before, after]))
+    }
+
     fn write(&mut self, completion: &CompletionQueueEntry) -> Result<(), Gone> {
+        let memory = match self.place.memory() {
+            Ok(memory) => memory,
+            Err(_) if self.place.is_far() => {
+                self.unwritten
+                    .push_back((self.tail, *completion, self.phase));
+                self.advance_tail();
+                return Ok(());
+            }
+            Err(gone) => return Err(gone),
+        };
         let at = self.tail as usize * CompletionQueueEntry::BYTES;
         let bytes = completion.encode(self.phase);
         let (body, last) = bytes.split_at(8);
         // The phase tag last: a client that sees it sees the rest.
-        let memory = self.place.memory()?;
         let placed = match memory.word(at + 8) {
             Some(word) => {
                 let body = memory.write(at, body);
@@ -215,13 +307,17 @@ impl CompletionQueue {
         if !placed {
             return Err(Gone);
         }
+        self.advance_tail();
+        self.news = true;
+        Ok(())
+    }
+
+    fn advance_tail(&mut self) {
         self.tail += 1;
         if self.tail == self.entries {
             self.tail = 0;
             self.phase = !self.phase;
         }
-        self.news = true;
-        Ok(())
     }
 }
 

@@ -16,11 +16,12 @@ use forebay_proto::nvme::{Controller, IoCommand, IoVerb, Status, SubmissionQueue
 use tokio::time::Sleep;
 
 use super::device::Device;
-use super::memory::Direction;
+use super::far::{Far, Wanted};
+use super::memory::{Direction, Memory};
 use super::messages::Messages;
 use super::payload::{Data, Ticket};
 use super::queues::BURST;
-use super::transfer::Segments;
+use super::transfer::{Segments, Stop};
 use crate::target::Fused;
 
 /// Commands of one client that are executed at once; more stay in their queues.
@@ -60,6 +61,16 @@ pub enum Ended {
     Busy,
     /// What it sent is no message, it said nothing at all, or the connection broke.
     Broken(io::Error),
+}
+
+impl Ended {
+    /// A client that leaves without having read everything has gone all the same.
+    fn of(error: io::Error) -> Ended {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Ended::Gone,
+            _ => Ended::Broken(error),
+        }
+    }
 }
 
 /// What a device is served with.
@@ -141,7 +152,7 @@ where
                 let moved = match self.round(cx) {
                     Ok(Some(moved)) => moved,
                     Ok(None) => return Poll::Ready(Ended::Gone),
-                    Err(error) => return Poll::Ready(Ended::Broken(error)),
+                    Err(error) => return Poll::Ready(Ended::of(error)),
                 };
                 // What was begun is completed.
                 if self.state.stopping && self.device.busy == 0 {
@@ -166,6 +177,9 @@ where
             moved = true;
             end(device, segments, done);
         });
+        if self.device.memory.any_far() {
+            moved |= self.device.run_errands(cx);
+        }
         match self.messages.poll(cx, &mut self.device) {
             Poll::Ready(Ok(true)) => moved = true,
             Poll::Ready(Ok(false)) => return Ok(None),
@@ -176,7 +190,7 @@ where
             self.messages.reset_done()?;
             moved = true;
         }
-        moved |= self.take_commands();
+        moved |= self.take_commands() || self.device.has_errands();
         self.device.interrupt();
         Ok(Some(moved))
     }
@@ -238,15 +252,20 @@ where
             .io(self.device.now_ms, qid, entry)
             .and_then(|command| {
                 let bytes_max = self.transfer_bytes_max;
-                find_data(&self.device, entry, &command, bytes_max, &mut segments)?;
-                Ok(command)
+                let far = find_data(&self.device, entry, &command, bytes_max, &mut segments)?;
+                Ok((command, far))
             });
         let Some(queue) = self.device.submission.get_mut(&qid) else {
             return;
         };
         let mut next = match command {
-            Ok(command) => {
+            Ok((command, None)) => {
                 let data = Data::new(segments);
+                queue.fuser.next(command, Ticket { qid, cid, data })
+            }
+            Ok((command, Some(far))) => {
+                self.state.segments.push(segments);
+                let data = Data::Far(far);
                 queue.fuser.next(command, Ticket { qid, cid, data })
             }
             Err(status) => {
@@ -262,9 +281,7 @@ where
             next = match next {
                 Fused::Wait => return,
                 Fused::One(command, ticket) => return self.launch(qid, Work::One(command, ticket)),
-                Fused::Both(first, second) => {
-                    return self.launch(qid, Work::Both(Box::new([first, second])));
-                }
+                Fused::Both(first, second) => return self.launch_both(qid, first, second),
                 Fused::Alone(ticket) => return self.refuse(ticket, Status::ABORTED_MISSING_FUSED),
                 Fused::Missing(first, (command, ticket)) => {
                     self.refuse(first, Status::ABORTED_MISSING_FUSED);
@@ -275,6 +292,28 @@ where
                 }
             };
         }
+    }
+
+    /// Where one half has to be asked for, the other one holds none of the client's memory meanwhile: it could not be unmapped then.
+    fn launch_both(
+        &mut self,
+        qid: u16,
+        mut first: (IoCommand, Ticket),
+        mut second: (IoCommand, Ticket),
+    ) {
+        if first.1.data.is_far() != second.1.data.is_far() {
+            let (asker, memory) = (&self.device.asker, &self.device.memory);
+            let found = [&mut first, &mut second].map(|(_, ticket)| {
+                let near = std::mem::replace(&mut ticket.data, Data::new(Segments::default()));
+                let far = near.by_address(asker, memory);
+                far.map(|far| ticket.data = far).is_some()
+            });
+            if found.contains(&false) {
+                self.refuse(first.1, Status::DATA_TRANSFER_ERROR);
+                return self.refuse(second.1, Status::ABORTED_FAILED_FUSED);
+            }
+        }
+        self.launch(qid, Work::Both(Box::new([first, second])));
     }
 
     fn launch(&mut self, qid: u16, work: Work) {
@@ -299,7 +338,7 @@ where
 
     /// There is nothing to do: looks on, or sleeps.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
-        let shadow = self.device.doorbells.has_shadow();
+        let shadow = self.device.doorbells.are_watched();
         let mapped = self.messages.are_doorbells_mapped();
         let takes = self.device.runs() && !self.state.stopping && self.slots.busy() < COMMANDS_MAX;
         if !takes || !(shadow || mapped) {
@@ -332,6 +371,9 @@ where
         self.state.ready = ready;
         // A look may have found room for completions that waited.
         self.device.interrupt();
+        if self.device.has_errands() {
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 
@@ -370,20 +412,34 @@ fn end(device: &mut Device<'_>, segments: &mut Vec<Segments>, done: Done) {
 
 /// Lets go of a command's memory and keeps its list.
 fn recycle(segments: &mut Vec<Segments>, ticket: Ticket) {
-    let mut list = ticket.data.into_segments();
-    list.clear();
-    segments.push(list);
+    if let Some(mut list) = ticket.data.into_segments() {
+        list.clear();
+        segments.push(list);
+    }
 }
 
-/// Finds the data of a command.
+/// Finds the data of a command: `None` when it is in `segments`, all of it near.
 fn find_data(
     device: &Device<'_>,
     entry: &SubmissionQueueEntry,
     command: &IoCommand,
     bytes_max: u64,
     segments: &mut Segments,
-) -> Result<(), Status> {
-    let memory = &device.memory;
+) -> Result<Option<Box<Far>>, Status> {
+    let wanted = wanted(entry, command, bytes_max);
+    match find_near(&device.memory, entry, &wanted, segments) {
+        Ok(()) => Ok(None),
+        Err(Stop::Status(status)) => Err(status),
+        Err(Stop::Far) => {
+            segments.clear();
+            let far = Far::new(device.asker.clone(), *entry, wanted);
+            Ok(Some(Box::new(far)))
+        }
+    }
+}
+
+fn wanted(entry: &SubmissionQueueEntry, command: &IoCommand, bytes_max: u64) -> Wanted {
+    let mut headed = false;
     let (direction, bytes) = match (command.verb, command.bytes_to_host) {
         (IoVerb::Kv(KvCommand::ExtendedKey { .. }), _) => {
             let bytes = u64::from(entry.cdw(10)).min(head::BYTES_MAX as u64);
@@ -400,21 +456,8 @@ fn find_data(
             ),
             _,
         ) => {
-            // How long the key is stands in front of it; whoever reads it once more finds no more bytes than there are.
-            let length = head::LENGTH_BYTES as u64;
-            segments.walk(memory, entry, length, Direction::ToController)?;
-            let mut bytes = [0; head::LENGTH_BYTES];
-            let mut at = 0;
-            for part in &segments.parts {
-                let end = at + part.len();
-                if !part.read(0, &mut bytes[at..end]) {
-                    return Err(Status::DATA_TRANSFER_ERROR);
-                }
-                at = end;
-            }
-            let key = head::key_len(bytes)? as u64;
-            let bytes = length + key + command.bytes_to_controller;
-            (Direction::ToController, bytes)
+            headed = true;
+            (Direction::ToController, command.bytes_to_controller)
         }
         (IoVerb::Kv(KvCommand::Execute { .. }), to_host) => {
             (Direction::Both, command.bytes_to_controller.max(to_host))
@@ -422,8 +465,35 @@ fn find_data(
         (_, 0) => (Direction::ToController, command.bytes_to_controller),
         (_, bytes) => (Direction::ToHost, bytes),
     };
-    if bytes > bytes_max + head::BYTES_MAX as u64 {
-        return Err(Status::INVALID_FIELD);
+    Wanted {
+        direction,
+        bytes,
+        headed,
+        bytes_max: bytes_max + head::BYTES_MAX as u64,
     }
-    segments.walk(memory, entry, bytes, direction)
+}
+
+fn find_near(
+    memory: &Memory,
+    entry: &SubmissionQueueEntry,
+    wanted: &Wanted,
+    segments: &mut Segments,
+) -> Result<(), Stop> {
+    let mut bytes = wanted.bytes;
+    if wanted.headed {
+        // How long the key is stands in front of it; whoever reads it once more finds no more bytes than there are.
+        segments.walk(memory, entry, head::LENGTH_BYTES as u64, wanted.direction)?;
+        let mut length = [0; head::LENGTH_BYTES];
+        let mut at = 0;
+        for part in &segments.parts {
+            let end = at + part.len();
+            if !part.read(0, &mut length[at..end]) {
+                return Err(Status::DATA_TRANSFER_ERROR.into());
+            }
+            at = end;
+        }
+        bytes = wanted.with_key(length)?;
+    }
+    let bytes = wanted.bounded(bytes)?;
+    segments.walk(memory, entry, bytes, wanted.direction)
 }

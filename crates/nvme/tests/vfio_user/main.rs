@@ -1,6 +1,8 @@
 //! Our client against our device, and clients that mean ill.
 
 mod execute;
+mod far;
+mod far_hostile;
 mod hostile;
 mod io;
 #[path = "../../../exec/tests/doors/programs.rs"]
@@ -8,5 +10,6 @@ mod programs;
 mod queues;
 mod raw;
 mod recorded;
+mod relay;
 mod support;
 mod walks;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use forebay_io::passing::{try_recv_files, try_send_files};
 use forebay_proto::vfio_user::{HEADER_BYTES, Header, Kind, Request, message};
@@ -12,7 +13,7 @@ use tokio::net::UnixStream;
 pub const NO_FILE: &[&OwnedFd] = &[];
 
 pub struct Raw {
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
     files: VecDeque<OwnedFd>,
 }
 
@@ -25,6 +26,11 @@ pub enum Refusal {
 
 impl Raw {
     pub fn new(stream: UnixStream) -> Raw {
+        Raw::shared(Arc::new(stream))
+    }
+
+    /// One of several that send, or the one that receives.
+    pub fn shared(stream: Arc<UnixStream>) -> Raw {
         Raw {
             stream,
             files: VecDeque::new(),
@@ -109,7 +115,7 @@ impl Raw {
         self.ask(request.command() as u16, &payload, &files).await
     }
 
-    pub fn take_files(&mut self) -> usize {
-        std::mem::take(&mut self.files).len()
+    pub fn take_files(&mut self) -> VecDeque<OwnedFd> {
+        std::mem::take(&mut self.files)
     }
 }

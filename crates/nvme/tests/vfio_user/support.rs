@@ -10,7 +10,7 @@ use forebay_io::{Disk, OpenOptions, SystemClock};
 use forebay_mem::{PAGE_BYTES, Pool, Region};
 use forebay_nvme::target::{Backing, Published, Target, TargetConfig, Viewer};
 use forebay_nvme::vfio_user::client::{
-    Device, DoorbellMode, Error, Mapping, QueueOptions, QueuePair,
+    Device, DeviceMay, DoorbellMode, Error, Mapping, QueueOptions, QueuePair,
 };
 use forebay_nvme::vfio_user::{Ended, serve};
 use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions};
@@ -19,7 +19,7 @@ use forebay_proto::nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use forebay_proto::vfio_user::{DmaUnmap, Request};
 use forebay_store::{MemoryStore, NamespaceConfig, Store};
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
 use crate::programs;
@@ -43,12 +43,23 @@ pub struct World {
 pub struct Served {
     thread: JoinHandle<Ended>,
     stop: oneshot::Sender<()>,
+    clock: mpsc::UnboundedSender<bool>,
 }
 
 impl Served {
     /// Waits for the client to have gone.
     pub fn ended(self) -> Ended {
         self.thread.join().unwrap()
+    }
+
+    /// From now on whatever the server waits for with a bound is over at once, unless there is something to do.
+    pub fn stop_clock(&self) {
+        self.clock.send(true).unwrap();
+    }
+
+    /// Time passes again.
+    pub fn start_clock(&self) {
+        self.clock.send(false).unwrap();
     }
 
     /// Tells it to stop, and waits.
@@ -132,6 +143,7 @@ impl World {
         far.set_nonblocking(true).unwrap();
         let target = self.target.clone();
         let (stop, stopped) = oneshot::channel();
+        let (clock, mut ticks) = mpsc::unbounded_channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -146,12 +158,29 @@ impl World {
                         std::future::pending::<()>().await;
                     }
                 };
-                serve(stream, &target, viewer, stopped).await
+                let told = async {
+                    while let Some(stop) = ticks.recv().await {
+                        match stop {
+                            true => tokio::time::pause(),
+                            false => tokio::time::resume(),
+                        }
+                    }
+                    std::future::pending().await
+                };
+                tokio::select! {
+                    ended = serve(stream, &target, viewer, stopped) => ended,
+                    ended = told => ended,
+                }
             };
             LocalSet::new().block_on(&runtime, served)
         });
         let near = UnixStream::from_std(near).unwrap();
-        (near, Served { thread, stop })
+        let served = Served {
+            thread,
+            stop,
+            clock,
+        };
+        (near, served)
     }
 
     pub async fn device(&self, mode: DoorbellMode) -> (Device, Served) {
@@ -184,6 +213,13 @@ impl Host {
             .map(Region::memfd(bytes).unwrap())
             .await
             .unwrap()
+    }
+
+    /// Memory that the device has to ask for.
+    pub async fn lent(&self, bytes: usize) -> Mapping {
+        let region = Region::anonymous(bytes).unwrap();
+        let may = DeviceMay::ReadAndWrite;
+        self.device.lend(region, may).await.unwrap()
     }
 
     /// Makes one command and waits for its end.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_io::eventfd::EventFd;
-use forebay_mem::{PAGE_BYTES, Region};
+use forebay_mem::PAGE_BYTES;
 use forebay_proto::nvme::property::offset as register;
 use forebay_proto::nvme::{SubmissionQueueEntry, opcode::admin as opcode};
 
@@ -26,7 +26,7 @@ pub(super) struct AdminQueue(QueuePair);
 impl AdminQueue {
     /// Lays the queues out and tells the controller, which is disabled, where they are.
     pub(super) async fn new(shared: &Arc<Shared>, interrupt: EventFd) -> Result<AdminQueue> {
-        let mapping = shared.map(Region::memfd(2 * PAGE_BYTES)?).await?;
+        let mapping = shared.for_queues(2 * PAGE_BYTES).await?;
         let attributes = u64::from(ENTRIES - 1);
         for (offset, bytes, value) in [
             (register::AQA, 4, attributes << 16 | attributes),

@@ -1,10 +1,11 @@
-//! Requests to the server, one after the other.
+//! Requests to the server, one after the other; and those of the server, which are answered by whoever waits for something.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use forebay_io::passing::try_send_files;
 use forebay_proto::vfio_user::{
@@ -14,6 +15,7 @@ use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
+use super::lent::Lent;
 use super::{Error, Result};
 use crate::vfio_user::channel::{Message, Receiver};
 
@@ -21,6 +23,8 @@ use crate::vfio_user::channel::{Message, Receiver};
 /// it in one piece.
 pub(super) struct Connection {
     stream: Arc<UnixStream>,
+    /// What the server may ask for.
+    pub(super) lent: Lent,
     answers: Mutex<Answers>,
 }
 
@@ -30,6 +34,8 @@ struct Answers {
     id: u16,
     /// A request was sent, and its answer not taken: the caller has gone.
     behind: u32,
+    /// The answer to the server that the socket did not take yet.
+    due: Option<Vec<u8>>,
 }
 
 impl Connection {
@@ -40,7 +46,9 @@ impl Connection {
                 receiver: Receiver::new(),
                 id: 0,
                 behind: 0,
+                due: None,
             }),
+            lent: Lent::default(),
             stream,
         }
     }
@@ -83,8 +91,38 @@ impl Connection {
     }
 
     async fn receive(&self, answers: &mut Answers) -> Result<Message> {
-        let received = poll_fn(|cx| answers.receiver.poll(&self.stream, cx)).await?;
+        let received = poll_fn(|cx| self.poll_answer(answers, cx)).await?;
         received.ok_or(Error::Io(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// The server's next answer; `None` at the end of the connection. Its requests are answered on the way.
+    fn poll_answer(
+        &self,
+        answers: &mut Answers,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Message>>> {
+        loop {
+            if let Some(due) = &answers.due {
+                ready!(self.stream.poll_write_ready(cx))?;
+                let sent = self.stream.try_io(Interest::WRITABLE, || {
+                    try_send_files(&self.stream, due, &[])
+                });
+                match sent {
+                    Ok(sent) if sent == due.len() => answers.due = None,
+                    // Doorbells may come between: it has to be in one piece.
+                    Ok(_) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+            match ready!(answers.receiver.poll(&self.stream, cx))? {
+                Some(message) if matches!(message.header.kind, Kind::Command { .. }) => {
+                    answers.due = self.lent.answer(&message);
+                    answers.receiver.recycle(message.payload);
+                }
+                answer => return Poll::Ready(Ok(answer)),
+            }
+        }
     }
 
     async fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<()> {
@@ -131,16 +169,34 @@ impl Connection {
             .await
     }
 
-    /// Returns when the server has gone.
+    /// Returns when the server has gone. What it asks meanwhile is answered.
     pub(super) async fn closed(&self) {
-        // Whoever waits for an answer sees the end itself; nothing else is ever read.
+        let mut interest = Interest::READABLE;
         loop {
-            let ready = self.stream.ready(Interest::READABLE).await;
-            if ready.is_err() || ready.is_ok_and(|ready| ready.is_read_closed()) {
+            let ready = self.stream.ready(interest).await;
+            if ready.is_err() {
                 return;
             }
-            // An answer that another caller is about to take.
-            tokio::task::yield_now().await;
+            let Ok(mut answers) = self.answers.try_lock() else {
+                if ready.is_ok_and(|ready| ready.is_read_closed()) {
+                    return;
+                }
+                // Whoever waits for an answer takes what is there.
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let answers = &mut *answers;
+            let next = poll_fn(|cx| Poll::Ready(self.poll_answer(answers, cx))).await;
+            match next {
+                // An answer whose caller has gone.
+                Poll::Ready(Ok(Some(_))) if answers.behind > 0 => answers.behind -= 1,
+                Poll::Ready(_) => return,
+                Poll::Pending => {}
+            }
+            interest = match answers.due {
+                Some(_) => Interest::WRITABLE,
+                None => Interest::READABLE,
+            };
         }
     }
 }

@@ -23,6 +23,7 @@ use tokio::sync::Mutex;
 
 use super::admin::{AdminQueue, QUEUES_WANTED};
 use super::connection::Connection;
+use super::lent::{DATA_BYTES_MAX, DeviceMay};
 use super::queue::{Bell, QueueOptions, QueuePair};
 use super::{Error, Result};
 
@@ -33,6 +34,16 @@ const PCI_COMMAND: [u8; 2] = [0x06, 0x04];
 const PCI_COMMAND_AT: u64 = 4;
 /// Addresses that memory is mapped at begin here, and are never used twice.
 const FIRST_ADDRESS: u64 = 1 << 32;
+
+/// How the device reaches queues and shadow doorbells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum QueueMemory {
+    /// By files, in place.
+    #[default]
+    Mapped,
+    /// By asking, see [`Device::lend`].
+    Lent,
+}
 
 /// How doorbells reach the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,6 +71,7 @@ pub struct Device {
 pub(super) struct Shared {
     pub(super) connection: Connection,
     next_address: AtomicU64,
+    queue_memory: QueueMemory,
 }
 
 /// Where doorbells are.
@@ -73,7 +85,7 @@ enum Doorbells {
     },
 }
 
-/// Memory that the device reads and writes in place, until it is [unmapped](Device::unmap) or the connection ends.
+/// Memory that the device reads and writes, in place or by asking, until it is [unmapped](Device::unmap) or the connection ends.
 #[derive(Debug, Clone)]
 pub struct Mapping {
     region: Arc<Region>,
@@ -130,9 +142,22 @@ impl Device {
     /// # Errors
     /// See [`Error`].
     pub async fn over(stream: UnixStream, mode: DoorbellMode) -> Result<Device> {
+        Device::with(stream, mode, QueueMemory::Mapped).await
+    }
+
+    /// As [`Device::over`], with queues in such memory.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn with(
+        stream: UnixStream,
+        mode: DoorbellMode,
+        queue_memory: QueueMemory,
+    ) -> Result<Device> {
         let shared = Arc::new(Shared {
             connection: Connection::new(stream),
             next_address: AtomicU64::new(FIRST_ADDRESS),
+            queue_memory,
         });
         let page = shared.open(mode).await?;
         let cap = shared.read_register(register::CAP, 8).await?;
@@ -171,7 +196,7 @@ impl Device {
     }
 
     async fn set_shadow(&self) -> Result<Doorbells> {
-        let mapping = self.map(Region::memfd(2 * PAGE_BYTES)?).await?;
+        let mapping = self.shared.for_queues(2 * PAGE_BYTES).await?;
         let page = |number: usize| {
             mapping
                 .region
@@ -199,6 +224,15 @@ impl Device {
         self.shared.map(region).await
     }
 
+    /// Lets the device ask for memory, which needs no file ([`Region::anonymous`]): for devices that cannot map it, and slow. Its
+    /// questions are answered while somebody waits: in [`QueuePair::wait`], [`QueuePair::closed`] or a request.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn lend(&self, region: Arc<Region>, may: DeviceMay) -> Result<Mapping> {
+        self.shared.lend(region, may).await
+    }
+
     /// Takes memory back; when this returns, the device uses it no more.
     ///
     /// # Errors
@@ -211,6 +245,7 @@ impl Device {
         };
         let request = Request::DmaUnmap(unmap);
         self.shared.connection.call(&request, &[]).await?;
+        self.shared.connection.lent.take_back(mapping.address);
         Ok(())
     }
 
@@ -235,8 +270,8 @@ impl Device {
         };
         let (submission, completion) = (entries as usize * 64, entries as usize * 16);
         let completion_at = submission.next_multiple_of(PAGE_BYTES);
-        let memory = Region::memfd(completion_at + completion.next_multiple_of(PAGE_BYTES))?;
-        let mapping = self.map(memory).await?;
+        let bytes = completion_at + completion.next_multiple_of(PAGE_BYTES);
+        let mapping = self.shared.for_queues(bytes).await?;
         let completion_address = mapping.address + completion_at as u64;
         let mut admin = self.admin.lock().await;
         let vector = interrupt.as_ref().map(|_| qid);
@@ -303,6 +338,7 @@ impl Shared {
     async fn open(&self, mode: DoorbellMode) -> Result<Option<RegionSlice>> {
         let said = Said {
             max_msg_fds: FILES_MAX as u32,
+            max_data_xfer_size: DATA_BYTES_MAX as u64,
             ..Said::default()
         };
         let version = Request::Version(Version {
@@ -417,6 +453,37 @@ impl Shared {
         });
         self.connection.call(&map, &[backing.file]).await?;
         Ok(Mapping { region, address })
+    }
+
+    pub(super) async fn lend(&self, region: Arc<Region>, may: DeviceMay) -> Result<Mapping> {
+        let size = mapped_bytes(&region);
+        let address = self.next_address.fetch_add(size, Relaxed);
+        self.connection.lent.lend(address, region.clone(), may);
+        let map = Request::DmaMap(DmaMap {
+            readable: may.read(),
+            writable: may.write(),
+            offset: 0,
+            address,
+            size,
+        });
+        match self.connection.call(&map, &[]).await {
+            Ok(_) => Ok(Mapping { region, address }),
+            Err(error) => {
+                self.connection.lent.take_back(address);
+                Err(error)
+            }
+        }
+    }
+
+    /// Memory for queues and doorbells.
+    pub(super) async fn for_queues(&self, bytes: usize) -> Result<Mapping> {
+        match self.queue_memory {
+            QueueMemory::Mapped => self.map(Region::memfd(bytes)?).await,
+            QueueMemory::Lent => {
+                let may = DeviceMay::ReadAndWrite;
+                self.lend(Region::anonymous(bytes)?, may).await
+            }
+        }
     }
 
     /// Wires an interrupt vector.

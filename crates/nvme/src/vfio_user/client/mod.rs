@@ -21,14 +21,16 @@
 //! - [`Device`]: a connection and the controller behind it, enabled; admin commands.
 //! - [`QueuePair`]: commands in, completions out, by the shared memory of a pair of queues. One at a time uses it; several pairs are used
 //!   side by side.
-//! - [`Mapping`]: memory that the device reads and writes in place.
+//! - [`Mapping`]: memory that the device reads and writes, in place ([`Device::map`]) or by asking us ([`Device::lend`]).
 //!
 //! # What it does not do
-//! It reconnects to nobody and gives up no command: when the connection ends, whoever waits is told.
+//! It reconnects to nobody and gives up no command: when the connection ends, whoever waits is told. The device's questions are answered
+//! by whoever waits: who only polls answers none.
 
 mod admin;
 mod connection;
 mod device;
+mod lent;
 mod queue;
 
 use std::io;
@@ -36,7 +38,8 @@ use std::io;
 use forebay_proto::nvme::Status;
 use forebay_proto::vfio_user::Malformed;
 
-pub use device::{Device, DoorbellMode, Mapping};
+pub use device::{Device, DoorbellMode, Mapping, QueueMemory};
+pub use lent::DeviceMay;
 pub use queue::{QueueOptions, QueuePair};
 
 /// Why something could not be done.
