@@ -71,6 +71,11 @@ def test_hosts_of_the_nvme_doors(root):
     assert (made.nqn, made.tenant, made.chap) == (nqn, "root", False)
     assert root.refusal("Admin.CreateHost", nqn=nqn, tenant="root") == (grpc.StatusCode.ALREADY_EXISTS, "REASON_EXISTS")
     assert root.refusal("Admin.CreateHost", nqn="no name", tenant="root") == (INVALID, "REASON_INVALID")
+    keyed = {"nqn": nqn + "-keyed", "tenant": "root"}
+    assert root.refusal("Admin.CreateHost", tls_key="NVMeTLSkey-1:01:x:", **keyed) == (INVALID, "REASON_INVALID")
+    key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:"
+    assert (made.tls, root.call("Admin.CreateHost", tls_key=key, **keyed).tls) == (False, True)
+    root.call("Admin.RemoveHost", nqn=nqn + "-keyed")
     assert [host.nqn for host in root.call("Admin.ListHosts").hosts] == [nqn]
     root.call("Admin.RemoveHost", nqn=nqn)
     assert root.refusal("Admin.RemoveHost", nqn=nqn) == (NOT_FOUND, "REASON_NOT_FOUND")

@@ -182,9 +182,7 @@ impl<S: Store> Admin<S> {
     /// # Errors
     /// As [`Identities::create_host`].
     pub async fn create_host(&self, new: NewHost) -> Result<Host> {
-        let secret = new.chap_secret.as_deref();
-        let made = self.identities.create_host(&new.nqn, &new.tenant, secret);
-        let host = made.await?;
+        let host = self.identities.create_host(&new).await?;
         tracing::info!(nqn = host.nqn, tenant = host.tenant, "host added");
         Ok(known(&host))
     }
@@ -445,6 +443,7 @@ fn known(host: &crate::Host) -> Host {
         nqn: host.nqn.clone(),
         tenant: host.tenant.clone(),
         chap: host.chap_secret.is_some(),
+        tls: host.tls_key.is_some(),
         created: host.created,
     }
 }

@@ -217,6 +217,9 @@ pub struct Host {
     pub tenant: String,
     /// Whether it must prove a secret (DH-HMAC-CHAP).
     pub chap: bool,
+    /// Whether it has a key of TLS, and must come by TLS.
+    #[serde(default)]
+    pub tls: bool,
     /// When it was made known, in milliseconds since 1970.
     pub created: u64,
 }
@@ -232,6 +235,9 @@ pub struct NewHost {
     /// What it must prove to hold: `DHHC-1:...`, as `nvme gen-dhchap-key` prints it.
     #[serde(default)]
     pub chap_secret: Option<String>,
+    /// The key of its TLS: `NVMeTLSkey-1:...`, as `nvme gen-tls-key` prints it. With one it must come by TLS.
+    #[serde(default)]
+    pub tls_key: Option<String>,
 }
 
 impl fmt::Debug for NewHost {

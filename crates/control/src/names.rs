@@ -1,6 +1,7 @@
 //! Which names are legal.
 
 use forebay_proto::nvme::auth::Secret;
+use forebay_proto::nvme::psk::TlsKey;
 
 use crate::{Error, Kind, Result};
 
@@ -104,6 +105,18 @@ pub(crate) fn check_nqn(nqn: &str) -> Result<()> {
             format!(
                 "{nqn:?} is not a host's NVMe Qualified Name: it begins with nqn. and has 12 to 223 visible ASCII characters but / ? # % \\ \""
             ),
+        ))
+    }
+}
+
+/// A key of TLS in its interchange format (NVMe TCP Transport, 3.6.1.5): `NVMeTLSkey-1:HH:BASE64:`.
+pub(crate) fn check_tls_key(key: &str) -> Result<()> {
+    if TlsKey::parse(key).is_some() {
+        Ok(())
+    } else {
+        Err(Error::new(
+            Kind::Invalid,
+            "a TLS key is NVMeTLSkey-1:HH:BASE64: as `nvme gen-tls-key` prints it",
         ))
     }
 }

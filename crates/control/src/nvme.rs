@@ -8,6 +8,7 @@ use forebay_store::{NamespaceInfo, Store};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
+use crate::api::NewHost;
 use crate::records::{HOSTS, NUMBERS, Records, Seen};
 use crate::{Error, Identities, Kind, Result, names, secrets};
 
@@ -24,6 +25,9 @@ pub struct Host {
     pub tenant: String,
     /// What it proves to hold before it sees any (DH-HMAC-CHAP), as nvme-cli writes it: `DHHC-1:...`.
     pub chap_secret: Option<String>,
+    /// The key of its TLS, as nvme-cli writes it: `NVMeTLSkey-1:...`. With one it must come by TLS.
+    #[serde(default)]
+    pub tls_key: Option<String>,
     /// When it was made known, in milliseconds since 1970.
     pub created: u64,
 }
@@ -149,16 +153,20 @@ impl<S: Store> Identities<S> {
     /// Makes a host known.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] for the tenant, [`Kind::Exists`], [`Kind::Invalid`] for the name or the secret, or of the store.
-    pub async fn create_host(
-        &self,
-        nqn: &str,
-        tenant: &str,
-        chap_secret: Option<&str>,
-    ) -> Result<Arc<Host>> {
+    /// [`Kind::NotFound`] for the tenant, [`Kind::Exists`], [`Kind::Invalid`] for the name, the secret or the key, or of the store.
+    pub async fn create_host(&self, new: &NewHost) -> Result<Arc<Host>> {
+        let NewHost {
+            nqn,
+            tenant,
+            chap_secret,
+            tls_key,
+        } = new;
         names::check_nqn(nqn)?;
         if let Some(secret) = chap_secret {
             names::check_chap_secret(secret)?;
+        }
+        if let Some(key) = tls_key {
+            names::check_tls_key(key)?;
         }
         let _changing = self.begin_change().await?;
         self.tenant(tenant)?;
@@ -169,14 +177,15 @@ impl<S: Store> Identities<S> {
             ));
         }
         let host = Arc::new(Host {
-            nqn: nqn.to_owned(),
-            tenant: tenant.to_owned(),
-            chap_secret: chap_secret.map(str::to_owned),
+            nqn: nqn.clone(),
+            tenant: tenant.clone(),
+            chap_secret: chap_secret.clone(),
+            tls_key: tls_key.clone(),
             created: self.now_ms(),
         });
         self.records.create(HOSTS, nqn, &*host).await?;
         self.nvme.change(|known| {
-            known.hosts.insert(nqn.to_owned(), host.clone());
+            known.hosts.insert(nqn.clone(), host.clone());
         });
         Ok(host)
     }

@@ -3,12 +3,32 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use forebay_control::api::NewHost;
 use forebay_control::{Identities, Kind, NSID_MAX, What};
 use forebay_mem::Pool;
 use forebay_store::{MemoryStore, NamespaceConfig, NamespaceInfo, Store};
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
 const SECRET: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
+
+const KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+fn new(nqn: &str, tenant: &str) -> NewHost {
+    NewHost {
+        nqn: nqn.to_owned(),
+        tenant: tenant.to_owned(),
+        chap_secret: None,
+        tls_key: None,
+    }
+}
+
+fn keyed(nqn: &str, tenant: &str, secret: &str, key: &str) -> NewHost {
+    NewHost {
+        chap_secret: Some(secret.to_owned()),
+        tls_key: Some(key.to_owned()),
+        ..new(nqn, tenant)
+    }
+}
 
 fn store() -> Arc<MemoryStore> {
     Arc::new(MemoryStore::new(Pool::new(4 << 20), || 1))
@@ -34,13 +54,16 @@ async fn hosts_are_kept_and_go_with_their_tenant() {
     let store = store();
     let identities = open(&store).await;
     identities.create_tenant("vision", "").await.unwrap();
-    let host = identities.create_host(HOST, "vision", Some(SECRET)).await;
+    let host = identities
+        .create_host(&keyed(HOST, "vision", SECRET, KEY))
+        .await;
     let host = host.unwrap();
-    assert!(!format!("{host:?}").contains("DHHC"), "{host:?}");
-    let again = identities.create_host(HOST, "vision", None).await;
+    assert!(!format!("{host:?}").contains("-1:"), "{host:?}");
+    let again = identities.create_host(&new(HOST, "vision")).await;
     assert_eq!(again.unwrap_err().kind, Kind::Exists);
-    let nobody = identities.create_host("nqn.2026-01.com.example:a", "nobody", None);
-    assert_eq!(nobody.await.unwrap_err().kind, Kind::NotFound);
+    let nobody = new("nqn.2026-01.com.example:a", "nobody");
+    let nobody = identities.create_host(&nobody).await;
+    assert_eq!(nobody.unwrap_err().kind, Kind::NotFound);
     let long = format!("nqn.2026-01.com.example:{}", "x".repeat(200));
     for nqn in [
         "",
@@ -49,17 +72,23 @@ async fn hosts_are_kept_and_go_with_their_tenant() {
         "nqn.2026-01.com.example:a/b",
         &long,
     ] {
-        let refused = identities.create_host(nqn, "vision", None).await;
+        let refused = identities.create_host(&new(nqn, "vision")).await;
         assert_eq!(refused.unwrap_err().kind, Kind::Invalid, "{nqn}");
     }
     for secret in ["", "DHHC-1:04:abcd:", "DHHC-1:00:short:", &SECRET[..20]] {
-        let refused = identities.create_host("nqn.2026-01.com.example:b", "vision", Some(secret));
-        assert_eq!(refused.await.unwrap_err().kind, Kind::Invalid, "{secret}");
+        let wrong = keyed("nqn.2026-01.com.example:b", "vision", secret, KEY);
+        let refused = identities.create_host(&wrong).await;
+        assert_eq!(refused.unwrap_err().kind, Kind::Invalid, "{secret}");
+    }
+    for key in ["", "NVMeTLSkey-1:01:short:", &KEY[..20], SECRET] {
+        let wrong = keyed("nqn.2026-01.com.example:b", "vision", SECRET, key);
+        let refused = identities.create_host(&wrong).await;
+        assert_eq!(refused.unwrap_err().kind, Kind::Invalid, "{key}");
     }
 
     assert_eq!(open(&store).await.hosts(), [host]);
-    let root = identities.create_host("nqn.2026-01.com.example:r", "root", None);
-    root.await.unwrap();
+    let root = new("nqn.2026-01.com.example:r", "root");
+    identities.create_host(&root).await.unwrap();
     identities.remove_tenant("vision").await.unwrap();
     let names: Vec<String> = identities.hosts().iter().map(|h| h.nqn.clone()).collect();
     assert_eq!(names, ["nqn.2026-01.com.example:r"]);
@@ -142,7 +171,7 @@ async fn doors_follow_every_change() {
         *last.lock() = (hosts.len(), published.len());
     });
     assert_eq!(*seen.lock(), (0, 1));
-    identities.create_host(HOST, "root", None).await.unwrap();
+    identities.create_host(&new(HOST, "root")).await.unwrap();
     assert_eq!(*seen.lock(), (1, 1));
     identities.unpublish(&namespace).await.unwrap();
     assert_eq!(*seen.lock(), (1, 0));

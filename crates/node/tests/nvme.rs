@@ -241,6 +241,51 @@ fn hosts_that_are_known_see_their_tenants_namespaces() {
 }
 
 #[test]
+fn a_host_with_a_key_comes_by_tls() {
+    let place = Place::new();
+    let server = place.serve(&["--nvme-namespace", "values=1", "--nvme-tls", "required"]);
+    let door = server.doors["nvme"].clone();
+    let list =
+        |more: &[&str]| nvme(&[&["list", &door, "--host-nqn", HOST, "--json"], more].concat());
+    // Also for the owner, on loopback.
+    list(&[]).expect(4);
+    let made = server.json(&["admin", "host", "add", HOST, "--tls-key", "new"]);
+    let key = made[0]["tls_key"].as_str().unwrap().to_owned();
+    let listed = server.json(&["admin", "host", "list"]);
+    assert_eq!(
+        (&listed[0]["tls"], &listed[0]["chap"]),
+        (&true.into(), &false.into())
+    );
+    assert!(!listed[0].to_string().contains("NVMeTLSkey"));
+    list(&[]).expect(4);
+    assert_eq!(list(&["--tls-key", &key]).expect(0).out.lines().count(), 1);
+    let wrong = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    list(&["--tls-key", wrong]).expect(4);
+    let ran = list(&["--tls-key", &key[..20]]).expect(2);
+    assert!(!ran.err.contains(&key[..20]), "{ran:?}");
+    // What to type tells it, and so does discovery.
+    let told = json(&[
+        "connect-string",
+        &door,
+        "--host-nqn",
+        HOST,
+        "--tls-key",
+        &key,
+    ]);
+    assert!(told[0]["nvme_cli"].as_str().unwrap().ends_with(" --tls"));
+    let found = json(&["discover", &door, "--host-nqn", HOST]);
+    assert!(
+        found.iter().any(|one| one["tls"] == "required"),
+        "{found:?}"
+    );
+    server.ok(&["admin", "host", "rm", HOST]);
+    for (key, code) in [("NVMeTLSkey-1:00:short:", 2), (wrong, 0)] {
+        let add = ["admin", "host", "add", HOST, "--tls-key", key];
+        server.run(&add).expect(code);
+    }
+}
+
+#[test]
 fn wrong_devices_are_told_in_one_line() {
     let place = Place::new();
     let server = place.serve(&["--no-nvme", "--nvme-namespace", "values"]);

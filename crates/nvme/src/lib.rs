@@ -4,6 +4,8 @@
 //! - [`tcp`], [`vfio_user`]: the transports of the target.
 //! - [`initiator`]: a host.
 //!
+//! Both ends over TCP have `socket` below them: the connection in the clear, or TLS over it.
+//!
 //! Wire formats and the controller itself are [`forebay_proto::nvme`].
 //!
 //! # What it does not do
@@ -13,11 +15,12 @@
 //! # Invariants
 //! - A host sees the namespaces of its tenant; others are as absent.
 //! - A hostile host harms its own association alone.
-//! - Payload is never gathered: it goes from where it lies to where it belongs.
+//! - Payload is never gathered: it goes from where it lies to where it belongs. Only TLS copies it, once each way.
 //! - A command that is dropped (abort, reset, a lost connection) leaves nothing half done.
 #![forbid(unsafe_code)]
 
 pub mod initiator;
+mod socket;
 pub mod target;
 pub mod tcp;
 pub mod vfio_user;

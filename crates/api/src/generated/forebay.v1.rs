@@ -398,6 +398,9 @@ pub struct Host {
     /// When it was made known, in milliseconds since 1970.
     #[prost(uint64, tag = "4")]
     pub created_ms: u64,
+    /// Whether it has a key of TLS, and must come by TLS.
+    #[prost(bool, tag = "5")]
+    pub tls: bool,
 }
 /// A host to be made known.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -411,6 +414,9 @@ pub struct CreateHostRequest {
     /// What it must prove to hold, `DHHC-1:...` as `nvme gen-dhchap-key` prints it; nothing when empty.
     #[prost(string, tag = "3")]
     pub chap_secret: ::prost::alloc::string::String,
+    /// The key of its TLS, `NVMeTLSkey-1:...` as `nvme gen-tls-key` prints it: with one it must come by TLS; none when empty.
+    #[prost(string, tag = "4")]
+    pub tls_key: ::prost::alloc::string::String,
 }
 /// A host to be forgotten.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -225,6 +225,7 @@ impl<S: Store> admin_server::Admin for Door<S> {
             nqn: asked.nqn,
             tenant: asked.tenant,
             chap_secret: Some(asked.chap_secret).filter(|secret| !secret.is_empty()),
+            tls_key: Some(asked.tls_key).filter(|key| !key.is_empty()),
         };
         let made = self.admin.create_host(new).await;
         answer(convert::host(made.map_err(Refusal::from)?))

@@ -67,6 +67,7 @@ pub(crate) fn host(host: api::Host) -> v1::Host {
         nqn: host.nqn,
         tenant: host.tenant,
         chap: host.chap,
+        tls: host.tls,
         created_ms: host.created,
     }
 }

@@ -2,17 +2,24 @@
 
 use clap::Subcommand;
 use forebay_control::api::{Host, NewHost};
+use forebay_proto::nvme::psk::TlsKey;
 use http::Method;
+use serde_json::json;
 
 use super::server::ServerArgs;
 use super::{admin, show};
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
+
+/// Instead of a key: one that is made.
+const NEW: &str = "new";
 
 #[derive(Debug, Subcommand)]
 pub enum HostCommand {
     /// Make a host known: it may connect to the NVMe doors and sees its tenant's namespaces
     #[command(after_help = "\
-Example: forebay admin host add $(cat /etc/nvme/hostnqn) --tenant vision --chap-secret $(nvme gen-dhchap-key)")]
+Examples:
+  forebay admin host add $(cat /etc/nvme/hostnqn) --tenant vision --tls-key new
+  forebay admin host add $(cat /etc/nvme/hostnqn) --tenant vision --chap-secret $(nvme gen-dhchap-key)")]
     Add {
         /// Its NVMe Qualified Name; on Linux /etc/nvme/hostnqn has it
         nqn: String,
@@ -22,6 +29,9 @@ Example: forebay admin host add $(cat /etc/nvme/hostnqn) --tenant vision --chap-
         /// What it must prove to hold (DH-HMAC-CHAP): DHHC-1:...
         #[arg(long, value_name = "SECRET")]
         chap_secret: Option<String>,
+        /// The key of its TLS, NVMeTLSkey-1:..., or `new` for one that is made and printed this once; then it must come by TLS
+        #[arg(long, value_name = "KEY")]
+        tls_key: Option<String>,
         #[command(flatten)]
         server: ServerArgs,
     },
@@ -43,15 +53,23 @@ pub async fn run(command: HostCommand) -> Outcome {
             nqn,
             tenant,
             chap_secret,
+            tls_key,
             server,
         } => {
+            let made = (tls_key.as_deref() == Some(NEW))
+                .then(fresh_key)
+                .transpose()?;
             let new = NewHost {
                 nqn,
                 tenant,
                 chap_secret,
+                tls_key: made.clone().or(tls_key),
             };
             let host: Host = server.ask(Method::POST, "/v1/hosts", &new).await?;
-            show_hosts(&server, &[host])
+            match made {
+                Some(key) => show_key(&server, &host, &key),
+                None => show_hosts(&server, &[host]),
+            }
         }
         HostCommand::List(server) => {
             let hosts: Vec<Host> = server.ask(Method::GET, "/v1/hosts", &()).await?;
@@ -63,6 +81,25 @@ pub async fn run(command: HostCommand) -> Outcome {
     }
 }
 
+/// A key, in its interchange format.
+fn fresh_key() -> Outcome<String> {
+    let mut bytes = [0; 32];
+    forebay_io::random(&mut bytes).map_err(Failure::io("random bytes"))?;
+    Ok(TlsKey::generate(|key| key.copy_from_slice(&bytes)).interchange())
+}
+
+/// A host, and the key that nobody is shown again.
+fn show_key(server: &ServerArgs, host: &Host, key: &str) -> Outcome {
+    if server.json {
+        return show::json(&json!({
+            "nqn": host.nqn, "tenant": host.tenant, "chap": host.chap, "tls": host.tls,
+            "created": host.created, "tls_key": key,
+        }));
+    }
+    show_hosts(server, std::slice::from_ref(host))?;
+    show::table(&["TLS key"], vec![vec![key.to_owned()]])
+}
+
 fn show_hosts(server: &ServerArgs, hosts: &[Host]) -> Outcome {
     if server.json {
         return hosts.iter().try_for_each(show::json);
@@ -71,7 +108,13 @@ fn show_hosts(server: &ServerArgs, hosts: &[Host]) -> Outcome {
         vec![
             host.nqn.clone(),
             host.tenant.clone(),
-            if host.chap { "CHAP" } else { "-" }.to_owned(),
+            match (host.tls, host.chap) {
+                (true, true) => "TLS, CHAP",
+                (true, false) => "TLS",
+                (false, true) => "CHAP",
+                (false, false) => "-",
+            }
+            .to_owned(),
             show::millis(host.created),
         ]
     });

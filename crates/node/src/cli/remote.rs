@@ -151,6 +151,7 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
                 nqn: new.nqn,
                 tenant: new.tenant,
                 chap_secret: new.chap_secret.unwrap_or_default(),
+                tls_key: new.tls_key.unwrap_or_default(),
             };
             json(host(admin.create_host(asked).await.map_err(refused)?))
         }
@@ -262,6 +263,7 @@ fn host(host: v1::Host) -> Host {
         nqn: host.nqn,
         tenant: host.tenant,
         chap: host.chap,
+        tls: host.tls,
         created: host.created_ms,
     }
 }

@@ -13,7 +13,7 @@ use super::cache::flags::CacheArgs;
 use super::cold::ColdArgs;
 use super::exec::ExecArgs;
 use super::leaf::{CephArgs, Place};
-use super::nvme::flags::{Export, Publish};
+use super::nvme::flags::{Export, NvmeTls, Publish};
 
 /// What keeps the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +110,15 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     pub device_chap_secret: Option<String>,
+    /// The key of TLS to the device: NVMeTLSkey-1:...
+    #[arg(
+        long,
+        value_name = "KEY",
+        requires = "device",
+        env = "FOREBAY_DEVICE_TLS_KEY",
+        hide_env_values = true
+    )]
+    pub device_tls_key: Option<String>,
     /// Address of the S3 door; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
     pub s3: SocketAddr,
@@ -182,6 +191,9 @@ pub struct ServeArgs {
     /// Let any NVMe host in and show it all that is published; else those that `admin host add` knows, and on loopback DIR's owner
     #[arg(long)]
     pub nvme_allow_any_host: bool,
+    /// Whether NVMe/TCP hosts must come by TLS: allowed (those that have a key must) or required (all must)
+    #[arg(long, value_name = "WHEN", default_value = "allowed", value_enum)]
+    pub nvme_tls: NvmeTls,
     /// The longest value that NVMe hosts may store, at most 128MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub nvme_value: Size,

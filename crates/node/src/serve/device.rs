@@ -8,6 +8,7 @@ use forebay_nvme::initiator::{HostIdentity, NamespaceDisk, NamespaceFile, Option
 
 use super::args::ServeArgs;
 use super::limits;
+use super::nvme::flags::tls_key;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Connections that carry the data, at most.
@@ -35,6 +36,7 @@ impl Device {
         let options = Options {
             host,
             secret: args.device_chap_secret.clone().map(Secret),
+            tls_key: args.device_tls_key.as_deref().map(tls_key).transpose()?,
             ..Options::default()
         };
         let queues = args.shards.map_or_else(limits::shards, usize::from);

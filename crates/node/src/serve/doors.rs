@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use super::args::{Etag, ServeArgs};
 use super::direct::Direct;
 use super::http::{Answer, Asked, MODULES_BYTES_MAX, WORDS_BYTES_MAX, serve};
+use super::nvme::flags::NvmeTls;
 use super::shards::{DiskIo, Serve, Shards};
 use super::socket::Requests;
 use super::{credentials, live, nvme, rpc, socket, stopped, tls};
@@ -64,11 +65,11 @@ pub fn check(args: &ServeArgs) -> Outcome {
             "give --direct-tls-cert and --direct-tls-key, or say --insecure or --no-direct",
         );
     }
-    if !args.no_nvme && !args.nvme.ip().is_loopback() {
+    if !args.no_nvme && !args.nvme.ip().is_loopback() && args.nvme_tls != NvmeTls::Required {
         return refuse(
             "nvme",
             args.nvme,
-            "payloads travel in the clear: say --insecure, or --no-nvme",
+            "payloads travel in the clear: say --nvme-tls required, --insecure, or --no-nvme",
         );
     }
     if !args.no_console && !args.console.ip().is_loopback() {

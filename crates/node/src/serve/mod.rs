@@ -15,7 +15,7 @@ mod limits;
 pub mod live;
 mod logs;
 mod metrics;
-mod nvme;
+pub mod nvme;
 mod rpc;
 mod shards;
 pub mod socket;

@@ -1,7 +1,9 @@
 //! Where a command's payload is: sent from and received into memory by reference.
 
-use forebay_io::socket::{Gather, Scatter};
+use forebay_io::socket::Scatter;
 use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
+
+use crate::socket::Parts;
 
 /// What a command sends from.
 #[derive(Debug, Clone)]
@@ -129,7 +131,7 @@ impl Source {
     }
 
     /// Adds `len` bytes from `offset` to what is sent next, as far as there are places; how many were added.
-    pub(super) fn gather<'a>(&'a self, offset: u64, len: usize, to: &mut Gather<'a>) -> usize {
+    pub(super) fn gather<'a>(&'a self, offset: u64, len: usize, to: &mut impl Parts<'a>) -> usize {
         let before = to.len();
         let whole = match self {
             Source::Buf(buf) => part(buf, offset, len).is_some_and(|bytes| to.bytes(bytes)),

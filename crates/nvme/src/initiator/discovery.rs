@@ -1,7 +1,7 @@
 //! What subsystems there are at an address (Base 2.0, section 5.16.1.23).
 
 use forebay_proto::nvme::discovery::{
-    DiscoveryEntry, DiscoveryLog, ENTRIES_MAX, ENTRY_BYTES, SubsystemType, TRANSPORT_TCP,
+    DiscoveryEntry, DiscoveryLog, ENTRIES_MAX, ENTRY_BYTES, Security, SubsystemType, TRANSPORT_TCP,
 };
 use forebay_proto::nvme::fabrics::DISCOVERY_NQN;
 
@@ -46,6 +46,8 @@ pub struct Discovered {
     pub subsystem: String,
     /// PORTID.
     pub port_id: u16,
+    /// Whether it is to be reached by TLS.
+    pub security: Security,
 }
 
 impl From<DiscoveryEntry> for Discovered {
@@ -63,6 +65,7 @@ impl From<DiscoveryEntry> for Discovered {
             service: entry.service,
             subsystem: entry.subnqn,
             port_id: entry.port_id,
+            security: entry.security,
         }
     }
 }

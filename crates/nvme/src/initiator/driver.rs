@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use forebay_io::Watch;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::Sleep;
 
@@ -24,6 +23,7 @@ use super::receiver::{Arrived, End, Receiver};
 use super::sender::Sender;
 use super::setup::Opened;
 use super::slots::{Command, Reply, Slots};
+use crate::socket::Socket;
 
 /// Calls to the socket before other tasks get a turn.
 const ROUNDS_MAX: usize = 16;
@@ -33,7 +33,7 @@ const LOOKS: usize = 8;
 /// Moves until the connection ends, and tells why it did.
 pub(super) struct Driver {
     slots: Arc<Slots>,
-    stream: TcpStream,
+    socket: Socket,
     sender: Sender,
     receiver: Receiver,
     flights: Flights,
@@ -66,7 +66,7 @@ impl Driver {
         Driver {
             sender: Sender::new(&opened.agreed, in_capsule_bytes_max),
             receiver: Receiver::new(&opened.agreed),
-            stream: opened.stream,
+            socket: opened.socket,
             flights: Flights::new(places),
             depth: places.min(opened.depth.into()),
             association,
@@ -125,12 +125,12 @@ impl Driver {
         if !self.sender.prepare(&mut self.flights)? {
             return Ok(false);
         }
-        let Poll::Ready(writable) = self.stream.poll_write_ready(cx) else {
+        let Poll::Ready(writable) = self.socket.poll_write_ready(cx) else {
             return Ok(false);
         };
         writable?;
-        let sent = self.stream.try_io(Interest::WRITABLE, || {
-            let whole = self.sender.flush(&self.stream, &mut self.flights)?;
+        let sent = self.socket.try_io(Interest::WRITABLE, || {
+            let whole = self.sender.flush(&self.socket, &mut self.flights)?;
             // Less than asked for: the socket is full, and says when it is not.
             whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
         });
@@ -142,15 +142,15 @@ impl Driver {
     }
 
     fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
-        match self.stream.poll_read_ready(cx) {
+        match self.socket.poll_read_ready(cx) {
             Poll::Pending => return Ok(false),
             Poll::Ready(readable) => readable.map_err(End::Lost)?,
         }
         // Readiness is cleared by an error, and only the next look at it asks to be woken.
         let mut outcome = Ok(true);
-        let _ = self.stream.try_io(Interest::READABLE, || {
+        let _ = self.socket.try_io(Interest::READABLE, || {
             let (flights, arrived) = (&mut self.flights, &mut self.arrived);
-            match self.receiver.receive(&self.stream, flights, arrived) {
+            match self.receiver.receive(&self.socket, flights, arrived) {
                 Ok(Ok(whole)) => {
                     self.watch.came();
                     whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
@@ -181,7 +181,7 @@ impl Driver {
     /// There is nothing to do: looks whether answers come, while that is worth it. Says whether to look again, `None` when there were
     /// some.
     fn look(&mut self) -> Result<Option<bool>, End> {
-        if self.flights.len() == 0 || !self.watch.looks_on() {
+        if self.flights.len() == 0 || self.socket.is_secure() || !self.watch.looks_on() {
             return Ok(Some(false));
         }
         if std::mem::take(&mut self.told) {
@@ -190,7 +190,7 @@ impl Driver {
         }
         for _ in 0..LOOKS {
             let (flights, arrived) = (&mut self.flights, &mut self.arrived);
-            let received = self.receiver.receive(&self.stream, flights, arrived);
+            let received = self.receiver.receive(&self.socket, flights, arrived);
             if let Ok(Err(_)) = received {
                 spin_loop();
                 continue;
@@ -244,7 +244,7 @@ impl Driver {
     fn finish(&mut self, end: &End) {
         if let End::Fault(fault) = end {
             self.sender
-                .terminate(*fault, self.receiver.offending(), &self.stream);
+                .terminate(*fault, self.receiver.offending(), &self.socket);
         }
     }
 }

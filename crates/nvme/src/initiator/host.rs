@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use forebay_proto::nvme::psk::TlsKey;
 use tokio::runtime::Handle;
 
 use super::{Error, Result};
@@ -81,6 +82,8 @@ pub struct Options {
     pub secret: Option<Secret>,
     /// Asks the controller to prove itself, too.
     pub controller_secret: Option<Secret>,
+    /// The key of TLS: with one, connections are secret from their first byte.
+    pub tls_key: Option<TlsKey>,
     /// How long making and preparing a connection may take.
     pub connect_timeout: Duration,
     /// How long a command may take. When one takes longer, the connections are made anew.
@@ -109,6 +112,7 @@ impl Default for Options {
             data_digest: false,
             secret: None,
             controller_secret: None,
+            tls_key: None,
             connect_timeout: Duration::from_secs(5),
             command_timeout: Duration::from_secs(30),
             patience: Some(Duration::from_secs(10)),

@@ -40,7 +40,7 @@
 //! Every completion tells in which association it was made, so that [`NamespaceDisk`] can write such data again.
 //!
 //! # What it does not do
-//! No multipath, no reservations, no metadata, no TLS; of fused operations none.
+//! No multipath, no reservations, no metadata; of fused operations none.
 //!
 //! # Invariants
 //! - Memory of a command is let go when the command has ended, also when its future was dropped before.
@@ -73,9 +73,11 @@ pub use data::{Data, Hold, Sink, Source};
 pub use discovery::{Discovered, DiscoveredKind, discover};
 pub use disk::{NamespaceDisk, NamespaceFile};
 pub use error::{Error, Result};
+pub use forebay_proto::nvme::discovery::Security;
 pub use forebay_proto::nvme::fabrics::DISCOVERY_NQN;
 pub use forebay_proto::nvme::identify::KvVendor;
 pub use forebay_proto::nvme::kv::StoreOptions;
+pub use forebay_proto::nvme::psk::TlsKey;
 pub use host::{
     Address, DEPTH_MAX, DISCOVERY_PORT, HostIdentity, NamespaceUrl, Options, PORT, Scheme, Secret,
     uuid,

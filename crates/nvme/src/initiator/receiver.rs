@@ -10,10 +10,10 @@ use forebay_proto::nvme::CompletionQueueEntry;
 use forebay_proto::nvme_tcp::fault::FatalErrorStatus;
 use forebay_proto::nvme_tcp::pdu::offset;
 use forebay_proto::nvme_tcp::{Agreed, Crc32c, Event, Fault, Inbound, Progress, R2T, TermReq};
-use tokio::net::TcpStream;
 
 use super::data::Data;
 use super::flights::Flights;
+use crate::socket::Socket;
 
 /// Room for heads, and for short PDUs: a batch of 32 reads of 4 KiB.
 const STAGING_BYTES: usize = 160 << 10;
@@ -42,6 +42,15 @@ pub(super) enum End {
 pub(super) struct Arrived {
     pub(super) completions: Vec<CompletionQueueEntry>,
     pub(super) requests: Vec<R2T>,
+}
+
+/// What one call came to.
+struct Called {
+    /// How much was asked for straight into place.
+    direct: usize,
+    received: usize,
+    /// There may be more now.
+    more: bool,
 }
 
 /// Data that is being received.
@@ -85,16 +94,20 @@ impl Receiver {
     /// Receives in one call what the socket has, and places it. `None`: less than there was room for, so there is no more now.
     pub(super) fn receive(
         &mut self,
-        socket: &TcpStream,
+        socket: &Socket,
         flights: &mut Flights,
         arrived: &mut Arrived,
     ) -> Result<io::Result<Option<()>>, End> {
-        let (direct, received, asked) = match self.call(socket, flights) {
+        let Called {
+            direct,
+            received,
+            more,
+        } = match self.call(socket, flights) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Err(error)),
             Err(error) => return Err(End::Lost(error)),
         };
-        if received == 0 {
+        if received == 0 && !more {
             return Err(End::Lost(io::ErrorKind::UnexpectedEof.into()));
         }
         let direct = direct.min(received);
@@ -103,20 +116,24 @@ impl Receiver {
         }
         self.end += received - direct;
         self.digest(flights, arrived)?;
-        Ok(Ok((received == asked).then_some(())))
+        Ok(Ok(more.then_some(())))
     }
 
-    /// One call; says how much was asked for straight into place, what came, and how much was asked for in all.
-    fn call(
-        &mut self,
-        socket: &TcpStream,
-        flights: &mut Flights,
-    ) -> io::Result<(usize, usize, usize)> {
+    /// One call. What comes out of TLS is for staging, whosever it is: it was moved once already.
+    fn call(&mut self, socket: &Socket, flights: &mut Flights) -> io::Result<Called> {
         let long = self.average >= LONG_BYTES;
         let mut scatter = Scatter::new();
         if self.start > 0 {
             self.staging.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
+        }
+        if let Some(mut tls) = socket.tls() {
+            let (received, more) = tls.receive(&mut self.staging[self.end..])?;
+            return Ok(Called {
+                direct: 0,
+                received,
+                more,
+            });
         }
         let mut whole = true;
         if let Some(current) = &self.current
@@ -145,7 +162,12 @@ impl Receiver {
             scatter.bytes(&mut room[..behind]);
         }
         let asked = scatter.len();
-        Ok((direct, scatter.receive(socket)?, asked))
+        let received = scatter.receive(socket.tcp())?;
+        Ok(Called {
+            direct,
+            received,
+            more: received == asked,
+        })
     }
 
     /// Looks at all of staging.

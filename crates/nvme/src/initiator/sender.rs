@@ -10,11 +10,11 @@ use forebay_mem::{CopySite, count_copy};
 use forebay_proto::nvme_tcp::{
     Agreed, Crc32c, Data as DataPdu, Fault, Framing, PduType, R2T, capsule_cmd,
 };
-use tokio::net::TcpStream;
 
 use super::data::{Data, Source};
 use super::flights::{Flight, Flights};
 use super::slots::Command;
+use crate::socket::{Parts, Socket};
 
 /// What is laid out ahead of the socket.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -210,10 +210,33 @@ impl Sender {
     /// Sends what is laid out, as far as the socket takes it in one call. `None`: not all of it.
     pub(super) fn flush(
         &mut self,
-        socket: &TcpStream,
+        socket: &Socket,
         flights: &mut Flights,
     ) -> io::Result<Option<()>> {
-        let mut gather = Gather::new();
+        let (taken, whole) = match socket.tls() {
+            None => {
+                let mut gather = Gather::new();
+                self.gather(&mut gather, flights)?;
+                let asked = gather.len();
+                if asked == 0 {
+                    return Ok(Some(()));
+                }
+                let taken = gather.send(socket.tcp())?;
+                (taken, taken == asked)
+            }
+            Some(mut tls) => {
+                if let Some(mut room) = tls.room() {
+                    self.gather(&mut room, flights)?;
+                }
+                tls.send()?
+            }
+        };
+        self.advance(taken, flights);
+        Ok(whole.then_some(()))
+    }
+
+    /// Names what is laid out, as far as it fits.
+    fn gather<'a>(&'a self, parts: &mut impl Parts<'a>, flights: &'a Flights) -> io::Result<()> {
         let mut skip = self.sent;
         let mut heads = self.heads_sent;
         for piece in &self.queue {
@@ -222,17 +245,17 @@ impl Sender {
                 Piece::Heads(_) => {
                     let bytes = &self.heads[heads..heads + len];
                     heads += len;
-                    if gather.bytes(bytes) { len } else { 0 }
+                    if parts.bytes(bytes) { len } else { 0 }
                 }
                 Piece::Payload { at, offset, .. } => {
                     let flight = flights.get(*at).map(|flight| &flight.command.data);
                     let Some(Data::Out(source)) = flight else {
                         return Err(gone());
                     };
-                    source.gather(offset + skip as u64, len, &mut gather)
+                    source.gather(offset + skip as u64, len, parts)
                 }
                 Piece::Copied { bytes, .. } => {
-                    if gather.bytes(&bytes[skip..]) {
+                    if parts.bytes(&bytes[skip..]) {
                         len
                     } else {
                         0
@@ -244,13 +267,7 @@ impl Sender {
                 break;
             }
         }
-        let asked = gather.len();
-        if asked == 0 {
-            return Ok(Some(()));
-        }
-        let bytes = gather.send(socket)?;
-        self.advance(bytes, flights);
-        Ok((bytes == asked).then_some(()))
+        Ok(())
     }
 
     fn advance(&mut self, bytes: usize, flights: &mut Flights) {
@@ -288,16 +305,14 @@ impl Sender {
     }
 
     /// Says in one last call why the connection ends, unless it is amid a PDU.
-    pub(super) fn terminate(&mut self, fault: Fault, offending: &[u8], socket: &TcpStream) {
+    pub(super) fn terminate(&mut self, fault: Fault, offending: &[u8], socket: &Socket) {
         if self.sent > 0 {
             return;
         }
         let mut last = Vec::new();
         fault.encode(PduType::H2CTermReq, offending, &mut last);
-        let mut gather = Gather::new();
-        gather.bytes(&last);
         // The controller finds out by the end of the connection otherwise.
-        let _ = gather.send(socket);
+        let _ = socket.send(&last);
     }
 }
 

@@ -4,19 +4,19 @@
 use std::io;
 use std::time::Duration;
 
-use forebay_io::socket;
+use forebay_io::socket::set_send_buffer;
 use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, Connect};
 use forebay_proto::nvme::{CompletionQueueEntry, SglDescriptor, Status, SubmissionQueueEntry};
 use forebay_proto::nvme_tcp::{
     Agreed, Crc32c, DIGEST_BYTES, Digests, Event, Fault, ICReq, Inbound, Pdu, Progress, Transfer,
     capsule_cmd,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::host::{Address, Options};
 use super::{Error, Result, auth};
+use crate::socket::{Socket, connect};
 
 /// What is under way to a controller on this host, in bytes: so little that it is still in the processor's cache when it is received.
 const SAME_HOST_SEND_BYTES: usize = 128 << 10;
@@ -38,7 +38,7 @@ pub(super) struct Purpose {
 
 /// A connection whose queue may carry commands.
 pub(super) struct Opened {
-    pub(super) stream: TcpStream,
+    pub(super) socket: Socket,
     pub(super) agreed: Agreed,
     pub(super) cntlid: u16,
     pub(super) depth: u16,
@@ -50,7 +50,7 @@ pub(super) async fn open(purpose: &Purpose, options: &Options) -> Result<Opened>
     let opening = async {
         let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
         let stream = stream.map_err(|error| unreachable(address, &error))?;
-        let mut line = Line::begin(stream, options)
+        let mut line = Line::begin(stream, purpose, options)
             .await
             .map_err(|error| at(address, error))?;
         let cntlid = line
@@ -58,7 +58,7 @@ pub(super) async fn open(purpose: &Purpose, options: &Options) -> Result<Opened>
             .await
             .map_err(|error| at(address, error))?;
         Ok(Opened {
-            stream: line.stream,
+            socket: line.socket,
             agreed: line.agreed,
             cntlid,
             depth: purpose.depth,
@@ -75,7 +75,7 @@ pub(super) async fn open(purpose: &Purpose, options: &Options) -> Result<Opened>
 
 /// A connection that carries one command at a time.
 pub(super) struct Line {
-    stream: TcpStream,
+    socket: Socket,
     agreed: Agreed,
     inbound: Inbound,
     received: Vec<u8>,
@@ -83,12 +83,20 @@ pub(super) struct Line {
 }
 
 impl Line {
-    async fn begin(stream: TcpStream, options: &Options) -> Result<Line> {
+    async fn begin(stream: TcpStream, purpose: &Purpose, options: &Options) -> Result<Line> {
         stream.set_nodelay(true).map_err(lost)?;
         let peer = stream.peer_addr().map_err(lost)?.ip();
         if peer.is_loopback() || peer == stream.local_addr().map_err(lost)?.ip() {
-            socket::set_send_buffer(&stream, SAME_HOST_SEND_BYTES).map_err(lost)?;
+            set_send_buffer(&stream, SAME_HOST_SEND_BYTES).map_err(lost)?;
         }
+        let socket = match &options.tls_key {
+            None => Socket::from(stream),
+            Some(key) => {
+                let offers = key.offers(&options.host.nqn, &purpose.subsystem);
+                let socket = connect(stream, &offers).await;
+                socket.map_err(|error| Error::Denied(format!("no secure channel: {error}")))?
+            }
+        };
         let request = ICReq {
             hpda: 0,
             digests: Digests {
@@ -98,7 +106,7 @@ impl Line {
             r2ts_max: 1,
         };
         let mut line = Line {
-            stream,
+            socket,
             // Until it is agreed.
             agreed: Agreed {
                 h2c: forebay_proto::nvme_tcp::Framing::PLAIN,
@@ -110,7 +118,7 @@ impl Line {
             received: Vec::new(),
             cid: 0,
         };
-        let sent = line.stream.write_all(&request.encode()).await;
+        let sent = line.socket.send_all(&request.encode()).await;
         sent.map_err(lost)?;
         let pdu = line.next().await?;
         let Event::ICResp(response) = pdu.event else {
@@ -182,7 +190,7 @@ impl Line {
             digest.update(data_out);
             capsule.extend_from_slice(&digest.field());
         }
-        self.stream.write_all(&capsule).await.map_err(lost)?;
+        self.socket.send_all(&capsule).await.map_err(lost)?;
         let mut transfer = Transfer::answer(cid, data_in.len() as u32);
         loop {
             let pdu = self.next().await?;
@@ -248,7 +256,7 @@ impl Line {
             }
             self.received.resize(bytes, 0);
             let rest = &mut self.received[before..];
-            self.stream.read_exact(rest).await.map_err(lost)?;
+            self.socket.receive_exact(rest).await.map_err(lost)?;
         }
         Ok(())
     }

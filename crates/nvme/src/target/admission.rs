@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use forebay_io::File;
 use forebay_proto::nvme::auth::Authentication;
-use forebay_proto::nvme::discovery::{DiscoveryLog, SubsystemType};
+use forebay_proto::nvme::discovery::{DiscoveryLog, Security, SubsystemType};
 use forebay_proto::nvme::fabrics::{Connect, DISCOVERY_NQN, Refused, connect_at};
+use forebay_proto::nvme::psk::{Identity, TlsKey};
 use forebay_proto::nvme::{
     Controller, ControllerConfig, ControllerKind, HostIdentity, Status, Subsystem, Transport,
 };
@@ -19,13 +20,26 @@ use super::session::{Session, Viewer};
 use super::{Target, bound, parts, results};
 
 /// What a transport knows of a host beside its words.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Arrival {
     /// Whether it is run by whoever owns what is behind the target: then it may come, and sees everything, also when nobody made it
     /// known.
     pub trusted: bool,
     /// Our own address that it came to.
     pub local: Option<IpAddr>,
+    /// What it has proven by TLS; `None`: it came in the clear.
+    pub proven: Option<Arc<Proven>>,
+}
+
+/// What a handshake of TLS has proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proven {
+    /// The host's NQN.
+    pub host: String,
+    /// The subsystem's, for which the key was derived.
+    pub subsystem: String,
+    /// The key that both ends have.
+    pub key: TlsKey,
 }
 
 /// What an admitted host gets.
@@ -115,6 +129,19 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
+    fn tls_key_of(&self, nqn: &str) -> Option<TlsKey> {
+        self.shown.read().host(nqn)?.tls_key.clone()
+    }
+
+    /// Whether a host may use namespaces by a connection of this kind: one that has a key comes by TLS, with that key.
+    pub(super) fn is_secure_enough(&self, nqn: &str, proven: Option<&Proven>) -> bool {
+        match (self.tls_key_of(nqn), proven) {
+            (Some(key), Some(proven)) => proven.host == nqn && proven.key == key,
+            (None, None) => !self.config.tls_required,
+            _ => false,
+        }
+    }
+
     fn authentication_of(&self, nqn: &str) -> Option<Authentication> {
         let shown = self.shown.read();
         let host = shown.host(nqn)?;
@@ -143,7 +170,16 @@ impl<S: Store, F: File> Target<S, F> {
         arrival: Arrival,
     ) -> Result<Admitted<S>, Refused> {
         Controller::check_admin_connect(connect, self.config.queue_entries_max)?;
+        if let Some(proven) = &arrival.proven {
+            if proven.host != connect.hostnqn {
+                return Err(Status::CONNECT_INVALID_HOST.into());
+            }
+            if proven.subsystem != connect.subnqn {
+                return Err(Refused::in_data(connect_at::SUBNQN));
+            }
+        }
         let viewer = self.viewer_of(&connect.hostnqn, arrival.trusted);
+        let secure = self.is_secure_enough(&connect.hostnqn, arrival.proven.as_deref());
         let (kind, viewer) = match (&connect.subnqn, viewer) {
             // Whoever asks is told where to look; what it may not see is left out.
             (name, viewer) if name == DISCOVERY_NQN => {
@@ -154,6 +190,7 @@ impl<S: Store, F: File> Target<S, F> {
                 return Err(Refused::in_data(connect_at::SUBNQN));
             }
             (_, None) => return Err(Status::CONNECT_INVALID_HOST.into()),
+            _ if !secure => return Err(Status::CONNECT_INVALID_HOST.into()),
             (_, Some(viewer)) => (ControllerKind::Io, viewer),
         };
         let session = self
@@ -181,6 +218,12 @@ impl<S: Store, F: File> Target<S, F> {
             controller,
             session,
         })
+    }
+
+    /// The key by an identity that a host offers to TLS: for the subsystem, and for discovery.
+    pub(crate) fn key_by(&self, identity: &Identity<'_>) -> Option<TlsKey> {
+        let ours = identity.subsystem == self.config.nqn || identity.subsystem == DISCOVERY_NQN;
+        self.tls_key_of(identity.host).filter(|_| ours)
     }
 
     /// A session for a device with `vectors` interrupts, and how to make its controller: again after each reset of the device.
@@ -265,12 +308,19 @@ impl<S: Store, F: File> Target<S, F> {
     /// What discovery tells a host: subsystems only when it may come; where a door listens on any address, the one that it came to.
     pub(super) fn discovery_for(&self, session: &Session<S>) -> Arc<DiscoveryLog> {
         let mut log = DiscoveryLog::clone(&self.discovery.read());
-        let Arrival { trusted, local } = session.arrival;
+        let Arrival { trusted, local, .. } = session.arrival;
         let may_come = |host: &str| self.viewer_of(host, trusted).is_some();
         if !session.host().is_none_or(may_come) {
             log.entries.retain(|entry| entry.kind != SubsystemType::Nvm);
         }
+        let keyed = session
+            .host()
+            .is_some_and(|host| self.tls_key_of(host).is_some());
         for entry in &mut log.entries {
+            entry.security = match entry.kind {
+                SubsystemType::Nvm if keyed || self.config.tls_required => Security::Required,
+                _ => Security::NotRequired,
+            };
             let any = entry
                 .address
                 .parse()

@@ -32,7 +32,7 @@ mod shown;
 mod status;
 mod transfer;
 
-pub use admission::{Admitted, Arrival};
+pub use admission::{Admitted, Arrival, Proven};
 pub use counters::{Counted, Executed};
 pub use fused::{Fused, Fuser};
 pub use payload::Payload;
@@ -84,6 +84,8 @@ pub struct TargetConfig {
     pub controllers_max: u16,
     /// Whether hosts that nobody made known see every namespace.
     pub allow_any_host: bool,
+    /// Whether hosts must come by TLS, where their transport has it: then those without a key may not come.
+    pub tls_required: bool,
     /// The longest result of a function, in bytes; 0: none are run.
     pub result_bytes_max: u32,
 }
@@ -102,6 +104,7 @@ impl Default for TargetConfig {
             in_capsule_bytes: 16 << 10,
             controllers_max: 1024,
             allow_any_host: false,
+            tls_required: false,
             result_bytes_max: 16 << 20,
         }
     }

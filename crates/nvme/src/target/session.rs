@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Target;
-use super::admission::{Arrival, Identifier};
+use super::admission::{Arrival, Identifier, Proven};
 use super::bound::Bound;
 use super::parts::Parts;
 use super::results::Results;
@@ -99,6 +99,11 @@ impl<S: Store> Session<S> {
         self.host.as_deref()
     }
 
+    /// What the host has proven by TLS.
+    pub fn proven(&self) -> Option<&Proven> {
+        self.arrival.proven.as_deref()
+    }
+
     /// Whose namespaces the host sees.
     pub fn viewer(&self) -> &Viewer {
         &self.viewer
@@ -143,6 +148,10 @@ impl<S: Store, F: File> Target<S, F> {
     /// [`changed`](Target::changed); events may follow.
     pub fn update(&self, session: &Session<S>, controller: &mut Controller) -> Change {
         if let Some(host) = &session.host {
+            let io = controller.config().kind == ControllerKind::Io;
+            if io && !self.is_secure_enough(host, session.arrival.proven.as_deref()) {
+                return Change::Over;
+            }
             match self.viewer_of(host, session.arrival.trusted) {
                 Some(viewer) if viewer == session.viewer => {}
                 _ if controller.config().kind == ControllerKind::Discovery => {}

@@ -11,6 +11,7 @@ use super::block::{Blocks, Order};
 use super::session::Viewer;
 use super::{Target, TargetConfig};
 use forebay_proto::nvme::auth::Secret;
+use forebay_proto::nvme::psk::TlsKey;
 
 /// A host that may come.
 #[derive(Debug, Clone)]
@@ -21,6 +22,8 @@ pub struct Host {
     pub tenant: String,
     /// What it proves to hold before it sees any.
     pub secret: Option<Secret>,
+    /// The key of its TLS; with one it must come by TLS.
+    pub tls_key: Option<TlsKey>,
     /// What the subsystem proves to hold when the host asks for that.
     pub subsystem_secret: Option<Secret>,
 }

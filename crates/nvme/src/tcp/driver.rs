@@ -161,7 +161,10 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
 
     /// There is nothing to do: looks whether the host asks on, while that is worth it.
     fn look(&mut self) -> Result<Looked, End> {
-        let idle = self.waits_for_host && self.ending.is_none() && self.slots.busy() == 0;
+        let idle = self.waits_for_host
+            && self.ending.is_none()
+            && self.slots.busy() == 0
+            && !self.wire.socket.is_secure();
         let mut state = self.wire.state();
         if !idle || state.sender.bytes() > 0 || !self.watch.looks_on() {
             return Ok(Looked::Sleep);

@@ -13,6 +13,8 @@ pub(super) enum End {
     Terminated(TermReq),
     /// The host closed the connection.
     Closed,
+    /// The handshake of TLS failed.
+    Insecure(io::Error),
     /// The connection broke.
     Lost(io::Error),
     /// The host took nothing, or owed something, for too long.
@@ -39,6 +41,7 @@ impl fmt::Display for End {
             End::Fault(fault) => write!(f, "the host broke the protocol: {fault}"),
             End::Terminated(request) => write!(f, "the host ended it: {request}"),
             End::Closed => f.write_str("the host closed it"),
+            End::Insecure(error) => write!(f, "no secure channel: {error}"),
             End::Lost(error) => write!(f, "lost: {error}"),
             End::Stalled => f.write_str("the host stalled"),
             End::KeepAliveExpired => f.write_str("no sign of life from the host"),

@@ -17,9 +17,13 @@
 //! the target is configured with. SUCCESS stands for a completion where the host does without flow control of the submission queue,
 //! and only for blocks: elsewhere the result matters.
 //!
+//! # TLS
+//! A host that begins with TLS gets it, on the same port, when it has a key that the target knows: TLS 1.3 with a pre-shared key. Its
+//! Connect must name the host and the subsystem that the key is for. A host that has a key may not come in the clear, but for discovery.
+//! What goes through TLS is copied once each way, and counted.
+//!
 //! # What it does not do
-//! No TLS: a secure channel of NVMe/TCP is keyed by a pre-shared key, for which the TLS library has no place. A host that begins with
-//! TLS is refused like every other that does not begin with ICReq.
+//! No secure channel that an authentication leads to (secure channel concatenation): TLS is there from the first byte, or not at all.
 //!
 //! # Bounds
 //! [`Limits`] says how long hosts are waited for and what is lent to them. A queue runs as many commands as it has entries; one more
@@ -44,13 +48,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use forebay_io::File;
+use forebay_proto::nvme::Status;
 use forebay_proto::nvme::fabrics::{Connect, Refused, connect_at};
+use forebay_proto::nvme::psk::{Identity, TlsKey};
 use forebay_store::Store;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use crate::target::{Arrival, Change, Target};
+use crate::socket::{Acceptor, Keys, Socket, begins_with_tls};
+use crate::target::{Arrival, Change, Proven, Target};
 use association::{Association, Orders};
 use command::Queue;
 use driver::{Driver, Joined};
@@ -64,7 +72,7 @@ const STAGING_BYTES: usize = 160 << 10;
 /// What hosts are granted, the same for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How long a host may take for ICReq, and then again for Connect.
+    /// How long a host may take for its first byte, for the handshake of TLS, for ICReq, and then again for Connect.
     pub begin: Duration,
     /// How long it may leave what it was sent, or what it was asked for: then it is cut off.
     pub stall: Duration,
@@ -87,6 +95,14 @@ pub struct Door<S: Store, F: File> {
     target: Arc<Target<S, F>>,
     limits: Limits,
     associations: Mutex<HashMap<u16, Arc<Association<S>>>>,
+    /// Made when the first host begins with TLS; `None` when that failed.
+    acceptor: OnceLock<Option<Acceptor>>,
+}
+
+impl<S: Store, F: File> Keys for Target<S, F> {
+    fn key(&self, identity: &Identity<'_>) -> Option<TlsKey> {
+        self.key_by(identity)
+    }
 }
 
 impl<S: Store, F: File> Door<S, F> {
@@ -101,6 +117,7 @@ impl<S: Store, F: File> Door<S, F> {
             target,
             limits,
             associations: Mutex::default(),
+            acceptor: OnceLock::new(),
         }
     }
 
@@ -123,22 +140,30 @@ impl<S: Store, F: File> Door<S, F> {
         shutdown: impl Future<Output = ()>,
     ) {
         let peer = stream.peer_addr();
-        let arrival = Arrival {
-            trusted,
-            local: stream
-                .local_addr()
-                .ok()
-                .map(|local| local.ip().to_canonical()),
-        };
+        let local = stream.local_addr().ok();
+        let local = local.map(|local| local.ip().to_canonical());
         // Completions are small and awaited.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "an NVMe/TCP connection is lost");
             return;
         }
-        let wire = Wire::new(stream);
-        let orders = Arc::new(Orders::default());
-        let admit = |connect: &Connect| self.admit(connect, arrival, &orders);
         let mut shutdown = pin!(shutdown);
+        let agreed = match select(pin!(self.agree(stream)), &mut shutdown).await {
+            Either::Left((agreed, _)) => agreed,
+            Either::Right(_) => Err(End::Ended),
+        };
+        let (socket, proven) = match agreed {
+            Ok(agreed) => agreed,
+            Err(end) => return tracing::debug!(?peer, %end, "an NVMe/TCP connection has ended"),
+        };
+        let arrival = Arrival {
+            trusted,
+            local,
+            proven: proven.map(Arc::new),
+        };
+        let wire = Wire::new(socket);
+        let orders = Arc::new(Orders::default());
+        let admit = |connect: &Connect| self.admit(connect, &arrival, &orders);
         let begun = pin!(setup::begin(&wire, self.limits.begin, admit));
         let begun = match select(begun, &mut shutdown).await {
             Either::Left((begun, _)) => begun,
@@ -165,15 +190,34 @@ impl<S: Store, F: File> Door<S, F> {
         setup::farewell(&wire, &end).await;
     }
 
+    /// Makes a connection secret when the host begins with TLS. One door serves both kinds: what PDUs begin with, TLS does not.
+    async fn agree(&self, stream: TcpStream) -> Result<(Socket, Option<Proven>), End> {
+        let patience = self.limits.begin;
+        let late = |_| End::Stalled;
+        let first = timeout(patience, begins_with_tls(&stream)).await;
+        if !first.map_err(late)?.map_err(End::Lost)? {
+            return Ok((Socket::from(stream), None));
+        }
+        let acceptor = self.acceptor.get_or_init(|| {
+            let made = Acceptor::new(self.target.clone());
+            made.inspect_err(|error| tracing::error!(%error, "no TLS for NVMe/TCP"))
+                .ok()
+        });
+        let acceptor = acceptor.as_ref().ok_or(End::Ended)?;
+        let agreed = timeout(patience, acceptor.accept(stream)).await;
+        let (socket, proven) = agreed.map_err(late)?.map_err(End::Insecure)?;
+        Ok((socket, Some(proven)))
+    }
+
     /// Answers a Connect.
     fn admit(
         &self,
         connect: &Connect,
-        arrival: Arrival,
+        arrival: &Arrival,
         orders: &Arc<Orders>,
     ) -> Result<(Arc<Association<S>>, u64), Refused> {
         if connect.qid == 0 {
-            let admitted = self.target.connect_by(now_ms(), connect, arrival)?;
+            let admitted = self.target.connect_by(now_ms(), connect, arrival.clone())?;
             let cntlid = admitted.session.cntlid();
             let association = Association::new(
                 admitted.controller,
@@ -187,6 +231,10 @@ impl<S: Store, F: File> Door<S, F> {
         }
         let known = self.associations.lock().get(&connect.cntlid).cloned();
         let association = known.ok_or(Refused::in_data(connect_at::CNTLID))?;
+        if association.session.proven() != arrival.proven.as_deref() {
+            // A queue is as secret as its controller, and by the same key.
+            return Err(Status::CONNECT_INVALID_HOST.into());
+        }
         let result = association.join(connect, orders)?;
         Ok((association, result))
     }

@@ -7,16 +7,14 @@
 use std::io;
 use std::ops::Range;
 
-use forebay_io::socket::Scatter;
+use super::transfers::Transfers;
+use crate::socket::{Socket, Told};
 use forebay_mem::{CopySite, count_copy};
 use forebay_proto::nvme_tcp::fault::Fault;
 use forebay_proto::nvme_tcp::{
     Agreed, Crc32c, DIGEST_BYTES, Event, HEAD_BYTES_MAX, ICReq, Inbound, Progress, SQE_BYTES,
     TermReq, digest::digest,
 };
-use tokio::net::TcpStream;
-
-use super::transfers::Transfers;
 
 /// In-capsule data that every command of the admin queue may have, in bytes.
 pub(super) const ADMIN_CAPSULE_DATA_BYTES: usize = 8 << 10;
@@ -62,13 +60,6 @@ pub(super) enum Filled {
     NotYet,
     /// The socket has nothing.
     Starved,
-}
-
-/// Whether the system has told that a socket has something.
-#[derive(Clone, Copy)]
-enum Told {
-    Yes,
-    No,
 }
 
 /// Data that is being received.
@@ -261,7 +252,7 @@ impl Receiver {
     /// The system's, and the end of the stream.
     pub(super) fn fill(
         &mut self,
-        socket: &TcpStream,
+        socket: &Socket,
         place: usize,
         into: &mut [u8],
         filled: &mut usize,
@@ -297,6 +288,8 @@ impl Receiver {
                 continue;
             }
             match self.call(socket, &mut room[..now], Told::Yes) {
+                // Nothing of it was for us: others get a turn before more is looked at.
+                Ok((0, true)) if self.start == self.end => return Ok(Filled::Starved),
                 Ok((placed, _)) => *filled += placed,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(Filled::Starved);
@@ -310,7 +303,7 @@ impl Receiver {
     ///
     /// # Errors
     /// The system's, and the end of the stream.
-    pub(super) fn receive(&mut self, socket: &TcpStream) -> io::Result<bool> {
+    pub(super) fn receive(&mut self, socket: &Socket) -> io::Result<bool> {
         Ok(self.call(socket, &mut [], Told::Yes)?.1)
     }
 
@@ -318,23 +311,17 @@ impl Receiver {
     ///
     /// # Errors
     /// As there.
-    pub(super) fn look(&mut self, socket: &TcpStream) -> io::Result<()> {
+    pub(super) fn look(&mut self, socket: &Socket) -> io::Result<()> {
         self.call(socket, &mut [], Told::No).map(drop)
     }
 
     /// One call: into the place of the PDU being received, and what is behind it into staging. Says how many bytes were placed, and
     /// whether there may be more.
-    fn call(
-        &mut self,
-        socket: &TcpStream,
-        place: &mut [u8],
-        told: Told,
-    ) -> io::Result<(usize, bool)> {
+    fn call(&mut self, socket: &Socket, place: &mut [u8], told: Told) -> io::Result<(usize, bool)> {
         if self.start > 0 {
             self.staging.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let mut scatter = Scatter::new();
         let asked_for_place = place.len();
         let behind = match &self.current {
             // What comes next is payload again, for which there is a place only later.
@@ -346,33 +333,9 @@ impl Receiver {
             }
             _ => self.staging.len(),
         };
-        scatter.bytes(&mut *place);
         let room = &mut self.staging[self.end..];
         let behind = behind.min(room.len());
-        scatter.bytes(&mut room[..behind]);
-        let asked = scatter.len();
-        if asked == 0 {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
-        let mut received = 0;
-        let receive = || {
-            received = scatter.receive(socket)?;
-            match received {
-                0 => Err(io::ErrorKind::UnexpectedEof.into()),
-                // Less than there was room for: the socket is empty, and says when it is not.
-                _ if received < asked => Err(io::ErrorKind::WouldBlock.into()),
-                _ => Ok(()),
-            }
-        };
-        let outcome = match told {
-            Told::Yes => socket.try_io(tokio::io::Interest::READABLE, receive),
-            Told::No => receive(),
-        };
-        if let Err(error) = outcome
-            && received == 0
-        {
-            return Err(error);
-        }
+        let (received, more) = socket.receive(&mut *place, &mut room[..behind], told)?;
         self.received += received as u64;
         let placed = received.min(asked_for_place);
         if let Some(current) = &mut self.current {
@@ -382,6 +345,6 @@ impl Receiver {
             }
         }
         self.end += received - placed;
-        Ok((placed, received == asked))
+        Ok((placed, more))
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 
+use crate::socket::{Parts, Socket};
 use forebay_io::socket::Gather;
 use forebay_mem::Buf;
 use forebay_proto::nvme_tcp::{
     CQE_BYTES, Data, Fault, Framing, ICResp, PduType, R2T, capsule_resp, digest::digest,
 };
-use tokio::net::TcpStream;
 
 /// Heads that are sent are forgotten at the latest when there are this many bytes of them.
 const SENT_HEADS_BYTES_MAX: usize = 64 << 10;
@@ -111,31 +111,47 @@ impl Sender {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn flush(&mut self, socket: &TcpStream) -> io::Result<bool> {
-        let mut gather = Gather::new();
+    pub(super) fn flush(&mut self, socket: &Socket) -> io::Result<bool> {
+        let (taken, whole) = match socket.tls() {
+            None => {
+                let mut gather = Gather::new();
+                self.gather(&mut gather);
+                let asked = gather.len();
+                if asked == 0 {
+                    return Ok(true);
+                }
+                let taken = gather.send(socket.tcp())?;
+                (taken, taken == asked)
+            }
+            Some(mut tls) => {
+                if let Some(mut room) = tls.room() {
+                    self.gather(&mut room);
+                }
+                tls.send()?
+            }
+        };
+        self.advance(taken);
+        Ok(whole)
+    }
+
+    /// Names what is to be sent, as far as it fits.
+    fn gather<'a>(&'a self, parts: &mut impl Parts<'a>) {
         let (mut skip, mut at) = (self.sent, self.gone);
         for piece in &self.pieces {
             let fits = match piece {
                 Piece::Heads(bytes) => {
                     let end = at + bytes - skip;
-                    let fits = gather.bytes(&self.heads[at..end]);
+                    let fits = parts.bytes(&self.heads[at..end]);
                     at = end;
                     fits
                 }
-                Piece::Payload(buf) => gather.bytes(&buf[skip..]),
+                Piece::Payload(buf) => parts.bytes(&buf[skip..]),
             };
             if !fits {
                 break;
             }
             skip = 0;
         }
-        let asked = gather.len();
-        if asked == 0 {
-            return Ok(true);
-        }
-        let taken = gather.send(socket)?;
-        self.advance(taken);
-        Ok(taken == asked)
     }
 
     /// Lets go of what was sent.
@@ -185,6 +201,7 @@ mod tests {
         });
         let (socket, _) = listener.accept().await.unwrap();
         forebay_io::socket::set_send_buffer(&socket, 4096).unwrap();
+        let socket = Socket::from(socket);
         let digests = Digests {
             header: true,
             data: true,

@@ -181,18 +181,18 @@ pub(super) async fn farewell(wire: &Wire, end: &End) {
     // Whoever is gone hears nothing, and whoever stalled is not waited for again.
     if matches!(
         end,
-        End::Closed | End::Lost(_) | End::Terminated(_) | End::Stalled
+        End::Closed | End::Lost(_) | End::Insecure(_) | End::Terminated(_) | End::Stalled
     ) {
         return;
     }
     // Whatever goes wrong now, the connection is over.
     let _ = timeout(FAREWELL, async {
         flush(wire).await.ok()?;
-        forebay_io::socket::finish(&wire.socket).ok()?;
+        wire.socket.finish().ok()?;
         let mut ignored = [0; 4096];
         loop {
             wire.socket.readable().await.ok()?;
-            match wire.socket.try_read(&mut ignored) {
+            match wire.socket.tcp().try_read(&mut ignored) {
                 Ok(0) => return Some(()),
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return None,
                 _ => {}

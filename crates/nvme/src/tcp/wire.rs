@@ -4,22 +4,21 @@ use std::io;
 use std::ops::Range;
 use std::task::Poll;
 
+use super::receiver::{Filled, Receiver};
+use super::sender::Sender;
+use super::transfers::Transfers;
+use crate::socket::Socket;
 use forebay_mem::{Buf, CopySite, count_copy};
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme_tcp::{Data, Fault};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::net::TcpStream;
-
-use super::receiver::{Filled, Receiver};
-use super::sender::Sender;
-use super::transfers::Transfers;
 
 /// Bytes that wait to be sent: beyond, commands wait with more.
 const SEND_AHEAD_BYTES: usize = 2 << 20;
 
 /// One connection.
 pub(super) struct Wire {
-    pub(super) socket: TcpStream,
+    pub(super) socket: Socket,
     state: Mutex<State>,
 }
 
@@ -51,7 +50,7 @@ struct Staged {
 }
 
 impl Wire {
-    pub(super) fn new(socket: TcpStream) -> Wire {
+    pub(super) fn new(socket: Socket) -> Wire {
         Wire {
             socket,
             state: Mutex::new(State {

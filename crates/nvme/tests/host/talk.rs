@@ -177,6 +177,7 @@ async fn hosts_and_controllers_prove_who_they_are() {
         nqn: host.nqn.clone(),
         tenant: TENANT.to_owned(),
         secret: Some(auth::Secret::parse(ours).unwrap()),
+        tls_key: None,
         subsystem_secret: Some(auth::Secret::parse(theirs).unwrap()),
     }];
     let target = Running::start(&kept, None);

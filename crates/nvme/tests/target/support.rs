@@ -159,6 +159,7 @@ pub fn host(nqn: &str, tenant: &str) -> Host {
         nqn: nqn.to_owned(),
         tenant: tenant.to_owned(),
         secret: None,
+        tls_key: None,
         subsystem_secret: None,
     }
 }

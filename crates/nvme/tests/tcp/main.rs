@@ -5,4 +5,5 @@ mod gone;
 mod host;
 mod hostile;
 mod mixed;
+mod secure;
 mod world;

@@ -110,6 +110,10 @@ impl World {
     }
 
     pub fn with_limits(limits: Limits) -> World {
+        World::with(limits, |_| {})
+    }
+
+    pub fn with(limits: Limits, choose: impl FnOnce(&mut TargetConfig)) -> World {
         let folder = tempfile::tempdir().unwrap();
         let pool = Pool::new(512 << 20);
         let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
@@ -123,13 +127,14 @@ impl World {
         };
         let file = disk.open("blocks", options).unwrap();
         file.set_len(BLOCKS * BLOCK_BYTES as u64).unwrap();
-        let config = TargetConfig {
+        let mut config = TargetConfig {
             nqn: NQN.to_owned(),
             serial: "1".to_owned(),
             in_capsule_bytes: IN_CAPSULE_BYTES as u32,
             allow_any_host: true,
             ..TargetConfig::default()
         };
+        choose(&mut config);
         let clock = Arc::new(SystemClock::default());
         let target = Arc::new(Target::new(store.clone(), pool.clone(), clock, config));
         let door = Arc::new(Door::with_limits(target.clone(), limits));

@@ -20,6 +20,18 @@ pub enum SubsystemType {
     Other(u8),
 }
 
+/// Whether a connection must be secret (TREQ, Secure Channel).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Security {
+    /// Nothing is said.
+    #[default]
+    NotSpecified,
+    /// Hosts must use TLS 1.3.
+    Required,
+    /// Hosts need not.
+    NotRequired,
+}
+
 /// One way to one subsystem over TCP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryEntry {
@@ -37,10 +49,18 @@ pub struct DiscoveryEntry {
     pub subnqn: String,
     /// TRADDR: the address as text.
     pub address: String,
+    /// TREQ, and TSAS with it.
+    pub security: Security,
 }
 
 /// TRTYPE: TCP.
 pub const TRANSPORT_TCP: u8 = 3;
+const TREQ: usize = 3;
+/// The bits of TREQ that tell of a secure channel.
+const TREQ_SECURE_CHANNEL: u8 = 3;
+/// The first byte of TSAS over TCP.
+const TSAS_SECTYPE: usize = 768;
+const SECTYPE_TLS_1_3: u8 = 2;
 const CNTLID_DYNAMIC: u16 = 0xffff;
 /// EFLAGS: the discovery service supports Keep Alive and asynchronous events.
 const EFLAGS_EXPLICIT: u16 = 1 << 1;
@@ -59,6 +79,17 @@ impl DiscoveryEntry {
                 SubsystemType::Other(kind) => kind,
             },
         );
+        entry.put_u8(
+            TREQ,
+            match self.security {
+                Security::NotSpecified => 0,
+                Security::Required => 1,
+                Security::NotRequired => 2,
+            },
+        );
+        if self.security == Security::Required {
+            entry.put_u8(TSAS_SECTYPE, SECTYPE_TLS_1_3);
+        }
         entry.put_u16(4, self.port_id);
         entry.put_u16(6, CNTLID_DYNAMIC);
         entry.put_u16(8, 32);
@@ -86,6 +117,11 @@ impl DiscoveryEntry {
             service: entry.text(32, 32),
             subnqn: entry.text(256, 256),
             address: entry.text(512, 256),
+            security: match entry.u8(TREQ) & TREQ_SECURE_CHANNEL {
+                1 => Security::Required,
+                2 => Security::NotRequired,
+                _ => Security::NotSpecified,
+            },
         }
     }
 }

@@ -6,12 +6,13 @@ use std::str::FromStr;
 use clap::Args;
 use forebay_nvme::initiator::{
     Address, Controller, Discovered, DiscoveredKind, HostIdentity, KeyValueNamespace,
-    NamespaceContent, NamespaceInfo, Options, Secret, discover as ask, uuid,
+    NamespaceContent, NamespaceInfo, Options, Secret, Security, discover as ask, uuid,
 };
 use serde_json::{Value, json};
 
 use super::super::show;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::serve::nvme::flags::tls_key;
 
 /// Where a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +78,14 @@ pub struct HostArgs {
     /// Ask the controller to prove this, too
     #[arg(long, value_name = "SECRET")]
     controller_secret: Option<String>,
+    /// The key of TLS, as nvme-cli writes it: NVMeTLSkey-1:...; with one nothing is said in the clear
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "FOREBAY_NVME_TLS_KEY",
+        hide_env_values = true
+    )]
+    tls_key: Option<String>,
     /// A CRC32C over headers
     #[arg(long)]
     header_digest: bool,
@@ -89,19 +98,20 @@ pub struct HostArgs {
 }
 
 impl HostArgs {
-    fn options(&self) -> Options {
+    fn options(&self) -> Outcome<Options> {
         let mut host = HostIdentity::of_this_machine();
         if let Some(nqn) = &self.host_nqn {
             host.nqn.clone_from(nqn);
         }
-        Options {
+        Ok(Options {
             host,
             secret: self.chap_secret.clone().map(Secret),
             controller_secret: self.controller_secret.clone().map(Secret),
+            tls_key: self.tls_key.as_deref().map(tls_key).transpose()?,
             header_digest: self.header_digest,
             data_digest: self.data_digest,
             ..Options::default()
-        }
+        })
     }
 
     /// The namespace of keys and values that is meant.
@@ -119,7 +129,7 @@ impl HostArgs {
 
     /// A controller of the subsystem that is meant, or of the only one.
     async fn controller(&self, address: &Address, subsystem: Option<&str>) -> Outcome<Controller> {
-        let options = self.options();
+        let options = self.options()?;
         if let Some(subsystem) = subsystem {
             return Ok(Controller::connect(address.clone(), subsystem, options).await?);
         }
@@ -146,7 +156,7 @@ impl HostArgs {
 
     /// The subsystems with namespaces that are reached by TCP.
     async fn subsystems(&self, address: &Address) -> Outcome<Vec<Discovered>> {
-        let mut found = ask(address.clone(), self.options()).await?;
+        let mut found = ask(address.clone(), self.options()?).await?;
         found.retain(|one| one.kind == DiscoveredKind::Nvm && one.tcp().is_some());
         Ok(found)
     }
@@ -171,7 +181,7 @@ fn remote(place: &Place) -> Outcome<Remote<'_>> {
 /// `forebay nvme discover`.
 pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
     let (address, ..) = remote(place)?;
-    let found = ask(address.clone(), host.options()).await?;
+    let found = ask(address.clone(), host.options()?).await?;
     let rows = found.iter().map(|one| {
         let kind = match one.kind {
             DiscoveredKind::Referral => "referral".to_owned(),
@@ -191,16 +201,29 @@ pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
             one.address.clone(),
             one.service.clone(),
             one.subsystem.clone(),
+            match one.security {
+                Security::NotSpecified => "-",
+                Security::Required => "required",
+                Security::NotRequired => "not required",
+            }
+            .to_owned(),
         ]
     });
     if !host.json {
-        let heading = ["kind", "transport", "address", "service", "subsystem"];
+        let heading = [
+            "kind",
+            "transport",
+            "address",
+            "service",
+            "subsystem",
+            "TLS",
+        ];
         return show::table(&heading, rows.map(Vec::from).collect());
     }
-    for [kind, transport, address, service, subsystem] in rows {
+    for [kind, transport, address, service, subsystem, tls] in rows {
         show::json(&json!({
             "kind": kind, "transport": transport, "address": address, "service": service,
-            "subsystem": subsystem,
+            "subsystem": subsystem, "tls": tls,
         }))?;
     }
     Ok(())
@@ -217,8 +240,12 @@ pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
             "IPv4"
         };
         let (subsystem, port) = (&found.subsystem, at.port);
+        let tls = match found.security {
+            Security::Required => " --tls",
+            Security::NotRequired | Security::NotSpecified => "",
+        };
         let nvme = format!(
-            "nvme connect -t tcp -a {} -s {port} -n {subsystem}",
+            "nvme connect -t tcp -a {} -s {port} -n {subsystem}{tls}",
             at.host
         );
         let spdk = format!(

@@ -4,7 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use forebay_bench::Size;
+use forebay_proto::nvme::psk::TlsKey;
+
+use crate::exit::{Exit, Failure, Outcome};
 
 /// Before a length: memory instead of a path.
 const MEMORY: &str = "memory:";
@@ -45,6 +49,25 @@ impl fmt::Display for Place {
             Place::Memory(bytes) => write!(f, "{MEMORY}{}", Size(*bytes)),
         }
     }
+}
+
+/// Whether hosts of NVMe/TCP must come by TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NvmeTls {
+    /// Those that have a key.
+    Allowed,
+    /// All.
+    Required,
+}
+
+/// Reads a key of TLS, and never says what it was instead.
+pub fn tls_key(text: &str) -> Outcome<TlsKey> {
+    TlsKey::parse(text).ok_or_else(|| {
+        Failure::new(
+            Exit::Usage,
+            "a TLS key is NVMeTLSkey-1:HH:BASE64: as `nvme gen-tls-key` prints it",
+        )
+    })
 }
 
 impl FromStr for Publish {

@@ -19,7 +19,8 @@ use forebay_mem::Pool;
 use forebay_nvme::target::{self, Backing, Host, Target, TargetConfig};
 use forebay_nvme::tcp;
 use forebay_proto::nvme::auth::Secret;
-use forebay_proto::nvme::discovery::{DiscoveryEntry, SubsystemType, TRANSPORT_TCP};
+use forebay_proto::nvme::discovery::{DiscoveryEntry, Security, SubsystemType, TRANSPORT_TCP};
+use forebay_proto::nvme::psk::TlsKey;
 use forebay_store::Store;
 use tokio::sync::watch;
 
@@ -28,7 +29,7 @@ use super::doors::{Listeners, absolute};
 use super::shards::{Serve, Shards};
 use super::stopped;
 use crate::exit::{Exit, Failure, Outcome};
-use flags::{Export, Place};
+use flags::{Export, NvmeTls, Place};
 
 use vfio_user::Socket;
 pub use vfio_user::path as device_path;
@@ -106,6 +107,7 @@ impl<S: Store> Nvme<S> {
             value_bytes_max,
             controllers_max: u16::try_from(args.connections).unwrap_or(u16::MAX),
             allow_any_host: args.nvme_allow_any_host,
+            tls_required: args.nvme_tls == NvmeTls::Required,
             ..TargetConfig::default()
         };
         let clock = Arc::new(SystemClock::default());
@@ -152,6 +154,7 @@ impl<S: Store> Nvme<S> {
             service: address.port().to_string(),
             subnqn: self.target.config().nqn.clone(),
             address: address.ip().to_string(),
+            security: Security::NotSpecified,
         }]);
         let (nvme, stop) = (self.clone(), stopping.clone());
         let serve: Serve = Arc::new(move |stream, peer| {
@@ -196,12 +199,13 @@ fn flag(name: &str, value: &str, error: forebay_control::Error) -> Failure {
     Failure::new(failure.exit, format_args!("--{name} {value}: {failure}"))
 }
 
-/// As the doors know a host. A secret was checked when it was kept.
+/// As the doors know a host. Its secret and its key were checked when they were kept.
 fn admitted(host: &forebay_control::Host) -> Host {
     Host {
         nqn: host.nqn.clone(),
         tenant: host.tenant.clone(),
         secret: host.chap_secret.as_deref().and_then(Secret::parse),
+        tls_key: host.tls_key.as_deref().and_then(TlsKey::parse),
         subsystem_secret: None,
     }
 }

@@ -157,6 +157,7 @@ fn the_discovery_log() {
             service: "8009".to_owned(),
             subnqn: fabrics::DISCOVERY_NQN.to_owned(),
             address: "::1".to_owned(),
+            security: Security::Required,
         }],
     };
     let bytes = log.encode();
@@ -166,10 +167,12 @@ fn the_discovery_log() {
         (0x0102, 1, 0)
     );
     let entry = &bytes[1024..];
-    assert_eq!(entry[..12], [3, 2, 3, 0, 7, 0, 0xff, 0xff, 32, 0, 2, 0]);
+    assert_eq!(entry[..12], [3, 2, 3, 1, 7, 0, 0xff, 0xff, 32, 0, 2, 0]);
     assert_eq!(entry[32..38], *b"8009  ");
     assert_eq!(entry[256..293], *b"nqn.2014-08.org.nvmexpress.discovery\0");
     assert_eq!(entry[512..517], *b"::1  ");
+    // TSAS: TLS 1.3.
+    assert_eq!(entry[768..770], [2, 0]);
     assert_eq!(DiscoveryLog::decode(&bytes), Some(log));
 }
 
