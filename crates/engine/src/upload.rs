@@ -24,8 +24,11 @@ use crate::extent::{EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, granules};
 use crate::usage::Reservation;
 use crate::view::{malformed, versioning};
 
-/// A value arriving in an [`Engine`](crate::Engine).
-pub struct EngineUpload<D: Disk> {
+/// A value arriving in an [`Engine`](crate::Engine). In a box: layers above hand it on, and an allocation costs less than moving
+/// it so often.
+pub struct EngineUpload<D: Disk>(Box<Arriving<D>>);
+
+struct Arriving<D: Disk> {
     core: Arc<Core<D>>,
     target: Option<Target>,
     /// The version whose bytes come back, and from where.
@@ -70,7 +73,7 @@ impl<D: Disk> EngineUpload<D> {
         {
             return Err(too_large());
         }
-        let mut upload = EngineUpload::new(core, target, options);
+        let mut upload = Box::new(Arriving::new(core, target, options));
         upload.look()?;
         let size = options.size.unwrap_or(0);
         if let Err(error) = upload.reserve(size) {
@@ -82,7 +85,7 @@ impl<D: Disk> EngineUpload<D> {
         if let Some(size) = options.size {
             core.check_room(size)?;
         }
-        Ok(upload)
+        Ok(EngineUpload(upload))
     }
 
     /// For bytes that come back. Usage counts them already.
@@ -107,13 +110,15 @@ impl<D: Disk> EngineUpload<D> {
             size: Some(size),
             ..StoreOptions::default()
         };
-        let mut upload = EngineUpload::new(core, target, options);
+        let mut upload = Arriving::new(core, target, options);
         upload.back = Some((version, away));
-        Ok(upload)
+        Ok(EngineUpload(Box::new(upload)))
     }
+}
 
-    fn new(core: &Arc<Core<D>>, target: Target, options: StoreOptions) -> EngineUpload<D> {
-        EngineUpload {
+impl<D: Disk> Arriving<D> {
+    fn new(core: &Arc<Core<D>>, target: Target, options: StoreOptions) -> Arriving<D> {
+        Arriving {
             core: core.clone(),
             reservation: Some(core.ledger.reservation(target.namespace.id)),
             replaced: Usage::default(),
@@ -335,57 +340,59 @@ fn append(packed: &mut BufMut, from: &[u8]) -> usize {
 
 impl<D: Disk> Upload for EngineUpload<D> {
     async fn buffer(&mut self, len: usize) -> Result<BufMut> {
-        self.take(len.min(EXTENT_BYTES_MAX)).await
+        self.0.take(len.min(EXTENT_BYTES_MAX)).await
     }
 
     async fn write(&mut self, buf: Buf) -> Result<()> {
-        if self.failed {
+        let upload = &mut *self.0;
+        if upload.failed {
             return Err(StoreError::new(
                 ErrorKind::Invalid,
                 "an earlier write failed",
             ));
         }
         // Set while the call is under way: dropped half-way, the value is not whole.
-        self.failed = true;
-        self.append(buf).await?;
-        self.failed = false;
+        upload.failed = true;
+        upload.append(buf).await?;
+        upload.failed = false;
         Ok(())
     }
 
     fn crc64nvme(&self) -> u64 {
-        self.digest.finalize()
+        self.0.digest.finalize()
     }
 
-    async fn commit(mut self, seal: Seal) -> Result<Stored> {
-        if self.failed || self.options.size.is_some_and(|size| size != self.size) {
+    async fn commit(self, seal: Seal) -> Result<Stored> {
+        let mut upload = self.0;
+        if upload.failed || upload.options.size.is_some_and(|size| size != upload.size) {
             return Err(StoreError::new(
                 ErrorKind::Invalid,
                 "not all bytes of the value arrived",
             ));
         }
-        let content = self.content().await?;
-        let (Some(target), Some(reservation)) = (self.target.take(), self.reservation.take())
+        let content = upload.content().await?;
+        let (Some(target), Some(reservation)) = (upload.target.take(), upload.reservation.take())
         else {
             return Err(StoreError::new(ErrorKind::Invalid, "the upload has ended"));
         };
-        let core = self.core.clone();
-        if let Some((version, away)) = self.back {
+        let core = upload.core.clone();
+        if let Some((version, away)) = upload.back {
             let command = TakeBackCommand {
                 target,
                 version,
                 away,
-                size: self.size,
-                crc64nvme: self.digest.finalize(),
+                size: upload.size,
+                crc64nvme: upload.digest.finalize(),
                 content,
             };
             return core.submit(|reply| Command::TakeBack(command, reply)).await;
         }
         let command = StoreCommand {
             target,
-            condition: self.options.condition,
+            condition: upload.options.condition,
             seal,
-            size: self.size,
-            crc64nvme: self.digest.finalize(),
+            size: upload.size,
+            crc64nvme: upload.digest.finalize(),
             content,
             reservation,
         };
@@ -393,7 +400,7 @@ impl<D: Disk> Upload for EngineUpload<D> {
     }
 }
 
-impl<D: Disk> Drop for EngineUpload<D> {
+impl<D: Disk> Drop for Arriving<D> {
     fn drop(&mut self) {
         let runs: Vec<_> = self.extents.iter().map(Extent::run).collect();
         if self.writing.is_empty() {

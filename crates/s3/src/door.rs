@@ -37,8 +37,6 @@ use crate::{cors, direct, dispatch, headers};
 
 /// The longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// The most headers of a request.
-const HEADERS_MAX: usize = 128;
 
 /// Unix milliseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -164,7 +162,6 @@ impl<S: Store> Door<S> {
         let serving = http1::Builder::new()
             .half_close(true)
             .header_read_timeout(None)
-            .max_headers(HEADERS_MAX)
             .max_header_size(HEAD_BYTES_MAX)
             .serve_connection(stream, service);
         tokio::pin!(serving, shutdown);

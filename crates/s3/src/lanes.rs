@@ -1,4 +1,4 @@
-//! MD5 of bodies, up to four at a time.
+//! MD5 of bodies, up to eight at a time.
 //!
 //! MD5 is one chain of dependent additions, so a core hashes several bodies interleaved in little more time than one
 //! ([`Md5::update_all`]). Buffers therefore wait a moment for those of other bodies on the same thread; what finds no partner in
@@ -6,8 +6,8 @@
 //! only as long as that has been worth it on this thread lately.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 
 use forebay_mem::Buf;
 use forebay_proto::md5::Md5;
@@ -27,7 +27,9 @@ const RELUCTANCE_MAX: u32 = 64;
 static BODIES: AtomicUsize = AtomicUsize::new(0);
 
 /// Bodies hashed together at most.
-const LANES: usize = 4;
+static LANES: LazyLock<usize> = LazyLock::new(|| Md5::lanes().min(WIDE));
+/// The most lanes there are code for.
+const WIDE: usize = 8;
 
 thread_local! {
     /// The buffers that wait on this thread, small and large ones apart: those of similar length last together.
@@ -118,7 +120,7 @@ impl Lane {
         let full = WAITING.with(|waiting| {
             let mut waiting = waiting[usize::from(large)].borrow_mut();
             waiting.push(seat.0.clone());
-            waiting.len() == LANES
+            waiting.len() == *LANES
         });
         for _ in 0..if full { 0 } else { turns } {
             tokio::task::yield_now().await;
@@ -141,6 +143,37 @@ impl Lane {
     }
 }
 
+/// A body that was taken from its seat, and the bytes to append.
+type Body = (Arc<Mutex<Seat>>, Md5, Buf);
+
+/// Hashes the first `N` together; tells how many those are.
+fn hash<const N: usize>(bodies: &mut [Body]) -> usize {
+    if let Some(bodies) = bodies.first_chunk_mut::<N>() {
+        Md5::update_all(bodies.each_mut().map(|(_, md5, buf)| (md5, &buf[..])));
+    }
+    N
+}
+
+/// Hashes up to [`WIDE`] together, lanes that are left over repeating the shortest body.
+fn hash_wide(bodies: &mut [Body]) -> usize {
+    let count = bodies.len().min(WIDE);
+    let bodies = &mut bodies[..count];
+    let shortest = bodies
+        .iter()
+        .map(|(_, _, buf)| buf)
+        .min_by_key(|buf| buf.len());
+    let repeated = shortest.cloned();
+    let mut spare: [Md5; WIDE] = Default::default();
+    let mut lanes = spare
+        .each_mut()
+        .map(|md5| (md5, repeated.as_deref().unwrap_or_default()));
+    for (lane, (_, md5, buf)) in lanes.iter_mut().zip(bodies) {
+        *lane = (md5, &buf[..]);
+    }
+    Md5::update_all(lanes);
+    count
+}
+
 /// Hashes everything that waits on this thread; tells how many bodies that were.
 fn hash_waiting(large: bool) -> usize {
     let seats = WAITING.with(|waiting| waiting[usize::from(large)].take());
@@ -155,19 +188,16 @@ fn hash_waiting(large: bool) -> usize {
             }
         })
         .collect();
-    let alone = match &mut bodies[..] {
-        [a, b, c, d] => {
-            Md5::update_all([a, b, c, d].map(|(_, md5, buf)| (md5, &buf[..])));
-            &mut []
-        }
-        [a, b, rest @ ..] => {
-            Md5::update_all([a, b].map(|(_, md5, buf)| (md5, &buf[..])));
-            rest
-        }
-        rest => rest,
-    };
-    for (_, md5, buf) in alone {
-        md5.update(buf);
+    let mut rest = &mut bodies[..];
+    while !rest.is_empty() {
+        // Wide vectors pay from the first body that narrower ones have no lane for.
+        let count = match rest.len() {
+            5.. => hash_wide(rest),
+            4 => hash::<4>(rest),
+            2.. => hash::<2>(rest),
+            _ => hash::<1>(rest),
+        };
+        rest = &mut rest[count..];
     }
     let together = bodies.len();
     for (seat, md5, _) in bodies {

@@ -22,9 +22,9 @@ pub enum LeafBody {
     Rados(RadosBody),
 }
 
-/// A value arriving at a leaf. In boxes: every layer above hands it on, and an allocation costs less than moving it so often.
+/// A value arriving at a leaf.
 pub enum LeafUpload {
-    Engine(Box<EngineUpload<Device>>),
+    Engine(EngineUpload<Device>),
     Memory(MemoryUpload),
     Rados(Box<RadosUpload>),
 }
@@ -152,9 +152,7 @@ impl Store for Leaf {
 
     async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<LeafUpload> {
         Ok(match self {
-            Leaf::Engine(store) => {
-                LeafUpload::Engine(Box::new(store.store(address, options).await?))
-            }
+            Leaf::Engine(store) => LeafUpload::Engine(store.store(address, options).await?),
             Leaf::Memory(store) => LeafUpload::Memory(store.store(address, options).await?),
             Leaf::Rados(store) => {
                 LeafUpload::Rados(Box::new(Box::pin(store.store(address, options)).await?))
@@ -199,7 +197,7 @@ impl Store for Leaf {
     ) -> Result<LeafUpload> {
         Ok(match self {
             Leaf::Engine(store) => {
-                LeafUpload::Engine(Box::new(store.take_back(address, version, away).await?))
+                LeafUpload::Engine(store.take_back(address, version, away).await?)
             }
             Leaf::Memory(store) => {
                 LeafUpload::Memory(store.take_back(address, version, away).await?)
