@@ -1,15 +1,20 @@
 //! The task of one link.
+//!
+//! A peer that goes on as soon as it has heard from us finds it looking at the socket; it sleeps when that was in vain.
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::hint::spin_loop;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use forebay_io::Watch;
 use forebay_proto::iwarp::Fault;
 use tokio::io::Interest;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::link::{Io, SESSION_ENDED, Shared};
@@ -19,6 +24,8 @@ use crate::{CloseReason, ErrorKind};
 
 /// Calls to the socket before other tasks get a turn.
 const ROUNDS_MAX: usize = 16;
+/// Looks at the socket in a row before other tasks get a turn; some microseconds.
+const LOOKS: usize = 8;
 /// Messages that nobody has taken, in bytes: beyond, nothing is received unless the peer owes an answer ...
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// ... and beyond this, it talks instead of answering.
@@ -33,11 +40,14 @@ pub(super) struct Driver {
     taken: VecDeque<Order>,
     /// It went to sleep and can be woken by an order.
     asleep: bool,
+    watch: Watch,
 }
 
 enum Round {
     /// There may be more to do.
     Again,
+    /// Nothing can move until something happens, which may be soon.
+    Look,
     /// Nothing can move until something happens.
     Sleep,
     /// The link has ended.
@@ -51,6 +61,7 @@ impl Driver {
             receiver,
             taken: VecDeque::new(),
             asleep: false,
+            watch: Watch::default(),
         }
     }
 
@@ -77,6 +88,7 @@ impl Driver {
             shared,
             receiver,
             taken,
+            watch,
             ..
         } = self;
         let mut io = shared.io.lock();
@@ -86,9 +98,13 @@ impl Driver {
         // With `io` locked: a close sends what was ordered before it, wherever it is.
         std::mem::swap(taken, &mut shared.orders.lock().waiting);
         io.sender.take(taken);
-        match step(shared, receiver, &mut io, cx) {
-            Ok(true) => Round::Again,
-            Ok(false) => Round::Sleep,
+        let stepped = match step(shared, receiver, watch, &mut io, cx) {
+            Ok(false) => look(shared, receiver, watch, &mut io),
+            Ok(true) => Ok(Round::Again),
+            Err(end) => Err(end),
+        };
+        match stepped {
+            Ok(round) => round,
             Err(end) => {
                 finish(shared, receiver, &mut io, end);
                 Round::Over
@@ -114,6 +130,11 @@ impl Future for &mut Driver {
             match this.round(cx) {
                 Round::Again => {}
                 Round::Over => return Poll::Ready(()),
+                Round::Look => {
+                    // Orders are seen without a waker: this task runs again at once.
+                    let _ = pin!(yield_now()).poll(cx);
+                    return Poll::Pending;
+                }
                 Round::Sleep => {
                     let mut orders = this.shared.orders.lock();
                     if orders.waiting.is_empty() && !std::mem::take(&mut orders.left) {
@@ -142,14 +163,15 @@ impl Drop for Driver {
 fn step(
     shared: &Shared,
     receiver: &mut Receiver,
+    watch: &mut Watch,
     io: &mut Io,
     cx: &mut Context<'_>,
 ) -> Result<bool, End> {
     match send(shared, receiver, io, cx) {
-        Ok(sent) => Ok(receive(shared, receiver, io, cx)? | sent),
+        Ok(sent) => Ok(receive(shared, receiver, watch, io, cx)? | sent),
         Err(error) => {
             // What the peer said before it went may still be there.
-            while receive(shared, receiver, io, cx)? {}
+            while receive(shared, receiver, watch, io, cx)? {}
             Err(End::Lost(error))
         }
     }
@@ -191,6 +213,7 @@ fn send(
 fn receive(
     shared: &Shared,
     receiver: &mut Receiver,
+    watch: &mut Watch,
     io: &mut Io,
     cx: &mut Context<'_>,
 ) -> Result<bool, End> {
@@ -205,7 +228,10 @@ fn receive(
     let mut outcome = Ok(true);
     let _ = shared.wire.tcp().try_io(Interest::READABLE, || {
         match receiver.receive(&shared.wire, &mut io.regions) {
-            Ok(Ok(whole)) => whole.ok_or_else(|| io::ErrorKind::WouldBlock.into()),
+            Ok(Ok(whole)) => {
+                watch.came();
+                whole.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+            }
             Ok(Err(error)) => Err(error),
             Err(end) => {
                 outcome = Err(end);
@@ -215,6 +241,29 @@ fn receive(
     });
     pass_on(shared, receiver, io);
     outcome
+}
+
+/// There is nothing to do: looks whether the peer goes on, while that is worth it.
+fn look(
+    shared: &Shared,
+    receiver: &mut Receiver,
+    watch: &mut Watch,
+    io: &mut Io,
+) -> Result<Round, End> {
+    if shared.wire.is_behind() || is_full(shared, io)? || !watch.looks_on() {
+        return Ok(Round::Sleep);
+    }
+    for _ in 0..LOOKS {
+        let received = receiver.receive(&shared.wire, &mut io.regions);
+        if let Ok(Err(_)) = received {
+            spin_loop();
+            continue;
+        }
+        watch.came();
+        pass_on(shared, receiver, io);
+        return received.map(|_| Round::Again);
+    }
+    Ok(Round::Look)
 }
 
 /// Whether messages wait that nobody takes, and nothing else is to be received.
