@@ -250,7 +250,10 @@ fn look(
     watch: &mut Watch,
     io: &mut Io,
 ) -> Result<Round, End> {
-    if shared.wire.is_behind() || is_full(shared, io)? || !watch.looks_on() {
+    // Where payload is long, a wake-up costs little beside it.
+    let long = io.sender.is_long() || receiver.is_long();
+    let behind = io.sender.is_behind() || shared.wire.is_behind();
+    if long || behind || is_full(shared, io)? || !watch.looks_on() {
         return Ok(Round::Sleep);
     }
     for _ in 0..LOOKS {

@@ -24,7 +24,7 @@ const STAGING_BYTES: usize = 64 << 10;
 /// Room for whole segments that are checked before they are placed.
 const CHECKED_STAGING_BYTES: usize = 2 * FPDU_BYTES_MAX;
 /// Segments this long on average are received straight into place.
-const LONG_BYTES: usize = 16 << 10;
+pub(super) const LONG_BYTES: usize = 16 << 10;
 /// After the end of a long message: a trailer, a short message, the next head.
 const BETWEEN_BYTES: usize = 256;
 /// After a segment that another follows: the next tagged head.
@@ -137,6 +137,11 @@ impl Receiver {
         self.inbound.heard()
     }
 
+    /// Whether segments are long.
+    pub(super) fn is_long(&self) -> bool {
+        self.average >= LONG_BYTES
+    }
+
     /// A read was requested of the peer.
     pub(super) fn expect(&mut self, sink_stag: u32, read: ReadOrder) {
         self.inbound
@@ -176,7 +181,7 @@ impl Receiver {
 
     /// One call; says how much was asked for straight into place, what came, and how much was asked for in all.
     fn call(&mut self, wire: &Wire, regions: &Regions) -> io::Result<(usize, usize, usize)> {
-        let long = !self.crc && self.average >= LONG_BYTES;
+        let long = !self.crc && self.is_long();
         let mut scatter = Scatter::new();
         let mut behind = BETWEEN_BYTES;
         if self.start == self.end {

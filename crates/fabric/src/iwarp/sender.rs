@@ -11,6 +11,7 @@ use forebay_proto::iwarp::{Fault, Outbound};
 
 use super::fpdu::{Fpdu, PLACES_PER_FPDU, Payload, Piece, gone};
 use super::orders::{Order, ReadOrder};
+use super::receiver::LONG_BYTES;
 use super::regions::Regions;
 use super::wire::{Parts, Wire};
 use crate::{RemoteRange, Stag};
@@ -72,6 +73,8 @@ pub(super) struct Sender {
     sinks: u32,
     queue: VecDeque<Fpdu>,
     queue_bytes: usize,
+    /// Bytes of a segment, a moving average.
+    average: usize,
     /// Bytes of the first segment of the queue that are sent.
     sent: usize,
     pub(super) outcome: Outcome,
@@ -94,6 +97,7 @@ impl Sender {
             sinks: 0,
             queue: VecDeque::new(),
             queue_bytes: 0,
+            average: 0,
             sent: 0,
             outcome: Outcome::default(),
         }
@@ -166,6 +170,11 @@ impl Sender {
             || self.current.is_some()
             || !self.outcome.issued.is_empty()
             || self.outcome.answered > 0
+    }
+
+    /// Whether segments are long.
+    pub(super) fn is_long(&self) -> bool {
+        self.average >= LONG_BYTES
     }
 
     /// Whether some of a segment is sent and the rest is not.
@@ -359,6 +368,7 @@ impl Sender {
     fn push(&mut self, head: &[u8], payload: Payload, ulpdu_bytes: usize, room: u32) {
         let fpdu = Fpdu::new(head, payload, ulpdu_bytes, room, self.crc);
         self.queue_bytes += fpdu.bytes();
+        self.average = (3 * self.average + fpdu.bytes()) / 4;
         self.queue.push_back(fpdu);
     }
 
