@@ -253,7 +253,7 @@ fn look(
     // Where payload is long, a wake-up costs little beside it.
     let long = io.sender.is_long() || receiver.is_long();
     let behind = io.sender.is_behind() || shared.wire.is_behind();
-    if long || behind || is_full(shared, io)? || !watch.looks_on() {
+    if long || behind || io.sender.owes() || is_full(shared, io)? || !watch.looks_on() {
         return Ok(Round::Sleep);
     }
     for _ in 0..LOOKS {
@@ -304,6 +304,7 @@ fn pass_on(shared: &Shared, receiver: &mut Receiver, io: &mut Io) {
     if outcome.messages.is_empty() {
         return;
     }
+    io.sender.told(outcome.messages.len());
     let mut inbox = shared.inbox.lock();
     for message in outcome.messages.drain(..) {
         inbox.bytes += Inbox::weight(&message);

@@ -59,6 +59,9 @@ pub(super) struct Sender {
     segment_bytes: usize,
     /// A responder sends nothing before the peer has.
     held: bool,
+    responder: bool,
+    /// On the responder's side, messages of the peer that nothing was said to yet.
+    owed: usize,
     orders: VecDeque<Order>,
     /// Read Requests of the peer.
     answers: VecDeque<ReadRequest>,
@@ -87,6 +90,8 @@ impl Sender {
             crc,
             segment_bytes,
             held,
+            responder: held,
+            owed: 0,
             orders: VecDeque::new(),
             answers: VecDeque::new(),
             answer_next: false,
@@ -145,6 +150,18 @@ impl Sender {
     /// The peer was heard: it may be sent to.
     pub(super) fn release(&mut self) {
         self.held = false;
+    }
+
+    /// The peer sent so many messages.
+    pub(super) fn told(&mut self, messages: usize) {
+        if self.responder {
+            self.owed += messages;
+        }
+    }
+
+    /// Whether the peer waits for us, and says nothing more before.
+    pub(super) fn owes(&self) -> bool {
+        self.owed > 0
     }
 
     /// A Read Request of the peer was accepted, and its source pinned.
@@ -229,6 +246,7 @@ impl Sender {
                 }
             }
             Some(Order::Send { message, room }) => {
+                self.owed = self.owed.saturating_sub(1);
                 let mut sending = self.outbound.begin_send(Opcode::Send, 0);
                 let head = Outbound::send(&mut sending, message.len(), true);
                 let ulpdu_bytes = UNTAGGED_BYTES + message.len();
