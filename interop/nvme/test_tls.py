@@ -110,18 +110,19 @@ def test_linux_connects_by_tls(place, scratch, data):
     place.serve("--nvme-tls", "required", "--nvme-namespace", "values=2", "--export", f"disk={disk}:1")
     key = place.admin("host", "add", HOST, "--tls-key", "new")[0]["tls_key"]
     (place.shared / "value").write_bytes(data(100_003, seed=9))
-    said = place.guest(r"""
+    said = place.guest("HOST=" + HOST + "\nKEY=" + key + r"""
+echo $HOST >/etc/nvme/hostnqn; echo ${HOST##*:} >/etc/nvme/hostid
 discover
 section discovery; nvme discover -t tcp -a $HOST_IP -s $PORT
 section keys
 modprobe -a tls nvme-tcp
-nvme check-tls-key --insert --hostnqn=""" + HOST + r""" --subsysnqn="$NQN" --identity=1 --keydata='""" + key + r"""'
+nvme check-tls-key --insert --hostnqn=$HOST --subsysnqn="$NQN" --identity=1 --keydata=$KEY
 keyctl show %:.nvme
 mkdir -p /etc/tlshd; printf '[debug]\nloglevel=1\ntls=1\nnl=1\n[authenticate]\nkeyrings=.nvme\n' | tee /etc/tlshd.conf >/etc/tlshd/config
 tlshd -s >/tmp/tlshd 2>&1 &
-section clear; nvme connect -t tcp -a $HOST_IP -s $PORT -n "$NQN" -q """ + HOST + r""" 2>&1 && exit 1
+section clear; nvme connect -t tcp -a $HOST_IP -s $PORT -n "$NQN" 2>&1 && exit 1
 section connect
-connect -q """ + HOST + r""" -i 1 --tls || { cat /tmp/tlshd; exit 1; }
+connect -i 1 --tls || { cat /tmp/tlshd; exit 1; }
 block=$(node nvme 1) values=$(node ng 2)
 section key; cat /sys/class/nvme/$CTRL/tls_key
 section work
