@@ -74,10 +74,6 @@ fn first_pdus_that_are_wrong_are_answered_with_the_reason() {
         (header(6, 4, 24, 24, 32), Some((PduSequenceError, 0))),
         (header(5, 0, 24, 0, 24), Some((PduSequenceError, 0))),
         (
-            b"\x16\x03\x01\x02\0\x01\0\x01".to_vec(),
-            Some((InvalidPduHeaderField, 0)),
-        ),
-        (
             b"GET / HTTP/1.1\r\n".to_vec(),
             Some((InvalidPduHeaderField, 0)),
         ),
