@@ -22,10 +22,10 @@ pub enum LeafBody {
     Rados(RadosBody),
 }
 
-/// A value arriving at a leaf.
+/// A value arriving at a leaf. Each in a box, since every layer above hands it on.
 pub enum LeafUpload {
     Engine(EngineUpload<Device>),
-    Memory(MemoryUpload),
+    Memory(Box<MemoryUpload>),
     Rados(Box<RadosUpload>),
 }
 
@@ -153,7 +153,9 @@ impl Store for Leaf {
     async fn store(&self, address: Address<'_>, options: StoreOptions) -> Result<LeafUpload> {
         Ok(match self {
             Leaf::Engine(store) => LeafUpload::Engine(store.store(address, options).await?),
-            Leaf::Memory(store) => LeafUpload::Memory(store.store(address, options).await?),
+            Leaf::Memory(store) => {
+                LeafUpload::Memory(Box::new(store.store(address, options).await?))
+            }
             Leaf::Rados(store) => {
                 LeafUpload::Rados(Box::new(Box::pin(store.store(address, options)).await?))
             }
@@ -200,7 +202,7 @@ impl Store for Leaf {
                 LeafUpload::Engine(store.take_back(address, version, away).await?)
             }
             Leaf::Memory(store) => {
-                LeafUpload::Memory(store.take_back(address, version, away).await?)
+                LeafUpload::Memory(Box::new(store.take_back(address, version, away).await?))
             }
             Leaf::Rados(store) => {
                 let upload = Box::pin(store.take_back(address, version, away)).await?;
