@@ -25,7 +25,7 @@ use forebay_proto::s3::{
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 17] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("sigv4_authorization", sigv4_authorization),
     ("chunked", chunked),
     ("xml_requests", xml_requests),
@@ -41,6 +41,7 @@ pub const TARGETS: [(&str, Target); 17] = [
     ("mpa", direct::mpa),
     ("iwarp", direct::iwarp),
     ("nvme_tcp", nvme::nvme_tcp),
+    ("nvme_psk", nvme::nvme_psk),
     ("nvme_controller", nvme_controller::nvme_controller),
     ("vfio_user", vfio_user::vfio_user),
 ];

@@ -1,5 +1,6 @@
 //! Parsers of the NVMe doors.
 
+use forebay_proto::nvme::psk::{Identity, TlsKey, offered};
 use forebay_proto::nvme_tcp::{
     Agreed, Digests, Event, Fault, HEAD_BYTES_MAX, ICReq, ICResp, Inbound, PduType, Progress, R2T,
     Transfer,
@@ -93,5 +94,26 @@ pub fn nvme_tcp_ends(data: &[u8]) -> Option<Fault> {
             Event::CapsuleResp(_) => assert_eq!(pdu.data_bytes, 0),
         }
         stream = stream.get(pdu.head_bytes + pdu.data_bytes + pdu.trailer_bytes..)?;
+    }
+}
+
+/// What a host says before it has proved anything: a ClientHello without its header, an identity in it; and configured keys.
+pub fn nvme_psk(data: &[u8]) {
+    let mut bytes = 0;
+    for identity in offered(data) {
+        bytes += identity.len();
+        named(identity);
+    }
+    assert!(bytes <= data.len());
+    named(data);
+    if let Some(key) = std::str::from_utf8(data).ok().and_then(TlsKey::parse) {
+        assert!(TlsKey::parse(&key.interchange()) == Some(key));
+    }
+}
+
+fn named(identity: &[u8]) {
+    if let Some(identity) = Identity::parse(identity) {
+        assert!(!identity.host.is_empty() && !identity.subsystem.is_empty());
+        assert!(!identity.host.contains(' ') && !identity.subsystem.contains(' '));
     }
 }
