@@ -15,8 +15,9 @@ use forebay_proto::nvme::{
 };
 use forebay_store::Store;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
-use super::session::{Session, Viewer};
+use super::session::{FUSING_MAX, Session, Viewer};
 use super::{Target, bound, parts, results};
 
 /// What a transport knows of a host beside its words.
@@ -300,6 +301,7 @@ impl<S: Store, F: File> Target<S, F> {
             bound: Mutex::new(bound::Bound::default()),
             parts: Mutex::new(parts::Parts::default()),
             results: results::Results::of(&self.results),
+            fusing: Semaphore::new(FUSING_MAX),
             changes: self.watchers.subscribe(),
             seen: self.generation().into(),
         }))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_io::{File, Hold};
-use forebay_mem::{BLOCK_MAX_BYTES, Buf, Pool};
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, Pool};
 use forebay_proto::nvme::nvm::{self, DsmRange, NvmCommand};
 use forebay_proto::nvme::{NamespaceKind, Status};
 use tokio::sync::RwLock;
@@ -29,6 +29,17 @@ pub(super) struct Order {
     /// Held alone by a fused operation, shared by every other that changes blocks.
     gate: Arc<RwLock<()>>,
     under_way: UnderWay,
+}
+
+/// The longest fused operation, many times what a host locks with (ACWU is a block): a host that begins one and does not send its data
+/// holds twice this.
+const FUSED_BYTES_MAX: u64 = 64 << 10;
+
+/// The half of a fused operation that failed, and how; the other one is aborted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Half {
+    First(Status),
+    Second(Status),
 }
 
 /// A half-open range of bytes.
@@ -97,11 +108,7 @@ impl<F: File> Blocks<F> {
             NvmCommand::Read { blocks } => self.read(pool, self.bytes(blocks), payload).await?,
             // A future is moved into its place whole, and a read's is short.
             NvmCommand::Write { blocks, fua } => {
-                Box::pin(async {
-                    let _shared = self.order.gate.read().await;
-                    self.write(pool, self.bytes(blocks), fua, payload).await
-                })
-                .await?
+                Box::pin(self.write(pool, self.bytes(blocks), fua, payload)).await?
             }
             // The others are seldom: they need no place in the future of every command.
             command => Box::pin(self.execute_seldom(pool, command, payload)).await?,
@@ -142,27 +149,40 @@ impl<F: File> Blocks<F> {
         }
     }
 
-    /// Compare, and only when that holds Write; nothing else changes blocks meanwhile.
+    /// Compare, and only when that holds Write; nothing else changes blocks meanwhile. Tells which half failed.
     pub(super) async fn compare_and_write(
         &self,
         pool: &Pool,
-        compare: (nvm::Blocks, &mut impl Payload),
-        write: (nvm::Blocks, bool, &mut impl Payload),
-    ) -> (Result<(), Status>, Result<(), Status>) {
+        blocks: nvm::Blocks,
+        fua: bool,
+        compare: &mut impl Payload,
+        write: &mut impl Payload,
+    ) -> Result<(), Half> {
+        let (first, second) = (Half::First, Half::Second);
+        let Bytes { at, left } = self.bytes(blocks);
+        if left > FUSED_BYTES_MAX {
+            return Err(first(Status::ATOMIC_WRITE_UNIT_EXCEEDED));
+        }
+        let len = left as usize;
+        // All that the host has a part in comes first: one that keeps its data back must not keep others from their blocks.
+        compare.ready().await.map_err(first)?;
+        let mut both = pool.take(2 * len).await;
+        append(compare, &mut both, len).await.map_err(first)?;
+        write.ready().await.map_err(second)?;
+        append(write, &mut both, len).await.map_err(second)?;
+        let both = both.freeze();
+        let here = pool.take(len).await;
         let _alone = self.order.gate.write().await;
         self.settled().await;
-        let compared = self.compare(pool, self.bytes(compare.0), compare.1).await;
-        let written = match compared {
-            Ok(()) => {
-                let (blocks, fua, payload) = write;
-                self.write(pool, self.bytes(blocks), fua, payload).await
-            }
-            Err(_) => Err(Status::ABORTED_FAILED_FUSED),
-        };
-        // The first half of an operation whose second did not happen did not happen either.
-        match (compared, written) {
-            (Ok(()), Err(status)) => (Err(Status::ABORTED_FAILED_FUSED), Err(status)),
-            both => both,
+        let here = self.fetch(here, at, len).await.map_err(first)?;
+        if here[..] != both[..len] {
+            return Err(first(Status::COMPARE_FAILURE));
+        }
+        let written = self.put(at, both.slice(len..2 * len)).await;
+        written.map_err(second)?;
+        match fua {
+            true => self.flush().await.map_err(second),
+            false => Ok(()),
         }
     }
 
@@ -187,13 +207,13 @@ impl<F: File> Blocks<F> {
                 continue;
             }
             let Some((at, len)) = bytes.next() else { break };
-            payload.send(self.fetch(pool, at, len).await?).await?;
+            let buf = pool.take(len).await;
+            payload.send(self.fetch(buf, at, len).await?).await?;
         }
         Ok(())
     }
 
-    async fn fetch(&self, pool: &Pool, at: u64, len: usize) -> Result<Buf, Status> {
-        let buf = pool.take(len).await;
+    async fn fetch(&self, buf: BufMut, at: u64, len: usize) -> Result<Buf, Status> {
         let (read, buf) = self.file.read_at(at, buf, len).await;
         read.map_err(|error| of_file(&error))?;
         match buf.len() == len {
@@ -217,6 +237,9 @@ impl<F: File> Blocks<F> {
             payload.ready().await?;
             let mut buf = pool.take(len).await;
             payload.receive(&mut buf, len).await?;
+            // Not sooner: a host that keeps its data back would keep fused operations of others waiting, and all behind them. What is
+            // atomic is a block (AWUN): fused operations may come between the pieces of one command.
+            let _shared = self.order.gate.read().await;
             self.put(at, buf.freeze()).await?;
         }
         match fua {
@@ -245,7 +268,8 @@ impl<F: File> Blocks<F> {
             payload.ready().await?;
             let mut theirs = pool.take(len).await;
             payload.receive(&mut theirs, len).await?;
-            if self.fetch(pool, at, len).await?[..] != theirs[..] {
+            let ours = pool.take(len).await;
+            if self.fetch(ours, at, len).await?[..] != theirs[..] {
                 return Err(Status::COMPARE_FAILURE);
             }
         }
@@ -254,7 +278,8 @@ impl<F: File> Blocks<F> {
 
     async fn verify(&self, pool: &Pool, mut bytes: Bytes) -> Result<(), Status> {
         while let Some((at, len)) = bytes.next() {
-            self.fetch(pool, at, len).await?;
+            let buf = pool.take(len).await;
+            self.fetch(buf, at, len).await?;
         }
         Ok(())
     }
@@ -337,5 +362,13 @@ impl<F: File> Blocks<F> {
             Ok(Err(error)) => Err(of_file(&error)),
             Err(_) => Err(Status::INTERNAL_ERROR),
         }
+    }
+}
+
+/// Appends the next `len` bytes of the host to `into`.
+async fn append(payload: &mut impl Payload, into: &mut BufMut, len: usize) -> Result<(), Status> {
+    match payload.len() < len as u64 {
+        true => Err(Status::DATA_SGL_LENGTH_INVALID),
+        false => payload.receive(into, len).await,
     }
 }

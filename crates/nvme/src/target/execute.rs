@@ -7,6 +7,7 @@ use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{IoCommand, IoVerb, Status};
 use forebay_store::Store;
 
+use super::block::Half;
 use super::session::Session;
 use super::shown::{Place, What};
 use super::{Payload, Target};
@@ -88,12 +89,17 @@ impl<S: Store, F: File> Target<S, F> {
         if compared != written {
             return both(Status::INVALID_FIELD);
         }
-        let compare = (*compared, first.1);
-        let write = (*written, *fua, second.1);
-        let (compared, written) = blocks.compare_and_write(&self.pool, compare, write).await;
-        let answered =
-            |done: Result<(), Status>| done.map_or_else(Status::answered, |()| Status::SUCCESS);
-        let (compared, written) = (answered(compared), answered(written));
+        let _turn = session.fusing.acquire().await;
+        let done = blocks
+            .compare_and_write(&self.pool, *written, *fua, first.1, second.1)
+            .await;
+        // The first half of an operation whose second did not happen did not happen either.
+        let (compared, written) = match done {
+            Ok(()) => (Status::SUCCESS, Status::SUCCESS),
+            Err(Half::First(status)) => (status, Status::ABORTED_FAILED_FUSED),
+            Err(Half::Second(status)) => (Status::ABORTED_FAILED_FUSED, status),
+        };
+        let (compared, written) = (compared.answered(), written.answered());
         self.counters.count(first.0, compared, 0);
         self.counters.count(second.0, written, 0);
         (compared, written)

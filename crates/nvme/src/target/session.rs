@@ -8,7 +8,7 @@ use forebay_io::File;
 use forebay_proto::nvme::{Controller, ControllerKind, SubmissionQueueEntry, opcode};
 use forebay_store::Store;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::Target;
 use super::admission::{Arrival, Identifier, Proven};
@@ -63,6 +63,9 @@ impl Watchers {
     }
 }
 
+/// Fused operations of one controller that hold buffers, which each does until its host has sent what is compared and what is written.
+pub(super) const FUSING_MAX: usize = 4;
+
 /// The execution side of one controller. It ends when it is dropped: bound keys, unfinished values and results are forgotten.
 pub struct Session<S: Store> {
     pub(super) identifier: Identifier,
@@ -73,6 +76,8 @@ pub struct Session<S: Store> {
     pub(super) bound: Mutex<Bound>,
     pub(super) parts: Mutex<Parts<S::Upload>>,
     pub(super) results: Results,
+    /// One for each fused operation that holds buffers.
+    pub(super) fusing: Semaphore,
     pub(super) changes: watch::Receiver<u64>,
     /// The generation that its controller shows.
     pub(super) seen: AtomicU64,

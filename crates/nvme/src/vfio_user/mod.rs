@@ -48,7 +48,6 @@ mod channel;
 pub mod client;
 mod device;
 mod doorbells;
-mod errands;
 mod errno;
 mod far;
 mod interrupts;

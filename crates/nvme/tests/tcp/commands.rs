@@ -176,7 +176,8 @@ fn blocks_come_back_as_they_went() {
 fn compare_and_write_happen_as_one_and_only_together() {
     let world = World::new();
     let (_admin, mut io) = world.host(PLAIN);
-    for count in [1u32, 20] {
+    const LONG: u32 = (64 << 10) / BLOCK_BYTES as u32;
+    for count in [1u32, LONG] {
         let blocks = Blocks { first: 0, count };
         let zeroes = vec![0; count as usize * BLOCK_BYTES];
         let data = bytes(zeroes.len(), count);

@@ -1,7 +1,8 @@
 //! Clients that mean ill when they are asked for memory, or do not answer: each harms at most itself.
 
 use forebay_nvme::vfio_user::Ended;
-use forebay_nvme::vfio_user::client::{DoorbellMode, QueueMemory, QueueOptions};
+use forebay_nvme::vfio_user::client::{DoorbellMode, Mapping, QueueMemory, QueueOptions};
+use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{Status, SubmissionQueueEntry};
 use forebay_proto::vfio_user::{Command, Header, Kind, Request, message};
 
@@ -21,8 +22,18 @@ fn answer(header: &Header, error: Option<u32>, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Answers what the device asks, which completes nothing meanwhile.
+async fn answer_until(host: &mut Host, until: impl Future<Output = ()>) {
+    tokio::select! {
+        () = until => {}
+        _ = host.queue.wait(|one| panic!("{one:?}")) => {}
+    }
+}
+
+type Wrong = fn(&Header, &[u8]) -> Vec<u8>;
+
 /// Ways to answer wrongly.
-const WRONG: [(&str, fn(&Header, &[u8]) -> Vec<u8>); 8] = [
+const WRONG: [(&str, Wrong); 8] = [
     ("an error", |header, _| answer(header, Some(14), &[])),
     ("an error with data", |header, payload| {
         answer(header, Some(14), payload)
@@ -191,6 +202,86 @@ async fn a_client_that_owes_many_answers_is_asked_no_more() {
 }
 
 #[tokio::test]
+async fn data_that_is_kept_back_keeps_nobody_from_the_blocks() {
+    let world = World::new().await;
+    let (mut host, mut relay) = relayed(&world, DoorbellMode::Shadow, QueueMemory::Mapped).await;
+    let mut other = Host::new(&world, DoorbellMode::Shadow).await;
+    let (far, near) = (host.lent(8192).await, other.memory(8192).await);
+    let pair = |memory: &Mapping| {
+        let blocks = blocks(0, 16);
+        let compare = NvmCommand::Compare { blocks }.entry(1, BLOCK).with_fuse(1);
+        let replace = write(2, 0, 16).with_fuse(2);
+        [compare, replace].map(|half| memory.point(half, 0, 8192).unwrap())
+    };
+    let single = |memory: &Mapping| memory.point(write(3, 0, 16), 0, 8192).unwrap();
+    for held in [&[single(&far)][..], &pair(&far)] {
+        // Each is asked for in two pieces; from one of them on, answers do not come.
+        for pass in 0..2 * held.len() {
+            relay.forget();
+            let mut count = 0;
+            relay.judge(move |_, _| {
+                count += 1;
+                match count > pass {
+                    true => Fate::IsKept,
+                    false => Fate::Passes,
+                }
+            });
+            for command in held {
+                assert!(host.queue.submit(command));
+            }
+            host.queue.ring().await.unwrap();
+            answer_until(&mut host, relay.wait_asked(pass + 1)).await;
+            let mut ended = other.execute_all(&pair(&near)).await;
+            ended.push(other.execute(&single(&near)).await);
+            assert!(ended.iter().all(|one| one.status == Status::SUCCESS));
+            relay.release().await;
+            ended.clear();
+            while ended.len() < held.len() {
+                let ended = &mut ended;
+                host.queue.wait(|one| ended.push(one)).await.unwrap();
+            }
+            assert!(ended.iter().all(|one| one.status == Status::SUCCESS));
+        }
+    }
+}
+
+#[tokio::test]
+async fn data_that_is_kept_back_holds_little() {
+    const LEN: usize = 64 << 10;
+    let world = World::new().await;
+    let (mut host, mut relay) = relayed(&world, DoorbellMode::Shadow, QueueMemory::Mapped).await;
+    let memory = host.lent(100 * LEN).await;
+    // The first bytes come, and with them there is a buffer for the others.
+    relay.judge(|_, payload| match payload.len() > LEN / 4 {
+        true => Fate::IsKept,
+        false => Fate::Passes,
+    });
+    for number in 0..100 {
+        let at = usize::from(number) * LEN;
+        let command = memory.point(write(number, 0, 128), at, LEN).unwrap();
+        assert!(host.queue.submit(&command));
+    }
+    host.queue.ring().await.unwrap();
+    answer_until(&mut host, relay.wait_asked(32 + 16)).await;
+    let flush = SubmissionQueueEntry::new(0, 200, BLOCK);
+    assert!(host.queue.submit(&flush));
+    host.queue.ring().await.unwrap();
+    let mut ended = Vec::new();
+    host.queue.wait(|one| ended.push(one.cid)).await.unwrap();
+    assert_eq!(ended, [200]);
+    assert_eq!(relay.asked().len(), 32 + 16);
+    relay.release().await;
+    while ended.len() < 101 {
+        let ended = &mut ended;
+        let each = host.queue.wait(|one| {
+            assert_eq!(one.status, Status::SUCCESS);
+            ended.push(one.cid);
+        });
+        each.await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn everything_else_goes_on_while_an_answer_is_awaited() {
     let world = World::new().await;
     for queues in [QueueMemory::Mapped, QueueMemory::Lent] {
@@ -267,7 +358,7 @@ async fn a_half_that_is_near_is_unmapped_while_the_other_is_awaited() {
     let (mut host, mut relay) = relayed(&world, DoorbellMode::Shadow, QueueMemory::Mapped).await;
     let (near, far) = (host.memory(4096).await, host.lent(4096).await);
     relay.keep();
-    let compare = forebay_proto::nvme::nvm::NvmCommand::Compare {
+    let compare = NvmCommand::Compare {
         blocks: blocks(0, 8),
     };
     let compare = compare.entry(1, BLOCK).with_fuse(1);

@@ -54,6 +54,7 @@ statuses! {
     METADATA_SGL_LENGTH_INVALID = 0x010, true, "Metadata SGL Length Invalid";
     SGL_DESCRIPTOR_TYPE_INVALID = 0x011, true, "SGL Descriptor Type Invalid";
     PRP_OFFSET_INVALID = 0x013, true, "PRP Offset Invalid";
+    ATOMIC_WRITE_UNIT_EXCEEDED = 0x014, true, "Atomic Write Unit Exceeded";
     SGL_OFFSET_INVALID = 0x016, true, "SGL Offset Invalid";
     HOST_IDENTIFIER_INCONSISTENT_FORMAT = 0x018, true, "Host Identifier Inconsistent Format";
     KEEP_ALIVE_TIMER_EXPIRED = 0x019, false, "Keep Alive Timer Expired";

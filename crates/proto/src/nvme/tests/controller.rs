@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::support::*;
 use crate::nvme::auth::Prover;
-use crate::nvme::discovery::*;
+use crate::nvme::discovery::{self, DiscoveryEntry, DiscoveryLog, SubsystemType, TRANSPORT_TCP};
 use crate::nvme::fabrics::{Connect, DISCOVERY_NQN, Property, Refused, Security};
 use crate::nvme::feature::{EVENT_DISCOVERY, EVENT_NAMESPACES, fid};
 use crate::nvme::identify::*;
@@ -277,7 +277,7 @@ fn a_discovery_controller_tells_where_to_go() {
             service: "4420".to_owned(),
             subnqn: SUBSYSTEM.to_owned(),
             address: "127.0.0.1".to_owned(),
-            security: crate::nvme::discovery::Security::NotRequired,
+            security: discovery::Security::NotRequired,
         }],
     };
     fixture.controller.set_discovery(Arc::new(log.clone()));
