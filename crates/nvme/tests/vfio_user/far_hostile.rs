@@ -246,42 +246,6 @@ async fn data_that_is_kept_back_keeps_nobody_from_the_blocks() {
 }
 
 #[tokio::test]
-async fn data_that_is_kept_back_holds_little() {
-    const LEN: usize = 64 << 10;
-    let world = World::new().await;
-    let (mut host, mut relay) = relayed(&world, DoorbellMode::Shadow, QueueMemory::Mapped).await;
-    let memory = host.lent(100 * LEN).await;
-    // The first bytes come, and with them there is a buffer for the others.
-    relay.judge(|_, payload| match payload.len() > LEN / 4 {
-        true => Fate::IsKept,
-        false => Fate::Passes,
-    });
-    for number in 0..100 {
-        let at = usize::from(number) * LEN;
-        let command = memory.point(write(number, 0, 128), at, LEN).unwrap();
-        assert!(host.queue.submit(&command));
-    }
-    host.queue.ring().await.unwrap();
-    answer_until(&mut host, relay.wait_asked(32 + 16)).await;
-    let flush = SubmissionQueueEntry::new(0, 200, BLOCK);
-    assert!(host.queue.submit(&flush));
-    host.queue.ring().await.unwrap();
-    let mut ended = Vec::new();
-    host.queue.wait(|one| ended.push(one.cid)).await.unwrap();
-    assert_eq!(ended, [200]);
-    assert_eq!(relay.asked().len(), 32 + 16);
-    relay.release().await;
-    while ended.len() < 101 {
-        let ended = &mut ended;
-        let each = host.queue.wait(|one| {
-            assert_eq!(one.status, Status::SUCCESS);
-            ended.push(one.cid);
-        });
-        each.await.unwrap();
-    }
-}
-
-#[tokio::test]
 async fn everything_else_goes_on_while_an_answer_is_awaited() {
     let world = World::new().await;
     for queues in [QueueMemory::Mapped, QueueMemory::Lent] {
