@@ -52,7 +52,6 @@ impl EmbeddedArgs {
     pub(crate) fn plans(
         &self,
         bench: &'static str,
-        path: &'static str,
         bytes: u64,
         objects: RangeInclusive<u64>,
         namespace: impl Fn(u64) -> String,
@@ -70,7 +69,6 @@ impl EmbeddedArgs {
             let fitting = (bytes / size.max(1)).clamp(*objects.start(), *objects.end());
             Plan {
                 bench,
-                path,
                 namespace: namespace(size),
                 size,
                 objects: self.objects.unwrap_or(fitting),
@@ -87,8 +85,6 @@ impl EmbeddedArgs {
 pub(crate) struct Plan {
     /// The generator's name in results.
     pub(crate) bench: &'static str,
-    /// What results tell of the way that bytes go.
-    pub(crate) path: &'static str,
     /// It is there.
     pub(crate) namespace: String,
     /// Of values, in bytes.
@@ -120,10 +116,12 @@ pub(crate) fn refused(what: &str, error: impl std::fmt::Display) -> Error {
 }
 
 impl Plan {
-    /// Fills the store where something is to be read, has it settle, and measures every step. Runs in a shard.
+    /// Fills the store where something is to be read, has it settle, and measures every step. Runs in a shard. `path` is what results tell
+    /// of the way that bytes go.
     pub(crate) async fn run<S: Store>(
         &self,
         store: &Arc<S>,
+        path: &'static str,
         settle: impl AsyncFnOnce() -> Result<(), StoreError>,
     ) -> Result<Vec<Point>, Error> {
         let load = Rc::new(Load::new(&self.namespace, self.size, self.objects));
@@ -139,7 +137,7 @@ impl Plan {
         let mut points = Vec::new();
         for &(op, depth) in &self.steps {
             let tally = self.share_out(store, &load, op, depth).await?;
-            points.push(self.point(op, depth, tally));
+            points.push(self.point(op, depth, path, tally));
         }
         Ok(points)
     }
@@ -191,7 +189,7 @@ impl Plan {
         Ok(tally)
     }
 
-    fn point(&self, op: EngineOp, depth: usize, tally: Tally) -> Point {
+    fn point(&self, op: EngineOp, depth: usize, path: &'static str, tally: Tally) -> Point {
         let total = tally.latency.total() as f64;
         let bytes = total * self.size as f64;
         Point {
@@ -199,7 +197,7 @@ impl Plan {
             op: op.name(),
             size: self.size,
             concurrency: depth,
-            path: self.path,
+            path,
             seconds: tally.seconds,
             ops_per_s: total / tally.seconds,
             mb_per_s: bytes / 1e6 / tally.seconds,

@@ -23,11 +23,10 @@ const POOL_BYTES: usize = 512 << 20;
 
 /// Measures the engine, each size in a new directory.
 pub(crate) fn run(args: &EngineArgs) -> Result<Vec<Point>, Error> {
-    let path = forebay_io::backend();
     let namespace = |_| NAMESPACE.to_owned();
     let plans = args
         .load
-        .plans("engine", path, OBJECTS_BYTES, OBJECTS, namespace)?;
+        .plans("engine", OBJECTS_BYTES, OBJECTS, namespace)?;
     let mut points = Vec::new();
     for plan in plans {
         let directory = private_directory(args.dir.as_deref())?;
@@ -61,5 +60,7 @@ async fn measure(directory: PathBuf, cold: bool, plan: Plan) -> Result<Vec<Point
         .await
         .map_err(|error| refused("making a namespace", error.to_string()))?;
     let engine = &engine;
-    plan.run(engine, async || engine.checkpoint().await).await
+    let path = forebay_io::backend();
+    plan.run(engine, path, async || engine.checkpoint().await)
+        .await
 }

@@ -37,16 +37,17 @@ const BASE: &str = "forebay-bench";
 const OBJECTS_BYTES: u64 = 512 << 20;
 /// Fewest and most values by default.
 const OBJECTS: std::ops::RangeInclusive<u64> = 64..=16_384;
+/// The way that bytes go.
+const PATH: &str = "librados";
 /// Bound on the buffers of the measured store, in bytes.
 const POOL_BYTES: usize = 512 << 20;
 
 /// Measures the pool, each size in a new namespace.
 pub(crate) fn run(args: &RadosArgs) -> Result<Vec<Point>, Error> {
-    let path = "librados";
     let namespace = |size| format!("{NAMESPACE}-{size}-{}", std::process::id());
     let plans = args
         .load
-        .plans("rados", path, OBJECTS_BYTES, OBJECTS, namespace)?;
+        .plans("rados", OBJECTS_BYTES, OBJECTS, namespace)?;
     let config = Config {
         conf: args.ceph_conf.clone(),
         id: args.ceph_id.clone(),
@@ -77,7 +78,7 @@ async fn measure(store: Arc<RadosStore>, plan: Plan) -> Result<Vec<Point>, Error
         .create_namespace(&namespace, config)
         .await
         .map_err(|error| refused("making a namespace", error))?;
-    let points = plan.run(&store, async || store.settle().await).await;
+    let points = plan.run(&store, PATH, async || store.settle().await).await;
     // What was stored goes, whether or not it could be measured.
     let cleared = async {
         plan.clear(&store).await?;

@@ -61,7 +61,6 @@ async fn measure(gets: Gets) -> Result<Point, Error> {
     created.map_err(|error| embedded::refused("making a namespace", error))?;
     let plan = Plan {
         bench: "nvme",
-        path: NvmePath::Tcp.name(),
         namespace: NAMESPACE.to_owned(),
         size: gets.size,
         objects: gets.objects,
@@ -70,6 +69,6 @@ async fn measure(gets: Gets) -> Result<Point, Error> {
         window: gets.window,
     };
     let settle = async || engine.checkpoint().await;
-    let point = plan.run(&engine, settle).await?.pop();
+    let point = plan.run(&engine, NvmePath::Tcp.name(), settle).await?.pop();
     point.ok_or_else(|| Error::Usage(format!("nothing to {}", NvmeOp::Get.name())))
 }
