@@ -274,11 +274,7 @@ impl Slots {
             let stays = match which {
                 GiveUp::All => false,
                 GiveUp::Preparing => !command.preparing,
-                GiveUp::At(now) => {
-                    !place.abandoned
-                        && !command.preparing
-                        && command.patience.is_none_or(|end| end > now)
-                }
+                GiveUp::At(now) => !place.abandoned && command.patience.is_none_or(|end| end > now),
             };
             if stays {
                 return true;
@@ -396,5 +392,45 @@ impl Drop for Call<'_> {
         } else {
             place.abandoned = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn command(preparing: bool, patience: Option<Instant>) -> Command {
+        Command {
+            entry: SubmissionQueueEntry::new(0, 0, 0),
+            data: Data::None,
+            repeatable: false,
+            patience,
+            endless: false,
+            preparing,
+        }
+    }
+
+    /// Its connection is there, and has only not looked yet.
+    #[test]
+    fn a_command_of_preparation_waits_for_its_connection() {
+        let slots = Slots::new(2);
+        let now = Instant::now();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut preparation = pin!(slots.execute(command(true, None)));
+        let mut ordinary = pin!(slots.execute(command(false, Some(now))));
+        assert!(preparation.as_mut().poll(&mut cx).is_pending());
+        assert!(ordinary.as_mut().poll(&mut cx).is_pending());
+        let error = Error::Unreachable("not yet".to_owned());
+        slots.give_up(GiveUp::At(now - Duration::from_millis(1)), &error);
+        assert!(ordinary.as_mut().poll(&mut cx).is_pending());
+        slots.give_up(GiveUp::At(now), &error);
+        assert!(ordinary.as_mut().poll(&mut cx).is_ready());
+        assert!(preparation.as_mut().poll(&mut cx).is_pending());
+        let mut taken = Vec::new();
+        assert!(!slots.take(2, &mut taken, Waker::noop()));
+        assert!(matches!(&taken[..], [(_, command)] if command.preparing));
     }
 }
