@@ -21,7 +21,10 @@ use crate::files::{Body, Progress, Transfer, handles_closed};
 /// A longer piece is moved in several; the kernel's own bound is a page below 2 GiB.
 const PIECE_MAX_BYTES: usize = 1 << 30;
 
-/// So many transfers do not wait for the driver: the device would idle while tasks make ready the rest.
+/// With fewer transfers in the ring each is submitted at once: a device that completes a batch together would idle while tasks make ready
+/// the next one.
+const PLENTY: usize = 16;
+/// A device that has plenty to do is given so many together, for less of the processor.
 const BATCH: usize = 4;
 
 pub(super) struct Queue {
@@ -85,14 +88,14 @@ impl Queue {
                 self.transfers.len() - 1
             }
         };
-        if self.waiting.is_empty()
+        self.waiting.push_back(index);
+        let together = if self.in_ring < PLENTY { 1 } else { BATCH };
+        if self.waiting.len() >= together {
+            self.turn(false);
+        } else if self.waiting.len() == 1
             && let Some(waker) = &self.waker
         {
             waker.wake_by_ref();
-        }
-        self.waiting.push_back(index);
-        if self.waiting.len() >= BATCH {
-            self.turn(false);
         }
     }
 
