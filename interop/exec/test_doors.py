@@ -26,11 +26,16 @@ def test_the_example_in_rust(place, rust):
         assert door == "nvme" or "x is no column" in str(refused.value), refused.value
 
 
-def test_the_example_in_c(place, c):
-    module = place.allow(c("longest", block("c")))
+@pytest.fixture(scope="module")
+def longest(place, c):
+    """The length of an object's longest line."""
+    return place.allow(c("longest", block("c")))
+
+
+def test_the_example_in_c(place, longest):
     place.put("lines", b"a\n" + b"b" * 70_000 + b"\nccc")
     for door, run in place.doors.items():
-        assert run(module, ["lines"]) == b"70000\n", door
+        assert run(longest, ["lines"]) == b"70000\n", door
 
 
 def test_a_panic_reaches_its_caller_in_words(place, rust):
@@ -103,11 +108,10 @@ HARM = {
 
 
 @pytest.fixture(scope="module")
-def unharmed(place, c):
+def unharmed(place, longest):
     """A module that does what it should, called beside those that do not."""
-    module = place.allow(c("neighbour", block("c")))
-    place.put("lines", b"a\nbb\n")
-    return lambda door: place.doors[door](module, ["lines"]) == b"2\n"
+    place.put("short", b"a\nbb\n")
+    return lambda door: place.doors[door](longest, ["short"]) == b"2\n"
 
 
 @pytest.mark.parametrize("harm", HARM)

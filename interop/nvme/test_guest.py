@@ -250,7 +250,9 @@ section vision; as vision >/dev/null; ids; nsid $(node ng 7); disconnect
 section unproven; as secret 2>&1 && exit 1
 section wrong; as secret --dhchap-secret=""" + wrong + r""" 2>&1 && exit 1
 section secret; as secret --dhchap-secret=""" + secret + r""" >/dev/null; ids; nsid $(node ng 1); disconnect
+section proved; dmesg | grep dhgroup
 """).wait()
     assert said["hidden"].strip() == "", said
     numbers = {name: re.findall(r'"nsid" *: *(\d+)', said[name]) for name in ("vision", "secret")}
     assert numbers == {"vision": ["7"], "secret": ["1"]}, said
+    assert "dhgroup ffdhe2048" in said["proved"], said

@@ -1,6 +1,7 @@
 //! The messages.
 
 use super::Hash;
+use super::group::Group;
 
 const TYPE_COMMON: u8 = 0;
 const TYPE_DHCHAP: u8 = 1;
@@ -13,7 +14,6 @@ const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
 const AUTHID_DHCHAP: u8 = 1;
-const GROUP_NULL: u8 = 0;
 const DESCRIPTOR_BYTES: usize = 64;
 /// Hashes, and likewise groups, of a descriptor.
 const IDENTIFIERS_MAX: usize = 30;
@@ -66,7 +66,8 @@ pub(super) struct Negotiate {
     pub(super) secure_channel: u8,
     /// Hash identifiers, as offered.
     pub(super) hashes: Vec<u8>,
-    pub(super) null_group: bool,
+    /// Group identifiers, as offered.
+    pub(super) groups: Vec<u8>,
 }
 
 /// What is to be proved. (A host's own challenge is in its [`Reply`].)
@@ -74,8 +75,11 @@ pub(super) struct Negotiate {
 pub(super) struct Challenge {
     pub(super) transaction: u16,
     pub(super) hash: Hash,
+    pub(super) group: Group,
     pub(super) sequence: u32,
     pub(super) value: Vec<u8>,
+    /// The controller's public value in the group.
+    pub(super) public: Vec<u8>,
 }
 
 /// A host's proof, and its challenge if it wants one of the controller.
@@ -85,6 +89,8 @@ pub(super) struct Reply {
     pub(super) sequence: u32,
     pub(super) response: Vec<u8>,
     pub(super) challenge: Option<Vec<u8>>,
+    /// The host's public value in the group.
+    pub(super) public: Vec<u8>,
 }
 
 /// Any message.
@@ -125,39 +131,39 @@ impl Message {
                 let (descriptors, _) = bytes.get(8..)?.as_chunks::<DESCRIPTOR_BYTES>();
                 let descriptors = descriptors.get(..usize::from(u8_at(7)?))?;
                 let ours = descriptors.iter().find(|one| one[0] == AUTHID_DHCHAP);
-                let (mut hashes, mut null_group) = (Vec::new(), false);
+                let (mut hashes, mut groups) = (Vec::new(), Vec::new());
                 if let Some(one) = ours {
                     let list = |count: u8, at: usize| one.get(at..at + usize::from(count));
                     if usize::from(one[2].max(one[3])) > IDENTIFIERS_MAX {
                         return None;
                     }
                     hashes = list(one[2], 4)?.to_vec();
-                    null_group = list(one[3], 4 + IDENTIFIERS_MAX)?.contains(&GROUP_NULL);
+                    groups = list(one[3], 4 + IDENTIFIERS_MAX)?.to_vec();
                 }
                 Message::Negotiate(Negotiate {
                     transaction,
                     secure_channel: u8_at(6)?,
                     hashes,
-                    null_group,
+                    groups,
                 })
             }
             (TYPE_DHCHAP, CHALLENGE) => {
                 let hash = Hash::from_wire(u8_at(8)?)?;
-                let null = u8_at(9)? == GROUP_NULL && u16_at(10)? == 0;
-                if !null || hash_bytes != hash.digest_bytes() {
+                let group = Group::from_wire(u8_at(9)?)?;
+                let public_bytes = usize::from(u16_at(10)?);
+                if public_bytes != group.bytes() || hash_bytes != hash.digest_bytes() {
                     return None;
                 }
                 Message::Challenge(Challenge {
                     transaction,
                     hash,
+                    group,
                     sequence: sequence()?,
                     value: take(16, hash_bytes)?,
+                    public: take(16 + hash_bytes, public_bytes)?,
                 })
             }
             (TYPE_DHCHAP, REPLY) => {
-                if u16_at(10)? != 0 {
-                    return None;
-                }
                 let response = take(16, hash_bytes)?;
                 let challenge = match u8_at(8)? {
                     0 => None,
@@ -168,6 +174,7 @@ impl Message {
                     sequence: sequence()?,
                     response,
                     challenge,
+                    public: take(16 + 2 * hash_bytes, u16_at(10)?.into())?,
                 })
             }
             (TYPE_DHCHAP, SUCCESS1) => Message::Success1 {
@@ -197,32 +204,46 @@ impl Message {
                 let mut bytes = head(TYPE_COMMON, NEGOTIATE, negotiate.transaction);
                 bytes.extend([negotiate.secure_channel, 1]);
                 let mut descriptor = [0; DESCRIPTOR_BYTES];
-                let count = negotiate.hashes.len().min(IDENTIFIERS_MAX);
                 descriptor[0] = AUTHID_DHCHAP;
-                descriptor[2] = count as u8;
-                descriptor[3] = u8::from(negotiate.null_group);
-                descriptor[4..4 + count].copy_from_slice(&negotiate.hashes[..count]);
+                for (at, identifiers) in [&negotiate.hashes, &negotiate.groups]
+                    .into_iter()
+                    .enumerate()
+                {
+                    let count = identifiers.len().min(IDENTIFIERS_MAX);
+                    descriptor[2 + at] = count as u8;
+                    let place = 4 + at * IDENTIFIERS_MAX;
+                    descriptor[place..place + count].copy_from_slice(&identifiers[..count]);
+                }
                 bytes.extend(descriptor);
                 bytes
             }
             Message::Challenge(challenge) => {
                 let mut bytes = head(TYPE_DHCHAP, CHALLENGE, challenge.transaction);
                 let hash = challenge.hash;
-                bytes.extend([hash.digest_bytes() as u8, 0, hash as u8, GROUP_NULL, 0, 0]);
+                bytes.extend([
+                    hash.digest_bytes() as u8,
+                    0,
+                    hash as u8,
+                    challenge.group as u8,
+                ]);
+                bytes.extend((challenge.public.len() as u16).to_le_bytes());
                 bytes.extend(challenge.sequence.to_le_bytes());
                 bytes.extend(&challenge.value);
+                bytes.extend(&challenge.public);
                 bytes
             }
             Message::Reply(reply) => {
                 let mut bytes = head(TYPE_DHCHAP, REPLY, reply.transaction);
                 let valid = u8::from(reply.challenge.is_some());
-                bytes.extend([reply.response.len() as u8, 0, valid, 0, 0, 0]);
+                bytes.extend([reply.response.len() as u8, 0, valid, 0]);
+                bytes.extend((reply.public.len() as u16).to_le_bytes());
                 bytes.extend(reply.sequence.to_le_bytes());
                 bytes.extend(&reply.response);
                 match &reply.challenge {
                     Some(challenge) => bytes.extend(challenge),
                     None => bytes.resize(bytes.len() + reply.response.len(), 0),
                 }
+                bytes.extend(&reply.public);
                 bytes
             }
             Message::Success1 {

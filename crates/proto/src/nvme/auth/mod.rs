@@ -7,10 +7,15 @@
 //! The host negotiates, the controller challenges, the host replies (and may challenge in turn), the controller says success (and
 //! replies), the host confirms. A host sends with Authentication Send and fetches with Authentication Receive.
 //!
-//! Only the null Diffie-Hellman group is spoken: the proof holds, but whoever records it can test guesses of the secret against it.
-//! Secrets are random keys of at least 32 bytes, which nobody guesses.
+//! With a Diffie-Hellman group (the private [`group`] module) what is proved is bound to what only the two sides know: whoever records
+//! it cannot test guesses of the secret against it. A controller takes the offered group that costs it least, and the null group, which
+//! has nothing of this, from a host that offers no other.
 
+use std::borrow::Cow;
+
+mod group;
 mod message;
+mod primes;
 mod prover;
 mod secret;
 #[cfg(test)]
@@ -31,6 +36,8 @@ struct Proof<'a> {
     hash: Hash,
     key: &'a [u8],
     challenge: &'a [u8],
+    /// What both sides know by a Diffie-Hellman exchange.
+    shared: Option<&'a [u8]>,
     sequence: u32,
     transaction: u16,
     role: &'static str,
@@ -45,8 +52,15 @@ const NO_SECURE_CHANNEL: u8 = 0;
 
 impl Proof<'_> {
     fn compute(&self) -> Vec<u8> {
+        let challenge = match self.shared {
+            None => Cow::Borrowed(self.challenge),
+            Some(shared) => {
+                let key = self.hash.digest(shared);
+                Cow::Owned(self.hash.hmac(&key, &[self.challenge]))
+            }
+        };
         let pieces: [&[u8]; 8] = [
-            self.challenge,
+            &challenge,
             &self.sequence.to_le_bytes(),
             &self.transaction.to_le_bytes(),
             &[NO_SECURE_CHANNEL],

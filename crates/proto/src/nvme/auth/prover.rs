@@ -2,6 +2,7 @@
 
 use subtle::ConstantTimeEq;
 
+use super::group::{Exchange, Group};
 use super::message::{Challenge, Message, Negotiate, Reply};
 use super::{Failure, Hash, NO_SECURE_CHANNEL, Proof, ROLE_CONTROLLER, ROLE_HOST, Secret};
 
@@ -29,6 +30,7 @@ struct Asked {
     hash: Hash,
     sequence: u32,
     value: Vec<u8>,
+    shared: Option<Vec<u8>>,
 }
 
 impl<'a> Prover<'a> {
@@ -57,7 +59,7 @@ impl<'a> Prover<'a> {
             transaction: self.transaction,
             secure_channel: NO_SECURE_CHANNEL,
             hashes: hashes.map(|hash| hash as u8).to_vec(),
-            null_group: true,
+            groups: Group::ALL.map(|group| group as u8).to_vec(),
         })
         .encode()
     }
@@ -76,7 +78,9 @@ impl<'a> Prover<'a> {
         if challenge.transaction != self.transaction {
             return Err(Failure::Payload);
         }
-        let response = self.proof(&challenge);
+        let exchange = Exchange::new(challenge.group, random);
+        let shared = Exchange::end(exchange.as_ref(), &challenge.public).ok_or(Failure::Payload)?;
+        let response = self.proof(&challenge, shared.as_deref());
         let mut asked = None;
         if self.subsystem_secret.is_some() {
             let mut value = vec![0; challenge.hash.digest_bytes()];
@@ -87,6 +91,7 @@ impl<'a> Prover<'a> {
                 hash: challenge.hash,
                 sequence: u32::from_le_bytes(sequence).max(1),
                 value,
+                shared,
             });
         }
         let reply = Message::Reply(Reply {
@@ -94,16 +99,18 @@ impl<'a> Prover<'a> {
             sequence: asked.as_ref().map_or(0, |asked| asked.sequence),
             response,
             challenge: asked.as_ref().map(|asked| asked.value.clone()),
+            public: exchange.as_ref().map(Exchange::public).unwrap_or_default(),
         });
         self.asked = asked;
         Ok(reply.encode())
     }
 
-    fn proof(&self, challenge: &Challenge) -> Vec<u8> {
+    fn proof(&self, challenge: &Challenge, shared: Option<&[u8]>) -> Vec<u8> {
         Proof {
             hash: challenge.hash,
             key: &self.secret.key_of(self.host_nqn),
             challenge: &challenge.value,
+            shared,
             sequence: challenge.sequence,
             transaction: self.transaction,
             role: ROLE_HOST,
@@ -141,6 +148,7 @@ impl<'a> Prover<'a> {
             hash: asked.hash,
             key: &secret.key_of(self.subsystem_nqn),
             challenge: &asked.value,
+            shared: asked.shared.as_deref(),
             sequence: asked.sequence,
             transaction,
             role: ROLE_CONTROLLER,

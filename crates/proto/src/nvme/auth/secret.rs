@@ -4,7 +4,7 @@ use std::fmt;
 
 use crc_fast::{CrcAlgorithm, checksum};
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Sha256, Sha384, Sha512};
+use sha2::{Digest, Sha256, Sha384, Sha512};
 
 /// Which hash function (DH-HMAC-CHAP Hash Identifier).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +35,15 @@ impl Hash {
             Hash::Sha256 => 32,
             Hash::Sha384 => 48,
             Hash::Sha512 => 64,
+        }
+    }
+
+    /// The digest of `bytes`.
+    pub(super) fn digest(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Hash::Sha256 => Sha256::digest(bytes).to_vec(),
+            Hash::Sha384 => Sha384::digest(bytes).to_vec(),
+            Hash::Sha512 => Sha512::digest(bytes).to_vec(),
         }
     }
 

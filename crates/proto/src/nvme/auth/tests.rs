@@ -1,3 +1,6 @@
+use sha2::{Digest, Sha256};
+
+use super::group::Group;
 use super::message::Message;
 use super::verifier::Names;
 use super::*;
@@ -25,6 +28,15 @@ fn names() -> Names<'static> {
         host: HOST,
         subsystem: SUBSYSTEM,
     }
+}
+
+/// The first message of a host that offers this group alone.
+fn offer(prover: &Prover<'_>, group: u8) -> Vec<u8> {
+    let mut message = prover.negotiate();
+    let descriptor = &mut message[8..];
+    descriptor[3] = 1;
+    descriptor[34] = group;
+    message
 }
 
 fn secret(text: &str) -> Secret {
@@ -74,6 +86,87 @@ fn both_sides_prove_themselves() {
             }
             assert!(verifier.is_proved() && !verifier.is_failed());
         }
+    }
+}
+
+#[test]
+fn a_controller_speaks_groups_that_cost_it_little() {
+    let own = secret(SECRETS[1]);
+    let demands = Authentication {
+        host: own.clone(),
+        subsystem: Some(own.clone()),
+    };
+    for group in 0..=6 {
+        let mut verifier = Verifier::default();
+        let mut prover = Prover::new(HOST, SUBSYSTEM, &own, Some(&own), 7);
+        verifier.take(&demands, names(), &offer(&prover, group), fixed);
+        let challenge = verifier.give(4096).unwrap();
+        if group > Group::Ffdhe4096 as u8 {
+            let refused = prover.challenged(&challenge, other);
+            assert_eq!(refused, Err(Failure::Group));
+            continue;
+        }
+        assert_eq!(challenge[9], group);
+        let reply = prover.challenged(&challenge, other).unwrap();
+        verifier.take(&demands, names(), &reply, fixed);
+        let success = verifier.give(4096).unwrap();
+        assert!(verifier.is_proved(), "{group}");
+        assert!(prover.answered(&success).unwrap().is_some());
+    }
+    // The least that is more than nothing.
+    let mut verifier = Verifier::default();
+    let prover = Prover::new(HOST, SUBSYSTEM, &own, None, 7);
+    verifier.take(&demands, names(), &prover.negotiate(), fixed);
+    assert_eq!(verifier.give(4096).unwrap()[9], Group::Ffdhe2048 as u8);
+}
+
+#[test]
+fn public_values_that_give_the_secret_away_fail() {
+    let own = secret(SECRETS[1]);
+    let demands = Authentication {
+        host: own.clone(),
+        subsystem: None,
+    };
+    let largest = bytes(super::primes::FFDHE2048);
+    let value = |last: u8| {
+        let mut value = largest.clone();
+        value[255] = last;
+        value
+    };
+    let mut one = vec![0; 256];
+    one[255] = 1;
+    // The prime ends with 255.
+    let wrong = [
+        vec![0; 256],
+        one,
+        value(254),
+        value(255),
+        vec![2; 255],
+        Vec::new(),
+    ];
+    for public in wrong {
+        let mut verifier = Verifier::default();
+        let mut prover = Prover::new(HOST, SUBSYSTEM, &own, None, 7);
+        verifier.take(&demands, names(), &prover.negotiate(), fixed);
+        let challenge = verifier.give(4096).unwrap();
+        let reply = prover.challenged(&challenge, other).unwrap();
+        let with = |message: &[u8], decoded: fn(&mut Message) -> &mut Vec<u8>| {
+            let mut message = Message::decode(message).unwrap();
+            *decoded(&mut message) = public.clone();
+            message.encode()
+        };
+        let reply = with(&reply, |message| match message {
+            Message::Reply(reply) => &mut reply.public,
+            other => panic!("{other:?}"),
+        });
+        verifier.take(&demands, names(), &reply, fixed);
+        assert!(verifier.is_failed());
+        let challenge = with(&challenge[..336], |message| match message {
+            Message::Challenge(challenge) => &mut challenge.public,
+            other => panic!("{other:?}"),
+        });
+        let refused = prover.challenged(&challenge, other);
+        assert_eq!(refused, Err(Failure::Payload), "{}", public.len());
     }
 }
 
@@ -151,7 +244,7 @@ fn every_cut_of_every_message_decodes_or_not_without_panic() {
     verifier.take(&demands, names(), &negotiate, fixed);
     let challenge = verifier.give(4096).unwrap();
     let reply = prover.challenged(&challenge, other).unwrap();
-    for message in [negotiate, challenge[..80].to_vec(), reply] {
+    for message in [negotiate, challenge[..336].to_vec(), reply] {
         let whole = Message::decode(&message).unwrap();
         assert_eq!(whole.encode(), message);
         for cut in 0..message.len() {
@@ -175,7 +268,7 @@ fn known_answers() {
     };
     let mut verifier = Verifier::default();
     let mut prover = Prover::new(HOST, SUBSYSTEM, &own, Some(&theirs), 7);
-    verifier.take(&demands, names(), &prover.negotiate(), fixed);
+    verifier.take(&demands, names(), &offer(&prover, 0), fixed);
     let challenge = verifier.give(80).unwrap();
     assert_eq!(
         challenge[..16],
@@ -203,4 +296,43 @@ fn known_answers() {
     let confirm = prover.answered(&success).unwrap().unwrap();
     assert_eq!(confirm[..6], [1, 4, 0, 0, 7, 0]);
     assert_eq!(prover.failure(Failure::Failed), [0, 0xf0, 0, 0, 7, 0, 1, 1]);
+}
+
+/// As above with ffdhe2048, the powers by Python's integers.
+#[test]
+fn known_answers_of_a_group() {
+    let (own, theirs) = (secret(SECRETS[1]), secret(SECRETS[0]));
+    let demands = Authentication {
+        host: own.clone(),
+        subsystem: Some(theirs.clone()),
+    };
+    let mut verifier = Verifier::default();
+    let mut prover = Prover::new(HOST, SUBSYSTEM, &own, Some(&theirs), 7);
+    verifier.take(&demands, names(), &prover.negotiate(), fixed);
+    let challenge = verifier.give(336).unwrap();
+    assert_eq!(challenge[6..12], [64, 0, 3, 1, 0, 1]);
+    let public = |message: &[u8]| Sha256::digest(&message[message.len() - 256..]).to_vec();
+    assert_eq!(
+        public(&challenge),
+        bytes("128d5210732d85f77e39ad91fb0eef03c70ae7b8469edae9d7c7d1a7720bb3c5")
+    );
+    let reply = prover.challenged(&challenge, other).unwrap();
+    assert_eq!(reply[6..12], [64, 0, 1, 0, 0, 1]);
+    assert_eq!(
+        public(&reply),
+        bytes("35c16b05d214f812b4a753276906f370504bdd92ddd6c423bdaac5f9acee61e8")
+    );
+    let response = bytes(concat!(
+        "2854325e1c58d2a19640da1372afafb52e8ff9999e3d2019d087a73f9c4bbc04",
+        "886d7901d91da39243c9b321360b95dcd2682a909aa3ff9bad27d467d709c30c"
+    ));
+    assert_eq!(reply[16..80], response);
+    verifier.take(&demands, names(), &reply, fixed);
+    let success = verifier.give(80).unwrap();
+    let response = bytes(concat!(
+        "6a09c3767e998cebcd9862b310573b8ce3e28f87f7d8d12b55156dfafeb4978e",
+        "7b0b6da68e1b6f7e801cfb358c6d011983751c486762a23317e04e760841be2c"
+    ));
+    assert_eq!(success[16..], response);
+    assert!(prover.answered(&success).unwrap().is_some());
 }

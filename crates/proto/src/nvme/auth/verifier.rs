@@ -2,6 +2,7 @@
 
 use subtle::ConstantTimeEq;
 
+use super::group::{Exchange, Group};
 use super::message::{Challenge, Message, Negotiate, Reply};
 use super::{
     Failure, Hash, MESSAGE_BYTES_MAX, NO_SECURE_CHANNEL, Proof, ROLE_CONTROLLER, ROLE_HOST, Secret,
@@ -36,9 +37,9 @@ enum State {
     #[default]
     Idle,
     /// The host fetches this.
-    Challenging(Challenge),
+    Challenging(Challenge, Option<Exchange>),
     /// The host replies to this.
-    Challenged(Challenge),
+    Challenged(Challenge, Option<Exchange>),
     /// The host fetches this; then it is done, or confirms.
     Answering {
         message: Message,
@@ -77,10 +78,11 @@ impl Verifier {
         let next = match (state, message) {
             (State::Failed | State::Failing(_), _) => Ok(State::Failed),
             (State::Idle, Some(Message::Negotiate(negotiate))) => {
-                challenge(&negotiate, random).map(State::Challenging)
+                let begun = challenge(&negotiate, random);
+                begun.map(|(challenge, exchange)| State::Challenging(challenge, exchange))
             }
-            (State::Challenged(challenge), Some(Message::Reply(reply))) => {
-                let answer = verify(demands, names, &challenge, &reply);
+            (State::Challenged(challenge, exchange), Some(Message::Reply(reply))) => {
+                let answer = verify(demands, names, &challenge, exchange.as_ref(), &reply);
                 answer.map(|message| State::Answering {
                     message,
                     confirm: reply.challenge.is_some(),
@@ -110,9 +112,9 @@ impl Verifier {
     /// What the host fetches now; `None` when it is not its turn to.
     pub(in crate::nvme) fn give(&mut self, room: usize) -> Option<Vec<u8>> {
         let message = match std::mem::take(&mut self.state) {
-            State::Challenging(challenge) => {
+            State::Challenging(challenge, exchange) => {
                 let message = Message::Challenge(challenge.clone());
-                self.state = State::Challenged(challenge);
+                self.state = State::Challenged(challenge, exchange);
                 message
             }
             State::Answering { message, confirm } => {
@@ -147,7 +149,9 @@ impl Verifier {
 impl State {
     fn transaction(&self) -> u16 {
         match self {
-            State::Challenging(challenge) | State::Challenged(challenge) => challenge.transaction,
+            State::Challenging(challenge, _) | State::Challenged(challenge, _) => {
+                challenge.transaction
+            }
             State::Confirming { transaction } => *transaction,
             State::Answering {
                 message: Message::Success1 { transaction, .. },
@@ -158,7 +162,19 @@ impl State {
     }
 }
 
-fn challenge(negotiate: &Negotiate, random: fn(&mut [u8])) -> Result<Challenge, (u16, Failure)> {
+/// A group that costs more is not spoken with hosts that have proved nothing yet.
+const GROUPS: [Group; 4] = [
+    Group::Ffdhe2048,
+    Group::Ffdhe3072,
+    Group::Ffdhe4096,
+    Group::Null,
+];
+
+/// What a host is asked, and with a group this side of the exchange.
+fn challenge(
+    negotiate: &Negotiate,
+    random: fn(&mut [u8]),
+) -> Result<(Challenge, Option<Exchange>), (u16, Failure)> {
     let fail = |why| Err((negotiate.transaction, why));
     if negotiate.secure_channel != NO_SECURE_CHANNEL {
         return fail(Failure::SecureChannel);
@@ -167,20 +183,25 @@ fn challenge(negotiate: &Negotiate, random: fn(&mut [u8])) -> Result<Challenge, 
     let Some(hash) = offered.filter_map(|id| Hash::from_wire(*id)).max() else {
         return fail(Failure::Hash);
     };
-    if !negotiate.null_group {
+    let offered = |group: &Group| negotiate.groups.contains(&(*group as u8));
+    let Some(group) = GROUPS.into_iter().find(offered) else {
         return fail(Failure::Group);
-    }
+    };
     let mut value = vec![0; hash.digest_bytes()];
     random(&mut value);
     let mut sequence = [0; 4];
     random(&mut sequence);
-    Ok(Challenge {
+    let exchange = Exchange::new(group, random);
+    let challenge = Challenge {
         transaction: negotiate.transaction,
         hash,
+        group,
         // 0 says that there is none.
         sequence: u32::from_le_bytes(sequence).max(1),
         value,
-    })
+        public: exchange.as_ref().map(Exchange::public).unwrap_or_default(),
+    };
+    Ok((challenge, exchange))
 }
 
 /// The answer to a right proof.
@@ -188,6 +209,7 @@ fn verify(
     demands: &Authentication,
     names: Names<'_>,
     challenge: &Challenge,
+    exchange: Option<&Exchange>,
     reply: &Reply,
 ) -> Result<Message, (u16, Failure)> {
     let transaction = challenge.transaction;
@@ -196,10 +218,15 @@ fn verify(
     if reply.transaction != transaction || reply.response.len() != hash.digest_bytes() {
         return fail(Failure::Payload);
     }
+    let Some(shared) = Exchange::end(exchange, &reply.public) else {
+        return fail(Failure::Payload);
+    };
+    let shared = shared.as_deref();
     let expected = Proof {
         hash,
         key: &demands.host.key_of(names.host),
         challenge: &challenge.value,
+        shared,
         sequence: challenge.sequence,
         transaction,
         role: ROLE_HOST,
@@ -221,6 +248,7 @@ fn verify(
                 hash,
                 key: &secret.key_of(names.subsystem),
                 challenge: theirs,
+                shared,
                 sequence: reply.sequence,
                 transaction,
                 role: ROLE_CONTROLLER,
