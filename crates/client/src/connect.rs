@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use forebay_fabric::iwarp;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -84,9 +85,20 @@ impl Tls {
 
     /// The same trust for connections that carry this protocol (RFC 7301).
     pub(crate) fn speaking(&self, protocol: &[u8]) -> TlsConnector {
+        TlsConnector::from(Arc::new(self.about(protocol)))
+    }
+
+    /// The same trust for links, whose keys may go to the kernel.
+    pub(crate) fn of_links(&self) -> Arc<rustls::ClientConfig> {
+        let mut config = self.about(iwarp::TLS_PROTOCOL);
+        config.enable_secret_extraction = true;
+        Arc::new(config)
+    }
+
+    fn about(&self, protocol: &[u8]) -> rustls::ClientConfig {
         let mut config = (*self.config).clone();
         config.alpn_protocols = vec![protocol.to_vec()];
-        TlsConnector::from(Arc::new(config))
+        config
     }
 }
 

@@ -7,6 +7,7 @@
 //! - `sim`: a disk that loses unsynced writes, tears sectors, reorders, fails and rots, driven by a seed.
 //! - [`Clock`]: the time of day and a monotonic clock, real or simulated.
 //! - `eventfd`: counters by which one process wakes another.
+//! - `kernel_tls`: TLS of the kernel, for connections that have agreed on keys.
 //! - `passing`: open files passed over a Unix socket; [`random`], [`processor`].
 //! - `passthrough`: NVMe commands by the kernel's driver.
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
@@ -36,6 +37,7 @@ mod counters;
 mod disk;
 pub mod eventfd;
 pub mod files;
+pub mod kernel_tls;
 pub mod passing;
 pub mod passthrough;
 mod patience;

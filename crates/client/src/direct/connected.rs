@@ -252,9 +252,8 @@ impl Place<'_> {
         };
         let name = ServerName::try_from(self.endpoint.host().to_owned());
         let name = name.map_err(|error| failed(&error))?;
-        let connector = tls.speaking(iwarp::TLS_PROTOCOL);
-        let stream = connector.connect(name, stream).await;
-        Ok(stream.map_err(|error| failed(&error))?.into())
+        let stream = iwarp::Stream::connect(&tls.of_links(), name, stream).await;
+        stream.map_err(|error| failed(&error))
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::link::{Io, SESSION_ENDED, Shared};
 use super::orders::{Inbox, Order, SPENT_MAX};
-use super::receiver::{End, Receiver};
+use super::receiver::{End, Receiver, is_passing};
 use crate::{CloseReason, ErrorKind};
 
 /// Calls to the socket before other tasks get a turn.
@@ -73,14 +73,16 @@ impl Driver {
         let _ = timeout(DRAIN, async {
             let mut ignored = [0; 4096];
             while shared.wire.tcp().readable().await.is_ok() {
-                match shared.wire.tcp().try_read(&mut ignored) {
+                let discard = || shared.wire.discard(&mut ignored);
+                match shared.wire.tcp().try_io(Interest::READABLE, discard) {
                     Ok(0) => return,
-                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                    Err(error) if !is_passing(&error) => return,
                     _ => {}
                 }
             }
         })
         .await;
+        shared.wire.close();
     }
 
     fn round(&mut self, cx: &mut Context<'_>) -> Round {

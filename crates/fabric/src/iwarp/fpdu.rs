@@ -7,7 +7,7 @@ use forebay_proto::iwarp::HEAD_BYTES_MAX;
 use forebay_proto::iwarp::fpdu::{Crc, Trailer};
 
 use super::regions::Regions;
-use super::wire::Parts;
+use super::tls::Parts;
 
 /// Places that one segment may take: head, payload, trailer.
 pub(super) const PLACES_PER_FPDU: usize = 3;

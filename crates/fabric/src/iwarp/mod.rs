@@ -4,7 +4,7 @@
 //! - `sender` and `fpdu`: writes, answers, requests and messages, gathered by reference into as few calls as possible;
 //! - `receiver`: heads are checked before their payload is received, and payload goes from the socket straight to its place;
 //! - `regions`: what this peer may reach;
-//! - `wire`: the byte stream below, in the clear or by TLS;
+//! - [`Stream`], `wire`: the byte stream below, in the clear or by TLS of this process (`tls`) or of the kernel (`kernel`);
 //! - `driver`: the one task of a link, that moves both ways.
 //!
 //! # How
@@ -27,17 +27,20 @@
 //! With CRCs ([`Options::crc`], or the peer's wish) every segment is staged and checked before a byte of it is placed.
 mod driver;
 mod fpdu;
+mod kernel;
 mod link;
 mod orders;
 mod receiver;
 mod regions;
 mod sender;
 mod setup;
+mod stream;
+mod tls;
 mod wire;
 
 pub use link::IwarpLink;
 pub use setup::{accept, connect};
-pub use wire::Stream;
+pub use stream::Stream;
 
 /// What one side wants of a link.
 #[derive(Debug, Clone, Copy)]

@@ -31,7 +31,7 @@ const BETWEEN_BYTES: usize = 256;
 const NEXT_HEAD_BYTES: usize = LENGTH_BYTES + TAGGED_BYTES;
 
 /// Whether there was nothing now, or nothing for us.
-fn is_passing(error: &io::Error) -> bool {
+pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
@@ -154,13 +154,13 @@ impl Receiver {
         self.inbound.answered();
     }
 
-    /// Receives in one call what the socket has, and places it. `None`: less than there was room for, so there is no more now.
+    /// Receives in one call what the socket has, and places it. `None`: there is no more now.
     pub(super) fn receive(
         &mut self,
         wire: &Wire,
         regions: &mut Regions,
     ) -> Result<io::Result<Option<()>>, End> {
-        let (direct, received, asked) = match self.call(wire, regions) {
+        let (direct, received, more) = match self.call(wire, regions) {
             Ok(received) => received,
             Err(error) if is_passing(&error) => return Ok(Err(error)),
             Err(error) => return Err(End::Lost(error)),
@@ -176,11 +176,11 @@ impl Receiver {
         }
         self.end += received - direct;
         self.digest(regions)?;
-        Ok(Ok((received == asked).then_some(())))
+        Ok(Ok(more.then_some(())))
     }
 
-    /// One call; says how much was asked for straight into place, what came, and how much was asked for in all.
-    fn call(&mut self, wire: &Wire, regions: &Regions) -> io::Result<(usize, usize, usize)> {
+    /// One call; says how much was asked for straight into place, what came, and whether there may be more now.
+    fn call(&mut self, wire: &Wire, regions: &Regions) -> io::Result<(usize, usize, bool)> {
         let long = !self.crc && self.is_long();
         let mut scatter = Scatter::new();
         let mut behind = BETWEEN_BYTES;
@@ -192,8 +192,7 @@ impl Receiver {
         }
         if let Some(mut tls) = wire.tls() {
             let (received, more) = tls.receive(wire.tcp(), &mut self.staging[self.end..])?;
-            let asked = if more { received } else { usize::MAX };
-            return Ok((0, received, asked));
+            return Ok((0, received, more));
         }
         if let Some(current) = &self.current
             && current.placed < current.payload_bytes
@@ -231,8 +230,8 @@ impl Receiver {
             room.len()
         };
         scatter.bytes(&mut room[..behind]);
-        let asked = scatter.len();
-        Ok((direct, scatter.receive(wire.tcp())?, asked))
+        let (received, more) = wire.receive(scatter)?;
+        Ok((direct, received, more))
     }
 
     /// Looks at all of staging.

@@ -13,7 +13,8 @@ use super::fpdu::{Fpdu, PLACES_PER_FPDU, Payload, Piece, gone};
 use super::orders::{Order, ReadOrder};
 use super::receiver::LONG_BYTES;
 use super::regions::Regions;
-use super::wire::{Parts, Wire};
+use super::tls::Parts;
+use super::wire::Wire;
 use crate::{RemoteRange, Stag};
 
 /// What is cut into segments ahead of the socket, and sent by one call.
@@ -409,7 +410,7 @@ impl Sender {
         if asked == 0 {
             return Ok(Some(()));
         }
-        let bytes = gather.send(wire.tcp())?;
+        let bytes = wire.send(gather)?;
         self.advance(bytes, regions);
         Ok((bytes == asked).then_some(()))
     }

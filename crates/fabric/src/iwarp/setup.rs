@@ -12,7 +12,8 @@ use tokio::time::timeout;
 use super::link::IwarpLink;
 use super::receiver::Receiver;
 use super::sender::Sender;
-use super::wire::{Stream, Wire};
+use super::stream::Stream;
+use super::wire::Wire;
 use super::{Options, READS_MAX, SEGMENT_BYTES_MAX};
 use crate::{Error, ErrorKind, MESSAGE_BYTES_MAX, Result};
 

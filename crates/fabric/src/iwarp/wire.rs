@@ -1,95 +1,22 @@
-//! The byte stream below a link: a TCP connection, or TLS over one.
+//! The byte stream below a link, as the link moves bytes: by calls that never wait.
 //!
-//! In the clear the system gathers from, and scatters to, where bytes lie. With TLS what is sent is copied once before it is encrypted,
-//! and what is received comes out of records into the receiver's staging area: TLS is a process' own affair here, never the kernel's.
+//! In the clear, and where the kernel has the keys, the system gathers from, and scatters to, where bytes lie.
 
-use std::io::{self, BufRead, IoSlice, Write};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io;
 
+use forebay_io::kernel_tls;
 use forebay_io::socket::{self, Gather, Scatter};
-use forebay_mem::{CopySite, RegionSlice, count_copy};
-use parking_lot::Mutex;
-use rustls::Connection;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsStream, client, server};
 
-/// The most that is encrypted before the system is asked to take it.
-const PLAIN_BYTES_MAX: usize = 128 << 10;
-/// Room for records: several, so that one call receives them.
-const RECORDS_BYTES: usize = 64 << 10;
+use super::kernel::Kernel;
+use super::stream::{Cover, Stream};
+use super::tls::{Parts, Tls};
 
-/// Calls to the socket for one look at what there is: records may be empty.
-const CALLS_MAX: usize = 8;
-
-/// A connection that a link is to be made of.
-#[derive(Debug)]
-pub enum Stream {
-    /// In the clear.
-    Plain(TcpStream),
-    /// Encrypted; its handshake is done.
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl From<TcpStream> for Stream {
-    fn from(stream: TcpStream) -> Stream {
-        Stream::Plain(stream)
-    }
-}
-
-impl From<client::TlsStream<TcpStream>> for Stream {
-    fn from(stream: client::TlsStream<TcpStream>) -> Stream {
-        Stream::Tls(Box::new(stream.into()))
-    }
-}
-
-impl From<server::TlsStream<TcpStream>> for Stream {
-    fn from(stream: server::TlsStream<TcpStream>) -> Stream {
-        Stream::Tls(Box::new(stream.into()))
-    }
-}
-
-impl Stream {
-    pub(super) fn tcp(&self) -> &TcpStream {
-        match self {
-            Stream::Plain(stream) => stream,
-            Stream::Tls(stream) => stream.get_ref().0,
-        }
-    }
-}
-
-/// The same, as a link moves bytes: by calls that never wait.
+/// A connection that is a link's.
 pub(super) struct Wire {
     tcp: TcpStream,
-    tls: Option<Mutex<Tls>>,
-}
-
-/// One connection's TLS.
-pub(super) struct Tls {
-    connection: Connection,
-    /// What is to be encrypted next.
-    plain: Vec<u8>,
-    records: Box<[u8]>,
-    /// The bytes of `records` that are not looked at yet.
-    start: usize,
-    end: usize,
-}
-
-/// Takes what is sent, part by part; a part that is refused does not fit.
-pub(super) trait Parts<'a> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool;
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool;
-}
-
-impl<'a> Parts<'a> for Gather<'a> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool {
-        Gather::bytes(self, bytes)
-    }
-
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool {
-        Gather::region(self, memory, offset, len)
-    }
+    cover: Cover<Mutex<Tls>>,
 }
 
 impl Wire {
@@ -98,14 +25,44 @@ impl Wire {
         &self.tcp
     }
 
-    /// Its TLS, if it has any. Locked only while the link's `Io` is.
-    pub(super) fn tls(&self) -> Option<parking_lot::MutexGuard<'_, Tls>> {
-        self.tls.as_ref().map(Mutex::lock)
+    /// Its TLS, if that is this process' affair. Locked only while the link's `Io` is.
+    pub(super) fn tls(&self) -> Option<MutexGuard<'_, Tls>> {
+        match &self.cover {
+            Cover::Process(tls) => Some(tls.lock()),
+            Cover::Clear | Cover::Kernel(_) => None,
+        }
     }
 
     /// Whether something is encrypted that the system has not taken.
     pub(super) fn is_behind(&self) -> bool {
-        self.tls().is_some_and(|tls| tls.connection.wants_write())
+        self.tls().is_some_and(|tls| tls.is_behind())
+    }
+
+    /// Sends from where bytes lie, as much as the socket takes. Not with a process' TLS.
+    ///
+    /// # Errors
+    /// The system's: [`io::ErrorKind::WouldBlock`] when it takes nothing now.
+    pub(super) fn send(&self, gather: Gather<'_>) -> io::Result<usize> {
+        match self.kernel() {
+            Some(kernel) => kernel.send(&self.tcp, gather),
+            None => gather.send(&self.tcp),
+        }
+    }
+
+    /// Receives into place: how much, which is 0 when the peer has finished, and whether there may be more now. Not with a process' TLS.
+    ///
+    /// # Errors
+    /// The system's: [`io::ErrorKind::WouldBlock`] when there is nothing now, [`io::ErrorKind::Interrupted`] when what came was not for
+    /// us, [`io::ErrorKind::UnexpectedEof`] when a connection with TLS ended and the peer had not said so.
+    pub(super) fn receive(&self, scatter: Scatter<'_>) -> io::Result<(usize, bool)> {
+        match self.kernel() {
+            Some(kernel) => Ok((kernel.receive(&self.tcp, scatter)?, true)),
+            None => {
+                let asked = scatter.len();
+                let received = scatter.receive(&self.tcp)?;
+                Ok((received, received == asked))
+            }
+        }
     }
 
     /// Sends these bytes, whole; false when the system does not take them now.
@@ -114,7 +71,7 @@ impl Wire {
             None => {
                 let mut gather = Gather::new();
                 gather.bytes(bytes);
-                gather.send(&self.tcp).is_ok_and(|sent| sent == bytes.len())
+                self.send(gather).is_ok_and(|sent| sent == bytes.len())
             }
             Some(mut tls) => {
                 tls.plain().bytes(bytes);
@@ -128,14 +85,32 @@ impl Wire {
     /// # Errors
     /// The system's, when the connection is gone, or what is encrypted cannot leave now.
     pub(super) fn finish(&self) -> io::Result<()> {
-        if let Some(mut tls) = self.tls() {
-            tls.connection.send_close_notify();
-            if let Err(error) = tls.push(&self.tcp) {
-                self.abort()?;
-                return Err(error);
+        let said = match &self.cover {
+            Cover::Clear => return socket::finish(&self.tcp),
+            Cover::Kernel(kernel) => kernel.finish(&self.tcp),
+            Cover::Process(tls) => {
+                let mut tls = tls.lock();
+                tls.close();
+                tls.push(&self.tcp).and_then(|()| socket::finish(&self.tcp))
             }
+        };
+        if said.is_err() {
+            self.abort()?;
         }
-        socket::finish(&self.tcp)
+        said
+    }
+
+    /// Receives what is of no use any more; 0 when nothing follows.
+    ///
+    /// # Errors
+    /// As [`Wire::receive`].
+    pub(super) fn discard(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut scatter = Scatter::new();
+        scatter.bytes(into);
+        match self.kernel() {
+            Some(kernel) => kernel.receive(&self.tcp, scatter),
+            None => scatter.receive(&self.tcp),
+        }
     }
 
     /// Ends the connection at once: what is not delivered yet is not delivered any more.
@@ -143,232 +118,36 @@ impl Wire {
     /// # Errors
     /// The system's, when the connection is gone.
     pub(super) fn abort(&self) -> io::Result<()> {
-        socket::abort(&self.tcp)
+        match self.kernel() {
+            Some(_) => kernel_tls::abort(&self.tcp),
+            None => socket::abort(&self.tcp),
+        }
+    }
+
+    /// Ends what TCP carries, when the peer has heard all that it is to hear: with the kernel's TLS [`Wire::finish`] does not.
+    pub(super) fn close(&self) {
+        if self.kernel().is_some() {
+            // A connection that is gone needs no end.
+            let _ = socket::finish(&self.tcp);
+        }
+    }
+
+    fn kernel(&self) -> Option<&Kernel> {
+        match &self.cover {
+            Cover::Kernel(kernel) => Some(kernel),
+            Cover::Clear | Cover::Process(_) => None,
+        }
     }
 }
 
 impl From<Stream> for Wire {
     fn from(stream: Stream) -> Wire {
-        let (tcp, mut connection) = match stream {
-            Stream::Plain(tcp) => return Wire { tcp, tls: None },
-            Stream::Tls(stream) => match *stream {
-                TlsStream::Client(stream) => {
-                    let (tcp, connection) = stream.into_inner();
-                    (tcp, Connection::from(connection))
-                }
-                TlsStream::Server(stream) => {
-                    let (tcp, connection) = stream.into_inner();
-                    (tcp, Connection::from(connection))
-                }
-            },
+        let Stream { tcp, cover } = stream;
+        let cover = match cover {
+            Cover::Clear => Cover::Clear,
+            Cover::Process(tls) => Cover::Process(Mutex::new(*tls)),
+            Cover::Kernel(kernel) => Cover::Kernel(kernel),
         };
-        // Its bound is `PLAIN_BYTES_MAX`: no more is encrypted before all of that is taken.
-        connection.set_buffer_limit(None);
-        let tls = Tls {
-            connection,
-            plain: Vec::new(),
-            records: vec![0; RECORDS_BYTES].into(),
-            start: 0,
-            end: 0,
-        };
-        Wire {
-            tcp,
-            tls: Some(Mutex::new(tls)),
-        }
-    }
-}
-
-/// Room for what is encrypted next.
-pub(super) struct Plain<'t>(&'t mut Vec<u8>);
-
-impl Plain<'_> {
-    fn room(&self) -> usize {
-        PLAIN_BYTES_MAX - self.0.len()
-    }
-}
-
-/// What does not fit any more is left for the next time, and so is all that comes after it.
-impl<'a> Parts<'a> for Plain<'_> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool {
-        let fits = bytes.len().min(self.room());
-        self.0.extend_from_slice(&bytes[..fits]);
-        true
-    }
-
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool {
-        let before = self.0.len();
-        self.0.resize(before + len.min(self.room()), 0);
-        memory.read(offset, &mut self.0[before..])
-    }
-}
-
-impl Tls {
-    /// Where what is to be sent goes.
-    pub(super) fn plain(&mut self) -> Plain<'_> {
-        self.plain.clear();
-        Plain(&mut self.plain)
-    }
-
-    /// How much that is.
-    pub(super) fn plain_bytes(&self) -> usize {
-        self.plain.len()
-    }
-
-    /// Encrypts that and sends it; false when the system does not take all of it now, which [`Tls::push`] then sends.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(super) fn send(&mut self, tcp: &TcpStream) -> io::Result<bool> {
-        count_copy(CopySite::LinkTls, self.plain.len());
-        self.connection.writer().write_all(&self.plain)?;
-        match self.push(tcp) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Sends what is encrypted.
-    ///
-    /// # Errors
-    /// The system's: [`io::ErrorKind::WouldBlock`] when it does not take all of it now.
-    pub(super) fn push(&mut self, tcp: &TcpStream) -> io::Result<()> {
-        while self.connection.wants_write() {
-            self.connection.write_tls(&mut Taker(tcp))?;
-        }
-        Ok(())
-    }
-
-    /// Receives into `into`; says how much, which is 0 when the peer has finished, and whether there may be more now.
-    ///
-    /// # Errors
-    /// The system's: [`io::ErrorKind::WouldBlock`] when there is nothing now, [`io::ErrorKind::Interrupted`] when there was much and nothing
-    /// of it was for us, [`io::ErrorKind::UnexpectedEof`] when the connection ended and the peer had not said so,
-    /// [`io::ErrorKind::InvalidData`] for what is no TLS.
-    pub(super) fn receive(
-        &mut self,
-        tcp: &TcpStream,
-        into: &mut [u8],
-    ) -> io::Result<(usize, bool)> {
-        let mut filled = 0;
-        let mut calls = 0;
-        while filled < into.len() {
-            let more = match self.decrypted(&mut into[filled..]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.start == self.end {
-                        calls += 1;
-                    }
-                    match calls > CALLS_MAX {
-                        true => Err(io::ErrorKind::Interrupted.into()),
-                        false => self.records(tcp).map(|()| None),
-                    }
-                }
-                decrypted => decrypted.map(Some),
-            };
-            match more {
-                Ok(None) => {}
-                Ok(Some(0)) => break,
-                Ok(Some(bytes)) => filled += bytes,
-                Err(error) if filled == 0 => return Err(error),
-                // Whatever else it is comes again when there is nothing before it.
-                Err(error) => return Ok((filled, error.kind() != io::ErrorKind::WouldBlock)),
-            }
-        }
-        Ok((filled, true))
-    }
-
-    fn decrypted(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut reader = self.connection.reader();
-        let there = reader.fill_buf()?;
-        let bytes = there.len().min(into.len());
-        into[..bytes].copy_from_slice(&there[..bytes]);
-        count_copy(CopySite::LinkTls, bytes);
-        reader.consume(bytes);
-        Ok(bytes)
-    }
-
-    /// Decrypts some of what the system has.
-    fn records(&mut self, tcp: &TcpStream) -> io::Result<()> {
-        if self.start == self.end {
-            let mut scatter = Scatter::new();
-            scatter.bytes(&mut self.records);
-            (self.start, self.end) = (0, scatter.receive(tcp)?);
-        }
-        // Nothing: the end, which TLS must know of.
-        let mut rest = &self.records[self.start..self.end];
-        let taken = self.connection.read_tls(&mut rest)?;
-        self.start += taken;
-        if let Err(error) = self.connection.process_new_packets() {
-            // The peer is told why, if that is still possible.
-            let _ = self.push(tcp);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-        }
-        Ok(())
-    }
-}
-
-/// Takes records for a socket that never waits.
-struct Taker<'a>(&'a TcpStream);
-
-impl Write for Taker<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut gather = Gather::new();
-        gather.bytes(bytes);
-        gather.send(self.0)
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut gather = Gather::new();
-        for part in parts {
-            if !gather.bytes(part) {
-                break;
-            }
-        }
-        gather.send(self.0)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// While the two sides agree.
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, into),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, into),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        Wire { tcp, cover }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::Args;
 use forebay_control::api;
 use forebay_io::files::Directory;
-use forebay_io::{Disk, OpenOptions as DiskOptions, ring};
+use forebay_io::{Disk, OpenOptions as DiskOptions, kernel_tls, ring};
 use http::Method;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -67,7 +67,13 @@ fn check(check: &'static str, state: State, detail: impl Into<String>) -> Check 
 /// Checks.
 pub async fn run(args: DoctorArgs) -> Outcome {
     let dir = existing(&args.server.dir());
-    let mut checks = vec![kernel(), uring(), descriptors(), memory_lock()];
+    let mut checks = vec![
+        kernel(),
+        uring(),
+        tls(),
+        descriptors(),
+        memory_lock(),
+    ];
     checks.extend(storage(&dir));
     checks.push(rdma());
     checks.push(gpu());
@@ -132,6 +138,17 @@ fn uring() -> Check {
             format!("{why}; the disk is reached by threads, at more CPU for each access"),
         ),
         Err(_) => check("io_uring", State::Warn, "the attempt panicked"),
+    }
+}
+
+fn tls() -> Check {
+    match kernel_tls::offer().missing() {
+        None => check("kernel TLS", State::Ok, "available for links over TLS"),
+        Some(why) => check(
+            "kernel TLS",
+            State::None,
+            format!("{why}; TLS of links is made in the process (modprobe tls may bring it)"),
+        ),
     }
 }
 

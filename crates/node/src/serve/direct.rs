@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use forebay_fabric::{Accepted, Connection, Error, ErrorKind, Result, Sessions, iwarp, shm};
 use forebay_store::Store;
+use rustls::ServerConfig;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
 use super::doors::TLS_TIMEOUT;
 use super::shards::{Serve, Shards};
@@ -58,7 +58,7 @@ impl<S: Store> Direct<S> {
     /// What serves the connections of the direct door.
     pub fn iwarp(
         self: &Arc<Self>,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<ServerConfig>>,
         stopping: &watch::Receiver<bool>,
     ) -> Serve {
         let (direct, stopping) = (self.clone(), stopping.clone());
@@ -108,9 +108,9 @@ impl<S: Store> Direct<S> {
 }
 
 /// The connection with the protection that is asked for.
-async fn secured(stream: TcpStream, tls: Option<TlsAcceptor>) -> io::Result<iwarp::Stream> {
+async fn secured(stream: TcpStream, tls: Option<Arc<ServerConfig>>) -> io::Result<iwarp::Stream> {
     match tls {
         None => Ok(stream.into()),
-        Some(tls) => Ok(timeout(TLS_TIMEOUT, tls.accept(stream)).await??.into()),
+        Some(tls) => timeout(TLS_TIMEOUT, iwarp::Stream::accept(&tls, stream)).await?,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_control::{Admin, api};
-use forebay_fabric::{Sessions, iwarp};
+use forebay_fabric::Sessions;
 use forebay_s3::{AccessKey, AccessKeys, Door};
 use forebay_store::Store;
 use parking_lot::RwLock;
@@ -82,7 +82,7 @@ pub fn check(args: &ServeArgs) -> Outcome {
 pub struct Listeners {
     s3: Option<(TcpListener, SocketAddr, Option<TlsAcceptor>)>,
     rpc: Option<Rpc>,
-    direct: Option<(TcpListener, SocketAddr, Option<TlsAcceptor>)>,
+    direct: Option<(TcpListener, SocketAddr, Option<Arc<ServerConfig>>)>,
     console: Option<(TcpListener, SocketAddr)>,
     nvme: Option<(TcpListener, SocketAddr)>,
 }
@@ -101,7 +101,7 @@ impl Listeners {
             false => {
                 let tls = match (&args.s3_tls_cert, &args.s3_tls_key) {
                     (Some(certificate), Some(key)) => {
-                        Some(tls::acceptor(certificate, key, b"http/1.1")?)
+                        Some(tls::http(certificate, key)?)
                     }
                     _ => None,
                 };
@@ -126,7 +126,7 @@ impl Listeners {
             false => {
                 let tls = match (&args.direct_tls_cert, &args.direct_tls_key) {
                     (Some(certificate), Some(key)) => {
-                        Some(tls::acceptor(certificate, key, iwarp::TLS_PROTOCOL)?)
+                        Some(tls::links(certificate, key)?)
                     }
                     _ => None,
                 };
