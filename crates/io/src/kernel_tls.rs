@@ -71,12 +71,20 @@ impl Cipher {
         Cipher::ChaCha20Poly1305,
     ];
 
-    /// Its number, the length of its key, and how much of the vector the kernel calls salt.
-    fn shape(self) -> (u16, usize, usize) {
+    /// How long a key is.
+    pub fn key_bytes(self) -> usize {
         match self {
-            Cipher::Aes128Gcm => (libc::TLS_CIPHER_AES_GCM_128, 16, 4),
-            Cipher::Aes256Gcm => (libc::TLS_CIPHER_AES_GCM_256, 32, 4),
-            Cipher::ChaCha20Poly1305 => (libc::TLS_CIPHER_CHACHA20_POLY1305, 32, 0),
+            Cipher::Aes128Gcm => 16,
+            Cipher::Aes256Gcm | Cipher::ChaCha20Poly1305 => 32,
+        }
+    }
+
+    /// Its number, and how much of the vector the kernel calls salt.
+    fn shape(self) -> (u16, usize) {
+        match self {
+            Cipher::Aes128Gcm => (libc::TLS_CIPHER_AES_GCM_128, 4),
+            Cipher::Aes256Gcm => (libc::TLS_CIPHER_AES_GCM_256, 4),
+            Cipher::ChaCha20Poly1305 => (libc::TLS_CIPHER_CHACHA20_POLY1305, 0),
         }
     }
 }
@@ -121,14 +129,13 @@ pub fn offer() -> &'static Offer {
 }
 
 fn tried(cipher: Cipher) -> io::Result<()> {
-    let (_, key_bytes, _) = cipher.shape();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let stream = TcpStream::connect(listener.local_addr()?)?;
     attach(&stream)?;
     for direction in [Direction::Send, Direction::Receive] {
         let key = Key {
             cipher,
-            key: &[0; 32][..key_bytes],
+            key: &[0; 32][..cipher.key_bytes()],
             iv: [0; 12],
             sequence: 0,
         };
@@ -145,14 +152,15 @@ pub fn attach(socket: impl AsFd) -> io::Result<()> {
     set_option(&socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls")
 }
 
-/// Gives the kernel the key of one direction: what follows in that direction are records.
+/// Gives the kernel the key of one direction: what follows in that direction are records. The next one, when it has one already:
+/// since Linux 6.14.
 ///
 /// # Errors
 /// The system's; [`io::ErrorKind::InvalidInput`] for a key that is not as long as the cipher's are.
 #[expect(clippy::host_endian_bytes, reason = "the kernel's own structure")]
 pub fn set_key(socket: impl AsFd, direction: Direction, key: &Key<'_>) -> io::Result<()> {
-    let (number, key_bytes, salt_bytes) = key.cipher.shape();
-    if key.key.len() != key_bytes {
+    let (number, salt_bytes) = key.cipher.shape();
+    if key.key.len() != key.cipher.key_bytes() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let (salt, iv) = key.iv.split_at(salt_bytes);

@@ -1,17 +1,18 @@
 //! A connection whose TLS is the kernel's: it is sent on and received from as one in the clear.
 //!
-//! What is no data is told apart by the kernel and never lands where data belongs. A good-bye ends the stream, tickets are passed over,
-//! and anything else ends the link: a peer that changes its keys wants a new connection. So do we when ours have protected as many
-//! records as they may.
+//! What is no data is told apart by the kernel and never lands where data belongs: a good-bye ends the stream, tickets are passed over,
+//! and keys are changed when the peer says so, or ours have protected as many records as they may. (Linux follows that since 6.14;
+//! before, the link ends.) Anything else ends the link.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use forebay_io::kernel_tls::{self, ALERT, Cipher, Direction, HANDSHAKE, Key};
+use forebay_io::kernel_tls::{self, ALERT, Direction, HANDSHAKE};
 use forebay_io::socket::{Gather, Scatter};
-use rustls::crypto::cipher::{AeadKey, Iv};
-use rustls::{Connection, ConnectionTrafficSecrets, SupportedCipherSuite, Tls13CipherSuite};
+use parking_lot::Mutex;
+use rustls::{Connection, SupportedCipherSuite, Tls13CipherSuite};
 use tokio::net::TcpStream;
+
+use super::keys::{Secrets, Traffic, cipher};
 
 /// The most that the kernel puts into one record.
 const RECORD_BYTES: usize = 16 << 10;
@@ -19,16 +20,25 @@ const RECORD_BYTES: usize = 16 << 10;
 const CONTROL_BYTES: usize = RECORD_BYTES + 1;
 /// A closing alert: `close_notify`, as a warning (RFC 8446 section 6.1).
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
-/// The handshake message that may come after the handshake and needs no answer (RFC 8446 section 4.6.1).
+/// Handshake messages that may come after the handshake (RFC 8446 sections 4.6.1, 4.6.3).
 const NEW_SESSION_TICKET: u8 = 4;
-/// The kernel's answer to an ordinary receive when what is next is no data.
+const KEY_UPDATE: u8 = 24;
+/// The whole message that what follows it is protected by the next key; the peer's may stay.
+const KEY_UPDATED: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
+/// The kernel's answer (EIO) to an ordinary receive when what is next is no data.
 const NO_DATA: i32 = 5;
 
 /// The TLS of one connection, in the kernel.
-#[derive(Debug)]
 pub(super) struct Kernel {
-    /// Records that the key may still protect.
-    left: AtomicU64,
+    /// Locked only while the link's `Io` is.
+    keys: Mutex<Keys>,
+}
+
+struct Keys {
+    send: Traffic,
+    receive: Traffic,
+    /// Records that the key we send by may still protect.
+    left: u64,
 }
 
 impl Kernel {
@@ -43,44 +53,51 @@ impl Kernel {
     ///
     /// # Errors
     /// The system's; the connection is of no use then.
-    pub(super) fn take_over(tcp: &TcpStream, connection: Connection) -> io::Result<Kernel> {
-        let limit = suite(&connection).map_or(0, |suite| suite.common.confidentiality_limit);
+    pub(super) fn take_over(
+        tcp: &TcpStream,
+        connection: Connection,
+        secrets: &Secrets,
+    ) -> io::Result<Kernel> {
+        let suite = suite(&connection).ok_or(io::ErrorKind::Unsupported)?;
+        let (client, server) = secrets.take().ok_or(io::ErrorKind::Unsupported)?;
+        let (ours, theirs) = match &connection {
+            Connection::Client(_) => (client, server),
+            Connection::Server(_) => (server, client),
+        };
+        let traffic = |direction, secret| Traffic {
+            suite,
+            direction,
+            secret,
+        };
+        let (send, receive) = (
+            traffic(Direction::Send, ours),
+            traffic(Direction::Receive, theirs),
+        );
+        let extracted = connection.dangerous_extract_secrets();
+        let extracted = extracted.map_err(io::Error::other)?;
         kernel_tls::attach(tcp)?;
-        let secrets = connection
-            .dangerous_extract_secrets()
-            .map_err(io::Error::other)?;
-        for (direction, (sequence, secrets)) in [
-            (Direction::Send, &secrets.tx),
-            (Direction::Receive, &secrets.rx),
-        ] {
-            let (cipher, key, iv) = parts(secrets).ok_or(io::ErrorKind::Unsupported)?;
-            let iv = iv.as_ref().try_into();
-            let key = Key {
-                cipher,
-                key: key.as_ref(),
-                iv: iv.map_err(|_| io::ErrorKind::Unsupported)?,
-                sequence: *sequence,
-            };
-            kernel_tls::set_key(tcp, direction, &key)?;
-        }
-        Ok(Kernel {
-            left: AtomicU64::new(limit),
-        })
+        send.give(tcp, extracted.tx.0)?;
+        receive.give(tcp, extracted.rx.0)?;
+        let keys = Mutex::new(Keys {
+            send,
+            receive,
+            left: suite.common.confidentiality_limit,
+        });
+        Ok(Kernel { keys })
     }
 
     /// Sends as much as the socket takes.
     ///
     /// # Errors
-    /// The system's: [`io::ErrorKind::WouldBlock`] when it takes nothing now. Also when the key is used up.
+    /// The system's: [`io::ErrorKind::WouldBlock`] when it takes nothing now.
     pub(super) fn send(&self, tcp: &TcpStream, gather: Gather<'_>) -> io::Result<usize> {
-        let left = self.left.load(Relaxed);
-        if left == 0 {
-            return Err(io::Error::other("the connection's key is used up"));
+        let mut keys = self.keys.lock();
+        if keys.left == 0 {
+            keys.renew(tcp)?;
         }
         let sent = gather.send(tcp)?;
         let records = sent / RECORD_BYTES + 1;
-        self.left
-            .store(left.saturating_sub(records as u64), Relaxed);
+        keys.left = keys.left.saturating_sub(records as u64);
         Ok(sent)
     }
 
@@ -93,7 +110,7 @@ impl Kernel {
     pub(super) fn receive(&self, tcp: &TcpStream, scatter: Scatter<'_>) -> io::Result<usize> {
         match scatter.receive(tcp) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(error) if error.raw_os_error() == Some(NO_DATA) => no_data(tcp),
+            Err(error) if error.raw_os_error() == Some(NO_DATA) => self.keys.lock().no_data(tcp),
             received => received,
         }
     }
@@ -108,33 +125,79 @@ impl Kernel {
     }
 }
 
-fn no_data(tcp: &TcpStream) -> io::Result<usize> {
-    let mut record = vec![0; CONTROL_BYTES];
-    let (content_type, bytes) = kernel_tls::receive_control(tcp, &mut record)?;
-    let record = &record[..bytes];
-    match content_type {
-        // Whatever its level says (RFC 8446 section 6).
-        ALERT if matches!(record, [_, 0]) => Ok(0),
-        HANDSHAKE if is_tickets(record) => Err(io::ErrorKind::Interrupted.into()),
-        ALERT => Err(io::Error::other(format!(
-            "the peer's TLS gave up: alert {}",
-            record.last().copied().unwrap_or_default()
-        ))),
-        HANDSHAKE => Err(io::Error::other("the peer changes its keys")),
-        _ => Err(io::ErrorKind::InvalidData.into()),
+impl Keys {
+    /// The next key for what we send, which the peer is told.
+    fn renew(&mut self, tcp: &TcpStream) -> io::Result<()> {
+        kernel_tls::send_control(tcp, HANDSHAKE, &KEY_UPDATED)?;
+        self.send.advance()?;
+        self.send.give(tcp, 0).map_err(old)?;
+        self.left = self.send.suite.common.confidentiality_limit;
+        Ok(())
+    }
+
+    /// Takes what the kernel keeps from an ordinary receive.
+    fn no_data(&mut self, tcp: &TcpStream) -> io::Result<usize> {
+        let mut record = vec![0; CONTROL_BYTES];
+        let (content_type, bytes) = kernel_tls::receive_control(tcp, &mut record)?;
+        let record = &record[..bytes];
+        match content_type {
+            // Whatever its level says (RFC 8446 section 6).
+            ALERT if matches!(record, [_, 0]) => return Ok(0),
+            ALERT => {
+                let alert = record.last().copied().unwrap_or_default();
+                let said = format!("the peer's TLS gave up: alert {alert}");
+                return Err(io::Error::other(said));
+            }
+            HANDSHAKE => {}
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        match told(record) {
+            Some(Told::Nothing) => {}
+            Some(Told::KeyUpdate { ours_too }) => {
+                self.receive.advance()?;
+                self.receive.give(tcp, 0).map_err(old)?;
+                if ours_too {
+                    self.left = 0;
+                }
+            }
+            None => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        Err(io::ErrorKind::Interrupted.into())
     }
 }
 
-/// Whether these handshake messages are session tickets, whole.
-fn is_tickets(mut messages: &[u8]) -> bool {
-    while let [NEW_SESSION_TICKET, a, b, c, rest @ ..] = messages {
-        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-        let Some(rest) = rest.get(length..) else {
-            return false;
-        };
-        messages = rest;
+/// A kernel that has its keys and takes no others.
+fn old(error: io::Error) -> io::Error {
+    io::Error::other(format!("the kernel does not change keys: {error}"))
+}
+
+/// What handshake messages mean for us.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    /// What follows is protected by the next key, and what we send is to be.
+    KeyUpdate {
+        ours_too: bool,
+    },
+}
+
+/// `None`: what may not come, or not so.
+fn told(mut messages: &[u8]) -> Option<Told> {
+    loop {
+        match messages {
+            [] => return Some(Told::Nothing),
+            // It ends its record (RFC 8446 section 5.1).
+            [KEY_UPDATE, 0, 0, 1, asked @ (0 | 1)] => {
+                let ours_too = *asked == 1;
+                return Some(Told::KeyUpdate { ours_too });
+            }
+            [NEW_SESSION_TICKET, a, b, c, rest @ ..] => {
+                let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+                messages = rest.get(length..)?;
+            }
+            _ => return None,
+        }
     }
-    messages.is_empty()
 }
 
 fn suite(connection: &Connection) -> Option<&'static Tls13CipherSuite> {
@@ -145,23 +208,9 @@ fn suite(connection: &Connection) -> Option<&'static Tls13CipherSuite> {
     }
 }
 
-fn cipher(suite: &Tls13CipherSuite) -> Option<Cipher> {
-    match suite.common.suite {
-        rustls::CipherSuite::TLS13_AES_128_GCM_SHA256 => Some(Cipher::Aes128Gcm),
-        rustls::CipherSuite::TLS13_AES_256_GCM_SHA384 => Some(Cipher::Aes256Gcm),
-        rustls::CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Some(Cipher::ChaCha20Poly1305),
-        _ => None,
-    }
-}
-
-fn parts(secrets: &ConnectionTrafficSecrets) -> Option<(Cipher, &AeadKey, &Iv)> {
-    match secrets {
-        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => Some((Cipher::Aes128Gcm, key, iv)),
-        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => Some((Cipher::Aes256Gcm, key, iv)),
-        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
-            Some((Cipher::ChaCha20Poly1305, key, iv))
-        }
-        _ => None,
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
     }
 }
 
@@ -170,12 +219,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_tickets_are_passed_over() {
+    fn only_whole_messages_that_may_come_are_heeded() {
         let ticket = [NEW_SESSION_TICKET, 0, 0, 2, 7, 7];
-        assert!(is_tickets(&ticket) && is_tickets(&[ticket, ticket].concat()));
-        assert!(!is_tickets(&ticket[..5]), "the rest of it follows");
-        let update = [24, 0, 0, 1, 0];
-        assert!(!is_tickets(&update) && !is_tickets(&[&ticket[..], &update].concat()));
-        assert!(!is_tickets(&[NEW_SESSION_TICKET]));
+        assert_eq!(told(&ticket), Some(Told::Nothing));
+        assert_eq!(told(&[ticket, ticket].concat()), Some(Told::Nothing));
+        assert_eq!(told(&ticket[..5]), None, "the rest of it follows");
+        assert_eq!(told(&[NEW_SESSION_TICKET]), None);
+        let update = |ours_too| Some(Told::KeyUpdate { ours_too });
+        assert_eq!(told(&KEY_UPDATED), update(false));
+        assert_eq!(told(&[KEY_UPDATE, 0, 0, 1, 1]), update(true));
+        assert_eq!(told(&[&ticket[..], &KEY_UPDATED].concat()), update(false));
+        assert_eq!(told(&[KEY_UPDATE, 0, 0, 1, 2]), None);
+        assert_eq!(told(&[&KEY_UPDATED[..], &ticket].concat()), None);
+        assert_eq!(told(&[1, 0, 0, 0]), None, "a ClientHello");
     }
 }

@@ -4,7 +4,7 @@
 //! - `sender` and `fpdu`: writes, answers, requests and messages, gathered by reference into as few calls as possible;
 //! - `receiver`: heads are checked before their payload is received, and payload goes from the socket straight to its place;
 //! - `regions`: what this peer may reach;
-//! - [`Stream`], `wire`: the byte stream below, in the clear or by TLS of this process (`tls`) or of the kernel (`kernel`);
+//! - [`Stream`], `wire`: the byte stream below, in the clear or by TLS of this process (`tls`) or of the kernel (`kernel`, `keys`);
 //! - `driver`: the one task of a link, that moves both ways.
 //!
 //! # How
@@ -28,6 +28,7 @@
 mod driver;
 mod fpdu;
 mod kernel;
+mod keys;
 mod link;
 mod orders;
 mod receiver;

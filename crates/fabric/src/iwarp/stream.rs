@@ -10,11 +10,12 @@ use std::task::{Context, Poll, ready};
 
 use forebay_io::socket::{self, Gather, Scatter};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, Connection, KeyLog, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::kernel::Kernel;
+use super::keys::Secrets;
 use super::tls::{Parts, Taker, Tls};
 
 /// Of a record: its type, a version, its length.
@@ -53,8 +54,10 @@ impl Stream {
     /// # Errors
     /// The system's, and [`io::ErrorKind::InvalidData`] when the two do not agree.
     pub async fn accept(config: &Arc<ServerConfig>, tcp: TcpStream) -> io::Result<Stream> {
-        let connection = ServerConnection::new(config.clone()).map_err(invalid)?;
-        Stream::agreed(tcp, connection.into(), config.enable_secret_extraction).await
+        let may = config.enable_secret_extraction;
+        let (config, secrets) = overheard(config, may, |config| &mut config.key_log);
+        let connection = ServerConnection::new(config).map_err(invalid)?;
+        Stream::agreed(tcp, connection.into(), secrets).await
     }
 
     /// TLS with whoever was connected to, and is called so. As [`Stream::accept`].
@@ -66,8 +69,10 @@ impl Stream {
         name: ServerName<'static>,
         tcp: TcpStream,
     ) -> io::Result<Stream> {
-        let connection = ClientConnection::new(config.clone(), name).map_err(invalid)?;
-        Stream::agreed(tcp, connection.into(), config.enable_secret_extraction).await
+        let may = config.enable_secret_extraction;
+        let (config, secrets) = overheard(config, may, |config| &mut config.key_log);
+        let connection = ClientConnection::new(config, name).map_err(invalid)?;
+        Stream::agreed(tcp, connection.into(), secrets).await
     }
 
     /// Whether the kernel encrypts it.
@@ -82,13 +87,12 @@ impl Stream {
     async fn agreed(
         tcp: TcpStream,
         mut connection: Connection,
-        may_give_away: bool,
+        secrets: Option<Arc<Secrets>>,
     ) -> io::Result<Stream> {
         shake_hands(&tcp, &mut connection).await?;
-        let cover = if may_give_away && Kernel::could(&connection) {
-            Cover::Kernel(Kernel::take_over(&tcp, connection)?)
-        } else {
-            Cover::Process(Box::new(Tls::new(connection)))
+        let cover = match secrets.filter(|_| Kernel::could(&connection)) {
+            Some(secrets) => Cover::Kernel(Kernel::take_over(&tcp, connection, &secrets)?),
+            None => Cover::Process(Box::new(Tls::new(connection))),
         };
         Ok(Stream { tcp, cover })
     }
@@ -107,6 +111,21 @@ impl Stream {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// The configuration of one connection, and where its secrets will be, if they may be known.
+fn overheard<C: Clone>(
+    config: &Arc<C>,
+    may: bool,
+    log: impl FnOnce(&mut C) -> &mut Arc<dyn KeyLog>,
+) -> (Arc<C>, Option<Arc<Secrets>>) {
+    if !may {
+        return (config.clone(), None);
+    }
+    let mut own = (**config).clone();
+    let secrets = Arc::new(Secrets::default());
+    *log(&mut own) = secrets.clone();
+    (Arc::new(own), Some(secrets))
 }
 
 /// Sends and receives the handshake, and not a byte behind it.
@@ -211,7 +230,11 @@ impl AsyncRead for Stream {
                 received = tcp.try_io(Interest::READABLE, || receive(room));
             }
             match received {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    // There may be much of that: others get a turn.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 received if is_blocked(&received) => {}
                 received => {
                     into.advance(received?);

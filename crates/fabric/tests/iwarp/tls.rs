@@ -6,6 +6,7 @@ use std::sync::Arc;
 use forebay_fabric::iwarp::{IwarpLink, Options, Stream, accept, connect};
 use forebay_fabric::suite::Suite;
 use forebay_fabric::{CloseReason, Error, ErrorKind, Link, MESSAGE_BYTES_MAX};
+use forebay_io::kernel_tls::{Cipher, offer};
 use forebay_proto::iwarp::ddp::UNTAGGED_BYTES;
 use forebay_proto::iwarp::fpdu::Trailer;
 use forebay_proto::iwarp::rdmap::Opcode;
@@ -13,8 +14,11 @@ use forebay_proto::iwarp::{Outbound, mpa};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite};
-use tokio::io::AsyncWriteExt;
+use rustls::{
+    CipherSuite, CipherSuiteCommon, ClientConfig, RootCertStore, ServerConfig,
+    SupportedCipherSuite, Tls13CipherSuite,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client};
 
@@ -192,7 +196,12 @@ async fn every_cipher_carries_a_link() {
         };
         let ends = ends_by(only, Keys::Kernels, Keys::Kernels);
         let (theirs, ours) = ends.shaken().await;
-        let of_kernel = suite.tls13().is_some() && kernel_has_tls();
+        let of_kernel = match suite.suite() {
+            CipherSuite::TLS13_AES_128_GCM_SHA256 => offer().has(Cipher::Aes128Gcm),
+            CipherSuite::TLS13_AES_256_GCM_SHA384 => offer().has(Cipher::Aes256Gcm),
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => offer().has(Cipher::ChaCha20Poly1305),
+            _ => false,
+        };
         assert_eq!(theirs.is_kernels(), of_kernel, "{suite:?}");
         let (server, client) = tokio::join!(
             accept(theirs, Options::default(), |_| Some(())),
@@ -210,27 +219,97 @@ async fn every_cipher_carries_a_link() {
     }
 }
 
-/// A process changes its keys when they have protected much. The kernel is not given others: the client makes another link.
+/// A process changes its keys when it likes, and may ask that the other does so, too.
 #[tokio::test]
-async fn a_peer_that_changes_its_keys_is_no_danger() {
+async fn a_peer_changes_its_keys() {
     for keys in [Keys::Ours, Keys::Kernels] {
-        let ends = ends(keys, Keys::Ours);
-        let (link, mut ours) = ends.link_by_hand().await;
-        ours.get_mut().1.refresh_traffic_keys().unwrap();
-        let mut outbound = Outbound::new();
-        let mut send = outbound.begin_send(Opcode::Send, 0);
-        let mut frame = Outbound::send(&mut send, 4, true).to_vec();
-        frame.extend_from_slice(b"soon");
-        frame.extend_from_slice(Trailer::new(UNTAGGED_BYTES + 4, None).as_bytes());
-        ours.write_all(&frame).await.unwrap();
-        let mut received = Vec::new();
-        let came = link.recv(&mut received).await;
-        if keys == Keys::Kernels && kernel_has_tls() {
-            came.unwrap_err();
-            assert_eq!(link.closed().await, CloseReason::Lost);
-        } else {
-            came.unwrap().unwrap();
+        let (link, mut ours) = ends(keys, Keys::Ours).link_by_hand().await;
+        for round in 0..3 {
+            ours.get_mut().1.refresh_traffic_keys().unwrap();
+            let mut frame = frame_of(b"soon", round);
+            ours.write_all(&frame).await.unwrap();
+            let mut received = Vec::new();
+            link.recv(&mut received).await.unwrap().unwrap();
             assert_eq!(received, b"soon");
+            link.send(b"well").await.unwrap();
+            if round == 0 {
+                let mut header = [0; mpa::HEADER_BYTES];
+                ours.read_exact(&mut header).await.unwrap();
+                let whole = mpa::frame_bytes(mpa::Kind::Reply, &header).unwrap();
+                let mut rest = vec![0; whole - header.len()];
+                ours.read_exact(&mut rest).await.unwrap();
+            }
+            frame = frame_of(b"well", round);
+            let mut answer = vec![0; frame.len()];
+            ours.read_exact(&mut answer).await.unwrap();
+            assert_eq!(answer, frame);
+        }
+    }
+}
+
+/// What a message is on the wire, as the first or a later one of its link.
+fn frame_of(message: &[u8], before: usize) -> Vec<u8> {
+    let mut outbound = Outbound::new();
+    let mut send = outbound.begin_send(Opcode::Send, 0);
+    for _ in 0..before {
+        send = outbound.begin_send(Opcode::Send, 0);
+    }
+    let mut frame = Outbound::send(&mut send, message.len(), true).to_vec();
+    frame.extend_from_slice(message);
+    let trailer = Trailer::new(UNTAGGED_BYTES + message.len(), None);
+    frame.extend_from_slice(trailer.as_bytes());
+    frame
+}
+
+/// Ciphers whose keys are used up after a few records.
+fn short_lived() -> CryptoProvider {
+    let mut provider = default_provider();
+    provider.cipher_suites = provider
+        .cipher_suites
+        .iter()
+        .filter_map(|suite| suite.tls13())
+        .map(|suite| {
+            let common = CipherSuiteCommon {
+                suite: suite.common.suite,
+                hash_provider: suite.common.hash_provider,
+                confidentiality_limit: 16,
+            };
+            // It is for all of a process' time.
+            SupportedCipherSuite::Tls13(Box::leak(Box::new(Tls13CipherSuite {
+                common,
+                hkdf_provider: suite.hkdf_provider,
+                aead_alg: suite.aead_alg,
+                quic: suite.quic,
+            })))
+        })
+        .collect();
+    provider
+}
+
+mod secure_by_keys_that_are_soon_used_up {
+    use super::*;
+
+    forebay_fabric::conformance!(Suite::new(async || {
+        let ends = ends_by(short_lived(), Keys::Kernels, Keys::Kernels);
+        let (server, client) = ends.links(Options::default()).await;
+        (server, client, ())
+    }));
+}
+
+#[tokio::test]
+async fn keys_that_are_used_up_are_followed_by_others() {
+    const MESSAGES: usize = 200;
+    for (server, client) in [(Keys::Ours, Keys::Kernels), (Keys::Kernels, Keys::Ours)] {
+        let ends = ends_by(short_lived(), server, client);
+        let (server, client) = ends.links(Options::default()).await;
+        for number in 0..MESSAGES {
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let message = number.to_be_bytes();
+                let mut received = Vec::new();
+                from.send(&message).await.unwrap();
+                to.recv(&mut received).await.unwrap().unwrap();
+                assert_eq!(received, message);
+            }
         }
     }
 }

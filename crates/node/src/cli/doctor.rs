@@ -67,13 +67,7 @@ fn check(check: &'static str, state: State, detail: impl Into<String>) -> Check 
 /// Checks.
 pub async fn run(args: DoctorArgs) -> Outcome {
     let dir = existing(&args.server.dir());
-    let mut checks = vec![
-        kernel(),
-        uring(),
-        tls(),
-        descriptors(),
-        memory_lock(),
-    ];
+    let mut checks = vec![kernel(), uring(), tls(), descriptors(), memory_lock()];
     checks.extend(storage(&dir));
     checks.push(rdma());
     checks.push(gpu());

@@ -100,9 +100,7 @@ impl Listeners {
             true => None,
             false => {
                 let tls = match (&args.s3_tls_cert, &args.s3_tls_key) {
-                    (Some(certificate), Some(key)) => {
-                        Some(tls::http(certificate, key)?)
-                    }
+                    (Some(certificate), Some(key)) => Some(tls::http(certificate, key)?),
                     _ => None,
                 };
                 let (listener, address) = bind("s3", args.s3)?;
@@ -125,9 +123,7 @@ impl Listeners {
             true => None,
             false => {
                 let tls = match (&args.direct_tls_cert, &args.direct_tls_key) {
-                    (Some(certificate), Some(key)) => {
-                        Some(tls::links(certificate, key)?)
-                    }
+                    (Some(certificate), Some(key)) => Some(tls::links(certificate, key)?),
                     _ => None,
                 };
                 let (listener, address) = bind("direct", args.direct)?;
