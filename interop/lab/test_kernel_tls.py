@@ -34,12 +34,12 @@ date -s "@$(stat -c %Y /share/certificate)" >/dev/null
 modprobe tls
 section doctor
 /tools/forebay doctor --dir /tmp/data --json || true
-/tools/forebay serve /tmp/data --no-s3 --no-nvme --rpc 127.0.0.1:9001 --direct 127.0.0.1:9002 --console 127.0.0.1:9003 \
+/tools/forebay serve /tmp/data --backend memory --s3 127.0.0.1:9000 --no-nvme --rpc 127.0.0.1:9001 --direct 127.0.0.1:9002 --console 127.0.0.1:9003 \
     --direct-tls-cert /share/certificate --direct-tls-key /share/key --ready-file /tmp/ready >/tmp/log 2>&1 & server=$!
 until [ -e /tmp/ready ]; do kill -0 $server; sleep 0.2; done
-/tools/forebay admin namespace create ns --tenant root --dir /tmp/data
-section put; copy /share/value fb://ns/key
-section get; copy fb://ns/key /share/back
+/tools/forebay admin namespace create values --tenant root --dir /tmp/data
+section put; copy /share/value fb://values/key
+section get; copy fb://values/key /share/back
 section copied; metric 'forebay_copied_bytes_total{where="link_tls"}'
 section errors; statistic TlsDecryptError
 section left; statistic TlsCurrTxSw; statistic TlsCurrRxSw
@@ -93,7 +93,7 @@ def test_keys_go_to_the_kernel(lab, folders, certificate):
     parts = SECTION.split(out)
     said = dict(zip(parts[1::2], parts[2::2]))
     assert (shared / "back").read_bytes() == value
-    assert '"check":"kernel TLS"' in said["doctor"], said["doctor"]
+    assert '"check":"kernel TLS","state":"ok"' in said["doctor"], said["doctor"]
     for transfer in ("put", "get"):
         assert '"path":"iwarp"' in said[transfer], said[transfer]
         samples = [tuple(map(int, line.split())) for line in said[transfer].splitlines() if re.fullmatch(r"\d+ \d+ \d+", line)]

@@ -95,6 +95,11 @@ impl Offer {
         self.ciphers.contains(&cipher)
     }
 
+    /// By which means records can be protected; none, where the kernel has no TLS.
+    pub fn ciphers(&self) -> &[Cipher] {
+        &self.ciphers
+    }
+
     /// Why there is none, or not every cipher.
     pub fn missing(&self) -> Option<&io::Error> {
         self.missing.as_ref()
@@ -119,10 +124,10 @@ pub fn offer() -> &'static Offer {
     OFFER.get_or_init(|| {
         let offer = Offer::found();
         match &offer.missing {
-            None => tracing::info!("the kernel has TLS"),
-            Some(error) => {
-                tracing::info!(has = ?offer.ciphers, %error, "the kernel has not all of TLS");
+            Some(error) if offer.ciphers.is_empty() => {
+                tracing::info!(%error, "TLS of links is made in this process");
             }
+            _ => tracing::info!(ciphers = ?offer.ciphers, "TLS of links is made in the kernel"),
         }
         offer
     })

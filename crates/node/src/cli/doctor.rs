@@ -136,12 +136,17 @@ fn uring() -> Check {
 }
 
 fn tls() -> Check {
-    match kernel_tls::offer().missing() {
-        None => check("kernel TLS", State::Ok, "available for links over TLS"),
-        Some(why) => check(
+    let offer = kernel_tls::offer();
+    match offer.missing() {
+        Some(why) if offer.ciphers().is_empty() => check(
             "kernel TLS",
             State::None,
             format!("{why}; TLS of links is made in the process (modprobe tls may bring it)"),
+        ),
+        _ => check(
+            "kernel TLS",
+            State::Ok,
+            format!("{:?}, for links over TLS", offer.ciphers()),
         ),
     }
 }
