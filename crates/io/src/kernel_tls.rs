@@ -294,3 +294,37 @@ fn set_option(socket: &impl AsFd, level: i32, option: i32, value: &[u8]) -> io::
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_gets_no_key_moves_bytes_as_before() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut theirs, _) = listener.accept().unwrap();
+        match attach(&ours) {
+            Ok(()) => assert!(offer().missing().is_none() || !offer().ciphers().is_empty()),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+                assert!(offer().ciphers().is_empty() && offer().missing().is_some());
+            }
+        }
+        let short = Key {
+            cipher: Cipher::Aes256Gcm,
+            key: &[0; 16],
+            iv: [0; 12],
+            sequence: 0,
+        };
+        let refused = set_key(&ours, Direction::Send, &short).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        ours.write_all(b"in the clear").unwrap();
+        drop(ours);
+        let mut received = String::new();
+        theirs.read_to_string(&mut received).unwrap();
+        assert_eq!(received, "in the clear");
+    }
+}
