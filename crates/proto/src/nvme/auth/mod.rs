@@ -7,7 +7,7 @@
 //! The host negotiates, the controller challenges, the host replies (and may challenge in turn), the controller says success (and
 //! replies), the host confirms. A host sends with Authentication Send and fetches with Authentication Receive.
 //!
-//! With a Diffie-Hellman group (the private [`group`] module) what is proved is bound to what only the two sides know: whoever records
+//! With a Diffie-Hellman group what is proved is bound to what only the two sides know: whoever records
 //! it cannot test guesses of the secret against it. A controller takes the offered group that costs it least, and the null group, which
 //! has nothing of this, from a host that offers no other.
 
