@@ -5,7 +5,7 @@ use forebay_nvme::vfio_user::Ended;
 use forebay_nvme::vfio_user::client::{
     Device, DeviceMay, DoorbellMode, Mapping, QueueMemory, QueueOptions,
 };
-use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions, Verb, head};
+use forebay_proto::nvme::kv::KvCommand;
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{
     CompletionQueueEntry, SglDescriptor, SglKind, SglSubtype, Status, SubmissionQueueEntry,
@@ -260,47 +260,9 @@ async fn keys_at_the_head_and_results_in_place_are_far() {
     let world = World::executing().await;
     let mut host = lending(&world, DoorbellMode::Shadow).await;
     let memory = host.lent(1 << 20).await;
-    let value = pattern(50_000, 3);
-    for key_len in [1, 17, 255] {
-        let key = pattern(key_len, 9);
-        let mut payload = head::encode(&key).unwrap();
-        let head_len = payload.len();
-        payload.extend_from_slice(&value);
-        for offset in [0, 4094] {
-            put(&memory, offset, &payload);
-            let store = KvCommand::Store {
-                key: KeyAt::Head,
-                value_bytes: value.len() as u32,
-                options: StoreOptions::default(),
-            };
-            let store = memory
-                .point(store.entry(1, KV), offset, payload.len())
-                .unwrap();
-            assert_eq!(host.execute(&store).await.status, Status::SUCCESS);
-            let verb = Verb::Exist;
-            let exist = KvCommand::ExtendedKey { verb }
-                .entry(2, KV)
-                .with_cdw(10, head_len as u32);
-            let exist = memory.point(exist, offset, head_len).unwrap();
-            let found = host.execute(&exist).await;
-            assert_eq!(
-                (found.status, found.result as u32),
-                (Status::SUCCESS, value.len() as u32)
-            );
-        }
-    }
-    put(&memory, 0, &256u16.to_le_bytes());
-    let store = KvCommand::Store {
-        key: KeyAt::Head,
-        value_bytes: 10,
-        options: StoreOptions::default(),
-    };
-    let store = memory.point(store.entry(1, KV), 0, 4096).unwrap();
-    assert_eq!(
-        host.execute(&store).await.status.code(),
-        Status::INVALID_KEY_SIZE
-    );
+    keys_travel_at_the_head(&mut host, &memory).await;
     // The result takes the place of the arguments.
+    let value = pattern(50_000, 3);
     put(&memory, 0, &value);
     assert_eq!(
         host.store(b"key", &memory, value.len()).await.status,

@@ -4,7 +4,6 @@ use forebay_mem::{CopySite, copied_bytes};
 use forebay_nvme::vfio_user::Ended;
 use forebay_nvme::vfio_user::client::{DoorbellMode, QueueOptions};
 use forebay_proto::nvme::Status;
-use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions, Verb, head};
 use forebay_proto::nvme::nvm::NvmCommand;
 
 use crate::support::*;
@@ -156,53 +155,7 @@ async fn a_long_key_travels_at_the_head_of_the_payload() {
     let world = World::new().await;
     let mut host = Host::new(&world, DoorbellMode::Shadow).await;
     let memory = host.memory(1 << 20).await;
-    let value = pattern(50_000, 3);
-    for key_len in [1, 17, 255] {
-        let key = pattern(key_len, 9);
-        let mut payload = head::encode(&key).unwrap();
-        let head_len = payload.len();
-        payload.extend_from_slice(&value);
-        // It may begin anywhere: the head is then in two pieces.
-        for offset in [0, 4094] {
-            put(&memory, offset, &payload);
-            let store = KvCommand::Store {
-                key: KeyAt::Head,
-                value_bytes: value.len() as u32,
-                options: StoreOptions::default(),
-            };
-            let store = memory
-                .point(store.entry(1, KV), offset, payload.len())
-                .unwrap();
-            assert_eq!(host.execute(&store).await.status, Status::SUCCESS);
-            let verb = Verb::Exist;
-            let exist = KvCommand::ExtendedKey { verb }
-                .entry(2, KV)
-                .with_cdw(10, head_len as u32);
-            let exist = memory.point(exist, offset, head_len).unwrap();
-            let found = host.execute(&exist).await;
-            assert_eq!(
-                (found.status, found.result as u32),
-                (Status::SUCCESS, value.len() as u32)
-            );
-        }
-    }
-    // Lengths of keys that there are none of.
-    for length in [0u16, 256, 65535] {
-        put(&memory, 0, &length.to_le_bytes());
-        let key = KeyAt::Head;
-        let options = StoreOptions::default();
-        let store = KvCommand::Store {
-            key,
-            value_bytes: 10,
-            options,
-        }
-        .entry(1, KV);
-        let store = memory.point(store, 0, 4096).unwrap();
-        assert_eq!(
-            host.execute(&store).await.status.code(),
-            Status::INVALID_KEY_SIZE
-        );
-    }
+    keys_travel_at_the_head(&mut host, &memory).await;
 }
 
 #[tokio::test]

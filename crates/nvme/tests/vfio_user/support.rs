@@ -13,7 +13,7 @@ use forebay_nvme::vfio_user::client::{
     Device, DeviceMay, DoorbellMode, Error, Mapping, QueueOptions, QueuePair,
 };
 use forebay_nvme::vfio_user::{Ended, serve};
-use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions};
+use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions, Verb, head};
 use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
 use forebay_proto::nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use forebay_proto::vfio_user::{DmaUnmap, Request};
@@ -337,4 +337,55 @@ pub async fn still_serves(world: &World) {
 
 pub fn unmap(address: u64, size: u64, all: bool) -> Request<'static> {
     Request::DmaUnmap(DmaUnmap { all, address, size })
+}
+
+/// Values are stored and looked up by keys at the head of the payload, and keys of lengths that there are none of are refused.
+pub async fn keys_travel_at_the_head(host: &mut Host, memory: &Mapping) {
+    let value = pattern(50_000, 3);
+    for key_len in [1, 17, 255] {
+        let key = pattern(key_len, 9);
+        let mut payload = head::encode(&key).unwrap();
+        let head_len = payload.len();
+        payload.extend_from_slice(&value);
+        // It may begin anywhere: the head is then in two pieces.
+        for offset in [0, 4094] {
+            put(memory, offset, &payload);
+            let store = KvCommand::Store {
+                key: KeyAt::Head,
+                value_bytes: value.len() as u32,
+                options: StoreOptions::default(),
+            };
+            let store = memory
+                .point(store.entry(1, KV), offset, payload.len())
+                .unwrap();
+            assert_eq!(host.execute(&store).await.status, Status::SUCCESS);
+            let verb = Verb::Exist;
+            let exist = KvCommand::ExtendedKey { verb }
+                .entry(2, KV)
+                .with_cdw(10, head_len as u32);
+            let exist = memory.point(exist, offset, head_len).unwrap();
+            let found = host.execute(&exist).await;
+            assert_eq!(
+                (found.status, found.result as u32),
+                (Status::SUCCESS, value.len() as u32)
+            );
+        }
+    }
+    // Lengths of keys that there are none of.
+    for length in [0u16, 256, 65535] {
+        put(memory, 0, &length.to_le_bytes());
+        let key = KeyAt::Head;
+        let options = StoreOptions::default();
+        let store = KvCommand::Store {
+            key,
+            value_bytes: 10,
+            options,
+        }
+        .entry(1, KV);
+        let store = memory.point(store, 0, 4096).unwrap();
+        assert_eq!(
+            host.execute(&store).await.status.code(),
+            Status::INVALID_KEY_SIZE
+        );
+    }
 }
