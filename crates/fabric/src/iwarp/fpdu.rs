@@ -2,12 +2,12 @@
 
 use std::io;
 
+use forebay_io::socket::Parts;
 use forebay_mem::Buf;
 use forebay_proto::iwarp::HEAD_BYTES_MAX;
 use forebay_proto::iwarp::fpdu::{Crc, Trailer};
 
 use super::regions::Regions;
-use super::tls::Parts;
 
 /// Places that one segment may take: head, payload, trailer.
 pub(super) const PLACES_PER_FPDU: usize = 3;
@@ -109,9 +109,8 @@ impl Fpdu {
                 let memory = regions.memory(piece.stag).ok_or_else(gone)?;
                 let over = skip.min(piece.bytes);
                 skip -= over;
-                if !gather.region(memory, piece.offset + over, piece.bytes - over) {
-                    return Err(gone());
-                }
+                let named = gather.region(memory, piece.offset + over, piece.bytes - over);
+                named.ok_or_else(gone)?;
             }
         }
         gather.bytes(rest(self.trailer.as_bytes(), &mut skip));

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::{io, vec};
 
-use forebay_io::socket::{Gather, PLACES_MAX};
+use forebay_io::socket::{Gather, PLACES_MAX, Parts};
 use forebay_mem::{Buf, CopySite, count_copy};
 use forebay_proto::iwarp::ddp::{TAGGED_BYTES, Tagged, UNTAGGED_BYTES};
 use forebay_proto::iwarp::rdmap::{Opcode, READ_REQUEST_BYTES, ReadRequest};
@@ -13,7 +13,6 @@ use super::fpdu::{Fpdu, PLACES_PER_FPDU, Payload, Piece, gone};
 use super::orders::{Order, ReadOrder};
 use super::receiver::LONG_BYTES;
 use super::regions::Regions;
-use super::tls::Parts;
 use super::wire::Wire;
 use crate::{RemoteRange, Stag};
 

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use forebay_io::socket::{self, Gather, Scatter};
+use forebay_io::socket::{self, Gather, Parts, Scatter};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, KeyLog, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 use super::kernel::Kernel;
 use super::keys::Secrets;
-use super::tls::{Parts, Taker, Tls};
+use super::tls::{Taker, Tls};
 
 /// Of a record: its type, a version, its length.
 const HEADER_BYTES: usize = 5;
@@ -268,8 +268,7 @@ impl AsyncWrite for Stream {
             Cover::Clear => None,
             Cover::Kernel(kernel) => Some(kernel),
             Cover::Process(tls) => {
-                tls.plain().bytes(bytes);
-                let taken = tls.plain_bytes();
+                let taken = tls.plain().bytes(bytes);
                 tls.send(tcp)?;
                 return Poll::Ready(Ok(taken));
             }

@@ -3,13 +3,11 @@
 
 use std::io::{self, BufRead, IoSlice, Write};
 
-use forebay_io::socket::{Gather, Scatter};
-use forebay_mem::{CopySite, RegionSlice, count_copy};
+use forebay_io::socket::{Gather, Plain, Scatter};
+use forebay_mem::{CopySite, count_copy};
 use rustls::Connection;
 use tokio::net::TcpStream;
 
-/// The most that is encrypted before the system is asked to take it.
-const PLAIN_BYTES_MAX: usize = 128 << 10;
 /// Room for records: several, so that one call receives them.
 const RECORDS_BYTES: usize = 64 << 10;
 
@@ -28,50 +26,10 @@ pub(super) struct Tls {
     end: usize,
 }
 
-/// Takes what is sent, part by part; a part that is refused does not fit.
-pub(super) trait Parts<'a> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool;
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool;
-}
-
-impl<'a> Parts<'a> for Gather<'a> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool {
-        Gather::bytes(self, bytes)
-    }
-
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool {
-        Gather::region(self, memory, offset, len)
-    }
-}
-
-/// Room for what is encrypted next.
-pub(super) struct Plain<'t>(&'t mut Vec<u8>);
-
-impl Plain<'_> {
-    fn room(&self) -> usize {
-        PLAIN_BYTES_MAX - self.0.len()
-    }
-}
-
-/// What does not fit any more is left for the next time, and so is all that comes after it.
-impl<'a> Parts<'a> for Plain<'_> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool {
-        let fits = bytes.len().min(self.room());
-        self.0.extend_from_slice(&bytes[..fits]);
-        true
-    }
-
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool {
-        let before = self.0.len();
-        self.0.resize(before + len.min(self.room()), 0);
-        memory.read(offset, &mut self.0[before..])
-    }
-}
-
 impl Tls {
     /// Goes on where the handshake has ended.
     pub(super) fn new(mut connection: Connection) -> Tls {
-        // Its bound is `PLAIN_BYTES_MAX`: no more is encrypted before all of that is taken.
+        // Its bound is that of `Plain`: no more is encrypted before all of that is taken.
         connection.set_buffer_limit(None);
         Tls {
             connection,
@@ -108,7 +66,6 @@ impl Tls {
     /// # Errors
     /// The system's.
     pub(super) fn send(&mut self, tcp: &TcpStream) -> io::Result<bool> {
-        count_copy(CopySite::LinkTls, self.plain.len());
         self.connection.writer().write_all(&self.plain)?;
         match self.push(tcp) {
             Ok(()) => Ok(true),

@@ -5,13 +5,13 @@
 use std::io;
 
 use forebay_io::kernel_tls;
-use forebay_io::socket::{self, Gather, Scatter};
+use forebay_io::socket::{self, Gather, Parts, Scatter};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpStream;
 
 use super::kernel::Kernel;
 use super::stream::{Cover, Stream};
-use super::tls::{Parts, Tls};
+use super::tls::Tls;
 
 /// A connection that is a link's.
 pub(super) struct Wire {

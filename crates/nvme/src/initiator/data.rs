@@ -1,9 +1,7 @@
 //! Where a command's payload is: sent from and received into memory by reference.
 
-use forebay_io::socket::Scatter;
+use forebay_io::socket::{Parts, Scatter};
 use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
-
-use crate::socket::Parts;
 
 /// What a command sends from.
 #[derive(Debug, Clone)]
@@ -130,20 +128,24 @@ impl Source {
         self.len() == 0
     }
 
-    /// Adds `len` bytes from `offset` to what is sent next, as far as there are places; how many were added.
-    pub(super) fn gather<'a>(&'a self, offset: u64, len: usize, to: &mut impl Parts<'a>) -> usize {
-        let before = to.len();
-        let whole = match self {
-            Source::Buf(buf) => part(buf, offset, len).is_some_and(|bytes| to.bytes(bytes)),
-            Source::Bufs(bufs) => pieces(bufs, offset, len).all(|bytes| to.bytes(bytes)),
+    /// Adds `len` bytes from `offset` to what is sent next, as far as there is room; says how many. `None` when memory is gone.
+    pub(super) fn gather<'a>(
+        &'a self,
+        offset: u64,
+        len: usize,
+        to: &mut impl Parts<'a>,
+    ) -> Option<usize> {
+        match self {
+            Source::Buf(buf) => part(buf, offset, len).map(|bytes| to.bytes(bytes)),
+            Source::Bufs(bufs) => {
+                Some(pieces(bufs, offset, len).map(|bytes| to.bytes(bytes)).sum())
+            }
             Source::Region(memory, _) => to.region(memory, offset as usize, len),
             Source::Led(head, rest) => {
                 let (first, behind, left) = split(head, offset, len);
-                to.bytes(first) && rest.gather(behind, left, to) == left
+                Some(to.bytes(first) + rest.gather(behind, left, to)?)
             }
-        };
-        debug_assert!(whole || to.len() - before < len);
-        to.len() - before
+        }
     }
 
     /// Shows `len` bytes from `offset`, in order; false when memory is gone.

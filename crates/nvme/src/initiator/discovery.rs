@@ -1,7 +1,8 @@
 //! What subsystems there are at an address (Base 2.0, section 5.16.1.23).
 
 use forebay_proto::nvme::discovery::{
-    DiscoveryEntry, DiscoveryLog, ENTRIES_MAX, ENTRY_BYTES, Security, SubsystemType, TRANSPORT_TCP,
+    DiscoveryEntry, DiscoveryLog, ENTRIES_MAX, ENTRY_BYTES, SecureChannel, SubsystemType,
+    TRANSPORT_TCP,
 };
 use forebay_proto::nvme::fabrics::DISCOVERY_NQN;
 
@@ -47,7 +48,7 @@ pub struct Discovered {
     /// PORTID.
     pub port_id: u16,
     /// Whether it is to be reached by TLS.
-    pub security: Security,
+    pub secure_channel: SecureChannel,
 }
 
 impl From<DiscoveryEntry> for Discovered {
@@ -65,7 +66,7 @@ impl From<DiscoveryEntry> for Discovered {
             service: entry.service,
             subsystem: entry.subnqn,
             port_id: entry.port_id,
-            security: entry.security,
+            secure_channel: entry.secure_channel,
         }
     }
 }

@@ -73,7 +73,7 @@ pub use data::{Data, Hold, Sink, Source};
 pub use discovery::{Discovered, DiscoveredKind, discover};
 pub use disk::{NamespaceDisk, NamespaceFile};
 pub use error::{Error, Result};
-pub use forebay_proto::nvme::discovery::Security;
+pub use forebay_proto::nvme::discovery::SecureChannel;
 pub use forebay_proto::nvme::fabrics::DISCOVERY_NQN;
 pub use forebay_proto::nvme::identify::KvVendor;
 pub use forebay_proto::nvme::kv::StoreOptions;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use forebay_io::socket::Gather;
+use forebay_io::socket::{Gather, Parts};
 use forebay_mem::{CopySite, count_copy};
 use forebay_proto::nvme_tcp::{
     Agreed, Crc32c, Data as DataPdu, Fault, Framing, PduType, R2T, capsule_cmd,
@@ -14,7 +14,7 @@ use forebay_proto::nvme_tcp::{
 use super::data::{Data, Source};
 use super::flights::{Flight, Flights};
 use super::slots::Command;
-use crate::socket::{Parts, Socket};
+use crate::socket::Socket;
 
 /// What is laid out ahead of the socket.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -245,22 +245,17 @@ impl Sender {
                 Piece::Heads(_) => {
                     let bytes = &self.heads[heads..heads + len];
                     heads += len;
-                    if parts.bytes(bytes) { len } else { 0 }
+                    parts.bytes(bytes)
                 }
                 Piece::Payload { at, offset, .. } => {
                     let flight = flights.get(*at).map(|flight| &flight.command.data);
                     let Some(Data::Out(source)) = flight else {
                         return Err(gone());
                     };
-                    source.gather(offset + skip as u64, len, parts)
+                    let named = source.gather(offset + skip as u64, len, parts);
+                    named.ok_or_else(gone)?
                 }
-                Piece::Copied { bytes, .. } => {
-                    if parts.bytes(&bytes[skip..]) {
-                        len
-                    } else {
-                        0
-                    }
-                }
+                Piece::Copied { bytes, .. } => parts.bytes(&bytes[skip..]),
             };
             skip = 0;
             if added < len {

@@ -12,8 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use forebay_io::socket::{self, Gather, Scatter};
-use forebay_mem::RegionSlice;
+use forebay_io::socket::{self, Gather, Parts, Scatter};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -32,27 +31,6 @@ pub(crate) struct Socket {
 pub(crate) enum Told {
     Yes,
     No,
-}
-
-/// Takes what is sent, part by part; a part that is refused does not fit.
-pub(crate) trait Parts<'a> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool;
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool;
-    fn len(&self) -> usize;
-}
-
-impl<'a> Parts<'a> for Gather<'a> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool {
-        Gather::bytes(self, bytes)
-    }
-
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool {
-        Gather::region(self, memory, offset, len)
-    }
-
-    fn len(&self) -> usize {
-        Gather::len(self)
-    }
 }
 
 impl From<TcpStream> for Socket {

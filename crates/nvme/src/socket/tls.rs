@@ -5,16 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use forebay_io::socket::{self, Gather, Scatter};
-use forebay_mem::{CopySite, RegionSlice, count_copy};
+use forebay_io::socket::{self, Gather, Plain, Scatter};
+use forebay_mem::{CopySite, count_copy};
 use s2n_tls_tokio::TlsStream;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-
-use super::Parts;
-
-/// The most that is encrypted before the system is asked to take it.
-const PLAIN_BYTES_MAX: usize = 128 << 10;
 
 /// Calls to the system for one look at what there is: records may be empty.
 const CALLS_MAX: u32 = 4;
@@ -141,41 +136,6 @@ fn polled<T>(call: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> io::
 fn not_now<T>(cx: &mut Context<'_>) -> Poll<T> {
     cx.waker().wake_by_ref();
     Poll::Pending
-}
-
-/// Room for what is encrypted next.
-pub(crate) struct Plain<'t>(&'t mut Vec<u8>);
-
-impl Plain<'_> {
-    fn room(&self) -> usize {
-        PLAIN_BYTES_MAX - self.0.len()
-    }
-}
-
-/// What does not fit any more is left for the next time, and so is all that comes after it.
-impl<'a> Parts<'a> for Plain<'_> {
-    fn bytes(&mut self, bytes: &'a [u8]) -> bool {
-        let fits = bytes.len().min(self.room());
-        self.0.extend_from_slice(&bytes[..fits]);
-        count_copy(CopySite::LinkTls, fits);
-        fits == bytes.len()
-    }
-
-    fn region(&mut self, memory: &'a RegionSlice, offset: usize, len: usize) -> bool {
-        let before = self.0.len();
-        let fits = len.min(self.room());
-        self.0.resize(before + fits, 0);
-        if !memory.read(offset, &mut self.0[before..]) {
-            self.0.truncate(before);
-            return false;
-        }
-        count_copy(CopySite::LinkTls, fits);
-        fits == len
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 /// What TLS moves its records over. While the two ends agree it waits as others do; from then on nobody waits here: who calls is told by

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use forebay_io::File;
 use forebay_proto::nvme::auth::Authentication;
-use forebay_proto::nvme::discovery::{DiscoveryLog, Security, SubsystemType};
+use forebay_proto::nvme::discovery::{DiscoveryLog, SecureChannel, SubsystemType};
 use forebay_proto::nvme::fabrics::{Connect, DISCOVERY_NQN, Refused, connect_at};
 use forebay_proto::nvme::psk::{Identity, TlsKey};
 use forebay_proto::nvme::{
@@ -319,9 +319,9 @@ impl<S: Store, F: File> Target<S, F> {
             .host()
             .is_some_and(|host| self.tls_key_of(host).is_some());
         for entry in &mut log.entries {
-            entry.security = match entry.kind {
-                SubsystemType::Nvm if keyed || self.config.tls_required => Security::Required,
-                _ => Security::NotRequired,
+            entry.secure_channel = match entry.kind {
+                SubsystemType::Nvm if keyed || self.config.tls_required => SecureChannel::Required,
+                _ => SecureChannel::NotRequired,
             };
             let any = entry
                 .address

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 
-use crate::socket::{Parts, Socket};
-use forebay_io::socket::Gather;
+use crate::socket::Socket;
+use forebay_io::socket::{Gather, Parts};
 use forebay_mem::Buf;
 use forebay_proto::nvme_tcp::{
     CQE_BYTES, Data, Fault, Framing, ICResp, PduType, R2T, capsule_resp, digest::digest,
@@ -138,16 +138,15 @@ impl Sender {
     fn gather<'a>(&'a self, parts: &mut impl Parts<'a>) {
         let (mut skip, mut at) = (self.sent, self.gone);
         for piece in &self.pieces {
-            let fits = match piece {
+            let bytes = match piece {
                 Piece::Heads(bytes) => {
-                    let end = at + bytes - skip;
-                    let fits = parts.bytes(&self.heads[at..end]);
-                    at = end;
-                    fits
+                    let start = at;
+                    at += bytes - skip;
+                    &self.heads[start..at]
                 }
-                Piece::Payload(buf) => parts.bytes(&buf[skip..]),
+                Piece::Payload(buf) => &buf[skip..],
             };
-            if !fits {
+            if parts.bytes(bytes) < bytes.len() {
                 break;
             }
             skip = 0;

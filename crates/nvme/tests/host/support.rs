@@ -10,7 +10,7 @@ use forebay_mem::Pool;
 use forebay_nvme::initiator::{Address, Controller, Options};
 use forebay_nvme::target::{Backing, Host, Published, Target, TargetConfig};
 use forebay_nvme::tcp::Door;
-use forebay_proto::nvme::discovery::{DiscoveryEntry, Security, SubsystemType, TRANSPORT_TCP};
+use forebay_proto::nvme::discovery::{DiscoveryEntry, SecureChannel, SubsystemType, TRANSPORT_TCP};
 use forebay_store::{MemoryStore, NamespaceConfig, Store};
 use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
@@ -116,7 +116,7 @@ impl Running {
                     service: address.port().to_string(),
                     subnqn: NQN.to_owned(),
                     address: address.ip().to_string(),
-                    security: Security::NotSpecified,
+                    secure_channel: SecureChannel::NotSpecified,
                 }]);
                 started.send(address).unwrap();
                 loop {

@@ -1,7 +1,7 @@
 //! Who may come, and what they see.
 
 use forebay_nvme::target::{Change, Viewer};
-use forebay_proto::nvme::discovery::{DiscoveryEntry, Security, SubsystemType};
+use forebay_proto::nvme::discovery::{DiscoveryEntry, SecureChannel, SubsystemType};
 use forebay_proto::nvme::fabrics::{DISCOVERY_NQN, Refused};
 use forebay_proto::nvme::kv::{Key, KvCommand};
 use forebay_proto::nvme::property::offset;
@@ -134,7 +134,7 @@ async fn discovery_tells_strangers_nothing() {
         service: "4420".to_owned(),
         subnqn: subnqn.to_owned(),
         address: "127.0.0.1".to_owned(),
-        security: Security::NotSpecified,
+        secure_channel: SecureChannel::NotSpecified,
     };
     fixture.target.set_addresses(vec![
         way(SubsystemType::CurrentDiscovery, DISCOVERY_NQN),

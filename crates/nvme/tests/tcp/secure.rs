@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_mem::{CopySite, Region, copied_bytes};
 use forebay_nvme::initiator::{
-    Address, Controller, Error, HostIdentity, Options as HostOptions, Security, Sink, Source,
+    Address, Controller, Error, HostIdentity, Options as HostOptions, SecureChannel, Sink, Source,
     StoreOptions, TlsKey, discover,
 };
 use forebay_nvme::target::Host as Known;
@@ -205,16 +205,16 @@ async fn discovery_tells_who_needs_a_key() {
         service: world.address.port().to_string(),
         subnqn: NQN.to_owned(),
         address: "127.0.0.1".to_owned(),
-        security: Security::NotSpecified,
+        secure_channel: SecureChannel::NotSpecified,
     }]);
     for (nqn, key, told) in [
-        (OTHER, None, Security::NotRequired),
+        (OTHER, None, SecureChannel::NotRequired),
         // By both ways: discovery itself is for everybody.
-        (HOST, None, Security::Required),
-        (HOST, Some(SHORT), Security::Required),
+        (HOST, None, SecureChannel::Required),
+        (HOST, Some(SHORT), SecureChannel::Required),
     ] {
         let found = discover(place(&world), options(nqn, key)).await.unwrap();
-        let told_now: Vec<_> = found.iter().map(|one| one.security).collect();
+        let told_now: Vec<_> = found.iter().map(|one| one.secure_channel).collect();
         assert_eq!(told_now, [told], "{nqn}");
     }
 }

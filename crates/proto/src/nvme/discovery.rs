@@ -22,7 +22,7 @@ pub enum SubsystemType {
 
 /// Whether a connection must be secret (TREQ, Secure Channel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Security {
+pub enum SecureChannel {
     /// Nothing is said.
     #[default]
     NotSpecified,
@@ -50,7 +50,7 @@ pub struct DiscoveryEntry {
     /// TRADDR: the address as text.
     pub address: String,
     /// TREQ, and TSAS with it.
-    pub security: Security,
+    pub secure_channel: SecureChannel,
 }
 
 /// TRTYPE: TCP.
@@ -81,13 +81,13 @@ impl DiscoveryEntry {
         );
         entry.put_u8(
             TREQ,
-            match self.security {
-                Security::NotSpecified => 0,
-                Security::Required => 1,
-                Security::NotRequired => 2,
+            match self.secure_channel {
+                SecureChannel::NotSpecified => 0,
+                SecureChannel::Required => 1,
+                SecureChannel::NotRequired => 2,
             },
         );
-        if self.security == Security::Required {
+        if self.secure_channel == SecureChannel::Required {
             entry.put_u8(TSAS_SECTYPE, SECTYPE_TLS_1_3);
         }
         entry.put_u16(4, self.port_id);
@@ -117,10 +117,10 @@ impl DiscoveryEntry {
             service: entry.text(32, 32),
             subnqn: entry.text(256, 256),
             address: entry.text(512, 256),
-            security: match entry.u8(TREQ) & TREQ_SECURE_CHANNEL {
-                1 => Security::Required,
-                2 => Security::NotRequired,
-                _ => Security::NotSpecified,
+            secure_channel: match entry.u8(TREQ) & TREQ_SECURE_CHANNEL {
+                1 => SecureChannel::Required,
+                2 => SecureChannel::NotRequired,
+                _ => SecureChannel::NotSpecified,
             },
         }
     }

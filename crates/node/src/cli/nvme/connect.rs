@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use forebay_nvme::initiator::{
     Address, Controller, Discovered, DiscoveredKind, HostIdentity, KeyValueNamespace,
-    NamespaceContent, NamespaceInfo, Options, Secret, Security, discover as ask, uuid,
+    NamespaceContent, NamespaceInfo, Options, Secret, SecureChannel, discover as ask, uuid,
 };
 use serde_json::{Value, json};
 
@@ -201,10 +201,10 @@ pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
             one.address.clone(),
             one.service.clone(),
             one.subsystem.clone(),
-            match one.security {
-                Security::NotSpecified => "-",
-                Security::Required => "required",
-                Security::NotRequired => "not required",
+            match one.secure_channel {
+                SecureChannel::NotSpecified => "-",
+                SecureChannel::Required => "required",
+                SecureChannel::NotRequired => "not required",
             }
             .to_owned(),
         ]
@@ -240,9 +240,9 @@ pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
             "IPv4"
         };
         let (subsystem, port) = (&found.subsystem, at.port);
-        let tls = match found.security {
-            Security::Required => " --tls",
-            Security::NotRequired | Security::NotSpecified => "",
+        let tls = match found.secure_channel {
+            SecureChannel::Required => " --tls",
+            SecureChannel::NotRequired | SecureChannel::NotSpecified => "",
         };
         let nvme = format!(
             "nvme connect -t tcp -a {} -s {port} -n {subsystem}{tls}",

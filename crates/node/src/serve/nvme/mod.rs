@@ -19,7 +19,7 @@ use forebay_mem::Pool;
 use forebay_nvme::target::{self, Backing, Host, Target, TargetConfig};
 use forebay_nvme::tcp;
 use forebay_proto::nvme::auth::Secret;
-use forebay_proto::nvme::discovery::{DiscoveryEntry, Security, SubsystemType, TRANSPORT_TCP};
+use forebay_proto::nvme::discovery::{DiscoveryEntry, SecureChannel, SubsystemType, TRANSPORT_TCP};
 use forebay_proto::nvme::psk::TlsKey;
 use forebay_store::Store;
 use tokio::sync::watch;
@@ -154,7 +154,7 @@ impl<S: Store> Nvme<S> {
             service: address.port().to_string(),
             subnqn: self.target.config().nqn.clone(),
             address: address.ip().to_string(),
-            security: Security::NotSpecified,
+            secure_channel: SecureChannel::NotSpecified,
         }]);
         let (nvme, stop) = (self.clone(), stopping.clone());
         let serve: Serve = Arc::new(move |stream, peer| {

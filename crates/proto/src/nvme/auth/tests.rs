@@ -258,16 +258,23 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(digit).collect()
 }
 
+/// Two that are to prove themselves to each other.
+fn demands() -> Authentication {
+    Authentication {
+        host: secret(SECRETS[1]),
+        subsystem: Some(secret(SECRETS[0])),
+    }
+}
+
+fn prover(both: &Authentication) -> Prover<'_> {
+    Prover::new(HOST, SUBSYSTEM, &both.host, both.subsystem.as_ref(), 7)
+}
+
 /// The proofs of one exchange, computed by another implementation (Python's hmac) from the formula of section 8.13.5.5.
 #[test]
 fn known_answers() {
-    let (own, theirs) = (secret(SECRETS[1]), secret(SECRETS[0]));
-    let demands = Authentication {
-        host: own.clone(),
-        subsystem: Some(theirs.clone()),
-    };
-    let mut verifier = Verifier::default();
-    let mut prover = Prover::new(HOST, SUBSYSTEM, &own, Some(&theirs), 7);
+    let demands = demands();
+    let (mut verifier, mut prover) = (Verifier::default(), prover(&demands));
     verifier.take(&demands, names(), &offer(&prover, 0), fixed);
     let challenge = verifier.give(80).unwrap();
     assert_eq!(
@@ -301,13 +308,8 @@ fn known_answers() {
 /// As above with ffdhe2048, the powers by Python's integers.
 #[test]
 fn known_answers_of_a_group() {
-    let (own, theirs) = (secret(SECRETS[1]), secret(SECRETS[0]));
-    let demands = Authentication {
-        host: own.clone(),
-        subsystem: Some(theirs.clone()),
-    };
-    let mut verifier = Verifier::default();
-    let mut prover = Prover::new(HOST, SUBSYSTEM, &own, Some(&theirs), 7);
+    let demands = demands();
+    let (mut verifier, mut prover) = (Verifier::default(), prover(&demands));
     verifier.take(&demands, names(), &prover.negotiate(), fixed);
     let challenge = verifier.give(336).unwrap();
     assert_eq!(challenge[6..12], [64, 0, 3, 1, 0, 1]);

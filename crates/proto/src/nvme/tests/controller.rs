@@ -277,7 +277,7 @@ fn a_discovery_controller_tells_where_to_go() {
             service: "4420".to_owned(),
             subnqn: SUBSYSTEM.to_owned(),
             address: "127.0.0.1".to_owned(),
-            security: discovery::Security::NotRequired,
+            secure_channel: discovery::SecureChannel::NotRequired,
         }],
     };
     fixture.controller.set_discovery(Arc::new(log.clone()));

@@ -157,7 +157,7 @@ fn the_discovery_log() {
             service: "8009".to_owned(),
             subnqn: fabrics::DISCOVERY_NQN.to_owned(),
             address: "::1".to_owned(),
-            security: Security::Required,
+            secure_channel: SecureChannel::Required,
         }],
     };
     let bytes = log.encode();

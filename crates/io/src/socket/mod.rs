@@ -6,11 +6,15 @@
     reason = "memory that a peer may touch is named to the kernel by address, never by reference"
 )]
 
+mod plain;
+
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use forebay_mem::RegionSlice;
+
+pub use plain::{PLAIN_BYTES_MAX, Parts, Plain};
 
 /// The most places of one call.
 pub const PLACES_MAX: usize = 128;
