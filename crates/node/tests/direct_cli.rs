@@ -285,27 +285,36 @@ fn the_bench_measures_every_operation() {
         "7",
         "--objects",
         "50",
-        "--seconds",
-        "0.2",
         "--warm-up",
         "0.05",
         "--json",
     ];
-    for (kind, path) in [("direct", "shm"), ("kv", "iwarp"), ("kv", "http")] {
+    let measured = |kind: &str, path: &str, seconds: &str| -> Vec<Value> {
         let ran = harness::Ran::new(
             harness::forebay()
                 .args(["bench", kind, "--path", path, "--endpoint", &endpoint])
                 .args(about)
+                .args(["--seconds", seconds])
                 .args(["--access-key", &credentials.access_key])
                 .args(["--secret-key", &credentials.secret_key])
                 .output()
                 .unwrap(),
         );
         let out = ran.expect(0).out;
-        let points: Vec<Value> = out
-            .lines()
+        out.lines()
             .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+            .collect()
+    };
+    for (kind, path) in [("direct", "shm"), ("kv", "iwarp"), ("kv", "http")] {
+        // On a busy machine a write may take longer than a short window: then nothing ends within it.
+        let every = |points: &Vec<Value>| {
+            let mut rates = points.iter().map(|point| point["ops_per_s"].as_f64());
+            rates.all(|rate| rate.unwrap() > 0.0)
+        };
+        let mut runs = ["0.2", "2", "20"]
+            .into_iter()
+            .map(|seconds| measured(kind, path, seconds));
+        let points = runs.find(every).expect("something ends within 20 s");
         assert_eq!(points.len(), 5);
         for (point, op) in points
             .iter()
@@ -317,7 +326,6 @@ fn the_bench_measures_every_operation() {
                 (&path.into(), &0.into()),
                 "{point}"
             );
-            assert!(point["ops_per_s"].as_f64().unwrap() > 0.0, "{point}");
         }
     }
     // Without an endpoint it has a server of its own.

@@ -173,6 +173,8 @@ impl Connection {
     pub(super) async fn closed(&self) {
         let mut interest = Interest::READABLE;
         loop {
+            // With none left nothing below is ready, and whoever asked would never be let go.
+            tokio::task::consume_budget().await;
             let ready = self.stream.ready(interest).await;
             if ready.is_err() {
                 return;
@@ -198,5 +200,44 @@ impl Connection {
                 None => Interest::READABLE,
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::thread;
+
+    use forebay_proto::vfio_user::{Command, DmaAccess, DmaRequest, HEADER_BYTES};
+
+    use super::*;
+
+    /// More of them than a task may do before it lets others go on.
+    #[tokio::test]
+    async fn many_questions_at_once_are_answered() {
+        const QUESTIONS: usize = 200;
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let connection = Connection::new(UnixStream::from_std(ours).unwrap());
+        let mut questions = Vec::new();
+        for id in 0..QUESTIONS as u16 {
+            let nowhere = DmaRequest::Read(DmaAccess {
+                address: 0,
+                count: 1,
+            });
+            let kind = Kind::Command { no_reply: false };
+            let number = Command::DmaRead as u16;
+            message(&mut questions, id, number, kind, |out| nowhere.put(out));
+        }
+        theirs.write_all(&questions).unwrap();
+        let server = thread::spawn(move || {
+            let mut answers = vec![0; QUESTIONS * HEADER_BYTES];
+            theirs.read_exact(&mut answers).unwrap();
+            answers
+        });
+        connection.closed().await;
+        let answers = server.join().unwrap();
+        let ids = answers.chunks(HEADER_BYTES).map(|answer| answer[0]);
+        assert!(ids.eq(0..QUESTIONS as u8));
     }
 }
