@@ -203,7 +203,7 @@ disconnect
 
 
 def test_the_target_dies_under_fio(place, disk):
-    """Killed and started again while blocks are written: the guest connects again and finds every block right.
+    """Killed and started again while blocks are written: the guest holds them, connects again and finds every block right.
 
     Linux sends a command in the context of the process that submits it, and a socket whose peer has gone answers that
     process with SIGPIPE, which fio would die of; so it is started with the signal ignored.

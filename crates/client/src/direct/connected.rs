@@ -18,7 +18,7 @@ use super::seat::{Memory, Server};
 use super::transfer::Fallback;
 use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result, Tls};
 
-/// How long a path may take to make a link before the next one is tried.
+/// How long a path may take to make a link before HTTP, which always works, is better.
 const DIAL: Duration = Duration::from_secs(5);
 
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
@@ -179,12 +179,15 @@ async fn lanes(
         endpoint,
         trusted: options.tls.as_ref(),
     };
+    let patience = match options.path.allows(Path::Http) {
+        true => options.deadline.min(DIAL),
+        false => options.deadline,
+    };
     let count = options.links.max(1);
     let mut lanes = Vec::with_capacity(count);
     for _ in 0..count {
-        let timeout = options.deadline.min(DIAL);
         let link = place.dial(SessionId(opened.session), &opened.key);
-        let link = tokio::time::timeout(timeout, link)
+        let link = tokio::time::timeout(patience, link)
             .await
             .map_err(|_| format!("{address} does not answer"))??;
         lanes.push(Lane::start(link, options.in_flight_max, GRACE));

@@ -18,7 +18,7 @@ use super::{Options, READS_MAX, SEGMENT_BYTES_MAX};
 use crate::{Error, ErrorKind, MESSAGE_BYTES_MAX, Result};
 
 /// How long an initiator may take to send its request.
-const REQUEST: Duration = Duration::from_secs(5);
+const REQUEST: Duration = Duration::from_secs(10);
 /// How long a responder may take to reply.
 const REPLY: Duration = Duration::from_secs(10);
 /// How whoever expects TLS answers what is none (RFC 8446 section 5.1).
@@ -30,7 +30,7 @@ const SAME_HOST_SEND_BYTES: usize = 128 << 10;
 /// Answers the peer that connected. `admit` is given what it says about itself (its private data); `None` refuses it.
 ///
 /// # Errors
-/// [`ErrorKind::Closed`] when it was refused, broke the protocol, or took more than 5 s.
+/// [`ErrorKind::Closed`] when it was refused, broke the protocol, or took more than 10 s.
 pub async fn accept<T>(
     stream: impl Into<Stream>,
     options: Options,

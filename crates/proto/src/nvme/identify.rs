@@ -48,6 +48,8 @@ pub struct IdentifyController {
     pub model: String,
     /// FR.
     pub firmware: String,
+    /// CMIC: the subsystem may have several controllers.
+    pub several_controllers: bool,
     /// MDTS: a command moves at most 4096 times 2 to this power bytes; 0 no bound.
     pub mdts: u8,
     /// CNTLID.
@@ -102,6 +104,9 @@ pub struct IdentifyController {
     pub fabrics_commands: u16,
 }
 
+/// CMIC: two or more controllers.
+const CMIC_CONTROLLERS: u8 = 1 << 1;
+
 /// FRMW: one slot, the first, read-only.
 const FRMW_ONE_SLOT: u8 = 0x03;
 
@@ -114,6 +119,7 @@ impl IdentifyController {
         page.put_ascii(4, 20, &self.serial);
         page.put_ascii(24, 40, &self.model);
         page.put_ascii(64, 8, &self.firmware);
+        page.put_u8(76, u8::from(self.several_controllers) * CMIC_CONTROLLERS);
         page.put_u8(77, self.mdts);
         page.put_u16(78, self.cntlid);
         page.put_u32(80, self.version);
@@ -152,6 +158,7 @@ impl IdentifyController {
             serial: page.text(4, 20),
             model: page.text(24, 40),
             firmware: page.text(64, 8),
+            several_controllers: page.u8(76) & CMIC_CONTROLLERS != 0,
             mdts: page.u8(77),
             cntlid: page.u16(78),
             version: page.u32(80),

@@ -143,6 +143,8 @@ impl Controller {
         let base = match io {
             false => base,
             true => IdentifyController {
+                // Each host has its own. Linux takes this for leave to wait for a path, where it would fail what was in flight.
+                several_controllers: true,
                 namespaces_max: self.namespaces_max(),
                 nvm_commands: ONCS_COMPARE | ONCS_DSM | ONCS_WRITE_ZEROES | ONCS_VERIFY,
                 fused: FUSES_COMPARE_AND_WRITE,

@@ -51,6 +51,7 @@ fn linux_finds_both_kinds_of_namespaces() {
         (about.cntlid, about.mdts, about.controller_type),
         (5, 14, 1)
     );
+    assert!(about.several_controllers);
     assert_eq!(about.subnqn, SUBSYSTEM);
     assert_eq!(
         (about.command_capsule_16b, about.response_capsule_16b),
@@ -288,6 +289,7 @@ fn a_discovery_controller_tells_where_to_go() {
         (about.controller_type, about.subnqn.as_str()),
         (2, DISCOVERY_NQN)
     );
+    assert!(!about.several_controllers);
     let header = fixture.log(lid::DISCOVERY, 16, 0).unwrap();
     assert_eq!(DiscoveryLog::header(&header), Some((3, 1)));
     let whole = fixture.log(lid::DISCOVERY, 2048, 0).unwrap();
