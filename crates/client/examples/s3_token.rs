@@ -1,6 +1,6 @@
 //! Registered memory for a program that speaks S3 by itself: lends its S3 library the header that names the payload.
 //!
-//! Usage: `s3_token S3-ENDPOINT ACCESS-KEY SECRET-KEY BYTES [shm|iwarp]`. Opens a session by `POST /.ort1/connect` (s3-rdma.md
+//! Usage: `s3_token S3-ENDPOINT ACCESS-KEY SECRET-KEY BYTES [shm|iwarp]`. Opens a session by `POST /.ort1/connect` (docs/token.md
 //! section 7.3), makes its link, registers one region, and then does what the lines on standard input say, one line of answer each:
 //!
 //! | line | answer |

@@ -1,4 +1,4 @@
-//! The S3 request that opens a session for tokens (s3-rdma.md section 7.3).
+//! The S3 request that opens a session for tokens (docs/token.md section 7.3).
 
 use forebay_fabric::SessionId;
 use forebay_proto::s3::sigv4::AmzDate;

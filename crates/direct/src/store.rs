@@ -7,6 +7,7 @@ use forebay_proto::s3::kept::Keeper;
 use forebay_store::{
     Address, Attributes, Condition, Etag, Seal, Store, StoreOptions, Stored, Upload,
 };
+use futures_util::FutureExt;
 use futures_util::future::join;
 
 use crate::call::Context;
@@ -97,12 +98,17 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         }
         let mut at = 0;
         let mut read = self.read(upload, window, &mut at).await?;
-        // The next bytes travel while the last ones are taken.
+        // The next bytes travel while the last ones are taken. Whoever waited for a buffer while it holds one could wait for others that
+        // do the same.
         while at < window.len {
-            let buffer = upload.buffer(rest(window, at)).await?;
+            let Some(buffer) = upload.buffer(rest(window, at)).now_or_never() else {
+                upload.write(read.freeze()).await?;
+                read = self.read(upload, window, &mut at).await?;
+                continue;
+            };
             let (wrote, next) = join(
                 upload.write(read.freeze()),
-                self.read_into(buffer, window, &mut at),
+                self.read_into(buffer?, window, &mut at),
             )
             .await;
             wrote?;

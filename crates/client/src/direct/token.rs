@@ -1,4 +1,4 @@
-//! Tokens for S3 requests (s3-rdma.md section 7): the request is anybody's, the payload goes by this client's link.
+//! Tokens for S3 requests (docs/token.md section 7): the request is anybody's, the payload goes by this client's link.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! A session opened by an S3 request (s3-rdma.md section 7.3), for programs that know nothing but an S3 door.
+//! A session opened by an S3 request (docs/token.md section 7.3), for programs that know nothing but an S3 door.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -73,6 +73,8 @@ impl Driver {
         let _ = timeout(DRAIN, async {
             let mut ignored = [0; 4096];
             while shared.wire.tcp().readable().await.is_ok() {
+                // Or the end of the time would not be seen while the peer sends.
+                tokio::task::consume_budget().await;
                 let discard = || shared.wire.discard(&mut ignored);
                 match shared.wire.tcp().try_io(Interest::READABLE, discard) {
                     Ok(0) => return,

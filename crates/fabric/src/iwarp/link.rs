@@ -373,7 +373,10 @@ impl Link for IwarpLink {
                 inbox.full &= !resume;
                 drop(inbox);
                 if resume {
-                    wake(self.shared.orders.lock());
+                    let mut orders = self.shared.orders.lock();
+                    // The driver may have seen a full inbox, and not be asleep yet.
+                    orders.left = true;
+                    wake(orders);
                 }
                 return Poll::Ready(Ok(Some(())));
             }

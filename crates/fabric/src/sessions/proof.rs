@@ -1,4 +1,4 @@
-//! What a connection shows to prove the session it belongs to (s3-rdma.md section 7.3).
+//! What a connection shows to prove the session it belongs to (docs/token.md section 7.3).
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;

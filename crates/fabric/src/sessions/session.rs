@@ -137,7 +137,7 @@ impl Session {
         &self.principal
     }
 
-    /// K_s of s3-rdma.md section 7.2, which server and client share.
+    /// K_s of docs/token.md section 7.2, which server and client share.
     pub fn key(&self) -> &[u8; 32] {
         &self.key
     }

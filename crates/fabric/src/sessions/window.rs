@@ -1,4 +1,4 @@
-//! Which sequence numbers of a session were used: a sliding window (s3-rdma.md section 7.4).
+//! Which sequence numbers of a session were used: a sliding window (docs/token.md section 7.4).
 
 /// How far behind the newest number an unused one is still accepted.
 pub const WINDOW: u64 = 1024;

@@ -122,6 +122,8 @@ pub(super) async fn run(
     let mut phase = shared.phase.subscribe();
     let open = async {
         loop {
+            // A peer that always has something to say is not the only one here.
+            tokio::task::consume_budget().await;
             take_events(shared, &mut reader, Some(&uses));
             // All answers are sent before more is read: what waits here is bounded by what one read brings.
             while let Ok(out) = outgoing.try_recv() {
@@ -152,6 +154,7 @@ pub(super) async fn run(
     drop(uses);
     shared.exposures.lock().close();
     while take_events(shared, &mut reader, None) && !shared.exposures.lock().is_empty() {
+        tokio::task::consume_budget().await;
         let more =
             shared.stream.readable().await.is_ok() && fill(shared, &mut reader).unwrap_or_default();
         if !more {

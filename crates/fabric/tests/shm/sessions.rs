@@ -151,7 +151,7 @@ fn a_proof_is_of_one_session_and_lives_as_long() {
     assert!(sessions.admit(&one.proof()).is_none());
 }
 
-/// s3-rdma.md section 7.3 with the key and session of the vector in 7.2.
+/// docs/token.md section 7.3 with the key and session of the vector in 7.2.
 #[test]
 fn the_proof_of_a_known_key() {
     let key: Vec<u8> = (0..32)

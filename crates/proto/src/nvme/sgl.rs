@@ -79,16 +79,6 @@ impl SglDescriptor {
         }
     }
 
-    /// Further descriptors in `length` bytes at `address` (30h).
-    pub fn last_segment(address: u64, length: u32) -> SglDescriptor {
-        SglDescriptor {
-            kind: SglKind::LastSegment,
-            subtype: SglSubtype::Address,
-            address,
-            length,
-        }
-    }
-
     /// Any bytes are a descriptor.
     pub fn decode(bytes: &[u8; 16]) -> SglDescriptor {
         let mut address = [0; 8];

@@ -1,4 +1,4 @@
-//! The grammar's own cases of s3-rdma.md section 8, by their ids: valid (V), malformed (M), truncated (T), oversized (O).
+//! The grammar's own cases of docs/token.md section 8, by their ids: valid (V), malformed (M), truncated (T), oversized (O).
 //! Those of the open token are beside it.
 
 use proptest::prelude::*;

@@ -98,13 +98,6 @@ where
         self
     }
 
-    /// The runtime that everything runs on.
-    pub fn with_runtime(mut self, runtime: fn() -> Runtime) -> Suite<M> {
-        self.runtime = runtime;
-        self.racing_runtime = runtime;
-        self
-    }
-
     /// Every area.
     pub fn run_all(&self) {
         self.values();

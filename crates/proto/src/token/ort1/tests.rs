@@ -1,4 +1,4 @@
-//! The open token's cases of s3-rdma.md section 8, by their ids.
+//! The open token's cases of docs/token.md section 8, by their ids.
 
 use proptest::prelude::*;
 
