@@ -124,6 +124,8 @@ impl Link for ShmLink {
 
     async fn withdraw(&self, exposure: Exposure) {
         let stag = exposure.stag;
+        // As with offers: what is said both ways at once has to fit in the sockets. At the link's end nothing is said.
+        let _turn = self.shared.offers.acquire().await;
         let gone = self.shared.exposures.lock().withdraw(stag);
         if let Some(gone) = gone {
             self.shared.say(Outgoing::frame(Frame::Withdraw { stag }));

@@ -23,7 +23,7 @@ const STEP_BYTES: usize = 256 << 10;
 /// Messages taken in a row before other tasks of the thread get their turn.
 const MESSAGES_A_TURN: u32 = 64;
 
-/// Exposures that wait for the peer's answer at once; the frames of both ends then fit their sockets, so neither blocks the other.
+/// Exposures and withdrawals that wait for the peer's answer at once; the frames of both ends then fit their sockets, so neither blocks the other.
 const OFFERS_MAX: usize = 32;
 
 /// Messages that a sleeping peer is woken for together, while this end has messages to take: both ends then pay once.

@@ -1,7 +1,9 @@
 //! Memory comes back only when nothing uses it.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::mpsc;
+use std::task::Poll;
 
 use forebay_fabric::shm;
 use forebay_fabric::{Access, CloseReason, ErrorKind, Link, RemoteRange};
@@ -112,6 +114,31 @@ fn a_dropped_expose_withdraws_by_itself() {
                 ends.client.withdraw(exposure).await;
             }
         }
+    });
+}
+
+/// What both ends have to say of it does not fit in their sockets at once.
+#[test]
+fn much_is_withdrawn_at_once() {
+    run(async {
+        let ends = ends().await;
+        let mut exposures = Vec::new();
+        for _ in 0..900 {
+            exposures.push(exposed(&ends).await.0);
+        }
+        let withdrawals = exposures.into_iter();
+        let mut withdrawals: Vec<_> = withdrawals
+            .map(|exposure| Box::pin(ends.client.withdraw(exposure)))
+            .collect();
+        poll_fn(|cx| {
+            withdrawals.retain_mut(|withdrawal| withdrawal.as_mut().poll(cx).is_pending());
+            match withdrawals.is_empty() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        exposed(&ends).await;
     });
 }
 
