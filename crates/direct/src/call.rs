@@ -26,6 +26,13 @@ pub(crate) struct Context<'a, S, L> {
     pub(crate) counting: &'a Counting,
 }
 
+/// A namespace that is the session's tenant's, as it was when the request came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Own<'a> {
+    pub(crate) name: &'a str,
+    id: u32,
+}
+
 /// A message received and the buffer for its reply, both used again.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
@@ -75,55 +82,59 @@ async fn answer<S: Store, L: Link>(
     if let Call::Ping = request.call {
         return replies.last(false).await;
     }
-    if let Err(failure) = context.admit(request.namespace) {
-        context.counting.failed(failure.status);
-        return replies.refuse(&failure).await;
-    }
+    let own = match context.admit(request.namespace) {
+        Ok(own) => own,
+        Err(failure) => {
+            context.counting.failed(failure.status);
+            return replies.refuse(&failure).await;
+        }
+    };
     // A future is moved into its place whole, every time: the short way of one retrieve must not pay for the length of the others.
     if let Call::Retrieve(mut elements) = request.call {
         if elements.len() == 1
             && let Some(only) = elements.next()
         {
-            let result = context.retrieve(request.namespace, only).await;
+            let result = context.retrieve(own, only).await;
             context.counting.outcome(&result);
             return replies
                 .only(&result, |writer, done| done.write(writer))
                 .await;
         }
-        let results = elements.map(|element| context.retrieve(request.namespace, element));
+        let work = |element| context.retrieve(own, element);
         let write = |writer: &mut ReplyWriter, done: &Retrieved| done.write(writer);
-        return Box::pin(each(context, results, replies, write)).await;
+        return Box::pin(each(context, own, elements, replies, work, write)).await;
     }
-    Box::pin(answer_other(context, request, replies)).await
+    Box::pin(answer_other(context, request, own, replies)).await
 }
 
 /// Everything but a retrieve.
 async fn answer_other<S: Store, L: Link>(
     context: &Context<'_, S, L>,
     request: &Request<'_>,
+    own: Own<'_>,
     replies: &mut Replies<'_, L>,
 ) -> Result<()> {
-    let namespace = request.namespace;
+    let namespace = own.name;
     match request.call {
         // Answered already.
         Call::Ping | Call::Retrieve(_) => Ok(()),
         Call::Store(elements) => {
-            let results = elements.map(|element| context.put(namespace, element));
-            each(context, results, replies, |writer, stored| {
+            let work = |element| context.put(namespace, element);
+            each(context, own, elements, replies, work, |writer, stored| {
                 crate::store::write(writer, stored)
             })
             .await
         }
         Call::Stat(elements) => {
-            let results = elements.map(|element| context.stat(namespace, element));
-            each(context, results, replies, |writer, meta| {
+            let work = |element| context.stat(namespace, element);
+            each(context, own, elements, replies, work, |writer, meta| {
                 writer.value(&crate::retrieve::described(meta))
             })
             .await
         }
         Call::Delete(elements) => {
-            let results = elements.map(|element| context.delete(namespace, element));
-            each(context, results, replies, |writer, deleted| {
+            let work = |element| context.delete(namespace, element);
+            each(context, own, elements, replies, work, |writer, deleted| {
                 writer.deleted(deleted)
             })
             .await
@@ -147,17 +158,29 @@ async fn answer_other<S: Store, L: Link>(
 }
 
 /// Works on elements side by side and answers them in order, each as soon as it and those before it are done.
-async fn each<S, L, T, F>(
+///
+/// Each finds its namespace by name, perhaps long after the request came: the caller decides how soon replies leave, and only then
+/// do the next elements begin. So each is checked when it begins, in the same turn in which the store finds the name; that is a
+/// look-up in memory beside a call of the store, and allocates nothing.
+async fn each<S, L, E, T, F>(
     context: &Context<'_, S, L>,
-    work: impl Iterator<Item = F>,
+    own: Own<'_>,
+    elements: impl Iterator<Item = E>,
     replies: &mut Replies<'_, L>,
+    work: impl Fn(E) -> F,
     write: impl Fn(&mut ReplyWriter, &T) -> std::result::Result<(), Full>,
 ) -> Result<()>
 where
+    S: Store,
     L: Link,
     F: Future<Output = std::result::Result<T, Failure>>,
 {
-    let mut results = pin!(futures_util::stream::iter(work).buffered(ELEMENTS_AT_ONCE));
+    let work = &work;
+    let results = elements.map(|element| async move {
+        context.recheck(own)?;
+        work(element).await
+    });
+    let mut results = pin!(futures_util::stream::iter(results).buffered(ELEMENTS_AT_ONCE));
     while let Some(result) = next(results.as_mut(), replies).await? {
         context.counting.outcome(&result);
         replies.put(&result, &write).await?;
@@ -179,9 +202,18 @@ async fn next<L: Link, T>(
 
 impl<S: Store, L: Link> Context<'_, S, L> {
     /// Refuses a namespace that is not the session's tenant's.
-    fn admit(&self, namespace: &str) -> std::result::Result<(), Failure> {
-        match self.store.namespace(namespace) {
-            Ok(info) if info.config.tenant == self.tenant => Ok(()),
+    fn admit<'n>(&self, name: &'n str) -> std::result::Result<Own<'n>, Failure> {
+        match self.store.namespace(name) {
+            Ok(info) if info.config.tenant == self.tenant => Ok(Own { name, id: info.id }),
+            _ => Err(Failure::NO_NAMESPACE),
+        }
+    }
+
+    /// Refuses a name that no longer stands for the namespace that was admitted. Numbers are never used again, and a namespace
+    /// never changes its tenant: the number alone tells.
+    pub(crate) fn recheck(&self, own: Own<'_>) -> std::result::Result<(), Failure> {
+        match self.store.namespace(own.name) {
+            Ok(info) if info.id == own.id => Ok(()),
             _ => Err(Failure::NO_NAMESPACE),
         }
     }

@@ -11,7 +11,7 @@ use forebay_proto::direct::{
 use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, VersionId};
 use futures_util::future::join;
 
-use crate::call::Context;
+use crate::call::{Context, Own};
 use crate::status::Failure;
 
 /// What was placed, or what rides in the reply.
@@ -99,10 +99,10 @@ impl Passing {
 impl<S: Store, L: Link> Context<'_, S, L> {
     pub(crate) async fn retrieve(
         &self,
-        namespace: &str,
+        own: Own<'_>,
         element: Retrieve<'_>,
     ) -> Result<Retrieved, Failure> {
-        let address = Address::object(namespace, element.key);
+        let address = Address::object(own.name, element.key);
         let version = element.version.map(VersionId);
         let window = match element.target {
             Target::Window(window) => window,
@@ -115,7 +115,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         let whole = element.range == direct::Range::Full;
         let retrieved = match mapped {
             Some(target) if whole || !element.checksum => {
-                self.retrieve_into(address, version, &element, target).await
+                self.retrieve_into(own, version, &element, target).await
             }
             mapped => {
                 let object = self
@@ -138,11 +138,12 @@ impl<S: Store, L: Link> Context<'_, S, L> {
     /// The store places the bytes: from its device, when it can.
     async fn retrieve_into(
         &self,
-        address: Address<'_>,
+        own: Own<'_>,
         version: Option<VersionId>,
         element: &Retrieve<'_>,
         target: RegionSlice,
     ) -> Result<Retrieved, Failure> {
+        let address = Address::object(own.name, element.key);
         let room = target.len() as u64;
         let range = range(element.range);
         match self
@@ -158,6 +159,8 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             }),
             // One word of the store for several mistakes; this one deserves its own.
             Err(error) if error.kind() == ErrorKind::Invalid => {
+                // The name is used once more, after a wait.
+                self.recheck(own)?;
                 let meta = self.store.stat(address, version).await?;
                 let wanted = range.resolve(meta.size);
                 match wanted.is_some_and(|wanted| wanted.end - wanted.start > room) {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay_io::{Disk, File};
-use forebay_mem::{BLOCK_MAX_BYTES, Pool};
+use forebay_mem::{BLOCK_MAX_BYTES, BufMut, Pool};
 use forebay_store::{Away, ErrorKind, Result, StoreError};
 
 use crate::batch::{Batch, Decider, Settled};
@@ -58,26 +58,13 @@ enum Outcome {
 
 /// Runs until the queue is closed and empty.
 pub(crate) fn run<D: Disk>(core: Arc<Core<D>>, position: Position) {
-    let pool = Pool::new(POOL_BYTES);
-    let decider = match Decider::new(core.clone(), position.next_id, pool.clone()) {
-        Ok(decider) => decider,
+    let mut journal = match Journal::new(core.clone(), position) {
+        Ok(journal) => journal,
         Err(error) => {
             core.latch_read_only(&error);
             refuse_all(&core);
             return;
         }
-    };
-    let mut journal = Journal {
-        core,
-        decider,
-        pool,
-        position,
-        offset: 0,
-        synced: position.group - 1,
-        unsynced: Vec::new(),
-        unsynced_away: Vec::new(),
-        deadline: None,
-        busy: Duration::ZERO,
     };
     while journal.turn() {}
     journal.decider.close();
@@ -110,6 +97,22 @@ fn refuse_all<D: Disk>(core: &Core<D>) {
 }
 
 impl<D: Disk> Journal<D> {
+    fn new(core: Arc<Core<D>>, position: Position) -> Result<Journal<D>> {
+        let pool = Pool::new(POOL_BYTES);
+        Ok(Journal {
+            decider: Decider::new(core.clone(), position.next_id, pool.clone())?,
+            core,
+            pool,
+            position,
+            offset: 0,
+            synced: position.group - 1,
+            unsynced: Vec::new(),
+            unsynced_away: Vec::new(),
+            deadline: None,
+            busy: Duration::ZERO,
+        })
+    }
+
     /// One group; false when there will be no more.
     fn turn(&mut self) -> bool {
         let patience = self.patience();
@@ -259,7 +262,7 @@ impl<D: Disk> Journal<D> {
 
     /// Writes small values and the group: many values beside the group, since neither counts before the sync that covers both.
     fn write(&mut self, batch: &Batch) -> Result<()> {
-        let mut writing = Vec::new();
+        let mut writing = VecDeque::new();
         let sent = self.send_group(batch, batch.packed_bytes >= ASIDE_BYTES_MIN, &mut writing);
         let packed = sent.and_then(|()| {
             batch.packs.iter().try_for_each(|pack| {
@@ -277,7 +280,12 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Writes a group, or, `aside`, puts it on its way.
-    fn send_group(&mut self, batch: &Batch, aside: bool, writing: &mut Vec<Writing>) -> Result<()> {
+    fn send_group(
+        &mut self,
+        batch: &Batch,
+        aside: bool,
+        writing: &mut VecDeque<Writing>,
+    ) -> Result<()> {
         let total = group_bytes(batch.payload.len() as u64);
         if self.offset + total > self.core.geometry.segment_bytes {
             self.next_segment()?;
@@ -304,10 +312,7 @@ impl<D: Disk> Journal<D> {
         let mut payload = &batch.payload[..];
         while !head.is_empty() || !payload.is_empty() {
             let len = (head.len() + payload.len()).min(BLOCK_MAX_BYTES);
-            let mut block = self
-                .pool
-                .try_take(len)
-                .map_err(|_| StoreError::new(ErrorKind::Busy, "the journal has no buffer left"))?;
+            let mut block = self.block(len, writing)?;
             let taken = len.min(block.capacity());
             let padded = taken.next_multiple_of(GRANULE_BYTES);
             block.set_len(padded);
@@ -325,7 +330,7 @@ impl<D: Disk> Journal<D> {
                 // A first look sends it off.
                 match write.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(done) => done.map_err(failed)?,
-                    Poll::Pending => writing.push(write),
+                    Poll::Pending => writing.push_back(write),
                 }
             } else {
                 self.core.data.write_all_at(at, &block).map_err(failed)?;
@@ -342,6 +347,20 @@ impl<D: Disk> Journal<D> {
             .fetch_add(u64::from(batch.records), Relaxed);
         counters.journal_bytes.fetch_add(total, Relaxed);
         Ok(())
+    }
+
+    /// A block for a part of a group. A group may be larger than the pool: then its oldest write has to end first, which gives a
+    /// block back. What small values hold is bounded far below the pool, so that writes in flight are all there is to wait for.
+    fn block(&self, len: usize, writing: &mut VecDeque<Writing>) -> Result<BufMut> {
+        loop {
+            if let Ok(block) = self.pool.try_take(len) {
+                return Ok(block);
+            }
+            let oldest = writing.pop_front().ok_or_else(|| {
+                StoreError::new(ErrorKind::Busy, "the journal has no buffer left")
+            })?;
+            block_on(oldest).map_err(failed)?;
+        }
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -443,3 +462,6 @@ impl<D: Disk> Journal<D> {
 fn failed(error: io::Error) -> StoreError {
     StoreError::new(ErrorKind::Io, "the data file failed").with_source(error)
 }
+
+#[cfg(test)]
+mod tests;

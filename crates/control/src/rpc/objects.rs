@@ -7,7 +7,7 @@ use forebay_api::v1::{self, objects_server, store_request};
 use forebay_fabric::Access;
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::{
-    Address, After, DeleteOptions, Item, ListOptions, Meta, Space, Store, VersionId,
+    Address, After, DeleteOptions, Item, ListOptions, Meta, NamespaceInfo, Space, Store, VersionId,
 };
 use futures_util::stream::{self, StreamExt};
 use tonic::codegen::BoxStream;
@@ -30,7 +30,8 @@ const PREFIX_FIRST: usize = 64;
 struct Batch<S> {
     service: Arc<Service<S>>,
     caller: Caller,
-    namespace: String,
+    /// As it was when the call came.
+    namespace: Arc<NamespaceInfo>,
     session: Bytes,
 }
 
@@ -46,11 +47,11 @@ impl<S: Store> Service<S> {
     fn batch(
         self: &Arc<Self>,
         caller: Caller,
-        namespace: String,
+        namespace: &str,
         session: Bytes,
         elements: usize,
     ) -> Outcome<Arc<Batch<S>>> {
-        self.own_namespace(&caller, &namespace)?;
+        let namespace = self.own_namespace(&caller, namespace)?;
         if elements > ELEMENTS_MAX {
             return Err(Refusal::invalid(format!(
                 "at most {ELEMENTS_MAX} elements at once"
@@ -69,6 +70,20 @@ impl<S: Store> Service<S> {
 }
 
 impl<S: Store> Batch<S> {
+    /// The address of an element that is about to begin.
+    ///
+    /// The store finds its namespace by name, perhaps long after the call came: the caller's flow control decides when the next
+    /// elements begin. So the name is checked for each, in the same turn in which the store finds it, and must still stand for the
+    /// namespace that was the caller's: numbers are never used again, and a namespace never changes its tenant. That is a look-up
+    /// in memory beside a call of the store, and allocates nothing.
+    fn address<'a>(&'a self, key: &'a [u8]) -> Outcome<Address<'a>> {
+        let name = &self.namespace.name;
+        match self.service.store.namespace(name) {
+            Ok(now) if now.id == self.namespace.id => Ok(Address::object(name, key)),
+            _ => Err(Refusal::no_namespace(name)),
+        }
+    }
+
     async fn retrieve(
         &self,
         element: v1::GatherElement,
@@ -79,7 +94,7 @@ impl<S: Store> Batch<S> {
             .service
             .target(&self.caller, &self.session, place, Access::Write)?;
         let wanted = Wanted {
-            address: Address::object(&self.namespace, &element.key),
+            address: self.address(&element.key)?,
             version: None,
             range: convert::range(element.range),
             checksum,
@@ -103,7 +118,7 @@ impl<S: Store> Batch<S> {
             .service
             .target(&self.caller, &self.session, place, Access::Read)?;
         let arriving = Arriving {
-            address: Address::object(&self.namespace, &element.key),
+            address: self.address(&element.key)?,
             condition: convert::condition(element.condition)?,
             expires: element.expires_ms,
             crc64nvme: element.crc64nvme,
@@ -324,7 +339,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
         let count = asked.elements.len();
         let batch = self
             .0
-            .batch(caller, asked.namespace, asked.session, count)?;
+            .batch(caller, &asked.namespace, asked.session, count)?;
         let answers = stream::iter((0..).zip(asked.elements)).map(move |(index, element)| {
             let batch = batch.clone();
             async move {
@@ -350,7 +365,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
         let count = asked.elements.len();
         let batch = self
             .0
-            .batch(caller, asked.namespace, asked.session, count)?;
+            .batch(caller, &asked.namespace, asked.session, count)?;
         let answers = stream::iter((0..).zip(asked.elements)).map(move |(index, element)| {
             let batch = batch.clone();
             async move {

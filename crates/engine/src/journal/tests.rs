@@ -1,0 +1,64 @@
+//! Groups larger than the memory they are written from.
+
+use bytes::Bytes;
+use forebay_io::sim::{SimClock, SimDisk};
+
+use super::*;
+use crate::Config;
+use crate::group::Record;
+use crate::keys::{self, Table};
+use crate::recover;
+
+const ROWS: u64 = 24;
+const ROW_BYTES: usize = 1 << 20;
+
+fn open(disk: &SimDisk) -> (Arc<Core<SimDisk>>, Position) {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    let config = Config {
+        reserve_bytes: 0,
+        ..Config::default()
+    };
+    let (core, position) = recover::open(disk.clone(), clock, Pool::new(8 << 20), config).unwrap();
+    (Arc::new(core), position)
+}
+
+fn row(number: u64) -> Bytes {
+    Bytes::from(vec![number as u8; ROW_BYTES])
+}
+
+/// One record that a segment takes and the journal's pool does not, as that of a value in very many pieces.
+fn large() -> Record {
+    let mut record = Record::default();
+    for number in 0..ROWS {
+        record.put(Table::Inline, keys::body(number), row(number));
+    }
+    record
+}
+
+#[test]
+fn a_group_beyond_the_pool_is_written_aside() {
+    let disk = SimDisk::new(1);
+    let (core, position) = open(&disk);
+    let record = large();
+    assert!(record.encoded_len() > POOL_BYTES);
+    assert!(record.encoded_len() as u64 <= core.geometry.record_bytes_max());
+    let mut batch = Batch::default();
+    record.encode(&mut batch.payload);
+    batch.records = 1;
+    batch.packed_bytes = ASIDE_BYTES_MIN;
+    batch.sync = true;
+    let mut journal = Journal::new(core.clone(), position).unwrap();
+    // As much as the copies of a full group's small values may take.
+    let held: Vec<_> = (0..4)
+        .map(|_| journal.pool.try_take(BLOCK_MAX_BYTES).unwrap())
+        .collect();
+    assert!(matches!(journal.commit(batch), Outcome::Published));
+    assert!(!core.is_read_only());
+    drop((held, journal, core));
+    // Only the device knows it now.
+    let (core, _) = open(&disk.crash(2));
+    for number in 0..ROWS {
+        let found = core.view().get(Table::Inline, &keys::body(number));
+        assert!(found.unwrap() == Some(row(number)), "row {number}");
+    }
+}
