@@ -13,7 +13,7 @@ use forebay_proto::s3::lifecycle;
 use forebay_proto::s3::policy::{Access, Decision, Policy, Principal};
 use forebay_proto::s3::tags::Tags;
 use forebay_store::{Address, NamespaceInfo, Store, VersionId};
-use http::header::{REFERER, USER_AGENT};
+use http::header::{HeaderName, REFERER, USER_AGENT};
 use parking_lot::RwLock;
 
 use crate::auth::Caller;
@@ -34,6 +34,8 @@ pub(crate) struct Rules {
     unreadable: bool,
     /// Whether the policy looks at the tags of objects that exist.
     asks_tags: bool,
+    /// Whether the policy looks at the tags that a request sets.
+    asks_new_tags: bool,
     pub(crate) cors: Option<cors::Configuration>,
     pub(crate) lifecycle: Option<lifecycle::Configuration>,
 }
@@ -58,14 +60,18 @@ impl RulesCache {
         }
         let text = attributes.get(bucket_config::POLICY);
         let policy = text.and_then(|text| Policy::parse(text, &info.name).ok());
+        let asks = |key: &str| {
+            text.is_some_and(|text| {
+                String::from_utf8_lossy(text)
+                    .to_ascii_lowercase()
+                    .contains(key)
+            })
+        };
         let rules = Arc::new(Rules {
             revision: info.revision,
             unreadable: text.is_some() && policy.is_none(),
-            asks_tags: text.is_some_and(|text| {
-                String::from_utf8_lossy(text)
-                    .to_ascii_lowercase()
-                    .contains("existingobjecttag/")
-            }),
+            asks_tags: asks("existingobjecttag/"),
+            asks_new_tags: asks("requestobjecttag/"),
             policy,
             cors: attributes
                 .get(bucket_config::CORS)
@@ -91,6 +97,8 @@ struct Wish<'w> {
     /// Empty for the bucket itself.
     key: &'w str,
     version: Option<VersionId>,
+    /// The tags that the object is to have by it.
+    tags: &'w Tags,
 }
 
 impl<S: Store> Call<'_, S> {
@@ -109,37 +117,83 @@ impl<S: Store> Call<'_, S> {
             _ => {}
         }
         let (info, rules) = self.find(self.bucket)?;
-        let version = self.version()?;
+        let version = self.version()?.filter(|_| names_version(op));
         let wish = Wish {
             info: &info,
             rules: rules.as_deref(),
             action: action(op, version.is_some()),
             key: self.key,
             version,
+            tags: &self.brought_tags(op),
         };
-        // Which keys are to be deleted stands in the body, so each of them is decided there.
-        let by_key = op == Operation::DeleteObjects
-            && wish.rules.is_some_and(|rules| rules.policy.is_some());
-        if !by_key {
-            let own_policy = matches!(
-                op,
-                Operation::GetBucketPolicy
-                    | Operation::PutBucketPolicy
-                    | Operation::DeleteBucketPolicy
-            );
-            // An owner cannot lock itself out of its own policy.
-            if !(own_policy && self.caller.owns(&info.config.tenant)) {
-                self.permit(&wish).await?;
-            }
-        }
-        if let Some(expected) = headers::text(self.headers, &headers::EXPECTED_BUCKET_OWNER)
-            && expected != info.config.tenant
-        {
-            return Err(ErrorCode::AccessDenied.into());
+        if !stands_in_body(op, wish.rules) {
+            self.permit_operation(op, &wish).await?;
+            self.expect_owner(&headers::EXPECTED_BUCKET_OWNER, &info)?;
         }
         self.namespace = Some(info);
         self.rules = rules;
         Ok(())
+    }
+
+    async fn permit_operation(&self, op: Operation, wish: &Wish<'_>) -> Outcome<()> {
+        let on_policy = matches!(
+            op,
+            Operation::GetBucketPolicy | Operation::PutBucketPolicy | Operation::DeleteBucketPolicy
+        );
+        match (on_policy, self.caller.owns(&wish.info.config.tenant)) {
+            // An owner cannot lock itself out of its own policy.
+            (true, true) => Ok(()),
+            // And can give it to nobody, whatever the policy says (PutBucketPolicy in the API reference).
+            (true, false) => {
+                self.permit(wish).await?;
+                Err(ErrorCode::MethodNotAllowed.into())
+            }
+            (false, _) => self.permit(wish).await,
+        }
+    }
+
+    /// The tags that the headers of a request give to its object: a copy that takes the source's ignores them.
+    fn brought_tags(&self, op: Operation) -> Tags {
+        let applied = match op {
+            Operation::PutObject | Operation::CreateMultipartUpload => true,
+            Operation::CopyObject => {
+                headers::text(self.headers, &headers::TAGGING_DIRECTIVE) == Some("REPLACE")
+            }
+            _ => false,
+        };
+        headers::text(self.headers, &headers::TAGGING)
+            .filter(|_| applied)
+            .and_then(|text| Tags::parse_header(text).ok())
+            .unwrap_or_default()
+    }
+
+    /// Compares a bucket's owner with the one that a header of the request expects.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub(crate) fn expect_owner(&self, name: &HeaderName, info: &NamespaceInfo) -> Outcome<()> {
+        match headers::legible(self.headers, name)? {
+            Some(expected) if expected != info.config.tenant => Err(ErrorCode::AccessDenied.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is left of [`Call::admit`] once the body told what is wanted, and that may be done.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub(crate) fn expect_bucket_owner(&self) -> Outcome<()> {
+        match &self.namespace {
+            Some(info) => self.expect_owner(&headers::EXPECTED_BUCKET_OWNER, info),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the caller's tenant has the bucket.
+    pub(crate) fn owns_bucket(&self) -> bool {
+        self.namespace
+            .as_ref()
+            .is_some_and(|info| self.caller.owns(&info.config.tenant))
     }
 
     /// Decides about another key of the same bucket.
@@ -152,6 +206,37 @@ impl<S: Store> Call<'_, S> {
         key: &str,
         version: Option<VersionId>,
     ) -> Outcome<()> {
+        self.permit_within(action, key, version, &Tags::default())
+            .await
+    }
+
+    /// Decides whether the request's object may have these tags, once they are known.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_tags(&self, tags: &Tags, version: Option<VersionId>) -> Outcome<()> {
+        let action = action(Operation::PutObjectTagging, version.is_some());
+        self.permit_within(action, self.key, version, tags).await
+    }
+
+    /// The same of an object that is written with its tags; to write one without takes no permission to tag.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_new_tags(&self, tags: &Tags) -> Outcome<()> {
+        match tags.is_empty() {
+            true => Ok(()),
+            false => self.permit_tags(tags, None).await,
+        }
+    }
+
+    async fn permit_within(
+        &self,
+        action: &str,
+        key: &str,
+        version: Option<VersionId>,
+        tags: &Tags,
+    ) -> Outcome<()> {
         let Some(info) = &self.namespace else {
             return Err(ErrorCode::NoSuchBucket.into());
         };
@@ -161,11 +246,12 @@ impl<S: Store> Call<'_, S> {
             action,
             key,
             version,
+            tags,
         };
         self.permit(&wish).await
     }
 
-    /// Decides whether an object of any bucket may be read.
+    /// Decides whether an object of any bucket may be read. Returns the bucket.
     ///
     /// # Errors
     /// `AccessDenied`, `NoSuchBucket`.
@@ -174,14 +260,24 @@ impl<S: Store> Call<'_, S> {
         bucket: &str,
         key: &str,
         version: Option<VersionId>,
+    ) -> Outcome<Arc<NamespaceInfo>> {
+        let action = action(Operation::GetObject, version.is_some());
+        self.permit_object(action, bucket, key, version).await
+    }
+
+    /// Decides whether the tags of an object of any bucket may be read.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_source_tags(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
     ) -> Outcome<()> {
-        self.permit_object(
-            action(Operation::GetObject, version.is_some()),
-            bucket,
-            key,
-            version,
-        )
-        .await
+        let action = action(Operation::GetObjectTagging, version.is_some());
+        self.permit_object(action, bucket, key, version).await?;
+        Ok(())
     }
 
     /// Decides whether an object of any bucket may be written.
@@ -189,8 +285,9 @@ impl<S: Store> Call<'_, S> {
     /// # Errors
     /// `AccessDenied`, `NoSuchBucket`.
     pub(crate) async fn permit_target(&self, bucket: &str, key: &str) -> Outcome<()> {
-        self.permit_object(action(Operation::PutObject, false), bucket, key, None)
-            .await
+        let action = action(Operation::PutObject, false);
+        self.permit_object(action, bucket, key, None).await?;
+        Ok(())
     }
 
     async fn permit_object(
@@ -199,7 +296,7 @@ impl<S: Store> Call<'_, S> {
         bucket: &str,
         key: &str,
         version: Option<VersionId>,
-    ) -> Outcome<()> {
+    ) -> Outcome<Arc<NamespaceInfo>> {
         let (info, rules) = self.find(bucket)?;
         let wish = Wish {
             info: &info,
@@ -207,8 +304,10 @@ impl<S: Store> Call<'_, S> {
             action,
             key,
             version,
+            tags: &Tags::default(),
         };
-        self.permit(&wish).await
+        self.permit(&wish).await?;
+        Ok(info)
     }
 
     fn find(&self, bucket: &str) -> Outcome<(Arc<NamespaceInfo>, Option<Arc<Rules>>)> {
@@ -309,11 +408,14 @@ impl<S: Store> Call<'_, S> {
             ("s3:delimiter", "delimiter"),
             ("s3:max-keys", "max-keys"),
             ("s3:prefix", "prefix"),
-            ("s3:versionid", "versionId"),
         ] {
             if let Some(value) = self.query.get(parameter) {
                 put(name, value);
             }
+        }
+        // Of what is judged, which need not be what the query names: the source of a copy, an entry of a list.
+        if let Some(version) = wish.version {
+            put("s3:versionid", &headers::version_text(version));
         }
         if matches!(self.caller, Caller::Key(_)) {
             let presigned = self.query.has("X-Amz-Signature");
@@ -327,12 +429,8 @@ impl<S: Store> Call<'_, S> {
                 },
             );
         }
-        if let Some(tags) = headers::text(self.headers, &headers::TAGGING)
-            && let Ok(tags) = Tags::parse_header(tags)
-        {
-            for (key, value) in tags.iter() {
-                put(&format!("s3:requestobjecttag/{key}"), value);
-            }
+        for (key, value) in wish.tags.iter() {
+            put(&format!("s3:requestobjecttag/{key}"), value);
         }
         if rules.asks_tags && !wish.key.is_empty() {
             let address = Address::object(&wish.info.name, wish.key.as_bytes());
@@ -344,6 +442,34 @@ impl<S: Store> Call<'_, S> {
         }
         context
     }
+}
+
+/// Whether what is wanted stands in the body, so that its handler decides: which keys are to be deleted, which tags set.
+fn stands_in_body(op: Operation, rules: Option<&Rules>) -> bool {
+    rules.is_some_and(|rules| match op {
+        Operation::DeleteObjects => rules.policy.is_some(),
+        Operation::PutObjectTagging => rules.asks_new_tags,
+        _ => false,
+    })
+}
+
+/// Whether `versionId` in the query says which version an operation is about; others ignore it.
+fn names_version(op: Operation) -> bool {
+    matches!(
+        op,
+        Operation::GetObject
+            | Operation::HeadObject
+            | Operation::ExecuteObject
+            | Operation::DeleteObject
+            | Operation::GetObjectAcl
+            | Operation::PutObjectAcl
+            | Operation::GetObjectAttributes
+            | Operation::GetObjectTagging
+            | Operation::PutObjectTagging
+            | Operation::DeleteObjectTagging
+            | Operation::GetObjectLegalHold
+            | Operation::GetObjectRetention
+    )
 }
 
 /// The action that a policy names, which for some operations differs when a version is named.

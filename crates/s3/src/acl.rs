@@ -50,7 +50,7 @@ pub(crate) async fn put<S: Store>(
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
     check_canned(call.headers)?;
-    let document = inbound.document(call.headers).await?;
+    let document = call.document(inbound).await?;
     if !document.trim_ascii().is_empty() {
         check_document(&document, call.owner().id)?;
     }

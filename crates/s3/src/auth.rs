@@ -138,6 +138,13 @@ impl Authenticator {
         Ok((Caller::Key(key), proof))
     }
 
+    /// Whether a key that signed a request is still what it was then.
+    pub(crate) fn stands(&self, key: &AccessKey) -> bool {
+        self.keys
+            .find(&key.id)
+            .is_some_and(|now| now.secret == key.secret && now.tenant == key.tenant)
+    }
+
     /// The key that signed a request which was authenticated as `key`'s.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ pub(crate) async fn create<S: Store>(
             "Object Lock is not implemented.",
         ));
     }
-    let region = parse_create_bucket(&inbound.document(call.headers).await?)?;
+    let region = parse_create_bucket(&call.document(inbound).await?)?;
     let config = &call.door.config;
     if let Some(region) = region
         && config.region_strict

@@ -37,6 +37,9 @@ async fn change<S: Store>(
 ) -> Outcome<()> {
     let store = call.store();
     for _ in 0..ATTEMPTS {
+        // Revisions are counted within a bucket, so that another one of this name may have the same; the store refuses a
+        // configuration of another tenant besides.
+        call.still_there()?;
         let info = store.namespace(call.bucket)?;
         let mut config = info.config.clone();
         change(&mut config)?;
@@ -109,7 +112,7 @@ pub(crate) async fn put_versioning<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let status = parse_versioning(&inbound.document(call.headers).await?)?;
+    let status = parse_versioning(&call.document(inbound).await?)?;
     if !call.store().caps().versions {
         return Err(Refusal::new(
             ErrorCode::NotImplemented,
@@ -147,7 +150,7 @@ pub(crate) async fn put_policy<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let text = inbound.document(call.headers).await?;
+    let text = call.document(inbound).await?;
     Policy::parse(&text, call.bucket)?;
     set(call, POLICY, Some(&text)).await?;
     done(StatusCode::NO_CONTENT)
@@ -169,7 +172,7 @@ pub(crate) async fn put_cors<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let rules = cors::Configuration::from_xml(&inbound.document(call.headers).await?)?;
+    let rules = cors::Configuration::from_xml(&call.document(inbound).await?)?;
     set(call, CORS, Some(rules.to_xml().as_bytes())).await?;
     done(StatusCode::OK)
 }
@@ -190,7 +193,7 @@ pub(crate) async fn put_lifecycle<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let rules = lifecycle::Configuration::from_xml(&inbound.document(call.headers).await?)?;
+    let rules = lifecycle::Configuration::from_xml(&call.document(inbound).await?)?;
     set(call, LIFECYCLE, Some(rules.to_xml().as_bytes())).await?;
     done(StatusCode::OK)
 }
@@ -211,7 +214,7 @@ pub(crate) async fn put_tagging<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let tags = Tags::from_xml(&inbound.document(call.headers).await?, MAX_BUCKET_TAGS)?;
+    let tags = Tags::from_xml(&call.document(inbound).await?, MAX_BUCKET_TAGS)?;
     set(call, TAGGING, Some(tags.to_xml().as_bytes())).await?;
     done(StatusCode::NO_CONTENT)
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use forebay_proto::s3::date::http_date;
+use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::lifecycle::{Candidate, Standing};
 use forebay_proto::s3::percent::{self, Slash};
 use forebay_proto::s3::uri::Query;
@@ -14,6 +15,7 @@ use http::header::HeaderMap;
 use crate::access::Rules;
 use crate::auth::Caller;
 use crate::door::Door;
+use crate::ingest::Inbound;
 use crate::status::Outcome;
 use crate::{headers, kept};
 
@@ -48,6 +50,31 @@ impl<'a, S: Store> Call<'a, S> {
     /// Where the object is.
     pub(crate) fn object(&self) -> Address<'a> {
         Address::object(self.bucket, self.key.as_bytes())
+    }
+
+    /// The body of a request that acts on the bucket once all of it is here.
+    ///
+    /// # Errors
+    /// Those of the body; `NoSuchBucket` when the bucket went while it came.
+    pub(crate) async fn document(&self, inbound: &mut Inbound) -> Outcome<Vec<u8>> {
+        let body = inbound.document(self.headers).await?;
+        self.still_there()?;
+        Ok(body)
+    }
+
+    /// Refuses to go on when the bucket of this name is no longer the one that the caller was let into: a slow body gives
+    /// time to delete it, and anybody to make another one.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`.
+    pub(crate) fn still_there(&self) -> Outcome<()> {
+        let Some(admitted) = &self.namespace else {
+            return Ok(());
+        };
+        match self.store().namespace(self.bucket)?.id == admitted.id {
+            true => Ok(()),
+            false => Err(ErrorCode::NoSuchBucket.into()),
+        }
     }
 
     /// Whom the bucket belongs to.

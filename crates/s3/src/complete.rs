@@ -39,6 +39,7 @@ pub(crate) async fn complete<S: Store>(
     check_part_order(&asked)?;
     let condition = conditions::of_write(call.headers)?;
     let _ending = call.door.uploads.exclusive(&id).await;
+    call.still_there()?;
     let manifest = match staging::find(call.store(), call.bucket, call.key, &id).await {
         Ok(manifest) => manifest,
         Err(refusal) => return again(call, &id).await.ok_or(refusal),

@@ -3,6 +3,7 @@
 use forebay_proto::md5::Md5;
 use forebay_proto::s3::checksum::{Algorithm, Checksum, ChecksumType, Hasher};
 use forebay_proto::s3::error::ErrorCode;
+use forebay_proto::s3::tags::Tags;
 use forebay_proto::s3::uri::{parse_copy_range, parse_copy_source};
 use forebay_proto::s3::xml::{CopyKind, copy_result};
 use forebay_store::{
@@ -43,8 +44,10 @@ async fn source<S: Store>(call: &Call<'_, S>) -> Outcome<Source> {
         .as_deref()
         .map(headers::parse_version)
         .transpose()?;
-    call.permit_source(&named.bucket, &named.key, version)
+    let info = call
+        .permit_source(&named.bucket, &named.key, version)
         .await?;
+    call.expect_owner(&headers::SOURCE_EXPECTED_BUCKET_OWNER, &info)?;
     Ok(Source {
         bucket: named.bucket,
         key: named.key,
@@ -109,7 +112,9 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
     let condition = conditions::of_write(call.headers)?;
     let found = open(call, &source, ByteRange::Full).await?;
     let origin = found.meta.clone();
-    let mut kept = kept_of(call, &origin, metadata, tagging)?;
+    let tags = tags_of(call, &source, &origin, tagging).await?;
+    let mut kept = kept_of(call, &origin, metadata)?;
+    kept::set_tags(&mut kept, &tags);
 
     let known = Shown::of(&origin)
         .filter(|shown| shown.kind == ChecksumType::FullObject)
@@ -163,28 +168,35 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
     Ok(reply)
 }
 
-/// What the copy keeps.
+/// The tags of the copy. To read the source's, and to set any, takes permissions beside those to read and to write.
+async fn tags_of<S: Store>(
+    call: &Call<'_, S>,
+    source: &Source,
+    origin: &Meta,
+    tagging: Directive,
+) -> Outcome<Tags> {
+    let tags = match tagging {
+        Directive::Copy => kept::tags(&origin.attributes),
+        Directive::Replace => kept::brought_tags(call.headers)?,
+    };
+    if tagging == Directive::Copy && !tags.is_empty() {
+        call.permit_source_tags(&source.bucket, &source.key, source.version)
+            .await?;
+    }
+    call.permit_new_tags(&tags).await?;
+    Ok(tags)
+}
+
+/// What the copy keeps beside its tags.
 fn kept_of<S: Store>(
     call: &Call<'_, S>,
     origin: &Meta,
     metadata: Directive,
-    tagging: Directive,
 ) -> Outcome<AttributesBuilder> {
-    let mut kept = match metadata {
-        Directive::Copy => kept::from_source(&origin.attributes),
-        Directive::Replace => {
-            let mut kept = kept::from_request(call.headers)?;
-            if let Some(tags) = origin.attributes.get(kept::TAGS) {
-                kept.insert(kept::TAGS, tags);
-            }
-            kept
-        }
-    };
-    if tagging == Directive::Replace {
-        kept.remove(kept::TAGS);
-        kept::tag(call.headers, &mut kept)?;
+    match metadata {
+        Directive::Copy => Ok(kept::from_source(&origin.attributes)),
+        Directive::Replace => kept::from_request(call.headers),
     }
-    Ok(kept)
 }
 
 /// `UploadPartCopy`.

@@ -185,7 +185,8 @@ impl<S: Store> Door<S> {
         let (mut ticket, admitted) = self.gate.enter(Arc::clone(&connection.phase));
         let id = self.ids.next();
         let id_text = id.as_str();
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        name_host(&mut head);
         // At debug level, because a span that is kept costs a request more than its signature does. Lines that are written
         // without it name the request themselves.
         let span = tracing::debug_span!("s3", request_id = id_text, op = Empty, status = Empty);
@@ -265,11 +266,7 @@ impl<S: Store> Door<S> {
             ticket.op = Operation::RdmaControl;
             return Box::pin(control.serve(self, head, connection)).await;
         }
-        let host = head
-            .uri
-            .authority()
-            .map(http::uri::Authority::as_str)
-            .or_else(|| headers::text(&head.headers, &HOST));
+        let host = headers::text(&head.headers, &HOST);
         let domains: Vec<&str> = self.domains.iter().map(String::as_str).collect();
         let resource = parse_resource(path, host, &domains)?;
         let query = Query::parse(head.uri.query().unwrap_or_default())?;
@@ -347,6 +344,17 @@ impl<S: Store> Door<S> {
     /// Sixteen digits that this process gives out once.
     pub(crate) fn unique(&self) -> Id {
         self.ids.next()
+    }
+}
+
+/// A target in absolute form names the host, and what `Host` says is ignored (RFC 9112 section 3.2.2). It takes the place of
+/// `Host` before anybody looks, so that the signature is over the host that picks the bucket.
+fn name_host(head: &mut Parts) {
+    if let Some(authority) = head.uri.authority() {
+        let text = authority.as_str();
+        let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+        let host = headers::value(host.as_bytes());
+        head.headers.insert(HOST, host);
     }
 }
 

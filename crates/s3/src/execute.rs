@@ -40,7 +40,7 @@ pub(crate) async fn object<S: Store>(
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
     let tenant = need_key(call.caller)?;
-    let request = parse_execute(&inbound.document(call.headers).await?)?;
+    let request = parse_execute(&call.document(inbound).await?)?;
     let chosen = choose(call, &request.inputs).await?;
     let inputs: Vec<Input<'_>> = chosen
         .iter()

@@ -40,6 +40,7 @@ names! {
     OBJECT_LOCK_ENABLED = "x-amz-bucket-object-lock-enabled";
     REQUEST_ID = "x-amz-request-id";
     SDK_CHECKSUM_ALGORITHM = "x-amz-sdk-checksum-algorithm";
+    SOURCE_EXPECTED_BUCKET_OWNER = "x-amz-source-expected-bucket-owner";
     STORAGE_CLASS = "x-amz-storage-class";
     TAGGING = "x-amz-tagging";
     TAGGING_COUNT = "x-amz-tagging-count";

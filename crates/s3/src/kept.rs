@@ -103,15 +103,15 @@ pub(crate) fn tags(attributes: &Attributes) -> Tags {
         .unwrap_or_default()
 }
 
-/// Keeps the tags that a write brings in `x-amz-tagging`.
+/// The tags that a write brings in `x-amz-tagging`.
 ///
 /// # Errors
 /// `InvalidTag`, `InvalidArgument`, `BadRequest` for too many.
-pub(crate) fn tag(request: &HeaderMap, kept: &mut AttributesBuilder) -> Outcome<()> {
-    if let Some(text) = headers::legible(request, &headers::TAGGING)? {
-        set_tags(kept, &Tags::parse_header(text)?);
-    }
-    Ok(())
+pub(crate) fn brought_tags(request: &HeaderMap) -> Outcome<Tags> {
+    Ok(match headers::legible(request, &headers::TAGGING)? {
+        Some(text) => Tags::parse_header(text)?,
+        None => Tags::default(),
+    })
 }
 
 /// Keeps these tags in place of any others.

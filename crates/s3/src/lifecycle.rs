@@ -3,8 +3,8 @@
 use forebay_proto::s3::lifecycle::{Action, Candidate, Configuration, Standing};
 use forebay_proto::s3::tags::Tags;
 use forebay_store::{
-    Address, After, DeleteOptions, ErrorKind, Item, ListOptions, Meta, Result, Space, Store,
-    StoreError, VersionId, VersionItem,
+    Address, After, Condition, DeleteOptions, ErrorKind, Etag, Item, ListOptions, Meta,
+    NamespaceInfo, Result, Space, Store, StoreError, VersionId, VersionItem,
 };
 
 use crate::bucket_config::LIFECYCLE;
@@ -29,6 +29,7 @@ pub struct Swept {
 }
 
 /// One entry of a version list, as the rules see it.
+#[derive(PartialEq)]
 struct Entry {
     key: Vec<u8>,
     version: VersionId,
@@ -36,6 +37,59 @@ struct Entry {
     meta: Option<Meta>,
     modified_ms: u64,
     latest: bool,
+}
+
+impl Entry {
+    /// What a list says of one; `None` of a common prefix.
+    fn of(item: VersionItem) -> Option<Entry> {
+        match item {
+            VersionItem::Value { key, meta, latest } => Some(Entry {
+                key: key.to_vec(),
+                version: meta.version,
+                modified_ms: meta.modified,
+                meta: Some(meta),
+                latest,
+            }),
+            VersionItem::Marker {
+                key,
+                version,
+                modified,
+                latest,
+            } => Some(Entry {
+                key: key.to_vec(),
+                version,
+                meta: None,
+                modified_ms: modified,
+                latest,
+            }),
+            VersionItem::Prefix(_) => None,
+        }
+    }
+
+    /// What this says about the newest version of its key.
+    fn newest(&self) -> Option<Newest> {
+        self.latest.then(|| Newest {
+            version: self.version,
+            modified_ms: self.modified_ms,
+            etag: self.meta.as_ref().map(|meta| meta.etag),
+        })
+    }
+}
+
+/// The newest version of a key, by which a change of any version's standing shows.
+#[derive(Clone, Copy, PartialEq)]
+struct Newest {
+    version: VersionId,
+    modified_ms: u64,
+    /// Absent for a delete marker.
+    etag: Option<Etag>,
+}
+
+/// An entry for which something is due.
+struct Due {
+    entry: Entry,
+    action: Action,
+    newest: Option<Newest>,
 }
 
 fn seconds(ms: u64) -> i64 {
@@ -58,10 +112,7 @@ impl<S: Store> Door<S> {
                 .and_then(|text| Configuration::from_xml(text).ok());
             let Some(rules) = rules else { continue };
             let now_s = seconds(now_ms);
-            match self
-                .sweep_versions(&info.name, &rules, now_s, &mut swept)
-                .await
-            {
+            match self.sweep_versions(&info, &rules, now_s, &mut swept).await {
                 // Deleted meanwhile: its rules are gone too.
                 Err(error) if error.kind() == ErrorKind::NoSuchNamespace => continue,
                 outcome => outcome?,
@@ -81,7 +132,7 @@ impl<S: Store> Door<S> {
     /// only from the next one.
     async fn sweep_versions(
         &self,
-        bucket: &str,
+        bucket: &NamespaceInfo,
         rules: &Configuration,
         now_s: i64,
         swept: &mut Swept,
@@ -92,7 +143,7 @@ impl<S: Store> Door<S> {
             let page = self
                 .store
                 .list_versions(ListOptions {
-                    namespace: bucket,
+                    namespace: &bucket.name,
                     space: Space::Objects,
                     prefix: b"",
                     delimiter: None,
@@ -104,31 +155,12 @@ impl<S: Store> Door<S> {
                 .await?;
             let more = page.more;
             for item in page.items {
-                let entry = match item {
-                    VersionItem::Value { key, meta, latest } => Entry {
-                        key: key.to_vec(),
-                        version: meta.version,
-                        modified_ms: meta.modified,
-                        meta: Some(meta),
-                        latest,
-                    },
-                    VersionItem::Marker {
-                        key,
-                        version,
-                        modified,
-                        latest,
-                    } => Entry {
-                        key: key.to_vec(),
-                        version,
-                        meta: None,
-                        modified_ms: modified,
-                        latest,
-                    },
-                    VersionItem::Prefix(_) => continue,
+                let Some(entry) = Entry::of(item) else {
+                    continue;
                 };
                 cursor = Some((entry.key.clone(), entry.version));
-                if let Some((due, action)) = walk.step(Some(entry), rules, now_s) {
-                    self.apply(bucket, &due, action, swept).await;
+                if let Some(due) = walk.step(Some(entry), rules, now_s) {
+                    self.apply(bucket, &due, swept).await;
                 }
             }
             if !more {
@@ -136,40 +168,91 @@ impl<S: Store> Door<S> {
             }
             tokio::task::yield_now().await;
         }
-        if let Some((due, action)) = walk.step(None, rules, now_s) {
-            self.apply(bucket, &due, action, swept).await;
+        if let Some(due) = walk.step(None, rules, now_s) {
+            self.apply(bucket, &due, swept).await;
         }
         Ok(())
     }
 
-    async fn apply(&self, bucket: &str, entry: &Entry, action: Action, swept: &mut Swept) {
-        let address = Address::object(bucket, &entry.key);
-        let (options, counter) = match action {
-            Action::Expire => {
-                // Only the object that was looked at: one that replaced it meanwhile is younger.
-                let condition = entry
-                    .meta
-                    .as_ref()
-                    .map_or(forebay_store::Condition::IfPresent, |meta| {
-                        forebay_store::Condition::IfMatch(meta.etag)
-                    });
-                let options = DeleteOptions {
-                    version: None,
-                    condition,
-                };
-                (options, &mut swept.expired)
-            }
-            Action::RemoveNoncurrent => (version(entry), &mut swept.versions),
-            Action::RemoveDeleteMarker => (version(entry), &mut swept.markers),
+    async fn apply(&self, bucket: &NamespaceInfo, due: &Due, swept: &mut Swept) {
+        let counter = match due.action {
+            Action::Expire => &mut swept.expired,
+            Action::RemoveNoncurrent => &mut swept.versions,
+            Action::RemoveDeleteMarker => &mut swept.markers,
         };
-        match self.store.delete(address, options).await {
-            Ok(deleted) => *counter += u64::from(deleted.existed || deleted.marker),
+        match self.remove(bucket, due).await {
+            Ok(removed) => *counter += u64::from(removed),
             Err(error) if replaced(&error) => {}
             Err(error) => {
-                tracing::warn!(bucket, %error, "an expired object could not be removed");
+                tracing::warn!(bucket = bucket.name, %error, "an expired object could not be removed");
                 swept.failed += 1;
             }
         }
+    }
+
+    /// Removes what is due if it still is: pages are long and removals slow, so the entry was read a while ago. It is looked at
+    /// again right before, and the store compares the current value's tag with the removal. What is left is the moment
+    /// between the two, and in it what leaves that tag as it was: the same bytes written again, other tags on the object, a
+    /// delete marker that is removed and made anew.
+    async fn remove(&self, bucket: &NamespaceInfo, due: &Due) -> Result<bool> {
+        if self.store.namespace(&bucket.name)?.id != bucket.id || !self.stands(bucket, due).await? {
+            return Ok(false);
+        }
+        let options = DeleteOptions {
+            version: match due.action {
+                Action::Expire => None,
+                Action::RemoveNoncurrent | Action::RemoveDeleteMarker => Some(due.entry.version),
+            },
+            // Of a version that would be removed by name, too: a removal above it would have made it current.
+            condition: match due.newest.and_then(|newest| newest.etag) {
+                Some(etag) => Condition::IfMatch(etag),
+                None => Condition::IfAbsent,
+            },
+        };
+        let address = Address::object(&bucket.name, &due.entry.key);
+        let deleted = self.store.delete(address, options).await?;
+        Ok(deleted.existed || deleted.marker)
+    }
+
+    /// Whether an entry is as it was, and where it was among the versions of its key. As long as the newest is the same, no other
+    /// version has become current and no write has made one old; where this sweep itself changed the newest, the older ones wait
+    /// for the next. How many noncurrent versions are newer is not counted again: one that somebody removes by name meanwhile
+    /// still counts for `NewerNoncurrentVersions`.
+    async fn stands(&self, bucket: &NamespaceInfo, due: &Due) -> Result<bool> {
+        let entry = &due.entry;
+        // The key itself comes before all that begin with it.
+        let page = self
+            .store
+            .list_versions(ListOptions {
+                namespace: &bucket.name,
+                space: Space::Objects,
+                prefix: &entry.key,
+                delimiter: None,
+                after: After::Start,
+                limit: 2,
+            })
+            .await?;
+        let mut present = page
+            .items
+            .into_iter()
+            .filter_map(Entry::of)
+            .filter(|present| present.key == entry.key);
+        let first = present.next();
+        if first.as_ref().and_then(Entry::newest) != due.newest {
+            return Ok(false);
+        }
+        Ok(match (due.action, &entry.meta) {
+            (Action::Expire, _) => first.as_ref() == Some(entry),
+            (Action::RemoveDeleteMarker, _) => {
+                first.as_ref() == Some(entry) && present.next().is_none()
+            }
+            (Action::RemoveNoncurrent, None) => true,
+            // Its tags may have changed.
+            (Action::RemoveNoncurrent, Some(meta)) => {
+                let address = Address::object(&bucket.name, &entry.key);
+                self.store.stat(address, Some(entry.version)).await? == *meta
+            }
+        })
     }
 
     async fn sweep_uploads(
@@ -221,17 +304,14 @@ impl<S: Store> Door<S> {
     }
 }
 
-fn version(entry: &Entry) -> DeleteOptions {
-    DeleteOptions {
-        version: Some(entry.version),
-        ..DeleteOptions::default()
-    }
-}
-
 fn replaced(error: &StoreError) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::PreconditionFailed | ErrorKind::NotFound | ErrorKind::NoSuchVersion
+        ErrorKind::PreconditionFailed
+            | ErrorKind::NotFound
+            | ErrorKind::NoSuchVersion
+            | ErrorKind::IsDeleteMarker
+            | ErrorKind::NoSuchNamespace
     )
 }
 
@@ -244,16 +324,13 @@ struct Walk {
     newer_ms: Option<u64>,
     /// How many noncurrent versions of the key are newer than the waiting one.
     newer: u32,
+    /// The newest version of the key of the waiting one, unless that is itself.
+    newest: Option<Newest>,
 }
 
 impl Walk {
     /// Takes the next entry and judges the one before it.
-    fn step(
-        &mut self,
-        next: Option<Entry>,
-        rules: &Configuration,
-        now_s: i64,
-    ) -> Option<(Entry, Action)> {
+    fn step(&mut self, next: Option<Entry>, rules: &Configuration, now_s: i64) -> Option<Due> {
         let entry = match next {
             Some(next) => self.waiting.replace(next),
             None => self.waiting.take(),
@@ -286,13 +363,20 @@ impl Walk {
                 now_s,
             )
         });
+        let newest = entry.newest().or(self.newest);
         if same_key {
             self.newer_ms = Some(entry.modified_ms);
             self.newer += u32::from(!entry.latest);
+            self.newest = newest;
         } else {
             self.newer_ms = None;
             self.newer = 0;
+            self.newest = None;
         }
-        action.map(|action| (entry, action))
+        action.map(|action| Due {
+            entry,
+            action,
+            newest,
+        })
     }
 }

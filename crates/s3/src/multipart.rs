@@ -29,7 +29,9 @@ const LIST_MAX: u32 = 1000;
 pub(crate) async fn create<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
     check_extras(call.headers)?;
     let mut kept = kept::from_request(call.headers)?;
-    kept::tag(call.headers, &mut kept)?;
+    let tags = kept::brought_tags(call.headers)?;
+    call.permit_new_tags(&tags).await?;
+    kept::set_tags(&mut kept, &tags);
     let choice = choice(call.headers)?;
     if let Some((algorithm, kind)) = choice {
         kept.insert(

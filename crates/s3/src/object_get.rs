@@ -8,7 +8,7 @@ use forebay_store::{Body, ByteRange, ErrorKind, Meta, Object, Store, StoreError,
 use http::StatusCode;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
-    CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderName, IF_RANGE,
+    CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderName,
     LAST_MODIFIED, RANGE,
 };
 
@@ -52,15 +52,12 @@ pub(crate) struct Found<B> {
 pub(crate) async fn find<S: Store>(call: &Call<'_, S>) -> Outcome<Found<S::Body>> {
     encryption::refuse(call.headers)?;
     let version = call.version()?;
-    let object = match wanted(call)? {
-        Wanted::Range(ByteRange::Full) => retrieve(call, version, ByteRange::Full).await?,
+    let (object, partial) = match wanted(call)? {
+        Wanted::Range(ByteRange::Full) => (retrieve(call, version, ByteRange::Full).await?, false),
         Wanted::Range(range) => ranged(call, version, range).await?,
-        Wanted::Part(number) => part(call, version, number).await?,
+        Wanted::Part(number) => (part(call, version, number).await?, true),
     };
-    let Object { meta, range, .. } = &object;
-    check(call, meta)?;
-    let partial =
-        asks_part(call) || range.end - range.start != meta.size || range_asked(call, meta);
+    check(call, &object.meta)?;
     Ok(Found { object, partial })
 }
 
@@ -140,14 +137,6 @@ fn asks_part<S: Store>(call: &Call<'_, S>) -> bool {
     call.query.has("partNumber")
 }
 
-/// Whether a range was asked for and granted, even one that is all of the object.
-fn range_asked<S: Store>(call: &Call<'_, S>, meta: &Meta) -> bool {
-    headers::text(call.headers, &RANGE)
-        .and_then(parse_range)
-        .is_some()
-        && conditions::range_applies(call.headers, meta)
-}
-
 /// `partNumber` or `Range`, not both. A range that is none is ignored (RFC 9110 section 14.2).
 fn wanted<S: Store>(call: &Call<'_, S>) -> Outcome<Wanted> {
     let range = headers::text(call.headers, &RANGE).and_then(parse_range);
@@ -191,34 +180,32 @@ async fn retrieve<S: Store>(
         .map_err(|error| hidden(call, error))
 }
 
-/// A range, unless `If-Range` says that the object changed.
+/// A range, and that it is one; all of the object when `If-Range` says that it changed. The condition is compared with what
+/// the bytes are of: a look before them could see an object that is replaced until they are taken (RFC 9110 section 13.1.5).
 async fn ranged<S: Store>(
     call: &Call<'_, S>,
     version: Option<VersionId>,
     range: ByteRange,
-) -> Outcome<Object<S::Body>> {
-    if call.headers.contains_key(IF_RANGE) {
-        let meta = call
-            .store()
-            .stat(call.object(), version)
-            .await
-            .map_err(|error| hidden(call, error))?;
-        if !conditions::range_applies(call.headers, &meta) {
-            return retrieve(call, version, ByteRange::Full).await;
-        }
-    }
+) -> Outcome<(Object<S::Body>, bool)> {
     match call.store().retrieve(call.object(), version, range).await {
+        Ok(found) if conditions::range_applies(call.headers, &found.meta) => {
+            return Ok((found, true));
+        }
+        Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::RangeNotSatisfiable => {
             let meta = call
                 .store()
                 .stat(call.object(), version)
                 .await
                 .map_err(|error| hidden(call, error))?;
-            check(call, &meta)?;
-            Err(unsatisfiable(&meta))
+            if conditions::range_applies(call.headers, &meta) {
+                check(call, &meta)?;
+                return Err(unsatisfiable(&meta));
+            }
         }
-        other => other.map_err(|error| hidden(call, error)),
+        Err(error) => return Err(hidden(call, error)),
     }
+    Ok((retrieve(call, version, ByteRange::Full).await?, false))
 }
 
 /// One part of an object: its place is known only from the object's record, so the record is read first and the bytes

@@ -52,7 +52,9 @@ pub(crate) async fn put<S: Store>(
     }
     let condition = conditions::of_write(call.headers)?;
     let mut kept = kept::from_request(call.headers)?;
-    kept::tag(call.headers, &mut kept)?;
+    let tags = kept::brought_tags(call.headers)?;
+    call.permit_new_tags(&tags).await?;
+    kept::set_tags(&mut kept, &tags);
     let algorithm = claims.algorithm;
     let options = StoreOptions {
         size: Some(claims.length),

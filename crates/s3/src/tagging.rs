@@ -27,11 +27,21 @@ pub(crate) async fn put<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let tags = Tags::from_xml(&inbound.document(call.headers).await?, MAX_OBJECT_TAGS)?;
+    let read = read(call, inbound).await;
+    // Who may not set them is told so, and not what is wrong with the body.
+    let wanted = read.as_ref().cloned().unwrap_or_default();
+    call.permit_tags(&wanted, call.version()?).await?;
+    call.expect_bucket_owner()?;
+    let tags = read?;
     let meta = amend(call, &tags).await?;
     let mut reply = reply::empty(StatusCode::OK);
     call.show_version(reply.headers_mut(), meta.version);
     Ok(reply)
+}
+
+async fn read<S: Store>(call: &Call<'_, S>, inbound: &mut Inbound) -> Outcome<Tags> {
+    let body = call.document(inbound).await?;
+    Ok(Tags::from_xml(&body, MAX_OBJECT_TAGS)?)
 }
 
 /// `DeleteObjectTagging`.
@@ -50,6 +60,7 @@ async fn amend<S: Store>(call: &Call<'_, S>, tags: &Tags) -> Outcome<Meta> {
         let mut attributes = seen.attributes.to_builder();
         kept::set_tags(&mut attributes, tags);
         let attributes = kept::sealed(attributes)?;
+        call.still_there()?;
         let amending =
             call.store()
                 .amend(call.object(), Some(seen.version), Some(&seen), attributes);

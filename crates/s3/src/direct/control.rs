@@ -192,6 +192,11 @@ fn connect<S: Store>(
             Refused::Entropy => ErrorCode::InternalError,
             _ => ErrorCode::SlowDown,
         })?;
+    // A key that was removed meanwhile has taken its sessions with it already.
+    if !door.authenticator.stands(&key) {
+        direct.sessions.close(session.id());
+        return Err(Refusal::from(ErrorCode::InvalidAccessKeyId).field("AWSAccessKeyId", &*key.id));
+    }
     let mut reply = reply::empty(StatusCode::OK);
     let response = reply.headers_mut();
     let mut say = |name: HeaderName, text: &str| {

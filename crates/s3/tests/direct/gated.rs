@@ -23,6 +23,8 @@ pub enum At {
     Write,
     /// Before it takes an upload's end.
     Commit,
+    /// Before it gives out a list of versions that it has made.
+    Listed,
 }
 
 /// What a test turns.
@@ -99,6 +101,16 @@ impl Detour<MemoryStore> for Gate {
     ) -> Result<(Meta, Range<u64>)> {
         self.pass(At::Into).await;
         store.retrieve_into(address, version, range, target).await
+    }
+
+    async fn list_versions(
+        &self,
+        store: &MemoryStore,
+        options: ListOptions<'_>,
+    ) -> Result<VersionPage> {
+        let page = store.list_versions(options).await;
+        self.pass(At::Listed).await;
+        page
     }
 
     async fn write(&self, upload: &mut MemoryUpload, buf: Buf) -> Result<()> {

@@ -139,3 +139,14 @@ async fn memory_is_reached_only_as_far_as_it_was_exposed() {
     drop(peer);
     rig.finish().await;
 }
+
+#[tokio::test]
+async fn a_key_that_is_removed_while_it_connects_leaves_no_session() {
+    let rig = Rig::open().await;
+    // It signs the request, and is gone before the answer.
+    rig.server.delete_key_after(BETA, 1);
+    let answer = rig.server.ask(BETA, Rig::connect_request()).await;
+    answer.is(403, "InvalidAccessKeyId");
+    assert!(rig.sessions.all().is_empty());
+    rig.finish().await;
+}

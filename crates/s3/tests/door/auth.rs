@@ -1,6 +1,7 @@
 //! Signatures at every layer: header, query, chunk, trailer; clocks; and what a caller without rights gets to know.
 
 use forebay_proto::s3::checksum::{Algorithm, checksum};
+use forebay_s3::Config;
 
 use crate::support::{ALPHA, Ask, BETA, HOST, Server, Sign, Who};
 
@@ -244,5 +245,33 @@ async fn a_deleted_key_signs_nothing_any_more() {
     server.delete_key(ALPHA);
     let answer = server.ask(ALPHA, Ask::new("GET", "/bucket")).await;
     answer.is(403, "InvalidAccessKeyId");
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn the_signature_covers_the_host_that_picks_the_bucket() {
+    let config = Config {
+        domains: vec!["test".to_owned()],
+        ..Config::default()
+    };
+    let server = Server::with(config, u64::MAX).await;
+    for host in [HOST, "other.test"] {
+        for (target, body) in [("/", ""), ("/report", host)] {
+            let ask = Ask::new("PUT", target).header("host", host).body(body);
+            assert_eq!(server.ask(ALPHA, ask).await.status, 200);
+        }
+    }
+    let target = Ask::new("GET", "/report").presigned(ALPHA, server.now_ms(), 60);
+    let get = |authority: &str, host: &str| {
+        format!("GET http://{authority}{target} HTTP/1.1\r\nhost: {host}\r\n\r\n")
+    };
+    // RFC 9112 section 3.2.2: the target's authority counts, whatever Host says.
+    let strayed = get("other.test", HOST);
+    let answer = server.exchange(strayed.as_bytes(), false).await;
+    answer.is(403, "SignatureDoesNotMatch");
+    for host in [HOST, "other.test"] {
+        let answer = server.exchange(get(HOST, host).as_bytes(), false).await;
+        assert_eq!((answer.status, answer.text()), (200, HOST.to_owned()));
+    }
     server.finish().await;
 }

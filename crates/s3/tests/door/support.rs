@@ -41,16 +41,29 @@ pub const BETA: Who = Who {
     tenant: "beta",
 };
 
-/// Who has been deleted.
+/// Who is deleted, and after how many more looks.
 #[derive(Clone, Default)]
-struct Keys(Arc<Mutex<Vec<&'static str>>>);
+struct Keys(Arc<Mutex<Vec<(&'static str, usize)>>>);
+
+impl Keys {
+    fn is_deleted(&self, id: &str) -> bool {
+        let mut deleted = self.0.lock().unwrap();
+        match deleted.iter_mut().find(|(known, _)| *known == id) {
+            None => false,
+            Some((_, 0)) => true,
+            Some((_, looks)) => {
+                *looks -= 1;
+                false
+            }
+        }
+    }
+}
 
 impl AccessKeys for Keys {
     fn find(&self, access_key_id: &str) -> Option<Arc<AccessKey>> {
-        let deleted = self.0.lock().unwrap();
         [ALPHA, BETA]
             .into_iter()
-            .find(|who| who.id == access_key_id && !deleted.contains(&who.id))
+            .find(|who| who.id == access_key_id && !self.is_deleted(who.id))
             .map(|who| {
                 Arc::new(AccessKey {
                     id: who.id.to_owned(),
@@ -137,7 +150,12 @@ impl<S: Store<Body: Unpin>> Server<S> {
 
     /// Deletes an access key.
     pub fn delete_key(&self, who: Who) {
-        self.keys.0.lock().unwrap().push(who.id);
+        self.delete_key_after(who, 0);
+    }
+
+    /// Deletes an access key once it was looked up so many times more.
+    pub fn delete_key_after(&self, who: Who, looks: usize) {
+        self.keys.0.lock().unwrap().push((who.id, looks));
     }
 
     pub fn now_ms(&self) -> u64 {

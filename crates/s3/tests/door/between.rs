@@ -1,0 +1,173 @@
+//! What comes between two steps: of a request whose body is slow, of a read, of a sweep.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use forebay_s3::{Config, Swept};
+
+use crate::gated::{At, Gate, Gated};
+use crate::support::{ALPHA, Ask, BETA, START_MS, Server};
+
+const DAY_MS: u64 = 86_400_000;
+
+async fn gated() -> (Server<Gated>, Gate) {
+    let gate = Gate::default();
+    let detour = gate.clone();
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let wrap = |store| Gated { store, detour };
+    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+    server.make_bucket("bucket").await;
+    (server, gate)
+}
+
+async fn configure(server: &Server<Gated>, resource: &str, body: &str) {
+    let ask = Ask::new("PUT", &format!("/bucket?{resource}")).body(body);
+    let answer = server.ask(ALPHA, ask).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+async fn version(server: &Server<Gated>, status: &str) {
+    let body =
+        format!("<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>");
+    configure(server, "versioning", &body).await;
+}
+
+async fn expire(server: &Server<Gated>, what: &str) {
+    let body = format!(
+        "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status>\
+         <Filter><Prefix></Prefix></Filter>{what}</Rule></LifecycleConfiguration>"
+    );
+    configure(server, "lifecycle", &body).await;
+}
+
+/// A sweep that has read its list when `change` happens.
+async fn sweep_around(server: &Server<Gated>, gate: &Gate, change: impl Future<Output = ()>) {
+    gate.close(At::Listed);
+    let (swept, ()) = tokio::join!(server.door.lifecycle_sweep(server.now_ms()), async {
+        gate.arrival().await;
+        change.await;
+        gate.open();
+    });
+    assert_eq!(swept.expect("sweeps"), Swept::default());
+}
+
+#[tokio::test]
+async fn a_slow_request_for_a_bucket_is_none_for_the_next_of_its_name() {
+    let server = Server::start().await;
+    let delete = "<Delete><Object><Key>key</Key></Object></Delete>";
+    let tags = "<Tagging><TagSet><Tag><Key>t</Key><Value>1</Value></Tag></TagSet></Tagging>";
+    let versioning = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    for (method, target, body) in [
+        ("POST", "/bucket?delete", delete),
+        ("PUT", "/bucket/key?tagging", tags),
+        ("PUT", "/bucket?tagging", tags),
+        ("PUT", "/bucket?versioning", versioning),
+    ] {
+        for next in [ALPHA, BETA] {
+            server.make_bucket("bucket").await;
+            let ask = Ask::new(method, target).body(body);
+            let ask = ask.header("expect", "100-continue");
+            let (head, body) = ask.parts(ALPHA, server.now_ms());
+            let mut slow = server.connect().await;
+            slow.send(head.as_bytes()).await;
+            // It is let in, and waited for.
+            assert_eq!(slow.answer(false).await.status, 100);
+            server.ask(ALPHA, Ask::new("DELETE", "/bucket")).await;
+            for (target, body) in [("/bucket", ""), ("/bucket/key", "kept")] {
+                let ask = Ask::new("PUT", target).body(body);
+                assert_eq!(server.ask(next, ask).await.status, 200);
+            }
+            slow.send(&body).await;
+            slow.answer(false).await.is(404, "NoSuchBucket");
+            let kept = server.ask(next, Ask::new("GET", "/bucket/key")).await;
+            assert_eq!(kept.text(), "kept");
+            assert_eq!(kept.header("x-amz-tagging-count"), None);
+            let tags = server.ask(next, Ask::new("GET", "/bucket?tagging")).await;
+            tags.is(404, "NoSuchTagSet");
+            for target in ["/bucket/key", "/bucket"] {
+                let gone = server.ask(next, Ask::new("DELETE", target)).await;
+                assert_eq!(gone.status, 204, "{}", gone.text());
+            }
+        }
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_range_is_of_what_if_range_names_or_there_is_none() {
+    let (server, gate) = gated().await;
+    for next in ["other bytes", "x"] {
+        let seen = server.put("/bucket/key", b"these bytes").await.etag();
+        let ask = Ask::new("GET", "/bucket/key").header("range", "bytes=2-4");
+        let ask = ask.header("if-range", &seen);
+        let plain = server.ask(ALPHA, ask.clone()).await;
+        assert_eq!((plain.status, plain.text()), (206, "ese".to_owned()));
+        gate.close(At::Retrieve);
+        let (answer, ()) = tokio::join!(server.ask(ALPHA, ask), async {
+            gate.arrival().await;
+            server.put("/bucket/key", next.as_bytes()).await;
+            gate.open();
+        });
+        assert_eq!((answer.status, answer.text()), (200, next.to_owned()));
+        assert_eq!(answer.header("content-range"), None);
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_null_version_that_takes_its_delete_markers_place_stays() {
+    let (server, gate) = gated().await;
+    version(&server, "Enabled").await;
+    version(&server, "Suspended").await;
+    let rule =
+        "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>";
+    expire(&server, rule).await;
+    server.ask(ALPHA, Ask::new("DELETE", "/bucket/key")).await;
+    sweep_around(&server, &gate, async {
+        server.put("/bucket/key", b"new").await;
+    })
+    .await;
+    assert_eq!(server.get("/bucket/key").await.text(), "new");
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_version_that_became_current_again_stays() {
+    let (server, gate) = gated().await;
+    version(&server, "Enabled").await;
+    let rule = "<NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>";
+    expire(&server, rule).await;
+    for replaced in [false, true] {
+        let put = server.put("/bucket/key", b"old").await;
+        let old = put.header("x-amz-version-id").expect("a version");
+        let deleted = server.ask(ALPHA, Ask::new("DELETE", "/bucket/key")).await;
+        let marker = deleted.header("x-amz-version-id").expect("a marker");
+        server.advance_ms(3 * DAY_MS);
+        sweep_around(&server, &gate, async {
+            let undelete = format!("/bucket/key?versionId={marker}");
+            server.ask(ALPHA, Ask::new("DELETE", &undelete)).await;
+            if replaced {
+                // Old from now on, not since the marker.
+                server.put("/bucket/key", b"newer").await;
+            }
+        })
+        .await;
+        let kept = server.get(&format!("/bucket/key?versionId={old}")).await;
+        assert_eq!(kept.text(), "old");
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn the_same_bytes_put_again_are_young() {
+    let (server, gate) = gated().await;
+    expire(&server, "<Expiration><Days>1</Days></Expiration>").await;
+    server.put("/bucket/key", b"same").await;
+    server.advance_ms(3 * DAY_MS);
+    sweep_around(&server, &gate, async {
+        server.put("/bucket/key", b"same").await;
+    })
+    .await;
+    assert_eq!(server.get("/bucket/key").await.text(), "same");
+    server.finish().await;
+}
