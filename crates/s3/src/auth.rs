@@ -11,7 +11,6 @@ use http::request::Parts;
 use parking_lot::RwLock;
 
 use crate::claims::Proof;
-use crate::config::Config;
 use crate::headers;
 use crate::status::{Outcome, Refusal};
 
@@ -89,12 +88,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// Any refusal of the signature; `InvalidAccessKeyId`.
-    pub(crate) fn authenticate(
-        &self,
-        head: &Parts,
-        config: &Config,
-        now_s: i64,
-    ) -> Outcome<(Caller, Proof)> {
+    pub(crate) fn authenticate(&self, head: &Parts, now_s: i64) -> Outcome<(Caller, Proof)> {
         let header = match head.headers.get(AUTHORIZATION) {
             None => None,
             Some(value) => Some(
@@ -107,16 +101,6 @@ impl Authenticator {
         let Some(claim) = sigv4::authorization(header, query)? else {
             return anonymous(head);
         };
-        if config.region_strict && claim.scope.region != config.region {
-            return Err(Refusal::new(
-                ErrorCode::AuthorizationHeaderMalformed,
-                format!(
-                    "The authorization header is malformed; the region '{}' is wrong; expecting '{}'",
-                    claim.scope.region, config.region
-                ),
-            )
-            .field("Region", &config.region));
-        }
         let key = self.keys.find(&claim.scope.access_key).ok_or_else(|| {
             Refusal::from(ErrorCode::InvalidAccessKeyId)
                 .field("AWSAccessKeyId", &*claim.scope.access_key)

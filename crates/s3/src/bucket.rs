@@ -70,19 +70,8 @@ pub(crate) async fn create<S: Store>(
             "Object Lock is not implemented.",
         ));
     }
-    let region = parse_create_bucket(&call.document(inbound).await?)?;
-    let config = &call.door.config;
-    if let Some(region) = region
-        && config.region_strict
-        && region != config.region
-    {
-        return Err(Refusal::new(
-            ErrorCode::IllegalLocationConstraintException,
-            format!(
-                "The {region} location constraint is incompatible for the region specific endpoint this request was sent to."
-            ),
-        ));
-    }
+    // There is one region, whatever it is called.
+    parse_create_bucket(&call.document(inbound).await?)?;
     let namespace = NamespaceConfig {
         tenant: tenant.to_owned(),
         attributes: Attributes::EMPTY,

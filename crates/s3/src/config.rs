@@ -18,8 +18,6 @@ pub enum EtagKind {
 pub struct Config {
     /// The region that buckets are in.
     pub region: String,
-    /// Whether a request signed for another region is refused.
-    pub region_strict: bool,
     /// Bases of virtual-host style: `BUCKET.DOMAIN`. `localhost` is always one.
     pub domains: Vec<String>,
     /// The most requests being served at once; more are answered `503 SlowDown`.
@@ -32,9 +30,6 @@ pub struct Config {
     pub body_timeout: Duration,
     /// How entity tags are made.
     pub etag: EtagKind,
-    /// Whether a token that is not served is declined with `200 OK` to the one client that takes nothing else for a reason
-    /// to send its body (aws-c-s3's); every other client would take it for success.
-    pub decline_as_ok: bool,
     /// Whether a GET whose token is not served is answered with a body instead of `501`.
     pub decline_with_body: bool,
 }
@@ -43,14 +38,12 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             region: "us-east-1".to_owned(),
-            region_strict: false,
             domains: Vec::new(),
             requests_in_flight: 1024,
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             etag: EtagKind::Md5,
-            decline_as_ok: true,
             decline_with_body: false,
         }
     }

@@ -318,7 +318,7 @@ impl<S: Store> Door<S> {
     /// Any refusal of the signature.
     pub(crate) fn identify(&self, head: &Parts, now_ms: u64) -> Outcome<(Caller, Proof)> {
         let now_s = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
-        self.authenticator.authenticate(head, &self.config, now_s)
+        self.authenticator.authenticate(head, now_s)
     }
 
     /// The request as its handler sees it, once it is admitted.

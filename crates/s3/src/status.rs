@@ -24,7 +24,7 @@ pub(crate) enum Manner {
     /// With the status of its error.
     #[default]
     Plain,
-    /// With `200 OK`, for the clients that take nothing else for a reason to fall back (s3-rdma.md section 6.3).
+    /// With `200 OK`, for the clients that take nothing else for a reason to fall back (docs/token.md section 6.3).
     AsOk,
     /// Not at all: the connection is cut, because the client's memory may still be written to and any answer would say
     /// that it may be used again.

@@ -1,11 +1,10 @@
-//! What a client hears whose token is not served: never anything that it could take for success (s3-rdma.md section 6).
+//! What a client hears whose token is not served: never anything that it could take for success (docs/token.md section 6).
 
 use forebay_proto::s3::error::ErrorCode;
 use forebay_store::Store;
 use http::header::{HeaderMap, HeaderValue, USER_AGENT};
 
 use super::moved::{ACCEPT, BYTES_TRANSFERRED, PROTOCOL_STATUS, REPLY};
-use crate::config::Config;
 use crate::door::{Asked, Door};
 use crate::headers;
 use crate::ingest::Inbound;
@@ -75,7 +74,7 @@ pub(super) async fn answer<S: Store>(
     protocol: bool,
 ) -> Outcome<Reply<S::Body>> {
     let request = &asked.head.headers;
-    let as_ok = takes_ok(&door.config, request);
+    let as_ok = takes_ok(request);
     // For a GET any 2xx says that the body is the object: so it has to be it.
     if asked.op == Operation::GetObject && (as_ok || door.config.decline_with_body) {
         let mut reply = door.perform(asked, inbound).await.map_err(marked)?;
@@ -101,7 +100,8 @@ pub(super) fn spoken(refusal: Refusal, open: bool, protocol: bool) -> Refusal {
     }
 }
 
-fn takes_ok(config: &Config, request: &HeaderMap) -> bool {
-    config.decline_as_ok
-        && headers::text(request, &USER_AGENT).is_some_and(|agent| agent.contains(AS_OK_AGENT))
+/// Whether this is the one client that takes nothing but `200 OK` for a reason to send its body (aws-c-s3's); every other would take it
+/// for success.
+fn takes_ok(request: &HeaderMap) -> bool {
+    headers::text(request, &USER_AGENT).is_some_and(|agent| agent.contains(AS_OK_AGENT))
 }

@@ -1,4 +1,4 @@
-//! Links that fail in ways that no honest one can be made to: T4 of s3-rdma.md section 8, and what is said when.
+//! Links that fail in ways that no honest one can be made to: T4 of docs/token.md section 8, and what is said when.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

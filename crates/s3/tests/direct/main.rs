@@ -1,4 +1,4 @@
-//! Requests with tokens, over links of this host, named by the test cases of s3-rdma.md section 8.
+//! Requests with tokens, over links of this host, named by the test cases of docs/token.md section 8.
 #![forbid(unsafe_code)]
 
 #[path = "../door/support.rs"]
