@@ -15,7 +15,7 @@ use super::block::BlockNamespace;
 use super::data::{Data, Sink};
 use super::host::{Address, NamespaceUrl, Options, Scheme, check_nqn};
 use super::identify::{BlockInfo, ControllerInfo, KeyValueInfo, NamespaceContent, NamespaceInfo};
-use super::keeper::{self, ADMIN_DEPTH, Keeper, Order, Shared, State, identify};
+use super::keeper::{self, ADMIN_DEPTH, ADMIN_KEPT, Keeper, Order, Shared, State, identify};
 use super::kv::KeyValueNamespace;
 use super::queue::{Lives, Queue};
 use super::slots::Command;
@@ -85,14 +85,14 @@ impl Controller {
             count: watch::Sender::new(0),
         };
         let mut turns = runtimes.iter().cycle();
-        let mut queue = |depth| {
+        let mut queue = |places| {
             let runtime = turns.next().unwrap_or(&runtimes[0]);
-            Queue::new(depth, options.clone(), lives.clone(), runtime)
+            Queue::new(places, options.clone(), lives.clone(), runtime)
         };
         let io = (0..options.queues)
-            .map(|_| queue(options.depth))
+            .map(|_| queue((options.depth, 0)))
             .collect::<Vec<_>>();
-        let admin = queue(ADMIN_DEPTH);
+        let admin = queue((ADMIN_DEPTH, ADMIN_KEPT));
         let shared = Arc::new(Shared {
             address,
             subsystem: subsystem.to_owned(),

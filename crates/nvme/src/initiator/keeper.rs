@@ -30,6 +30,9 @@ use super::{Error, Result};
 const SWEEP: Duration = Duration::from_millis(100);
 /// Commands in flight of an admin queue.
 pub(super) const ADMIN_DEPTH: u16 = 31;
+/// Of those, of the keeper alone: one that prepares the controller or its end, a keep alive, and one that hears events, which may still be
+/// with the controller when nobody waits for it any more.
+pub(super) const ADMIN_KEPT: u16 = 4;
 /// Payload that may go with an admin or fabrics command (NVMe/TCP 3.3.2.1.3).
 const ADMIN_IN_CAPSULE_BYTES_MAX: u64 = 8192;
 /// How long to wait between looks at whether a controller is ready.

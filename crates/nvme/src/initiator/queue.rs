@@ -38,9 +38,15 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// A queue without connection, whose task runs on `runtime` until the queue is dropped.
-    pub(super) fn new(depth: u16, options: Arc<Options>, lives: Lives, runtime: &Handle) -> Queue {
-        let slots = Arc::new(Slots::new(depth));
+    /// A queue without connection, with places for so many commands, some of them kept for preparation. Its task runs on `runtime` until
+    /// the queue is dropped.
+    pub(super) fn new(
+        (depth, kept): (u16, u16),
+        options: Arc<Options>,
+        lives: Lives,
+        runtime: &Handle,
+    ) -> Queue {
+        let slots = Arc::new(Slots::new(depth, kept));
         let (dials, orders) = mpsc::unbounded_channel();
         runtime.spawn(run(slots.clone(), options, orders, lives));
         Queue { slots, dials }

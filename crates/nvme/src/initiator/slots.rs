@@ -50,8 +50,10 @@ pub(super) struct Reply {
 /// The places of one queue.
 pub(super) struct Slots {
     state: Mutex<State>,
-    /// A permit for each place that is free.
+    /// A permit for each place that is free, but for those that are kept for preparation.
     free: Semaphore,
+    /// A permit for each that is free of those: what waits for an association must not keep it from being made.
+    kept: Semaphore,
 }
 
 struct State {
@@ -72,6 +74,8 @@ struct Place {
     caller: Option<Waker>,
     /// Nobody waits for the reply.
     abandoned: bool,
+    /// Of those that are kept for preparation.
+    kept: bool,
 }
 
 enum Stage {
@@ -83,13 +87,9 @@ enum Stage {
 }
 
 impl Slots {
-    /// As many as this queue has commands in flight at most.
-    pub(super) fn new(depth: u16) -> Slots {
-        let places = (0..depth).map(|_| Place {
-            stage: Stage::Free,
-            caller: None,
-            abandoned: false,
-        });
+    /// As many as this queue has commands in flight at most, so many of them kept for preparation.
+    pub(super) fn new(depth: u16, kept: u16) -> Slots {
+        let places = (0..depth).map(|_| Place::free());
         Slots {
             state: Mutex::new(State {
                 places: places.collect(),
@@ -100,7 +100,8 @@ impl Slots {
                 sleeper: None,
                 closed: false,
             }),
-            free: Semaphore::new(depth.into()),
+            free: Semaphore::new((depth - kept).into()),
+            kept: Semaphore::new(kept.into()),
         }
     }
 
@@ -114,7 +115,7 @@ impl Slots {
             outcome: Err(Error::Closed),
             data,
         };
-        match self.free.acquire().await {
+        match self.permits(command.preparing).acquire().await {
             Ok(permit) => permit.forget(),
             Err(_) => return refused(command.data),
         }
@@ -123,6 +124,18 @@ impl Slots {
             Err(command) => return refused(command.data),
         };
         poll_fn(|cx| call.poll(cx)).await
+    }
+
+    fn permits(&self, kept: bool) -> &Semaphore {
+        match kept {
+            true => &self.kept,
+            false => &self.free,
+        }
+    }
+
+    fn release(&self, released: &Released) {
+        self.free.add_permits(released.free);
+        self.kept.add_permits(released.kept);
     }
 
     fn place(&self, command: Command) -> Result<Call<'_>, Box<Command>> {
@@ -140,7 +153,9 @@ impl Slots {
             &mut state.ready
         };
         list.push_back(at);
-        state.places[usize::from(at)].stage = Stage::Ready(command);
+        let place = &mut state.places[usize::from(at)];
+        place.kept = command.preparing;
+        place.stage = Stage::Ready(command);
         let sleeper = state.sleeper.take();
         drop(state);
         if let Some(sleeper) = sleeper {
@@ -160,7 +175,7 @@ impl Slots {
         into: &mut Vec<(u16, Command)>,
         sleeper: &Waker,
     ) -> bool {
-        let mut released = 0;
+        let mut released = Released::default();
         let mut state = self.state.lock();
         while into.len() < most {
             let next = match state.preparing.pop_front() {
@@ -171,9 +186,9 @@ impl Slots {
             let place = &mut state.places[usize::from(at)];
             if place.abandoned {
                 // Nothing was sent: as if it had never been.
+                released.count(place);
                 *place = Place::free();
                 state.free.push(at);
-                released += 1;
                 continue;
             }
             if let Stage::Ready(command) = std::mem::replace(&mut place.stage, Stage::Taken) {
@@ -188,9 +203,7 @@ impl Slots {
             }
         }
         drop(state);
-        if released > 0 {
-            self.free.add_permits(released);
-        }
+        self.release(&released);
         sleeps
     }
 
@@ -204,15 +217,15 @@ impl Slots {
         if replies.is_empty() {
             return;
         }
-        let mut released = 0;
+        let mut released = Released::default();
         let mut state = self.state.lock();
         for (at, reply) in replies.iter_mut() {
             let place = &mut state.places[usize::from(*at)];
             if place.abandoned {
                 // Its memory is let go by whoever clears the list, not under the lock.
+                released.count(place);
                 *place = Place::free();
                 state.free.push(*at);
-                released += 1;
                 continue;
             }
             wakers.extend(place.caller.take());
@@ -221,19 +234,19 @@ impl Slots {
         }
         drop(state);
         replies.clear();
-        if released > 0 {
-            self.free.add_permits(released);
-        }
+        self.release(&released);
         wakers.drain(..).for_each(Waker::wake);
     }
 
     /// Takes back commands whose connection was lost: they are the next to be sent, in the order given.
     pub(super) fn put_back(&self, commands: impl DoubleEndedIterator<Item = (u16, Command)>) {
         let mut dropped = Vec::new();
+        let mut released = Released::default();
         let mut state = self.state.lock();
         for (at, command) in commands.rev() {
             let place = &mut state.places[usize::from(at)];
             if place.abandoned {
+                released.count(place);
                 *place = Place::free();
                 state.free.push(at);
                 dropped.push(command);
@@ -243,7 +256,7 @@ impl Slots {
             state.ready.push_front(at);
         }
         drop(state);
-        self.free.add_permits(dropped.len());
+        self.release(&released);
     }
 
     /// Lets all commands through, or only those of preparation.
@@ -262,7 +275,7 @@ impl Slots {
     pub(super) fn give_up(&self, which: GiveUp, error: &Error) {
         let mut ended = Vec::new();
         let mut wakers = Vec::new();
-        let mut released = 0;
+        let mut released = Released::default();
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let places = &mut state.places;
@@ -281,9 +294,9 @@ impl Slots {
             }
             if let Stage::Ready(command) = std::mem::replace(&mut place.stage, Stage::Free) {
                 if place.abandoned {
+                    released.count(place);
                     *place = Place::free();
                     state.free.push(*at);
-                    released += 1;
                     ended.push(command.data);
                 } else {
                     wakers.extend(place.caller.take());
@@ -298,13 +311,14 @@ impl Slots {
         state.ready.retain(&mut stays);
         state.preparing.retain(&mut stays);
         drop(guard);
-        self.free.add_permits(released);
+        self.release(&released);
         wakers.drain(..).for_each(Waker::wake);
     }
 
     /// Refuses commands from now on and ends those that are not with the controller.
     pub(super) fn close(&self) {
         self.free.close();
+        self.kept.close();
         let mut state = self.state.lock();
         state.closed = true;
         let sleeper = state.sleeper.take();
@@ -332,6 +346,24 @@ impl Place {
             stage: Stage::Free,
             caller: None,
             abandoned: false,
+            kept: false,
+        }
+    }
+}
+
+/// Places that have become free.
+#[derive(Default)]
+struct Released {
+    free: usize,
+    kept: usize,
+}
+
+impl Released {
+    /// One that is about to.
+    fn count(&mut self, place: &Place) {
+        match place.kept {
+            true => self.kept += 1,
+            false => self.free += 1,
         }
     }
 }
@@ -367,10 +399,11 @@ impl Call<'_> {
             return Poll::Pending;
         };
         place.caller = None;
+        let kept = place.kept;
         state.free.push(self.at);
         drop(state);
         self.done = true;
-        self.slots.free.add_permits(1);
+        self.slots.permits(kept).add_permits(1);
         Poll::Ready(reply)
     }
 }
@@ -385,10 +418,11 @@ impl Drop for Call<'_> {
         place.caller = None;
         if let Stage::Done(_) = place.stage {
             let reply = std::mem::replace(&mut place.stage, Stage::Free);
+            let kept = place.kept;
             state.free.push(self.at);
             drop(state);
             drop(reply);
-            self.slots.free.add_permits(1);
+            self.slots.permits(kept).add_permits(1);
         } else {
             place.abandoned = true;
         }
@@ -416,7 +450,7 @@ mod tests {
     /// Its connection is there, and has only not looked yet.
     #[test]
     fn a_command_of_preparation_waits_for_its_connection() {
-        let slots = Slots::new(2);
+        let slots = Slots::new(2, 1);
         let now = Instant::now();
         let mut cx = Context::from_waker(Waker::noop());
         let mut preparation = pin!(slots.execute(command(true, None)));
@@ -432,5 +466,52 @@ mod tests {
         let mut taken = Vec::new();
         assert!(!slots.take(2, &mut taken, Waker::noop()));
         assert!(matches!(&taken[..], [(_, command)] if command.preparing));
+    }
+
+    /// Commands that wait for an association have all places that they may have; it is made and kept alive all the same.
+    #[test]
+    fn places_for_preparation_are_kept_and_come_back() {
+        let slots = Slots::new(3, 1);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut ordinary: Vec<_> = (0..3)
+            .map(|_| Box::pin(slots.execute(command(false, None))))
+            .collect();
+        for call in &mut ordinary {
+            assert!(call.as_mut().poll(&mut cx).is_pending());
+        }
+        // Each of them ends in another way.
+        for turn in 0..4 {
+            let mut call = Box::pin(slots.execute(command(true, None)));
+            assert!(call.as_mut().poll(&mut cx).is_pending());
+            if turn == 0 {
+                slots.give_up(GiveUp::Preparing, &Error::Closed);
+                assert!(call.as_mut().poll(&mut cx).is_ready());
+                continue;
+            }
+            let mut taken = Vec::new();
+            if turn == 1 {
+                drop(call);
+                slots.take(3, &mut taken, Waker::noop());
+                assert!(taken.is_empty());
+                continue;
+            }
+            slots.take(3, &mut taken, Waker::noop());
+            let replies = taken.drain(..).map(|(at, _)| (at, Reply::none()));
+            let mut replies = replies.collect::<Vec<_>>();
+            assert_eq!(replies.len(), 1);
+            if turn == 2 {
+                drop(call);
+                slots.complete(&mut replies, &mut Vec::new());
+                continue;
+            }
+            slots.complete(&mut replies, &mut Vec::new());
+            assert!(call.as_mut().poll(&mut cx).is_ready());
+        }
+        assert_eq!(slots.kept.available_permits(), 1);
+        assert_eq!(slots.free.available_permits(), 0);
+        drop(ordinary);
+        slots.open(true);
+        slots.take(3, &mut Vec::new(), Waker::noop());
+        assert_eq!(slots.free.available_permits(), 2);
     }
 }

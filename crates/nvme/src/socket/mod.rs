@@ -141,6 +141,8 @@ impl Socket {
     pub(crate) async fn receive_exact(&self, into: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < into.len() {
+            // A socket that is always ready costs no budget, and whoever calls may be looking at the clock.
+            tokio::task::consume_budget().await;
             self.readable().await?;
             match self.receive(&mut into[filled..], &mut [], Told::Yes) {
                 Ok((received, _)) => filled += received,
@@ -197,5 +199,37 @@ impl Socket {
             None => socket::finish(&*self.tcp),
             Some(mut tls) => tls.finish(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Whoever takes what there is, a little at a time, lets others look whether that has gone on for too long.
+    #[tokio::test]
+    async fn taking_what_is_there_comes_to_an_end() {
+        const BYTES: usize = 10_000;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut peer = TcpStream::connect(address).await.unwrap();
+        let socket = Socket::from(listener.accept().await.unwrap().0);
+        peer.write_all(&[7; BYTES]).await.unwrap();
+        while socket.tcp().peek(&mut [0; BYTES]).await.unwrap() < BYTES {}
+        let mut taking = pin!(async {
+            for _ in 0..BYTES {
+                socket.receive_exact(&mut [0]).await.unwrap();
+            }
+        });
+        let at_once = poll_fn(|cx| Poll::Ready(taking.as_mut().poll(cx).is_ready())).await;
+        assert!(!at_once);
+        taking.await;
     }
 }

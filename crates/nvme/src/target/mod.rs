@@ -23,6 +23,7 @@ mod execute;
 mod fused;
 mod kv;
 mod landing;
+mod lending;
 mod parts;
 mod payload;
 mod program;
@@ -35,6 +36,7 @@ mod transfer;
 pub use admission::{Admitted, Arrival, Proven};
 pub use counters::{Counted, Executed};
 pub use fused::{Fused, Fuser};
+pub(crate) use lending::Lending;
 pub use payload::Payload;
 pub use session::{Change, Session, Viewer};
 pub use shown::{Backing, Host, Published};
@@ -58,6 +60,9 @@ pub const VALUE_BYTES_MAX: u32 = 128 << 20;
 
 /// Results that wait to be fetched take at most this part of the pool.
 const RESULTS_SHARE: u64 = 8;
+
+/// Commands that wait for their hosts hold at most this part of the pool: the rest serves whatever waits for nobody.
+const LENDING_SHARE: u64 = 2;
 
 /// What is chosen for a target.
 #[derive(Debug, Clone)]
@@ -124,6 +129,7 @@ pub struct Target<S: Store, F: File> {
     watchers: Watchers,
     counters: Counters,
     results: Arc<results::Room>,
+    lending: Lending,
 }
 
 impl<S: Store, F: File> Target<S, F> {
@@ -142,6 +148,7 @@ impl<S: Store, F: File> Target<S, F> {
         Target {
             store,
             results: results::Room::new(pool.usage().limit as u64 / RESULTS_SHARE),
+            lending: Lending::new(pool.usage().limit as u64 / LENDING_SHARE),
             pool,
             clock,
             identifiers: Identifiers::new(config.controllers_max),
@@ -162,6 +169,11 @@ impl<S: Store, F: File> Target<S, F> {
     /// The store behind its KV namespaces.
     pub fn store(&self) -> &Arc<S> {
         &self.store
+    }
+
+    /// What all commands together may hold while they wait for their hosts.
+    pub(crate) fn lending(&self) -> &Lending {
+        &self.lending
     }
 
     /// What was executed since it was made.

@@ -22,7 +22,7 @@ pub trait Payload: Send {
     }
 
     /// Waits until the next bytes to the controller begin to arrive, having asked for them. No buffer is held meanwhile: a host that
-    /// promises a value and sends nothing costs nothing.
+    /// promises a value and sends nothing costs no memory.
     fn ready(&mut self) -> impl Future<Output = Result<(), Status>> + Send;
 
     /// Appends the next `len` bytes to `into`, which has room for them.

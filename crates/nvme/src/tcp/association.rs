@@ -10,14 +10,9 @@ use forebay_proto::nvme::fabrics::{Connect, Refused, connect_at};
 use forebay_store::Store;
 use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
-use crate::target::Session;
-
-/// Memory is lent in units of this many bytes.
-const UNIT_BYTES: u32 = 4096;
-/// What a command in progress holds of its data at most: a buffer that moves and one that follows.
-const COMMAND_BYTES_MAX: u32 = 2 << 20;
+use crate::target::{Lending, Session};
 
 /// What a queue is told from outside of its connection.
 #[derive(Default)]
@@ -70,8 +65,8 @@ pub(super) struct Association<S: Store> {
     pub(super) session: Arc<Session<S>>,
     controller: Mutex<Controller>,
     queues: Mutex<Queues>,
-    memory: Semaphore,
-    memory_units: u32,
+    /// What commands of all its queues together may hold.
+    pub(super) lending: Lending,
 }
 
 #[derive(Default)]
@@ -81,19 +76,16 @@ struct Queues {
 }
 
 impl<S: Store> Association<S> {
-    /// Commands of all its queues are lent `memory_bytes` for their data.
     pub(super) fn new(
         controller: Controller,
         session: Arc<Session<S>>,
-        memory_bytes: u32,
+        lending: Lending,
     ) -> Association<S> {
-        let memory_units = (memory_bytes / UNIT_BYTES).max(1);
         Association {
             session,
             controller: Mutex::new(controller),
             queues: Mutex::default(),
-            memory: Semaphore::new(memory_units as usize),
-            memory_units,
+            lending,
         }
     }
 
@@ -156,13 +148,6 @@ impl<S: Store> Association<S> {
         orders.give(|given| given.aborts.push((cid, answer)));
         drop(orders);
         answered.await.unwrap_or(false)
-    }
-
-    /// Waits until a command with so many bytes of data may hold memory for them. They are served in order.
-    pub(super) async fn memory(&self, bytes: u32) -> Option<SemaphorePermit<'_>> {
-        let units = bytes.min(COMMAND_BYTES_MAX).div_ceil(UNIT_BYTES);
-        let units = units.min(self.memory_units);
-        self.memory.acquire_many(units).await.ok()
     }
 }
 

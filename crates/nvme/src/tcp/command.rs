@@ -3,8 +3,10 @@
 use forebay_io::File;
 use forebay_mem::Buf;
 use forebay_proto::nvme::kv::{KeyAt, KvCommand};
+use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{AdminReply, Controller, IoCommand, IoVerb, Status};
 use forebay_store::Store;
+use tokio::sync::SemaphorePermit;
 
 use super::association::Association;
 use super::payload::{Pointer, TcpPayload};
@@ -42,7 +44,7 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         };
         let _memory = match begin.pointer {
             Pointer::FromHost(bytes) | Pointer::ToHost(bytes) => {
-                self.association.memory(bytes).await
+                self.memory(held_bytes(&command, bytes)).await
             }
             Pointer::None | Pointer::Capsule(_) => None,
         };
@@ -72,7 +74,8 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         };
         let bytes = first.1.pointer.len();
         let bytes = bytes.saturating_add(second.1.pointer.len());
-        let _memory = self.association.memory(bytes).await;
+        // What the host sends, and what it is compared with.
+        let _memory = self.memory(bytes.saturating_mul(2)).await;
         let (first, second) = self
             .target
             .execute_fused(
@@ -114,6 +117,14 @@ impl<S: Store, F: File> Queue<'_, S, F> {
     fn begun(&self, begin: &Begin, wanted: u32) -> TcpPayload<'_> {
         let cid = begin.entry.cid();
         TcpPayload::new(self.wire, begin.place, cid, begin.pointer, wanted)
+    }
+
+    /// Waits until a command may hold so many bytes of buffers. The association's share comes first: an association whose commands have
+    /// all of it does not keep others waiting for the target's.
+    async fn memory(&self, bytes: u32) -> Option<[SemaphorePermit<'_>; 2]> {
+        let of_association = self.association.lending.lend(bytes).await?;
+        let of_target = self.target.lending().lend(bytes).await?;
+        Some([of_association, of_target])
     }
 
     async fn admin(&self, begin: Begin) -> Outcome {
@@ -166,5 +177,14 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             | AdminReply::ShadowDoorbells { .. } => outcome.status = Status::INVALID_OPCODE,
         }
         outcome
+    }
+}
+
+/// What a command holds whose host moves so many bytes.
+fn held_bytes(command: &IoCommand, bytes: u32) -> u32 {
+    match command.verb {
+        // They are held beside those that they are compared with.
+        IoVerb::Nvm(NvmCommand::Compare { .. }) => bytes.saturating_mul(2),
+        _ => bytes,
     }
 }

@@ -58,7 +58,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::socket::{Acceptor, Keys, Socket, begins_with_tls};
-use crate::target::{Arrival, Change, Proven, Target};
+use crate::target::{Arrival, Change, Lending, Proven, Target};
 use association::{Association, Orders};
 use command::Queue;
 use driver::{Driver, Joined};
@@ -219,11 +219,11 @@ impl<S: Store, F: File> Door<S, F> {
         if connect.qid == 0 {
             let admitted = self.target.connect_by(now_ms(), connect, arrival.clone())?;
             let cntlid = admitted.session.cntlid();
-            let association = Association::new(
-                admitted.controller,
-                admitted.session,
-                self.limits.controller_bytes,
-            );
+            // One association alone leaves something to the others.
+            let most = self.target.lending().bytes() / 2;
+            let most = most.min(u64::from(self.limits.controller_bytes));
+            let association =
+                Association::new(admitted.controller, admitted.session, Lending::new(most));
             let association = Arc::new(association);
             let mut associations = self.associations.lock();
             associations.insert(cntlid, association.clone());

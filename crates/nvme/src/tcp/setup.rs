@@ -8,6 +8,7 @@ use forebay_proto::nvme::opcode::{FABRICS, fabrics as fctype};
 use forebay_proto::nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use forebay_proto::nvme_tcp::{Agreed, FatalErrorStatus, Fault, ICResp};
 use tokio::io::Interest;
+use tokio::task::consume_budget;
 use tokio::time::timeout;
 
 use super::end::End;
@@ -132,6 +133,8 @@ fn parse(wire: &Wire, entry: &SubmissionQueueEntry, capsule: &Capsule) -> Result
 /// The next PDU.
 async fn next(wire: &Wire) -> Result<Next, End> {
     loop {
+        // What is thrown away may come without end, and sockets that are ready cost no budget: the clock is to be looked at, too.
+        consume_budget().await;
         let next = {
             let state = &mut *wire.state();
             state.receiver.next(&mut state.transfers)
@@ -191,6 +194,8 @@ pub(super) async fn farewell(wire: &Wire, end: &End) {
         wire.socket.finish().ok()?;
         let mut ignored = [0; 4096];
         loop {
+            // A host that goes on sending is listened to no longer for it.
+            consume_budget().await;
             wire.socket.readable().await.ok()?;
             match wire.socket.tcp().try_read(&mut ignored) {
                 Ok(0) => return Some(()),

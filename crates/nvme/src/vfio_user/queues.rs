@@ -49,6 +49,8 @@ pub(super) struct CompletionQueue {
     pub(super) vector: Option<u16>,
     /// Completions that there was no room for, in order.
     waiting: VecDeque<CompletionQueueEntry>,
+    /// From where the client was asked to tell when it takes more, if it was.
+    announced: Option<u32>,
     /// Completions were put since the last interrupt.
     pub(super) news: bool,
     /// Completions of a far queue that are to be written: each with its place in the queue and its phase.
@@ -179,6 +181,7 @@ impl CompletionQueue {
             head: 0,
             vector,
             waiting: VecDeque::new(),
+            announced: None,
             news: false,
             unwritten: VecDeque::new(),
             writing: false,
@@ -226,6 +229,18 @@ impl CompletionQueue {
             }
         }
         Ok(())
+    }
+
+    /// Where it stands, and whether to ask to be told when the client takes more: it is, when completions wait for that.
+    pub(super) fn announce(&mut self, asleep: bool) -> (u32, bool) {
+        let waits = asleep && self.is_full();
+        self.announced = waits.then_some(self.head);
+        (self.head, waits)
+    }
+
+    /// Whether completions wait for room, and the client was not asked to tell when it goes on from where it stands.
+    pub(super) fn waits_untold(&self) -> bool {
+        self.is_full() && self.announced != Some(self.head)
     }
 
     /// Puts a completion, at once or when there is room.

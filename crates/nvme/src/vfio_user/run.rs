@@ -358,11 +358,13 @@ where
             }
             cx.waker().wake_by_ref();
         } else {
-            if !std::mem::replace(&mut self.state.asleep, true) {
+            // What ended since may have filled a queue of completions: the client is to say when it takes some.
+            let awake = !std::mem::replace(&mut self.state.asleep, true);
+            if awake || self.device.waits_untold() {
                 self.device.announce(true);
             }
             self.device.look(&mut ready);
-            if !ready.is_empty() {
+            if !ready.is_empty() || self.device.waits_untold() {
                 cx.waker().wake_by_ref();
             } else if mapped {
                 self.nap(cx);

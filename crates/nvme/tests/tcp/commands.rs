@@ -1,5 +1,9 @@
 //! What a host should do, and what comes of it.
 
+use std::time::Duration;
+
+use forebay_mem::Pool;
+use forebay_nvme::tcp::Limits;
 use forebay_proto::nvme::fabrics::{Property, disconnect};
 use forebay_proto::nvme::identify::{IdentifyController, cns, list_entries};
 use forebay_proto::nvme::kv::{KvCommand, ListReader, ListStart};
@@ -454,4 +458,55 @@ fn a_server_that_stops_ends_its_connections() {
     assert_eq!(admin.end(), None);
     assert_eq!(io.end(), None);
     assert_eq!(early.end(), None);
+}
+
+/// Several hosts write more at once than there are buffers, and each sends a part of everything before it ends anything: nobody waits for a
+/// buffer behind whom lies what would free one.
+#[test]
+fn writes_whose_data_is_mixed_come_to_their_ends_with_few_buffers() {
+    const BYTES: usize = 1 << 20;
+    const WRITES: usize = 24;
+    let world = World::over(Pool::new(16 << 20), Limits::default(), |_| {});
+    let mut hosts: Vec<_> = (0..4).map(|_| world.host(PLAIN)).collect();
+    std::thread::scope(|scope| {
+        for (_, io) in &mut hosts {
+            scope.spawn(|| {
+                let data = bytes(BYTES, 9);
+                for _ in 0..WRITES {
+                    let blocks = Blocks {
+                        first: 0,
+                        count: (BYTES / BLOCK_BYTES) as u32,
+                    };
+                    let command = NvmCommand::Write { blocks, fua: false };
+                    let entry = io.numbered(command.entry(0, BLOCK));
+                    let sgl = SglDescriptor::transport(BYTES as u32);
+                    io.capsule(&entry.with_sgl(sgl), &[]);
+                }
+                let (mut asked, mut done) = (Vec::new(), 0);
+                while done < WRITES {
+                    if io.has_more(Duration::from_millis(200)) {
+                        match io.get() {
+                            Got::Completion(completion) => {
+                                assert_eq!(completion.status, Status::SUCCESS);
+                                done += 1;
+                            }
+                            Got::R2T(r2t) => asked.push(r2t),
+                            other => panic!("{other:?}"),
+                        }
+                        continue;
+                    }
+                    for half in 0..2 {
+                        let from = half * BYTES / 2;
+                        for r2t in &asked {
+                            let part = &data[from..from + BYTES / 2];
+                            let pdu = io.h2c_bytes(r2t, from as u32, part, half == 1);
+                            io.send(&pdu);
+                        }
+                    }
+                    asked.clear();
+                }
+            });
+        }
+    });
+    assert_eq!(world.held(), 0);
 }

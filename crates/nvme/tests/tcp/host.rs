@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use forebay_proto::nvme::fabrics::Connect;
 use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions};
@@ -196,6 +197,18 @@ impl Host {
             self.send(&pdu);
             at += part.len();
         }
+    }
+
+    /// Whether the controller sends something within this time.
+    pub fn has_more(&mut self, patience: Duration) -> bool {
+        if !self.received.is_empty() {
+            return true;
+        }
+        let usual = self.stream.read_timeout().unwrap();
+        self.stream.set_read_timeout(Some(patience)).unwrap();
+        let more = self.stream.peek(&mut [0]).is_ok();
+        self.stream.set_read_timeout(usual).unwrap();
+        more
     }
 
     /// The next PDU.

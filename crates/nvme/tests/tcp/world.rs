@@ -114,8 +114,12 @@ impl World {
     }
 
     pub fn with(limits: Limits, choose: impl FnOnce(&mut TargetConfig)) -> World {
+        World::over(Pool::new(512 << 20), limits, choose)
+    }
+
+    /// With buffers of this pool.
+    pub fn over(pool: Pool, limits: Limits, choose: impl FnOnce(&mut TargetConfig)) -> World {
         let folder = tempfile::tempdir().unwrap();
-        let pool = Pool::new(512 << 20);
         let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
         let clock = move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let store = Arc::new(MemoryStore::new(pool.clone(), clock));

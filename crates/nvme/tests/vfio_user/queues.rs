@@ -1,7 +1,10 @@
 //! Queues, doorbells and memory that go wrong under a device, and clients that go.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::Duration;
 
 use forebay_mem::{PAGE_BYTES, Region};
 use forebay_nvme::vfio_user::client::{Device, DoorbellMode};
@@ -396,4 +399,85 @@ async fn a_reset_amid_commands_waits_for_them() {
         host.device.unmap(memory).await.unwrap();
     }
     still_serves(&world).await;
+}
+
+/// One queue of completions for a queue of commands of another number: whoever sleeps while it is full asks to be told of room, each time.
+#[tokio::test]
+async fn a_full_queue_of_completions_wakes_a_device_that_sleeps() {
+    const SQ: u32 = 2;
+    const CQ: u32 = 1;
+    const CQ_HEAD: usize = 8 * CQ as usize + 4;
+    const ASKED: usize = PAGE_BYTES + CQ_HEAD;
+    let world = World::new().await;
+    let (device, _served) = world.device(DoorbellMode::Trapped).await;
+    let memory = device.map(Region::memfd(1 << 20).unwrap()).await.unwrap();
+    let base = memory.address();
+    let (completions, commands) = (2 * PAGE_BYTES, 3 * PAGE_BYTES);
+    let at = base + completions as u64;
+    assert!(create_queue(&device, 5, CQ, 4, 1, at).await.is_success());
+    let at = base + commands as u64;
+    let made = create_queue(&device, 1, SQ, 16, 1 | CQ << 16, at).await;
+    assert!(made.is_success());
+    let shadow = SubmissionQueueEntry::new(0x7c, 3, 0).with_prps(base, base + PAGE);
+    device.admin(shadow).await.unwrap();
+    let wait_for = async |what: &str, is: &dyn Fn() -> bool| {
+        let waited = tokio::time::timeout(Duration::from_secs(10), async {
+            while !is() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "{what}");
+    };
+    let word = |at: usize| u32::from_le_bytes(get(&memory, at, 4).try_into().unwrap());
+    // The phase tag of the completion in a place.
+    let phase = |place: usize| get(&memory, completions + place * 16 + 14, 1)[0] & 1;
+    let submit = async |tail: u32| {
+        put(&memory, 8 * SQ as usize, &tail.to_le_bytes());
+        let doorbell = offset::DOORBELLS + 8 * SQ;
+        let rung = device.write_register(doorbell, 4, tail.into()).await;
+        rung.unwrap();
+    };
+    // Told by a message only when it was asked for, as this is a client that knows shadow doorbells.
+    let take = async |from: u32, to: u32| {
+        wait_for("the device asks to be told", &|| word(ASKED) == from).await;
+        put(&memory, CQ_HEAD, &to.to_le_bytes());
+        let doorbell = offset::DOORBELLS + 8 * CQ + 4;
+        let rung = device.write_register(doorbell, 4, to.into()).await;
+        rung.unwrap();
+    };
+    for cid in 0..6u16 {
+        put(
+            &memory,
+            commands + usize::from(cid) * 64,
+            flush(cid).as_bytes(),
+        );
+    }
+    submit(1).await;
+    wait_for("the first ends", &|| phase(0) == 1).await;
+    put(&memory, CQ_HEAD, &1u32.to_le_bytes());
+    submit(6).await;
+    wait_for("there is no room", &|| phase(3) == 1).await;
+    take(1, 2).await;
+    wait_for("there is room for one", &|| phase(0) == 0).await;
+    take(2, 3).await;
+    wait_for("and for another", &|| phase(1) == 0).await;
+}
+
+/// Whoever was to take its completion has gone: it is not taken for the next one's.
+#[tokio::test]
+async fn an_admin_command_that_was_given_up_ends_no_other() {
+    let world = World::new().await;
+    let (device, _served) = world.device(DoorbellMode::Trapped).await;
+    let queues = SubmissionQueueEntry::new(0x0a, 3, 0).with_cdw(10, 7);
+    let expected = device.admin(queues).await.unwrap();
+    let mut given_up = 0;
+    for _ in 0..100 {
+        let unknown = SubmissionQueueEntry::new(0x7f, 3, 0);
+        let mut call = Box::pin(device.admin(unknown));
+        given_up +=
+            usize::from(poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending())).await);
+        drop(call);
+        assert_eq!(device.admin(queues).await.unwrap(), expected);
+    }
+    assert!(given_up > 0);
 }

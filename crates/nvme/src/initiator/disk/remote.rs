@@ -130,8 +130,8 @@ impl Remote {
             done += len;
         }
         while done < wanted {
-            let len = (wanted - done).min(BLOCK_MAX_BYTES / 2);
             let at = offset + done as u64;
+            let len = self.bounceable(at, wanted - done);
             let (skip, bytes) = self.bounced(at, len).await?;
             if !into.write(done, &bytes[skip..skip + len]) {
                 return Err(io::Error::other("memory that is read into is gone"));
@@ -142,34 +142,24 @@ impl Remote {
         Ok(wanted)
     }
 
-    /// The blocks that hold this, and where in them it begins.
+    /// How many of `len` bytes at `offset` lie in blocks that one command moves. More is moved by several, one after the other: a call that
+    /// holds a buffer of the pool while it waits for the next one may wait for others that do the same.
+    fn bounceable(&self, offset: u64, len: usize) -> usize {
+        let skip = (offset % self.block_bytes as u64) as usize;
+        let most = self.step().min(BLOCK_MAX_BYTES / 2);
+        let whole = (most - most % self.block_bytes).max(self.block_bytes);
+        len.min(whole - skip)
+    }
+
+    /// The blocks that hold what is [`bounceable`](Remote::bounceable), and where in them it begins.
     async fn bounced(&self, offset: u64, len: usize) -> io::Result<(usize, Buf)> {
         let skip = (offset % self.block_bytes as u64) as usize;
         let covered = (skip + len).next_multiple_of(self.block_bytes);
-        let first = self.block(offset);
-        if covered <= self.step() {
-            let buf = self.pool.take(covered).await;
-            return Ok((skip, self.read_block(first, buf, covered).await?.freeze()));
-        }
-        let mut buf = self.pool.take(covered).await;
-        let mut done = 0;
-        while done < covered {
-            let step = (covered - done).min(self.step());
-            let part = self.pool.take(step).await;
-            let part = self.read_block(first + self.block(done as u64), part, step);
-            let part = part.await?;
-            buf.set_len(done + step);
-            buf[done..].copy_from_slice(&part);
-            done += step;
-        }
-        Ok((skip, buf.freeze()))
-    }
-
-    async fn read_block(&self, block: u64, into: BufMut, len: usize) -> io::Result<BufMut> {
-        let (done, sink) = self.namespace.read(block, Sink::Buf(into, len)).await;
+        let sink = Sink::Buf(self.pool.take(covered).await, covered);
+        let (done, sink) = self.namespace.read(self.block(offset), sink).await;
         done?;
         match sink {
-            Sink::Buf(buf, _) => Ok(buf),
+            Sink::Buf(buf, _) => Ok((skip, buf.freeze())),
             _ => Err(io::Error::other("the memory of a read is gone")),
         }
     }
@@ -178,11 +168,13 @@ impl Remote {
         if self.available(offset, into.len()) < into.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut at = offset;
-        for part in into.chunks_mut(BLOCK_MAX_BYTES / 2) {
-            let (skip, bytes) = self.bounced(at, part.len()).await?;
-            part.copy_from_slice(&bytes[skip..skip + part.len()]);
-            at += part.len() as u64;
+        let mut done = 0;
+        while done < into.len() {
+            let at = offset + done as u64;
+            let len = self.bounceable(at, into.len() - done);
+            let (skip, bytes) = self.bounced(at, len).await?;
+            into[done..done + len].copy_from_slice(&bytes[skip..skip + len]);
+            done += len;
         }
         Ok(())
     }
@@ -214,16 +206,18 @@ impl Remote {
     /// Reads the blocks that hold this, changes them and writes them.
     async fn write_odd(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         let _edges = self.edges.lock().await;
-        let mut at = offset;
-        for part in from.chunks(BLOCK_MAX_BYTES / 2) {
-            let (skip, before) = self.bounced(at, part.len()).await?;
+        let mut done = 0;
+        while done < from.len() {
+            let at = offset + done as u64;
+            let len = self.bounceable(at, from.len() - done);
+            let (skip, before) = self.bounced(at, len).await?;
             let mut buf = self.pool.take(before.len()).await;
             buf.set_len(before.len());
             buf.copy_from_slice(&before);
             drop(before);
-            buf[skip..skip + part.len()].copy_from_slice(part);
+            buf[skip..skip + len].copy_from_slice(&from[done..done + len]);
             self.write_blocks(self.block(at), buf.freeze()).await?;
-            at += part.len() as u64;
+            done += len;
         }
         Ok(())
     }

@@ -378,3 +378,31 @@ async fn blocking_calls_may_be_made_where_a_runtime_counts_turns() {
     file.read_exact_at(299 * 512, &mut seen).unwrap();
     assert_eq!(seen, [299u64 as u8; 512]);
 }
+
+/// More reads at once than there are buffers, each of more than a command moves: none holds a buffer while it waits for another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_reads_that_take_several_commands_each_come_to_their_ends() {
+    const BYTES: usize = 300_000;
+    let directory = tempfile::tempdir().unwrap();
+    let fake = Fake::start(Manner {
+        mdts: 6,
+        ..Manner::default()
+    })
+    .await;
+    let disk = disk(&fake, directory.path(), options()).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    let pool = Pool::new(64 << 20);
+    let bytes = pattern(BYTES, 5);
+    file.write_at(512, buf(&pool, &bytes).await).await.unwrap();
+    let mut reads = JoinSet::new();
+    for _ in 0..80 {
+        let (file, pool) = (file.clone(), pool.clone());
+        reads.spawn(async move {
+            let (done, got) = file.read_at(512, pool.take(BYTES).await, BYTES).await;
+            done.unwrap();
+            got.to_vec()
+        });
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(40), reads.join_all());
+    assert!(ended.await.unwrap().iter().all(|got| *got == bytes));
+}

@@ -21,7 +21,11 @@ const FEATURE_NUMBER_OF_QUEUES: u32 = 0x07;
 const CONTIGUOUS: u32 = 1;
 const INTERRUPTS: u32 = 2;
 
-pub(super) struct AdminQueue(QueuePair);
+pub(super) struct AdminQueue {
+    queue: QueuePair,
+    /// Identifies the last command: completions of commands that nobody waits for any more are not taken for the next one's.
+    cid: u16,
+}
 
 impl AdminQueue {
     /// Lays the queues out and tells the controller, which is disabled, where they are.
@@ -44,20 +48,27 @@ impl AdminQueue {
             Bell::trapped(),
             Some(interrupt),
         );
-        Ok(AdminQueue(queue?))
+        Ok(AdminQueue {
+            queue: queue?,
+            cid: 0,
+        })
     }
 
     /// Makes a command and waits for its end.
     pub(super) async fn execute(&mut self, entry: SubmissionQueueEntry) -> Result<u64> {
-        if !self.0.submit(&entry) {
+        // What ended of commands that were given up makes room.
+        self.queue.poll(|_| {}).await?;
+        self.cid = self.cid.wrapping_add(1);
+        let cid = self.cid;
+        if !self.queue.submit(&identified(&entry, cid)) {
             return Err(Error::Device("its admin queue is full"));
         }
-        self.0.ring().await?;
+        self.queue.ring().await?;
         let mut ended = None;
         while ended.is_none() {
-            self.0
+            self.queue
                 .wait(|completion| {
-                    if completion.cid == entry.cid() {
+                    if completion.cid == cid {
                         ended = Some(completion);
                     }
                 })
@@ -119,4 +130,11 @@ impl AdminQueue {
         self.execute(entry).await?;
         Ok(())
     }
+}
+
+/// The same command by another identifier.
+fn identified(entry: &SubmissionQueueEntry, cid: u16) -> SubmissionQueueEntry {
+    let mut bytes = *entry.as_bytes();
+    bytes[2..4].copy_from_slice(&cid.to_le_bytes());
+    SubmissionQueueEntry::from_bytes(&bytes)
 }

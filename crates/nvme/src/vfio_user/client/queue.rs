@@ -75,6 +75,8 @@ pub struct QueuePair {
     /// The next completion, and what makes it a new one.
     head: u32,
     phase: bool,
+    /// How far completions were taken, as the device was told.
+    told: u32,
     in_flight: u32,
     _memory: Mapping,
 }
@@ -109,6 +111,7 @@ impl QueuePair {
             taken: 0,
             head: 0,
             phase: true,
+            told: 0,
             in_flight: 0,
             _memory: memory,
         })
@@ -153,8 +156,11 @@ impl QueuePair {
         if self.rung == self.tail {
             return Ok(());
         }
-        let old = std::mem::replace(&mut self.rung, self.tail);
-        self.tell(0, old, self.tail).await
+        let tail = self.tail;
+        self.tell(0, self.rung, tail).await?;
+        // Not before: whoever gives this future up may ring again.
+        self.rung = tail;
+        Ok(())
     }
 
     /// Takes completions that are there and tells the device; how many there were.
@@ -162,14 +168,14 @@ impl QueuePair {
     /// # Errors
     /// When the connection is gone.
     pub async fn poll(&mut self, mut each: impl FnMut(CompletionQueueEntry)) -> Result<usize> {
-        let old = self.head;
         let mut count = 0;
         while let Some(completion) = self.next() {
             count += 1;
             each(completion);
         }
-        if count > 0 {
-            self.tell(4, old, self.head).await?;
+        if self.told != self.head {
+            self.tell(4, self.told, self.head).await?;
+            self.told = self.head;
         }
         Ok(count)
     }
@@ -225,7 +231,8 @@ impl QueuePair {
         let at = usize::from(self.qid) * 8;
         let offset = u64::from(register::DOORBELLS) + at as u64 + which;
         // Nobody else writes these eight bytes.
-        let word = u64::from(self.rung) | u64::from(self.head) << 32;
+        let tail = if which == 0 { new } else { self.rung };
+        let word = u64::from(tail) | u64::from(self.head) << 32;
         match &self.bell.0 {
             Way::Trapped => self.shared.connection.ring(offset, new).await,
             Way::Mapped(page) => {

@@ -344,18 +344,33 @@ impl<'a> Device<'a> {
 
     /// Says in shadow doorbells whether to be told of commands, and of room for completions that wait.
     pub(super) fn announce(&mut self, asleep: bool) {
-        for (&qid, queue) in &self.submission {
-            let completion = self.completion.get(&qid);
-            let waits = completion.is_some_and(CompletionQueue::is_full);
-            let head = completion.map_or(0, CompletionQueue::head);
-            // What lies one behind is passed never.
+        // What lies one behind is passed never.
+        let unless = |at: u32, told: bool| at.wrapping_sub(u32::from(!told));
+        // A queue of completions may serve several queues of commands, and none of its own number.
+        for (&qid, queue) in &mut self.completion {
+            let tail = self.submission.get(&qid).map_or(0, SubmissionQueue::head);
+            let (head, waits) = queue.announce(asleep);
             let here = Pair {
-                tail: queue.head().wrapping_sub(u32::from(!asleep)),
-                head: head.wrapping_sub(u32::from(!(asleep && waits))),
+                tail: unless(tail, asleep),
+                head: unless(head, waits),
             };
             self.doorbells.announce(qid, here);
         }
+        for (&qid, queue) in &self.submission {
+            if !self.completion.contains_key(&qid) {
+                let here = Pair {
+                    tail: unless(queue.head(), asleep),
+                    head: unless(0, false),
+                };
+                self.doorbells.announce(qid, here);
+            }
+        }
         self.doorbells.announced();
+    }
+
+    /// Whether completions wait for room of which nobody has been asked to tell.
+    pub(super) fn waits_untold(&self) -> bool {
+        self.completion.values().any(CompletionQueue::waits_untold)
     }
 
     /// How far pairs of queues have gone.
