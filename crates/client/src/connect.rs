@@ -83,6 +83,11 @@ impl Tls {
         })
     }
 
+    /// The trust alone.
+    pub fn config(&self) -> Arc<rustls::ClientConfig> {
+        self.config.clone()
+    }
+
     /// The same trust for connections that carry this protocol (RFC 7301).
     pub(crate) fn speaking(&self, protocol: &[u8]) -> TlsConnector {
         TlsConnector::from(Arc::new(self.about(protocol)))

@@ -269,6 +269,33 @@ fn top_shows_who_moves_what() {
     server.run(&["top", "--interval", "0"]).expect(2);
 }
 
+/// Each of them wants more buffers than there are for all.
+#[test]
+fn many_large_values_at_once_leave_buffers_for_everybody() {
+    let (place, server) = ready(&[]);
+    let credentials = server.credentials();
+    let endpoint = format!("http://{}", server.doors["rpc"]);
+    let ran = harness::Ran::new(
+        harness::forebay()
+            .args(["bench", "direct", "--op", "put", "--path", "iwarp"])
+            .args(["--endpoint", &endpoint, "--size", "3MiB"])
+            .args(["--concurrency", "128", "--objects", "128"])
+            .args(["--seconds", "0.5", "--warm-up", "0", "--json"])
+            .args(["--access-key", &credentials.access_key])
+            .args(["--secret-key", &credentials.secret_key])
+            .output()
+            .unwrap(),
+    );
+    let point: Value = serde_json::from_str(&ran.expect(0).out).unwrap();
+    assert_eq!(point["errors"], 0, "{point}");
+    let source = place.path("source");
+    fs::write(&source, bytes(7, 5_000_000)).unwrap();
+    for path in ["http", "iwarp"] {
+        let object = format!("fb://{NAMESPACE}/{path}");
+        server.json(&["cp", "--path", path, text(&source), &object]);
+    }
+}
+
 #[test]
 fn the_bench_measures_every_operation() {
     let (_place, server) = ready(&[]);

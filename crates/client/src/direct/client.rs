@@ -191,3 +191,31 @@ impl Client {
         }
     }
 }
+
+#[cfg(test)]
+impl Client {
+    /// A client with nothing but a link.
+    pub(super) async fn over(link: &forebay_fabric::Connection, options: Options) -> Client {
+        let endpoint: Endpoint = "http://127.0.0.1:1".parse().unwrap();
+        let credentials = Credentials {
+            access_key: "KEY".to_owned(),
+            secret_key: "secret".to_owned(),
+        };
+        let server = Arc::new(Server {
+            rpc: Rpc::new(&endpoint, &credentials, None, options.deadline).unwrap(),
+            endpoint,
+            credentials,
+            options,
+        });
+        let connected = Arc::new(Connected::over(link, &server).await);
+        let inner = Inner {
+            seat: Seat::of(server.clone(), Memory::Mappable, connected),
+            server,
+            private: OnceCell::new(),
+            budget: Budget::default(),
+        };
+        Client {
+            inner: Arc::new(inner),
+        }
+    }
+}

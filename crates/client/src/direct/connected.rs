@@ -1,17 +1,18 @@
 //! A session with its links.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_api::v1;
 use forebay_fabric::sessions::proof;
-use forebay_fabric::{CloseReason, Connection, SessionId, iwarp, shm};
+use forebay_fabric::{Connection, SessionId, iwarp, shm};
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 
-use super::lane::{GRACE, Lane};
+use super::lane::Lane;
+use super::lanes::Lanes;
 use super::options::{Options, Path};
 use super::rpc::{Opened, Rpc};
 use super::seat::{Memory, Server};
@@ -35,8 +36,7 @@ pub(crate) struct Connected {
     pub(crate) session: SessionId,
     pub(crate) key: [u8; 32],
     pub(crate) lease: Duration,
-    lanes: Vec<Arc<Lane<Connection>>>,
-    turn: AtomicUsize,
+    lanes: Lanes<Connection>,
     /// The last number of a token.
     pub(crate) sequence: AtomicU64,
     rpc: Rpc,
@@ -77,7 +77,7 @@ impl Connected {
         };
         let (path, lanes) = match found {
             Some(found) => found,
-            None if options.path.allows(Path::Http) && s3.is_some() => (Path::Http, Vec::new()),
+            None if options.path.allows(Path::Http) && s3.is_some() => (Path::Http, Lanes::none()),
             None => {
                 if options.path.allows(Path::Http) {
                     fallback.push(Path::Http, "the server does not offer it");
@@ -99,7 +99,6 @@ impl Connected {
             key: opened.key,
             lease: opened.lease,
             lanes,
-            turn: AtomicUsize::new(0),
             sequence: AtomicU64::new(0),
             rpc: rpc.clone(),
             runtime: tokio::runtime::Handle::current(),
@@ -114,11 +113,7 @@ impl Connected {
 
     /// The lane for the next call; none when payloads go by HTTP.
     pub(crate) fn lane(&self) -> Option<&Arc<Lane<Connection>>> {
-        match self.lanes.as_slice() {
-            [] => None,
-            [lane] => Some(lane),
-            lanes => lanes.get(self.turn.fetch_add(1, Relaxed) % lanes.len()),
-        }
+        self.lanes.next()
     }
 
     /// The lane that was made first.
@@ -128,32 +123,40 @@ impl Connected {
 
     /// Shows the server that this session lives, three times a lease, until it or its client is gone.
     pub(crate) async fn keep_alive(this: Weak<Connected>, lease: Duration) {
-        loop {
-            tokio::time::sleep(lease / 3).await;
-            let Some(this) = this.upgrade() else {
-                return;
+        let sign = || async {
+            let there = this.upgrade().map(|this| (this.rpc.clone(), this.session));
+            let Some((rpc, session)) = there else {
+                return false;
             };
-            match this.rpc.keep_alive(&this.session.0, lease).await {
-                Ok(true) => {}
-                // The server has closed the links by itself; the next call notices.
-                Ok(false) => return,
-                // As long as the lease lasts there is another chance.
-                Err(_) => {}
-            }
-        }
+            let lives = rpc.keep_alive(&session.0, lease).await;
+            // After an error there is another chance, as long as the lease lasts.
+            lives.unwrap_or(true)
+        };
+        // When the session is no more the server has closed the links by itself; the next call notices.
+        thrice(lease, sign).await;
     }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        for lane in &self.lanes {
-            lane.close(CloseReason::Done);
-        }
+        self.lanes.close();
         let (rpc, session) = (self.rpc.clone(), self.session.0);
         self.runtime.spawn(async move {
             // Without this the lease ends it.
             let _ = rpc.close(&session).await;
         });
+    }
+}
+
+/// Gives signs three times a lease until one says that it was the last. One that hangs must not take the place of the next.
+async fn thrice<F: Future<Output = bool>>(lease: Duration, mut sign: impl FnMut() -> F) {
+    tokio::time::sleep(lease / 3).await;
+    loop {
+        let next = tokio::time::Instant::now() + lease / 3;
+        if let Ok(false) = tokio::time::timeout_at(next, sign()).await {
+            return;
+        }
+        tokio::time::sleep_until(next).await;
     }
 }
 
@@ -170,7 +173,7 @@ async fn lanes(
     opened: &Opened,
     endpoint: &Endpoint,
     options: &Options,
-) -> std::result::Result<Vec<Arc<Lane<Connection>>>, String> {
+) -> std::result::Result<Lanes<Connection>, String> {
     let v1::Path { address, tls, .. } = offer(opened, path)?;
     let place = Place {
         path,
@@ -183,16 +186,12 @@ async fn lanes(
         true => options.deadline.min(DIAL),
         false => options.deadline,
     };
-    let count = options.links.max(1);
-    let mut lanes = Vec::with_capacity(count);
-    for _ in 0..count {
+    let dial = || async {
         let link = place.dial(SessionId(opened.session), &opened.key);
-        let link = tokio::time::timeout(patience, link)
-            .await
-            .map_err(|_| format!("{address} does not answer"))??;
-        lanes.push(Lane::start(link, options.in_flight_max, GRACE));
-    }
-    Ok(lanes)
+        let link = tokio::time::timeout(patience, link).await;
+        link.map_err(|_| format!("{address} does not answer"))?
+    };
+    Lanes::dialled(options.links.max(1), options.in_flight_max, dial).await
 }
 
 /// Where links are made, as the server told.
@@ -281,4 +280,49 @@ fn s3(url: &str, found: &Endpoint, credentials: &Credentials, options: &Options)
     config.attempts = options.attempts;
     config.timeout = options.deadline;
     S3::new(config)
+}
+
+#[cfg(test)]
+impl Connected {
+    /// Nothing but a link: the server has no session of it.
+    pub(super) async fn over(link: &Connection, server: &Server) -> Connected {
+        let dial = || std::future::ready(Ok(link.clone()));
+        let lanes = Lanes::dialled(1, server.options.in_flight_max, dial).await;
+        Connected {
+            generation: NEXT_GENERATION.fetch_add(1, Relaxed),
+            path: Path::Shm,
+            fallback: None,
+            s3: None,
+            session: SessionId([0; 16]),
+            key: [0; 32],
+            lease: server.options.lease,
+            lanes: lanes.unwrap(),
+            sequence: AtomicU64::new(0),
+            rpc: server.rpc.clone(),
+            runtime: tokio::runtime::Handle::current(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sign_of_life_that_hangs_does_not_keep_the_next_from_its_turn() {
+        let given = AtomicU32::new(0);
+        let sign = || async {
+            match given.fetch_add(1, Relaxed) {
+                0 | 1 => std::future::pending().await,
+                2 => true,
+                _ => false,
+            }
+        };
+        let signs = thrice(Duration::from_millis(60), sign);
+        let ended = tokio::time::timeout(Duration::from_secs(10), signs).await;
+        assert!(ended.is_ok());
+        assert_eq!(given.load(Relaxed), 4);
+    }
 }

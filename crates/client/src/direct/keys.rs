@@ -1,8 +1,10 @@
 //! Calls about keys: no payload moves.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use forebay_api::v1;
-use forebay_fabric::Connection;
+use forebay_fabric::Link;
 use forebay_proto::direct::{self, Operation, RequestWriter, Status, parse_reply};
 
 use super::attempt::{Failure, Tries, odd, refused, stopped};
@@ -272,54 +274,67 @@ async fn timely<T>(tries: &Tries, call: impl Future<Output = Result<T>>) -> Resu
     Ok(answered.map_err(|_| Failure::Final(tries.timed_out()))??)
 }
 
-/// As many messages as the keys fill, all sent before the first answer is waited for.
-async fn exist_on<K: AsRef<[u8]>>(
-    lane: &Lane<Connection>,
+/// As many messages as the keys fill, sent without waiting for answers as long as the lane has room.
+pub(super) async fn exist_on<L: Link, K: AsRef<[u8]>>(
+    lane: &Lane<L>,
     path: Path,
     namespace: &str,
     keys: &[K],
     tries: &Tries,
 ) -> Result<Vec<Option<u64>>, Failure> {
     let stop = |why| stopped(path, tries, why);
-    let mut asked: std::collections::VecDeque<(Pending<'_, Connection>, usize)> =
-        std::collections::VecDeque::new();
+    let mut asked = VecDeque::new();
     let mut sizes = Vec::with_capacity(keys.len());
     let mut rest = keys;
-    while !rest.is_empty() || !asked.is_empty() {
-        if rest.is_empty() || asked.len() >= MESSAGES_MAX {
-            if let Some((pending, count)) = asked.pop_front() {
-                sizes.extend(existing(pending, count, stop).await?);
-            }
+    loop {
+        let slot = match rest.is_empty() || asked.len() >= MESSAGES_MAX {
+            true => None,
+            false if asked.is_empty() => Some(lane.begin(tries.until).await.map_err(stop)?),
+            false => lane.try_begin().map_err(stop)?,
+        };
+        let Some(mut pending) = slot else {
+            let Some((pending, count)) = asked.pop_front() else {
+                return Ok(sizes);
+            };
+            sizes.extend(existing(pending, count, stop).await?);
             continue;
-        }
-        let mut pending = lane.begin(tries.until).await.map_err(stop)?;
-        let mut count = 0;
-        let written = pending.write(|id, message| {
-            let mut writer = RequestWriter::begin(message, Operation::Exist, id, namespace)?;
-            for key in rest {
-                match writer.key(key.as_ref()) {
-                    Ok(()) => count += 1,
-                    // The next message takes it, unless no message could.
-                    Err(full) if count == 0 => return Err(full),
-                    Err(_) => break,
-                }
-            }
-            writer.finish();
-            Ok(())
-        });
-        written.map_err(too_long)?;
+        };
+        let count = write_keys(&mut pending, namespace, rest)?;
         pending.send(tries.until).await.map_err(stop)?;
         rest = &rest[count..];
         asked.push_back((pending, count));
     }
-    Ok(sizes)
+}
+
+/// Writes down as many keys as a message takes; says how many.
+fn write_keys<K: AsRef<[u8]>>(
+    pending: &mut Pending<'_, impl Link>,
+    namespace: &str,
+    keys: &[K],
+) -> Result<usize, Failure> {
+    let mut count = 0;
+    let written = pending.write(|id, message| {
+        let mut writer = RequestWriter::begin(message, Operation::Exist, id, namespace)?;
+        for key in keys {
+            match writer.key(key.as_ref()) {
+                Ok(()) => count += 1,
+                // The next message takes it, unless no message could.
+                Err(full) if count == 0 => return Err(full),
+                Err(_) => break,
+            }
+        }
+        writer.finish();
+        Ok(())
+    });
+    written.map_err(too_long)?;
+    Ok(count)
 }
 
 /// Messages of one call in flight: enough to keep a link busy.
 const MESSAGES_MAX: usize = 16;
 
 async fn existing(
-    mut pending: Pending<'_, Connection>,
+    mut pending: Pending<'_, impl Link>,
     count: usize,
     stop: impl Fn(super::lane::Stopped) -> Failure,
 ) -> Result<Vec<Option<u64>>, Failure> {
@@ -342,7 +357,7 @@ fn first(reply: &[u8]) -> Result<direct::Outcome<'_>, Failure> {
 }
 
 async fn stat_on(
-    lane: &Lane<Connection>,
+    lane: &Lane<impl Link>,
     path: Path,
     namespace: &str,
     key: &[u8],
@@ -375,7 +390,7 @@ async fn stat_on(
 }
 
 async fn delete_on(
-    lane: &Lane<Connection>,
+    lane: &Lane<impl Link>,
     path: Path,
     namespace: &str,
     key: &[u8],

@@ -5,22 +5,23 @@
 //!
 //! # Who may touch a call's memory, and until when
 //! The bytes that a call uses are lent to its slot. A slot is free again when the last reply has come (the server is done with the
-//! bytes by then), or when the link has ended ([`Link::closed`]: nothing can land any more). A call that is dropped or timed out leaves
-//! its slot, loans included, to this file: if the server says nothing for [`GRACE`], the link is closed. So memory comes back to its
-//! owner late rather than wrong.
+//! bytes by then), or when the link has ended ([`Link::closed`]: nothing can land any more). A call that was sent and is dropped or
+//! timed out leaves its slot, loans included, to this file: if the server says nothing for [`GRACE`], the link is closed. So memory
+//! comes back to its owner late rather than wrong.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use forebay_fabric::{CloseReason, ErrorKind as LinkErrorKind, Exposure, Link};
+use forebay_fabric::{CloseReason, Error as LinkError, ErrorKind as LinkErrorKind, Exposure, Link};
 use forebay_proto::direct::{self, MESSAGE_BYTES_MAX};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, poll_immediate};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, TryAcquireError};
+use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 
 use super::region::{Loan, Withdraw};
 
@@ -77,6 +78,8 @@ enum State {
     Free,
     /// Of a call that has sent nothing yet.
     Open,
+    /// Its request is with the link, which has not taken it: a fabric takes a message when `send` returns, or never.
+    Sending,
     /// Replies are to come.
     Waits,
     /// The last reply has come.
@@ -135,17 +138,28 @@ impl<L: Link> Lane<L> {
 
     /// A slot for a call, as soon as there is one.
     pub(crate) async fn begin(&self, until: Instant) -> Result<Pending<'_, L>, Stopped> {
-        match self.room.try_acquire() {
-            Ok(permit) => permit.forget(),
-            Err(TryAcquireError::Closed) => return Err(self.why()),
-            Err(TryAcquireError::NoPermits) => {
-                match tokio::time::timeout_at(until.into(), self.room.acquire()).await {
-                    Ok(Ok(permit)) => permit.forget(),
-                    Ok(Err(_)) => return Err(self.why()),
-                    Err(_) => return Err(Stopped::TimedOut),
-                }
-            }
+        if let Some(pending) = self.try_begin()? {
+            return Ok(pending);
         }
+        match tokio::time::timeout_at(until.into(), self.room.acquire()).await {
+            Ok(Ok(permit)) => Ok(self.open(permit)),
+            Ok(Err(_)) => Err(self.why()),
+            Err(_) => Err(Stopped::TimedOut),
+        }
+    }
+
+    /// A slot if there is one now. For calls that hold slots whose replies they have not read: those are free again only when they
+    /// read on, so that waiting here they could wait for themselves, or in a circle.
+    pub(crate) fn try_begin(&self) -> Result<Option<Pending<'_, L>>, Stopped> {
+        match self.room.try_acquire() {
+            Ok(permit) => Ok(Some(self.open(permit))),
+            Err(TryAcquireError::NoPermits) => Ok(None),
+            Err(TryAcquireError::Closed) => Err(self.why()),
+        }
+    }
+
+    fn open(&self, permit: SemaphorePermit<'_>) -> Pending<'_, L> {
+        permit.forget();
         let index = self.free.lock().pop();
         // A permit stands for a free slot.
         let index = index.unwrap_or_else(|| unreachable!());
@@ -153,11 +167,11 @@ impl<L: Link> Lane<L> {
         slot.state = State::Open;
         slot.number = slot.number.wrapping_add(1);
         drop(slot);
-        Ok(Pending {
+        Pending {
             lane: self,
             index,
             message: Vec::new(),
-        })
+        }
     }
 
     fn why(&self) -> Stopped {
@@ -190,15 +204,18 @@ impl<L: Link> Lane<L> {
             return false;
         }
         match slot.state {
-            State::Waits | State::Late => {
+            // An answer to what is still being sent: the link has taken it, and `send` is about to return.
+            State::Sending | State::Waits | State::Late => {
                 if slot.replies.len() >= REPLIES_MAX {
                     return false;
                 }
                 let fresh = slot.spare.pop().unwrap_or_default();
                 slot.replies.push_back(std::mem::replace(message, fresh));
-                if last {
-                    slot.state = State::Answered;
-                }
+                slot.state = match slot.state {
+                    _ if last => State::Answered,
+                    State::Sending => State::Waits,
+                    state => state,
+                };
                 let waker = slot.waker.take();
                 drop(slot);
                 if let Some(waker) = waker {
@@ -232,7 +249,8 @@ impl<L: Link> Lane<L> {
                     }
                 }
                 State::Abandoned(_) => self.release(index as u32, &mut slot),
-                State::Free | State::Open | State::Answered => {}
+                // Who sends hears of it from the link.
+                State::Free | State::Open | State::Sending | State::Answered => {}
             }
         }
     }
@@ -300,6 +318,15 @@ async fn watch<L: Link>(lane: Weak<Lane<L>>) {
     }
 }
 
+/// What comes of `work`, unless it is not there by then. Most is at once, and needs no timer.
+pub(crate) async fn in_time<T>(until: Instant, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    if let Some(done) = poll_immediate(work.as_mut()).await {
+        return Some(done);
+    }
+    tokio::time::timeout_at(until.into(), work).await.ok()
+}
+
 impl<L: Link> Pending<'_, L> {
     fn slot(&self) -> parking_lot::MutexGuard<'_, Slot> {
         self.lane.slots[self.index as usize].lock()
@@ -324,29 +351,30 @@ impl<L: Link> Pending<'_, L> {
         written
     }
 
-    /// Sends the request; its replies are waited for until `until`.
+    /// Sends the request, which may take until `until`, as may its replies.
     pub(crate) async fn send(&mut self, until: Instant) -> Result<(), Stopped> {
         {
             let mut slot = self.slot();
-            slot.state = State::Waits;
+            slot.state = State::Sending;
             slot.until = Some(until);
         }
-        let sent = self.lane.link.send(&self.message).await;
+        let sent = in_time(until, self.lane.link.send(&self.message)).await;
         let message = std::mem::take(&mut self.message);
-        let refused = {
+        {
             let mut slot = self.slot();
             slot.spare.push(message);
-            match sent {
-                Ok(()) => return Ok(()),
-                Err(refused) => {
-                    slot.state = State::Open;
-                    refused
-                }
+            // Unless a reply was faster.
+            if slot.state == State::Sending {
+                slot.state = match sent {
+                    Some(Ok(())) => State::Waits,
+                    Some(Err(_)) | None => State::Open,
+                };
             }
-        };
-        match refused.kind {
-            LinkErrorKind::Closed | LinkErrorKind::Io => Err(self.lane.lost().await),
-            _ => Err(Stopped::NotSent(refused.message)),
+        }
+        match sent {
+            Some(Ok(())) => Ok(()),
+            Some(Err(refused)) => Err(self.lane.refused(refused, until).await),
+            None => Err(Stopped::TimedOut),
         }
     }
 
@@ -384,6 +412,17 @@ impl<L: Link> Pending<'_, L> {
 }
 
 impl<L: Link> Lane<L> {
+    /// What it means that the link did not take a message.
+    async fn refused(&self, error: LinkError, until: Instant) -> Stopped {
+        match error.kind {
+            LinkErrorKind::Closed | LinkErrorKind::Io => {
+                let lost = in_time(until, self.lost()).await;
+                lost.unwrap_or(Stopped::TimedOut)
+            }
+            _ => Stopped::NotSent(error.message),
+        }
+    }
+
     /// Waits until nothing can land any more, and says why.
     async fn lost(&self) -> Stopped {
         let told = self.link.closed().await;

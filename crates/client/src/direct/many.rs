@@ -16,9 +16,11 @@ use super::connected::Connected;
 use super::http;
 use super::lane::{Lane, Pending};
 use super::loans::Use;
+use super::needs::needs;
 use super::seat::Memory;
 use super::transfer::Transfer;
-use super::values::{Get, Put, about, lend, too_long};
+use super::values::{Get, Put, about, register, source, too_long};
+use super::window::Window;
 use crate::{Error, Result};
 
 /// Messages of one call in flight: enough that the server never waits for the next.
@@ -42,7 +44,7 @@ struct Batch<'a> {
     crcs: VecDeque<Option<u64>>,
 }
 
-impl Elements<'_, '_> {
+impl<'a> Elements<'a, '_> {
     fn len(self) -> usize {
         match self {
             Elements::Gets(gets) => gets.len(),
@@ -73,6 +75,22 @@ impl Elements<'_, '_> {
         match all_mappable {
             true => Memory::Mappable,
             false => Memory::Private,
+        }
+    }
+
+    /// The memory of some of them.
+    fn windows(self, which: Range<usize>) -> Vec<&'a Window<'a>> {
+        match self {
+            Elements::Gets(gets) => gets[which].iter().map(|get| &get.into).collect(),
+            Elements::Puts(puts) => puts[which].iter().map(|put| &put.from).collect(),
+        }
+    }
+
+    /// What the server is asked to do, and what it does with memory for that.
+    fn operation(self) -> (Operation, Use) {
+        match self {
+            Elements::Gets(_) => (Operation::Retrieve, Use::Target),
+            Elements::Puts(_) => (Operation::Store, Use::Source),
         }
     }
 
@@ -181,12 +199,13 @@ impl Client {
         let mut batches: VecDeque<Batch<'_>> = VecDeque::new();
         loop {
             if asked < elements.len() && batches.len() < MESSAGES_MAX {
-                let batch = self
-                    .ask(lane, connected, namespace, elements, asked, tries)
-                    .await?;
-                asked = batch.left.end;
-                batches.push_back(batch);
-                continue;
+                let patient = batches.is_empty();
+                let ask = self.ask(lane, connected, namespace, elements, asked, tries, patient);
+                if let Some(batch) = ask.await? {
+                    asked = batch.left.end;
+                    batches.push_back(batch);
+                    continue;
+                }
             }
             let Some(batch) = batches.front_mut() else {
                 return Ok(());
@@ -239,7 +258,8 @@ impl Client {
         }
     }
 
-    /// Sends as many elements from `first` on as fit one message.
+    /// Sends as many elements from `first` on as fit one message; none when that would have to wait and the call is not `patient`.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one call")]
     async fn ask<'l>(
         &self,
         lane: &'l Arc<Lane<Connection>>,
@@ -248,23 +268,25 @@ impl Client {
         elements: Elements<'_, '_>,
         first: usize,
         tries: &Tries,
-    ) -> Result<Batch<'l>, Failure> {
+        patient: bool,
+    ) -> Result<Option<Batch<'l>>, Failure> {
         let stop = |why| stopped(connected.path, tries, why);
         let end = elements.len().min(first + ELEMENTS_MAX);
         let mut places = Vec::with_capacity(end - first);
         for index in first..end {
             places.push(match elements {
                 Elements::Gets(gets) => {
-                    Some(self.register(lane, connected, &gets[index].into).await?)
+                    Some(register(lane, connected.path, &gets[index].into, tries).await?)
                 }
-                Elements::Puts(puts) => self.source(lane, connected, &puts[index]).await?,
+                Elements::Puts(puts) => source(lane, connected.path, &puts[index], tries).await?,
             });
         }
-        let operation = match elements {
-            Elements::Gets(_) => Operation::Retrieve,
-            Elements::Puts(_) => Operation::Store,
+        let (operation, what) = elements.operation();
+        let windows = elements.windows(first..end);
+        let needs = needs(lane, &windows, what, tries.until, patient).await;
+        let Some((mut pending, loans)) = needs.map_err(stop)? else {
+            return Ok(None);
         };
-        let mut pending = lane.begin(tries.until).await.map_err(stop)?;
         let mut crcs = VecDeque::new();
         let mut count = 0;
         let written = pending.write(|id, message| {
@@ -299,18 +321,15 @@ impl Client {
             Ok(())
         });
         written.map_err(too_long)?;
-        for index in first..first + count {
-            pending.keep(match elements {
-                Elements::Gets(gets) => lend(&gets[index].into, Use::Target, tries).await?,
-                Elements::Puts(puts) => lend(&puts[index].from, Use::Source, tries).await?,
-            });
-        }
+        // What did not fit is for later messages to borrow.
+        let kept = loans.into_iter().filter(|(index, _)| *index < count);
+        kept.for_each(|(_, loan)| pending.keep(loan));
         pending.send(tries.until).await.map_err(stop)?;
-        Ok(Batch {
+        Ok(Some(Batch {
             pending,
             left: first..first + count,
             crcs,
-        })
+        }))
     }
 }
 
@@ -337,4 +356,85 @@ async fn many_by_http(
         report(transfer)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use forebay_fabric::sessions::Limits;
+    use forebay_fabric::{Link, Sessions, SystemClock, shm};
+    use forebay_proto::direct::{Call, ReplyWriter, Value, parse_request};
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::direct::{Options, Region, Span};
+
+    const NOTHING: Value<'_> = Value {
+        size: 0,
+        moved: 0,
+        first: 0,
+        version: 0,
+        modified: 0,
+        expires: None,
+        crc64nvme: None,
+        part_crc64nvme: None,
+        replaced: false,
+        etag: "",
+        bytes: None,
+    };
+
+    /// Says of all values that they are empty.
+    async fn serve(link: Connection, _sessions: Sessions) {
+        let mut message = Vec::new();
+        while let Ok(Some(())) = link.recv(&mut message).await {
+            let request = parse_request(&message).unwrap();
+            let Call::Retrieve(gets) = request.call else {
+                panic!("{request:?}");
+            };
+            let mut writer = ReplyWriter::begin(Vec::new(), Operation::Retrieve, request.id, 0);
+            gets.for_each(|_| writer.value(&NOTHING).unwrap());
+            link.send(writer.finish(true, false)).await.unwrap();
+        }
+    }
+
+    async fn client(in_flight_max: usize) -> Client {
+        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
+        let session = sessions.open_with_random_key("tenant", "KEY", Duration::from_secs(60));
+        let proof = session.unwrap().proof();
+        let (here, there) = UnixStream::pair().unwrap();
+        let ends = tokio::join!(shm::accept(here, &sessions), shm::connect(there, &proof));
+        tokio::spawn(serve(ends.0.unwrap().link, sessions));
+        let link = Connection::Shm(Arc::new(ends.1.unwrap()));
+        let options = Options {
+            checksum: false,
+            deadline: Duration::from_secs(5),
+            in_flight_max,
+            ..Options::default()
+        };
+        Client::over(&link, options).await
+    }
+
+    #[tokio::test]
+    async fn many_messages_need_one_slot() {
+        let region = Region::alloc(4 * ELEMENTS_MAX).unwrap();
+        let gets: Vec<Get<'_>> = (0..region.len())
+            .map(|at| Get {
+                key: b"key",
+                span: Span::of(..),
+                into: region.window(at..at + 1),
+            })
+            .collect();
+        for slots in [1, 2, 64] {
+            let client = client(slots).await;
+            let mut told = 0;
+            let each = |index, got: Result<Transfer>| {
+                assert_eq!(index, told);
+                assert_eq!(got.unwrap().bytes, 0);
+                told += 1;
+            };
+            client.gather("ns", &gets, each).await.unwrap();
+            assert_eq!(told, gets.len());
+        }
+    }
 }

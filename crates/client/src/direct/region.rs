@@ -216,6 +216,20 @@ impl Region {
         }
     }
 
+    /// The same without waiting.
+    pub(crate) fn try_lend(&self, range: Range<usize>, what: Use) -> Option<Loan> {
+        let id = self.shared.state.lock().loans.lend(range, what)?;
+        Some(Loan {
+            region: self.clone(),
+            id,
+        })
+    }
+
+    /// Where it stands among regions, the same for everybody.
+    pub(crate) fn place(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+
     async fn wait<T>(&self, mut ready: impl FnMut(&mut Loans) -> Option<T>) -> T {
         let shared = &*self.shared;
         let _waiting = Waiting::begin(shared);

@@ -82,13 +82,18 @@ impl Better {
 impl Seat {
     pub(crate) async fn take(server: Arc<Server>, memory: Memory) -> Result<Arc<Seat>> {
         let connected = server.establish(memory).await?;
-        Ok(Arc::new(Seat {
+        Ok(Seat::of(server, memory, connected))
+    }
+
+    /// With a session that is open.
+    pub(super) fn of(server: Arc<Server>, memory: Memory, connected: Arc<Connected>) -> Arc<Seat> {
+        Arc::new(Seat {
             better: Mutex::new(Better::after(server.options.better_after, Instant::now())),
             server,
             memory,
             connected: RwLock::new(connected),
             connecting: tokio::sync::Mutex::default(),
-        }))
+        })
     }
 
     /// The session as it is.

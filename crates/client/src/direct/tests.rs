@@ -8,22 +8,40 @@ use forebay_fabric::{
     Stag,
 };
 use forebay_mem::{Buf, BufMut, RegionSlice};
-use forebay_proto::direct::{Operation, ReplyWriter, RequestWriter, peek_id};
+use forebay_proto::direct::{Call, Operation, ReplyWriter, RequestWriter, parse_request, peek_id};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
+use super::attempt::{Failure, Tries};
+use super::keys::exist_on;
 use super::lane::{Lane, Pending, Stopped};
+use super::lanes::Lanes;
 use super::loans::Use;
+use super::needs::needs;
+use super::options::Path;
 use super::region::Region;
+use super::values::register;
 
 /// The client's end; the test holds the other.
+#[derive(Debug)]
 struct Scripted {
     sent: mpsc::UnboundedSender<Vec<u8>>,
     replies: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<u8>>>,
     closing: watch::Sender<Option<CloseReason>>,
     /// Set by the test: nothing can land any more.
     settled: watch::Receiver<bool>,
+    stuck: watch::Sender<Stuck>,
     exposed: Mutex<Vec<u32>>,
+}
+
+/// Where the link's calls hang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stuck {
+    Nowhere,
+    /// Nothing was sent or exposed.
+    Before,
+    /// The message was sent.
+    After,
 }
 
 /// What the test does as a server.
@@ -47,6 +65,11 @@ impl Server {
 }
 
 fn lane(slots: usize, grace: Duration) -> (Arc<Lane<Scripted>>, Server) {
+    let (link, server) = link();
+    (Lane::start(link, slots, grace), server)
+}
+
+fn link() -> (Scripted, Server) {
     let (sent, asked) = mpsc::unbounded_channel();
     let (replies, receiver) = mpsc::unbounded_channel();
     let (settled, settles) = watch::channel(true);
@@ -55,6 +78,7 @@ fn lane(slots: usize, grace: Duration) -> (Arc<Lane<Scripted>>, Server) {
         replies: tokio::sync::Mutex::new(receiver),
         closing: watch::Sender::new(None),
         settled: settles,
+        stuck: watch::Sender::new(Stuck::Nowhere),
         exposed: Mutex::default(),
     };
     let server = Server {
@@ -62,7 +86,14 @@ fn lane(slots: usize, grace: Duration) -> (Arc<Lane<Scripted>>, Server) {
         replies,
         settled,
     };
-    (Lane::start(link, slots, grace), server)
+    (link, server)
+}
+
+impl Scripted {
+    async fn pass(&self, place: Stuck) {
+        let mut stuck = self.stuck.subscribe();
+        stuck.wait_for(|stuck| *stuck != place).await.unwrap();
+    }
 }
 
 impl Link for Scripted {
@@ -71,6 +102,7 @@ impl Link for Scripted {
     }
 
     async fn expose(&self, memory: RegionSlice, _: Access) -> Result<Exposure> {
+        self.pass(Stuck::Before).await;
         let mut exposed = self.exposed.lock();
         let stag = exposed.len() as u32 + 1;
         exposed.push(stag);
@@ -99,10 +131,12 @@ impl Link for Scripted {
     }
 
     async fn send(&self, message: &[u8]) -> Result<()> {
+        self.pass(Stuck::Before).await;
         if self.closing.borrow().is_some() {
             return Err(Error::new(ErrorKind::Closed, "closed"));
         }
         let sent = self.sent.send(message.to_vec());
+        self.pass(Stuck::After).await;
         sent.map_err(|_| Error::new(ErrorKind::Closed, "the test has ended"))
     }
 
@@ -143,6 +177,12 @@ impl Link for Scripted {
 const LONG: Duration = Duration::from_secs(60);
 
 async fn ask<'a>(lane: &'a Lane<Scripted>, until: Instant) -> Pending<'a, Scripted> {
+    let mut pending = written(lane, until).await;
+    pending.send(until).await.unwrap();
+    pending
+}
+
+async fn written<'a>(lane: &'a Lane<Scripted>, until: Instant) -> Pending<'a, Scripted> {
     let mut pending = lane.begin(until).await.unwrap();
     let written = pending.write(|id, message| {
         let mut writer = RequestWriter::begin(message, Operation::LongestPrefix, id, "ns")?;
@@ -151,7 +191,6 @@ async fn ask<'a>(lane: &'a Lane<Scripted>, until: Instant) -> Pending<'a, Script
         Ok::<(), forebay_proto::direct::Full>(())
     });
     written.unwrap();
-    pending.send(until).await.unwrap();
     pending
 }
 
@@ -314,4 +353,201 @@ async fn a_region_is_registered_once_and_withdrawn_when_it_goes() {
     while !lane.link().exposed.lock().is_empty() {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_call_dropped_before_it_was_sent_harms_nobody() {
+    let (lane, mut server) = lane(2, Duration::ZERO);
+    let until = Instant::now() + LONG;
+    let region = Region::alloc(4096).unwrap();
+    let mut patient = ask(&lane, until).await;
+    let id = server.asked().await;
+    lane.link().stuck.send_replace(Stuck::Before);
+    let mut dropped = written(&lane, until).await;
+    dropped.keep(region.lend(0..4096, Use::Target, until).await.unwrap());
+    let sending = tokio::time::timeout(Duration::from_millis(20), dropped.send(until));
+    assert!(sending.await.is_err());
+    drop(dropped);
+    // The server knows nothing of it: its bytes and its slot are free at once.
+    assert!(region.try_lend(0..4096, Use::Target).is_some());
+    assert!(lane.try_begin().unwrap().is_some());
+    // Long enough for somebody to miss its answer.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.answer(id, 3, true);
+    assert_eq!(answered(&patient.reply().await.unwrap()), 3);
+}
+
+#[tokio::test]
+async fn a_call_whose_answer_overtakes_its_sending_is_waited_for() {
+    let (lane, mut server) = lane(1, LONG);
+    let until = Instant::now() + LONG;
+    let region = Region::alloc(4096).unwrap();
+    lane.link().stuck.send_replace(Stuck::After);
+    let mut call = written(&lane, until).await;
+    call.keep(region.lend(0..4096, Use::Target, until).await.unwrap());
+    let mut sending = Box::pin(call.send(until));
+    let id = tokio::select! {
+        _ = &mut sending => unreachable!(),
+        id = server.asked() => id,
+    };
+    server.answer(id, 1, false);
+    let more = tokio::time::timeout(Duration::from_millis(50), sending);
+    assert!(more.await.is_err());
+    drop(call);
+    // The server has it, and its bytes.
+    assert!(region.try_lend(0..1, Use::Target).is_none());
+    server.answer(id, 2, true);
+    region.idle().await;
+    assert!(lane.ended().is_none());
+}
+
+#[tokio::test]
+async fn a_link_that_takes_nothing_costs_no_more_than_the_deadline() {
+    let (lane, _server) = lane(1, LONG);
+    let region = Region::alloc(4096).unwrap();
+    lane.link().stuck.send_replace(Stuck::Before);
+    let tries = Tries::new(Duration::from_millis(50));
+    let mut call = written(&lane, tries.until).await;
+    let sent = tokio::time::timeout(LONG / 10, call.send(tries.until)).await;
+    assert_eq!(sent.expect("an end"), Err(Stopped::TimedOut));
+    drop(call);
+    assert!(lane.try_begin().unwrap().is_some());
+    let window = region.window(0..4096);
+    let placed = register(&lane, Path::Shm, &window, &tries);
+    let placed = tokio::time::timeout(LONG / 10, placed).await;
+    assert!(matches!(
+        placed.expect("an end"),
+        Err(Failure::Final(crate::Error::TimedOut(_)))
+    ));
+}
+
+#[tokio::test]
+async fn many_keys_need_one_slot() {
+    // About three messages of them.
+    let keys: Vec<String> = (0..400).map(|key| format!("{key:0>100}")).collect();
+    for slots in [1, 2, 64] {
+        let (lane, mut server) = lane(slots, LONG);
+        let serving = tokio::spawn(async move {
+            while let Some(message) = server.asked.recv().await {
+                let request = parse_request(&message).unwrap();
+                let Call::Exist(keys) = request.call else {
+                    panic!("{request:?}");
+                };
+                let sizes = keys.map(|key| Some(key.0.len() as u64));
+                let mut writer = ReplyWriter::begin(Vec::new(), Operation::Exist, request.id, 0);
+                writer.sizes(sizes).unwrap();
+                server
+                    .replies
+                    .send(writer.finish(true, false).to_vec())
+                    .unwrap();
+            }
+        });
+        let tries = Tries::new(Duration::from_secs(5));
+        let sizes = exist_on(&lane, Path::Shm, "ns", &keys, &tries).await;
+        assert_eq!(sizes.unwrap(), vec![Some(100); keys.len()]);
+        serving.abort();
+    }
+}
+
+#[tokio::test]
+async fn who_holds_slots_waits_for_none() {
+    let (lane, _server) = lane(2, LONG);
+    let until = Instant::now() + LONG;
+    let region = Region::alloc(4096).unwrap();
+    let window = region.window(0..4096);
+    let first = needs(&lane, &[&window], Use::Target, until, true).await;
+    let first = first.unwrap().unwrap();
+    // The bytes are the first one's. What was not to be had leaves nothing behind.
+    let second = needs(&lane, &[&window], Use::Target, until, false).await;
+    assert!(second.unwrap().is_none());
+    let other = lane.begin(until).await.unwrap();
+    let none = needs(&lane, &[], Use::Target, until, false).await;
+    assert!(none.unwrap().is_none());
+    drop((first, other));
+    let now = needs(&lane, &[&window], Use::Target, until, false).await;
+    assert!(now.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn who_waits_for_bytes_holds_no_slot() {
+    let (lane, _server) = lane(1, LONG);
+    let until = Instant::now() + LONG;
+    let region = Region::alloc(4096).unwrap();
+    let window = region.window(0..4096);
+    // A single call: bytes first, then a slot.
+    let bytes = region.try_lend(0..4096, Use::Target).unwrap();
+    let windows = [&window];
+    let many = needs(&lane, &windows, Use::Target, until, true);
+    tokio::pin!(many);
+    let waits = tokio::time::timeout(Duration::from_millis(20), &mut many);
+    assert!(waits.await.is_err());
+    let slot = lane.try_begin().unwrap();
+    assert!(slot.is_some());
+    drop((slot, bytes));
+    assert!(many.await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn windows_are_taken_in_one_order_whatever_the_callers() {
+    let (lane, _server) = lane(4, LONG);
+    let until = Instant::now() + LONG;
+    let region = Region::alloc(3 * 4096).unwrap();
+    let [a, b, c] = [0, 4096, 8192].map(|start| region.window(start..start + 4096));
+    let held = region.try_lend(8192..12_288, Use::Target).unwrap();
+    let take = async |windows: &[&super::Window<'_>]| {
+        let needs = needs(&lane, windows, Use::Target, until, true).await;
+        drop(needs.unwrap().unwrap());
+    };
+    let (forwards, backwards) = ([&a, &c, &b], [&b, &a]);
+    let both = async {
+        tokio::join!(take(&forwards), take(&backwards), async {
+            tokio::task::yield_now().await;
+            drop(held);
+        })
+    };
+    let both = tokio::time::timeout(LONG / 10, both).await;
+    assert!(both.is_ok(), "each waits for the other");
+}
+
+#[tokio::test]
+async fn links_made_before_one_that_fails_are_closed() {
+    let mut closings = Vec::new();
+    let mut servers = Vec::new();
+    let mut dial = || {
+        let (link, server) = link();
+        servers.push(server);
+        closings.push(link.closing.subscribe());
+        let third = servers.len() == 3;
+        async move {
+            match third {
+                true => Err("nobody there".to_owned()),
+                false => Ok(link),
+            }
+        }
+    };
+    let failed = Lanes::dialled(3, 4, &mut dial).await;
+    assert_eq!(failed.unwrap_err(), "nobody there");
+    assert_eq!(closings.len(), 3);
+    for closing in &closings[..2] {
+        assert_eq!(closing.borrow().clone(), Some(CloseReason::Done));
+    }
+}
+
+#[tokio::test]
+async fn links_made_before_the_caller_gave_up_are_closed() {
+    let (first, _server) = link();
+    let closing = first.closing.subscribe();
+    let mut first = Some(first);
+    let dial = || {
+        let link = first.take();
+        async move {
+            match link {
+                Some(link) => Ok(link),
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let given_up = tokio::time::timeout(Duration::from_millis(20), Lanes::dialled(2, 4, dial));
+    assert!(given_up.await.is_err());
+    assert_eq!(closing.borrow().clone(), Some(CloseReason::Done));
 }

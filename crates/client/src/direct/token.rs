@@ -8,13 +8,13 @@ use forebay_fabric::shm::REGIONS;
 use forebay_fabric::{Connection, Fabric, Link, SessionId};
 use forebay_proto::token::ort1::{Direction, Flags, OpenToken, Promise, Segments, Slot, Transport};
 
-use super::attempt::{Failure, Tries, ended, unregistered};
+use super::attempt::{Failure, Tries, ended};
 use super::client::Client;
 use super::lane::Lane;
 use super::loans::Use;
 use super::options::Path;
 use super::region::Loan;
-use super::values::lend;
+use super::values::{lend, register};
 use super::window::{Window, argument};
 use crate::Result;
 
@@ -120,8 +120,7 @@ impl Minter<'_> {
             "PUT" => (Direction::Read, Use::Source),
             _ => (Direction::Write, Use::Target),
         };
-        let remote = window.region.on(lane).await;
-        let place = window.remote(remote.map_err(|error| unregistered(path, error))?);
+        let place = register(lane, path, window, tries).await?;
         let loan = lend(window, what, tries).await?;
         let promise = match direction {
             Direction::Read if self.checksum => {

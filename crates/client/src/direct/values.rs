@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use forebay_fabric::Connection;
+use forebay_fabric::{Connection, Link};
 use forebay_proto::direct::{
     self, INLINE_BYTES_MAX, Operation, Outcome, RequestWriter, Status, Value, parse_reply,
 };
@@ -12,7 +12,7 @@ use super::attempt::{Failure, Tries, odd, refused, stopped, unregistered};
 use super::client::Client;
 use super::connected::Connected;
 use super::http;
-use super::lane::Lane;
+use super::lane::{Lane, in_time};
 use super::loans::Use;
 use super::options::Path;
 use super::region::Region;
@@ -174,7 +174,7 @@ impl Client {
         tries: &Tries,
     ) -> Result<Transfer, Failure> {
         let stop = |why| stopped(connected.path, tries, why);
-        let place = self.register(lane, connected, &get.into).await?;
+        let place = register(lane, connected.path, &get.into, tries).await?;
         let loan = lend(&get.into, Use::Target, tries).await?;
         let mut pending = lane.begin(tries.until).await.map_err(stop)?;
         pending.keep(loan);
@@ -206,7 +206,7 @@ impl Client {
         tries: &Tries,
     ) -> Result<Transfer, Failure> {
         let stop = |why| stopped(connected.path, tries, why);
-        let place = self.source(lane, connected, put).await?;
+        let place = source(lane, connected.path, put, tries).await?;
         let loan = lend(&put.from, Use::Source, tries).await?;
         let crc = self.sum(&put.from);
         let mut encoded = Vec::new();
@@ -229,34 +229,6 @@ impl Client {
         };
         pending.recycle(reply);
         transfer
-    }
-
-    /// Where a window lies for the server, which learns of the region if it has not.
-    pub(crate) async fn register(
-        &self,
-        lane: &Arc<Lane<Connection>>,
-        connected: &Connected,
-        window: &Window<'_>,
-    ) -> Result<direct::Window, Failure> {
-        match window.region.on(lane).await {
-            Ok(remote) => Ok(window.remote(remote)),
-            Err(error) => Err(unregistered(connected.path, error)),
-        }
-    }
-
-    /// The same of a put's bytes; none when they ride in the message: where memory is not shared that saves the server a round trip.
-    pub(crate) async fn source(
-        &self,
-        lane: &Arc<Lane<Connection>>,
-        connected: &Connected,
-        put: &Put<'_>,
-    ) -> Result<Option<direct::Window>, Failure> {
-        let rides = connected.path != Path::Shm && put.from.len() <= INLINE_BYTES_MAX;
-        // Bytes that could vanish while they are copied do not ride: the server would not notice.
-        if rides && put.from.region.is_steady() {
-            return Ok(None);
-        }
-        self.register(lane, connected, &put.from).await.map(Some)
     }
 
     /// The message's form of a get.
@@ -407,6 +379,35 @@ fn check(
         about(),
         direct::Hop::ToClient.describe(),
     ))))
+}
+
+/// Where a window lies for the server, which learns of the region if it has not.
+pub(crate) async fn register(
+    lane: &Arc<Lane<impl Link>>,
+    path: Path,
+    window: &Window<'_>,
+    tries: &Tries,
+) -> Result<direct::Window, Failure> {
+    match in_time(tries.until, window.region.on(lane)).await {
+        Some(Ok(remote)) => Ok(window.remote(remote)),
+        Some(Err(error)) => Err(unregistered(path, error)),
+        None => Err(Failure::Final(tries.timed_out())),
+    }
+}
+
+/// The same of a put's bytes; none when they ride in the message: where memory is not shared that saves the server a round trip.
+pub(crate) async fn source(
+    lane: &Arc<Lane<impl Link>>,
+    path: Path,
+    put: &Put<'_>,
+    tries: &Tries,
+) -> Result<Option<direct::Window>, Failure> {
+    let rides = path != Path::Shm && put.from.len() <= INLINE_BYTES_MAX;
+    // Bytes that could vanish while they are copied do not ride: the server would not notice.
+    if rides && put.from.region.is_steady() {
+        return Ok(None);
+    }
+    register(lane, path, &put.from, tries).await.map(Some)
 }
 
 /// Bytes for a call, or the end of its patience.

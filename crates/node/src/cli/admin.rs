@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::hosts::{self, HostCommand};
 use super::modules::{self, ModuleCommand};
+use super::period;
 use super::server::ServerArgs;
 use super::show;
 use super::tiers::{self, TierCommand};
@@ -257,18 +258,13 @@ fn bytes_bound(text: &str) -> Result<Bound, String> {
 }
 
 fn ttl(text: &str) -> Result<Bound, String> {
-    const UNITS: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
-    if text == "none" {
-        return Ok(Bound(None));
+    match text {
+        "none" => Ok(Bound(None)),
+        _ => match period::parse(text)? {
+            0 => Err("nothing lives for no time: `none` is for ever".to_owned()),
+            ms => Ok(Bound(Some(ms))),
+        },
     }
-    UNITS
-        .iter()
-        .find_map(|(unit, seconds)| {
-            let count: u64 = text.strip_suffix(*unit)?.parse().ok()?;
-            count.checked_mul(seconds * 1000).filter(|ms| *ms > 0)
-        })
-        .map(|ms| Bound(Some(ms)))
-        .ok_or_else(|| format!("{text:?} is not a time such as 90s, 15m, 12h or 30d"))
 }
 
 impl From<QuotaArgs> for Limits {

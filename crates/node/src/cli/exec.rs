@@ -24,7 +24,7 @@ A module runs where `forebay admin module add` allowed it, and nowhere else. Wha
 standard error.
 
 Examples:
-  forebay exec lines.wasm fb://logs/today fb://logs/yesterday -- count ERROR
+  forebay exec lines.wasm fb://logs/today fb://logs/yesterday --function grep -- -c ERROR
   forebay exec sha256:9f86...0a08 fb://data/model.bin > digest
   forebay exec resize fb://images/cat.jpg --into fb://tensors/cat -- 224 224")]
 pub struct ExecArgs {
@@ -44,11 +44,11 @@ pub struct ExecArgs {
     /// How long it may take, in milliseconds, when that is less than the server's bound
     #[arg(long, value_name = "MS")]
     deadline: Option<u64>,
-    #[command(flatten)]
-    server: ServerArgs,
     /// What the function is told: words, each followed by a NUL
     #[arg(last = true, value_name = "ARGS")]
     arguments: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// Runs it.
@@ -70,18 +70,24 @@ pub async fn run(args: ExecArgs) -> Outcome {
         return Err(Failure::new(Exit::Failed, "the output has no end"));
     };
     logged(&executed.logs)?;
+    let mut told = json!({
+        "length": executed.length,
+        "read": executed.read,
+        "thread_us": executed.thread_ns as f64 / 1000.0,
+        "memory": executed.memory,
+    });
+    if let (Some(address), Some(object)) = (&args.into, &executed.object) {
+        if !args.server.json {
+            return show::line(&format!("{address}: {} bytes", object.size));
+        }
+        told["object"] = json!(address.to_string());
+        told["size"] = json!(object.size);
+        return show::json(&told);
+    }
     if args.server.json {
-        let told = json!({
-            "length": executed.length,
-            "read": executed.read,
-            "thread_us": executed.thread_ns as f64 / 1000.0,
-            "memory": executed.memory,
-        });
+        // Standard output is the function's.
         let mut error = std::io::stderr();
         writeln!(error, "{told}").map_err(Failure::io("standard error"))?;
-    }
-    if let (Some(address), Some(object)) = (&args.into, &executed.object) {
-        return show::line(&format!("{address}: {} bytes", object.size));
     }
     match executed.length {
         length if length > written => Err(Failure::new(

@@ -7,20 +7,17 @@ use clap::Args;
 use forebay_client::direct::{self, Choice, Options};
 use forebay_client::{Admin, Client, Config, Credentials, Endpoint, Tls};
 use forebay_control::api;
-use http::{Method, Request};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{probe, remote};
+use super::{here, probe, remote};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::{credentials_path, socket};
 
-const DEFAULT_DIR: &str = "./forebay-data";
+/// Where a server keeps its data when nobody says so.
+pub const DEFAULT_DIR: &str = "./forebay-data";
 const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:9001";
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Where the server is and who asks.
 #[derive(Debug, Clone, Args)]
@@ -192,7 +189,8 @@ impl ServerArgs {
                 s3: Some(named.parse().map_err(wrong)?),
             });
         }
-        let asked = self.ask_here::<api::Server>(Method::GET, "/v1/server", &());
+        let dir = self.dir();
+        let asked = here::ask::<api::Server>(&dir, Method::GET, "/v1/server", &());
         let Ok(server) = asked.await else {
             return Ok(Doors {
                 rpc: Some(DEFAULT_ENDPOINT.parse().map_err(wrong)?),
@@ -264,7 +262,7 @@ impl ServerArgs {
         body: &impl Serialize,
     ) -> Outcome<T> {
         let Some(admin) = self.elsewhere().await? else {
-            return self.ask_here(method, path, body).await;
+            return here::ask(&self.dir(), method, path, body).await;
         };
         let odd = |error| Failure::new(Exit::Failed, error);
         let body = serde_json::to_value(body).map_err(odd)?;
@@ -299,82 +297,5 @@ impl ServerArgs {
         let (credentials, _) = self.credentials()?;
         let options = self.options(Choice::Auto)?;
         Ok(Some(Admin::new(&endpoint, &credentials, &options)?))
-    }
-
-    /// Calls the admin API over the server's Unix socket.
-    pub async fn ask_here<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Outcome<T> {
-        let reply = self.exchange(method, path, body).await?;
-        // 204 has no body; `null` is its JSON.
-        let text = if reply.is_empty() {
-            b"null"
-        } else {
-            &reply[..]
-        };
-        serde_json::from_slice(text).map_err(|error| {
-            Failure::new(Exit::Failed, format_args!("the server's answer: {error}"))
-        })
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Outcome<Vec<u8>> {
-        let dir = self.dir();
-        let place = socket::path(&dir);
-        let failed = |error: &dyn std::fmt::Display| {
-            Failure::new(Exit::Failed, format_args!("{}: {error}", place.display()))
-        };
-        let stream = socket::connect(&dir).await.map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => {
-                Failure::new(Exit::Denied, format_args!("{}: {error}", place.display()))
-            }
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Failure::new(
-                Exit::Failed,
-                format_args!(
-                    "no server uses {} (start `forebay serve`, or name its directory by --dir)",
-                    dir.display()
-                ),
-            ),
-            _ => failed(&error),
-        })?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| failed(&error))?;
-        // Its errors are those of the request, too.
-        tokio::spawn(connection);
-        let body = match method {
-            Method::GET | Method::DELETE => Vec::new(),
-            _ => serde_json::to_vec(body).map_err(|error| failed(&error))?,
-        };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "forebay")
-            .body(Full::new(bytes::Bytes::from(body)))
-            .map_err(|error| Failure::new(Exit::Usage, error))?;
-        let response = sender.send_request(request).await.map_err(|error| {
-            // The server closes a stranger's connection without a word.
-            Failure::new(Exit::Denied, format_args!("{}: {error}", place.display()))
-        })?;
-        let status = response.status();
-        let bytes = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
-            .collect()
-            .await
-            .map_err(|error| failed(&error))?
-            .to_bytes();
-        if status.is_success() {
-            return Ok(bytes.to_vec());
-        }
-        match serde_json::from_slice::<forebay_control::Error>(&bytes) {
-            Ok(error) => Err(error.into()),
-            Err(_) => Err(failed(&format!("HTTP status {status}"))),
-        }
     }
 }

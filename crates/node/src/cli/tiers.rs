@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::address::Address;
 use super::server::ServerArgs;
-use super::{admin, show};
+use super::{admin, period, show};
 use crate::exit::{Exit, Failure, Outcome};
 
 #[derive(Debug, Subcommand)]
@@ -64,10 +64,10 @@ Examples:
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
     /// Stored at least so long ago: 90s, 15m, 12h, 30d
-    #[arg(long, value_name = "AGE", value_parser = period)]
+    #[arg(long, value_name = "AGE", value_parser = period::parse)]
     after: Option<u64>,
     /// Not read for so long
-    #[arg(long, value_name = "TIME", value_parser = period)]
+    #[arg(long, value_name = "TIME", value_parser = period::parse)]
     not_read_for: Option<u64>,
     /// Of more bytes than this [default: 64KiB]
     #[arg(long, value_name = "SIZE")]
@@ -86,34 +86,6 @@ enum RecallArg {
     Read,
     /// It stays until it is recalled by name
     Never,
-}
-
-/// A time as people write it, in milliseconds.
-fn period(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not a time: 90s, 15m, 12h, 30d");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds: u64 = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 24 * 3600,
-        _ => return Err(wrong()),
-    };
-    let count: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    count.checked_mul(seconds * 1000).ok_or_else(wrong)
-}
-
-/// Milliseconds as people write them, in the largest unit that says it exactly.
-fn written(ms: u64) -> String {
-    let seconds = ms / 1000;
-    let units = [(24 * 3600, 'd'), (3600, 'h'), (60, 'm')];
-    let whole = units
-        .into_iter()
-        .find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
-    match whole {
-        Some((unit, letter)) => format!("{}{letter}", seconds / unit),
-        None => format!("{seconds}s"),
-    }
 }
 
 /// Administers the cold tier.
@@ -201,8 +173,8 @@ fn show_tier(server: &ServerArgs, tier: &Tier) -> Outcome {
     };
     let row = vec![
         tier.namespace.clone(),
-        policy.after_ms.map_or("-".to_owned(), written),
-        policy.not_read_for_ms.map_or("-".to_owned(), written),
+        policy.after_ms.map_or("-".to_owned(), period::written),
+        policy.not_read_for_ms.map_or("-".to_owned(), period::written),
         show::size(policy.larger_than.unwrap_or(64 << 10)),
         match policy.prefix.is_empty() {
             true => "-".to_owned(),
@@ -246,26 +218,4 @@ fn show_pass(server: &ServerArgs, pass: &TierPass) -> Outcome {
         show::size(pass.cold_bytes),
         pass.failed
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_as_people_write_them() {
-        const DAY: u64 = 24 * 3_600_000;
-        for (text, ms) in [
-            ("0s", 0),
-            ("90s", 90_000),
-            ("12h", DAY / 2),
-            ("30d", 30 * DAY),
-        ] {
-            assert_eq!(period(text), Ok(ms));
-            assert_eq!(period(&written(ms)), Ok(ms), "{text}");
-        }
-        for wrong in ["", "d", "30", "-1d", "1w", "99999999999999999d"] {
-            assert!(period(wrong).is_err(), "{wrong}");
-        }
-    }
 }

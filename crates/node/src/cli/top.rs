@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use http::Method;
 use serde::Serialize;
 
-use super::server::ServerArgs;
-use super::show;
+use super::server::DEFAULT_DIR;
+use super::{here, show};
 use crate::exit::Outcome;
 use crate::serve::live::{self, Live};
 
@@ -31,8 +32,12 @@ pub struct TopArgs {
     /// Look once (over one interval) and end
     #[arg(long)]
     once: bool,
-    #[command(flatten)]
-    server: ServerArgs,
+    /// Data directory of the server
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
+    dir: PathBuf,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    json: bool,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -60,12 +65,12 @@ struct Row {
 
 /// Looks, until it is interrupted.
 pub async fn run(args: TopArgs) -> Outcome {
-    let redraw = !args.once && !args.server.json && std::io::stdout().is_terminal();
-    let mut before = look(&args.server).await?;
+    let redraw = !args.once && !args.json && std::io::stdout().is_terminal();
+    let mut before = look(&args.dir).await?;
     let mut since = Instant::now();
     loop {
         tokio::time::sleep(Duration::from_secs_f64(args.interval)).await;
-        let now = look(&args.server).await?;
+        let now = look(&args.dir).await?;
         let elapsed = since.elapsed().as_secs_f64();
         since = Instant::now();
         let rows = rows(&before, &now, elapsed);
@@ -77,12 +82,12 @@ pub async fn run(args: TopArgs) -> Outcome {
     }
 }
 
-async fn look(server: &ServerArgs) -> Outcome<Live> {
-    server.ask_here(Method::GET, live::PATH, &()).await
+async fn look(dir: &Path) -> Outcome<Live> {
+    here::ask(dir, Method::GET, live::PATH, &()).await
 }
 
 fn draw(args: &TopArgs, live: &Live, rows: &[Row], redraw: bool) -> Outcome {
-    if args.server.json {
+    if args.json {
         return rows.iter().try_for_each(show::json);
     }
     if redraw {

@@ -93,8 +93,6 @@ pub struct ServeArgs {
     /// What keeps the data: engine (files of DIR), memory (everything is gone at the end, for tests), rados:POOL[/NAMESPACE] (Ceph)
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::Engine)]
     pub backend: Backend,
-    #[command(flatten)]
-    pub ceph: CephArgs,
     /// Keep values on a namespace of blocks elsewhere, nvme+tcp://HOST:PORT/SUBNQN/NSID; DIR keeps their index, and belongs to it
     #[arg(long, value_name = "URL")]
     pub device: Option<NamespaceUrl>,
@@ -215,12 +213,6 @@ pub struct ServeArgs {
     /// Part of the buffer memory that may keep values read before; 0 keeps none [default: half]
     #[arg(long, value_name = "SIZE")]
     pub cache: Option<Size>,
-    #[command(flatten)]
-    pub before: CacheArgs,
-    #[command(flatten)]
-    pub far: ColdArgs,
-    #[command(flatten)]
-    pub exec: ExecArgs,
     /// Bound on the space that values take on disk [default: the file system's]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,
@@ -240,4 +232,12 @@ pub struct ServeArgs {
     #[cfg(feature = "otlp")]
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
+    #[command(flatten)]
+    pub ceph: CephArgs,
+    #[command(flatten)]
+    pub before: CacheArgs,
+    #[command(flatten)]
+    pub far: ColdArgs,
+    #[command(flatten)]
+    pub exec: ExecArgs,
 }

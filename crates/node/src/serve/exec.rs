@@ -25,6 +25,7 @@ pub enum Switch {
 
 /// The flags.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Functions")]
 pub struct ExecArgs {
     /// Run functions of modules that `forebay admin module add` allowed
     #[arg(long, value_enum, default_value_t = Switch::On)]

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,8 +20,8 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
     HttpResponse, HttpResponseBody, HttpService,
 };
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -39,13 +38,6 @@ const ANSWER: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// After so long without a request a connection is closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// Where systems keep the certificates that they trust.
-const SYSTEM_ROOTS: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-];
-
 type BoxError = Box<dyn Error + Send + Sync>;
 type Called<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -57,10 +49,10 @@ pub(super) struct Connector {
 
 impl Connector {
     /// Connections live on `runtime`, whoever asks. `tls` is needed for `https` alone.
-    pub fn new(runtime: &Handle, tls: Option<TlsConnector>) -> Connector {
+    pub fn new(runtime: &Handle, tls: Option<Arc<ClientConfig>>) -> Connector {
         let dial = Dial {
             runtime: runtime.clone(),
-            tls,
+            tls: tls.map(TlsConnector::from),
         };
         let client = Client::builder(On(runtime.clone()))
             .pool_idle_timeout(IDLE)
@@ -68,35 +60,6 @@ impl Connector {
             .build(dial);
         Connector { client }
     }
-}
-
-/// Trusts the certificates of a PEM file, or without one those of the machine.
-pub(super) fn tls(ca: Option<&Path>) -> Result<TlsConnector, String> {
-    let path = match ca {
-        Some(path) => path,
-        None => SYSTEM_ROOTS
-            .iter()
-            .map(Path::new)
-            .find(|path| path.exists())
-            .ok_or("this machine has no certificates of authorities")?,
-    };
-    let wrong = |error: &dyn Error| format!("{}: {error}", path.display());
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
-        let certificate = certificate.map_err(|error| wrong(&error))?;
-        match (roots.add(certificate), ca) {
-            (Err(error), Some(_)) => return Err(wrong(&error)),
-            // The machine's store may hold old certificates that nobody needs.
-            (Err(_), None) | (Ok(()), _) => {}
-        }
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| wrong(&error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 impl HttpConnector for Connector {

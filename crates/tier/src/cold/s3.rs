@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectStore, RetryConfig};
+use rustls::ClientConfig;
 use tokio::runtime::Handle;
 
-use super::http::{Connector, tls};
+use super::http::Connector;
 
 /// Further tries of a call to the far side, and how long they may take together: a reader waits meanwhile.
 const RETRIES_MAX: usize = 3;
@@ -101,31 +102,34 @@ impl ColdUrl {
         }
     }
 
+    /// Whether `https` is spoken with anybody: the far side, or who gives the machine its role where there is no secret.
+    pub fn needs_tls(&self, secret: Option<&Secret>) -> bool {
+        !self.is_plain() || secret.is_none()
+    }
+
+    fn is_plain(&self) -> bool {
+        let endpoint = self.endpoint.as_ref();
+        endpoint.is_some_and(|url| url.starts_with("http://"))
+    }
+
     /// A client whose connections live on `runtime`. Nothing is asked of the far side yet. Without a secret the machine's own role is
-    /// used, as the environment of a container or the instance's metadata tell it.
+    /// used, as the environment of a container or the instance's metadata tell it. `tls` says whom to trust, where it is needed.
     ///
     /// # Errors
     /// What is wrong, for a person.
     pub fn open(
         &self,
         secret: Option<Secret>,
+        tls: Option<Arc<ClientConfig>>,
         runtime: &Handle,
     ) -> Result<Arc<dyn ObjectStore>, String> {
-        let plain = self
-            .endpoint
-            .as_ref()
-            .is_some_and(|url| url.starts_with("http://"));
-        let tls = match (plain, secret.is_some()) {
-            (true, true) => None,
-            _ => Some(tls(self.ca.as_deref())?),
-        };
         let mut builder = match &secret {
             Some(_) => AmazonS3Builder::new(),
             None => AmazonS3Builder::from_env(),
         };
         builder = builder
             .with_bucket_name(&self.bucket)
-            .with_allow_http(plain)
+            .with_allow_http(self.is_plain())
             .with_http_connector(Connector::new(runtime, tls))
             .with_retry(RetryConfig {
                 max_retries: RETRIES_MAX,

@@ -216,7 +216,8 @@ async fn sweep_of(world: &World, address: SocketAddr) -> forebay_store::Result<u
         secret_key: "secret".to_owned(),
         session_token: None,
     };
-    let objects = url.open(Some(secret), &Handle::current()).expect("open");
+    let objects = url.open(Some(secret), None, &Handle::current());
+    let objects = objects.expect("open");
     let cold = over_objects(world.hot.clone(), objects, &world.clock);
     cold.mover().expect("a bucket").sweep().await
 }

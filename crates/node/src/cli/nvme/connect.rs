@@ -65,35 +65,38 @@ impl FromStr for Place {
     }
 }
 
+/// Of each flag: one of the whole would stand over whatever follows it, too.
+const HEADING: &str = "Host";
+
 /// As whom we come.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Host")]
 pub struct HostArgs {
     /// Our NVMe Qualified Name [default: of /etc/nvme/hostnqn, else one that is made up]
-    #[arg(long, value_name = "NQN")]
+    #[arg(long, help_heading = HEADING, value_name = "NQN")]
     host_nqn: Option<String>,
     /// What proves it (DH-HMAC-CHAP): DHHC-1:...
-    #[arg(long, value_name = "SECRET")]
+    #[arg(long, help_heading = HEADING, value_name = "SECRET")]
     chap_secret: Option<String>,
     /// Ask the controller to prove this, too
-    #[arg(long, value_name = "SECRET")]
+    #[arg(long, help_heading = HEADING, value_name = "SECRET")]
     controller_secret: Option<String>,
     /// The key of TLS, as nvme-cli writes it: NVMeTLSkey-1:...; with one nothing is said in the clear
     #[arg(
         long,
+        help_heading = HEADING,
         value_name = "KEY",
         env = "FOREBAY_NVME_TLS_KEY",
         hide_env_values = true
     )]
     tls_key: Option<String>,
     /// A CRC32C over headers
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     header_digest: bool,
     /// A CRC32C over data
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     data_digest: bool,
     /// Print JSON, one object a line
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub json: bool,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_client::Credentials;
+use forebay_client::{Credentials, Tls};
 use forebay_control::{ColdTier, store_name};
 use forebay_mem::Pool;
 use forebay_tier::cold::{Bucket, Cold, ColdUrl, Config, Secret};
@@ -75,7 +75,11 @@ impl ColdSide {
             .enable_all()
             .build()
             .map_err(Failure::io("cannot start the cold tier's thread"))?;
-        let objects = url.open(secret, runtime.handle()).map_err(wrong)?;
+        let tls = match url.needs_tls(secret.as_ref()) {
+            true => Some(Tls::new(url.ca.as_deref())?.config()),
+            false => None,
+        };
+        let objects = url.open(secret, tls, runtime.handle()).map_err(wrong)?;
         let home = url.home(&store_name(&leaf).await?);
         tracing::info!(bucket = url.bucket, home, "cold tier");
         let config = Config {

@@ -1,0 +1,92 @@
+//! The server on this host, by the Unix socket in its directory.
+
+use std::path::Path;
+
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::serve::socket;
+
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Calls the admin API of the server that uses `dir`.
+pub async fn ask<T: DeserializeOwned>(
+    dir: &Path,
+    method: Method,
+    path: &str,
+    body: &impl Serialize,
+) -> Outcome<T> {
+    let reply = exchange(dir, method, path, body).await?;
+    // 204 has no body; `null` is its JSON.
+    let text = if reply.is_empty() {
+        b"null"
+    } else {
+        &reply[..]
+    };
+    serde_json::from_slice(text)
+        .map_err(|error| Failure::new(Exit::Failed, format_args!("the server's answer: {error}")))
+}
+
+async fn exchange(
+    dir: &Path,
+    method: Method,
+    path: &str,
+    body: &impl Serialize,
+) -> Outcome<Vec<u8>> {
+    let place = socket::path(dir);
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::new(Exit::Failed, format_args!("{}: {error}", place.display()))
+    };
+    let stream = socket::connect(dir)
+        .await
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                Failure::new(Exit::Denied, format_args!("{}: {error}", place.display()))
+            }
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Failure::new(
+                Exit::Failed,
+                format_args!(
+                    "no server uses {} (start `forebay serve`, or name its directory by --dir)",
+                    dir.display()
+                ),
+            ),
+            _ => failed(&error),
+        })?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| failed(&error))?;
+    // Its errors are those of the request, too.
+    tokio::spawn(connection);
+    let body = match method {
+        Method::GET | Method::DELETE => Vec::new(),
+        _ => serde_json::to_vec(body).map_err(|error| failed(&error))?,
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "forebay")
+        .body(Full::new(bytes::Bytes::from(body)))
+        .map_err(|error| Failure::new(Exit::Usage, error))?;
+    let response = sender.send_request(request).await.map_err(|error| {
+        // The server closes a stranger's connection without a word.
+        Failure::new(Exit::Denied, format_args!("{}: {error}", place.display()))
+    })?;
+    let status = response.status();
+    let bytes = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        .collect()
+        .await
+        .map_err(|error| failed(&error))?
+        .to_bytes();
+    if status.is_success() {
+        return Ok(bytes.to_vec());
+    }
+    match serde_json::from_slice::<forebay_control::Error>(&bytes) {
+        Ok(error) => Err(error.into()),
+        Err(_) => Err(failed(&format!("HTTP status {status}"))),
+    }
+}
