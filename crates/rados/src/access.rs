@@ -51,6 +51,28 @@ impl Access {
         self.in_time(op.run(place, object, at)).await
     }
 
+    /// The same, if `may` says so when there is room for it: waiting for that may have taken long. `None`: nothing was sent.
+    pub async fn write_if(
+        &self,
+        may: impl FnOnce() -> bool,
+        place: &Arc<Place>,
+        object: &[u8],
+        op: WriteOp,
+        at: Option<i64>,
+        bytes: usize,
+    ) -> Option<Result<u64, Errno>> {
+        let _permit = self.permit(bytes).await;
+        if !may() {
+            return None;
+        }
+        Some(self.in_time(op.run(place, object, at)).await)
+    }
+
+    /// How long an operation may take after it was sent.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Looks at an object, expecting at most `bytes` of data.
     pub async fn read(
         &self,

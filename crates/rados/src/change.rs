@@ -75,6 +75,10 @@ pub(crate) struct Marked {
     pub number: u128,
     /// What the journal says is let go, and in which life of this gateway; `None`: nothing was entered yet.
     entered: Option<(Vec<Segment>, u64)>,
+    /// Whether the change was sent, and may have happened.
+    sent: bool,
+    /// Whether it is a composition: who composes ends the entry, when the sources are gone too.
+    composes: bool,
     done: bool,
 }
 
@@ -86,6 +90,8 @@ impl Marked {
             named: named.clone(),
             number,
             entered: None,
+            sent: false,
+            composes: false,
             done: false,
         }
     }
@@ -104,6 +110,7 @@ impl Marked {
             composes,
             freed: freed.to_vec(),
         };
+        self.composes = composes;
         self.entered = Some((freed.to_vec(), life));
         let entry = (names::pending(self.number), pending.encode());
         let entered = self.namespace.journal.enter(vec![entry]);
@@ -114,13 +121,16 @@ impl Marked {
         self.entered.as_ref().map_or(0, |(_, life)| *life)
     }
 
+    /// The entry, if it ends with the change.
+    fn ended(&self) -> Option<Vec<u8>> {
+        (!self.composes).then(|| names::pending(self.number))
+    }
+
     /// Nothing has happened.
     pub fn cancel(mut self) {
         self.done = true;
         if self.entered.is_some() {
-            self.namespace
-                .journal
-                .later(Vec::new(), [names::pending(self.number)]);
+            self.namespace.journal.later(Vec::new(), self.ended());
             self.core.task(Task::Settle(self.namespace.clone()));
         }
     }
@@ -140,8 +150,9 @@ impl Marked {
             named: self.named.clone(),
             before: before.entry(),
             after: after.entry(),
-            ended: intents.chain([names::pending(self.number)]).collect(),
+            ended: intents.chain(self.ended()).collect(),
             freed,
+            unsure: false,
             counted,
         };
         let entry = names::entry(self.named.space, &self.named.key);
@@ -155,15 +166,19 @@ impl Drop for Marked {
         if self.done {
             return;
         }
-        let Some((freed, _)) = self.entered.take() else {
+        let Some((mut freed, _)) = self.entered.take() else {
             return;
         };
+        if !self.sent {
+            freed.clear();
+        }
         let settle = Settle {
             named: self.named.clone(),
             before: None,
             after: None,
-            ended: vec![names::pending(self.number)],
+            ended: self.ended().into_iter().collect(),
             freed,
+            unsure: true,
             counted: Sum::default(),
         };
         let entry = names::entry(self.named.space, &self.named.key);
@@ -298,7 +313,7 @@ impl Core {
         named: &Named,
         seen: &Seen,
         mut step: Step,
-        mark: Marked,
+        mut mark: Marked,
     ) -> Carried {
         let (place, object) = namespace.object(named.space, &named.key);
         let guard = match &seen.head {
@@ -347,13 +362,21 @@ impl Core {
             }
         }
         step.bufs.clear();
+        let life = mark.life();
+        let is_alive = || self.pulse.is_alive_since(life);
+        mark.sent = true;
         let done = self
             .access
-            .write(place, &object, op, Some(stamp), bytes)
+            .write_if(is_alive, place, &object, op, Some(stamp), bytes)
             .await;
+        let Some(done) = done else {
+            mark.sent = false;
+            return Carried::Changed(mark);
+        };
         let version = match done {
             Ok(version) => version,
             Err(Errno(libc::EEXIST | libc::ERANGE | libc::EOVERFLOW | libc::ENOENT)) => {
+                mark.sent = false;
                 return Carried::Changed(mark);
             }
             Err(errno) => {
@@ -454,6 +477,7 @@ impl Core {
             after: None,
             ended: vec![names::pending(number)],
             freed,
+            unsure: true,
             counted: Sum::default(),
         });
         outcome

@@ -23,7 +23,7 @@ use crate::keeper::Task;
 use crate::names;
 use crate::record::{Entry, Layout, Segment};
 use crate::sys::{Errno, Guard, ReadOp, WriteOp};
-use crate::under_way::{Named, Sum, Taken};
+use crate::under_way::{Named, Pending, Sum, Taken};
 use crate::upload::{Content, Put, stored};
 
 /// Staged values that are worked on at once.
@@ -38,8 +38,55 @@ enum Claims {
     Again,
 }
 
+/// A composition that was said and is not over. Dropping it lets the keeper finish it, as its target says.
+struct Open {
+    core: Arc<Core>,
+    namespace: Arc<Namespace>,
+    target: Named,
+    number: u128,
+    over: bool,
+}
+
+impl Open {
+    fn begin(core: &Arc<Core>, namespace: &Arc<Namespace>, target: &Named) -> Open {
+        let number = core.number();
+        core.composing.lock().insert(number);
+        Open {
+            core: core.clone(),
+            namespace: namespace.clone(),
+            target: target.clone(),
+            number,
+            over: false,
+        }
+    }
+
+    /// Nobody has anything of it any more, and the index knows what became of it.
+    async fn end(mut self) -> Result<()> {
+        self.core
+            .end_composition(&self.namespace, self.number)
+            .await?;
+        self.over = true;
+        Ok(())
+    }
+
+    /// It did not happen: everything goes back.
+    async fn take_back(self) -> Result<()> {
+        self.core.undo(&self.namespace, self.number).await?;
+        self.end().await
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.over {
+            let (namespace, target) = (self.namespace.clone(), self.target.clone());
+            self.core.task(Task::Finish(namespace, target, self.number));
+        }
+    }
+}
+
 impl Core {
-    /// See [`forebay_store::Store::compose`].
+    /// See [`forebay_store::Store::compose`]. It goes on when nobody waits for it any more.
     pub async fn compose(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
@@ -53,6 +100,28 @@ impl Core {
             space: Space::Objects,
             key: target.key.to_vec(),
         };
+        let owned = |keys: &[&[u8]]| keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>();
+        let (sources, consumed) = (owned(sources), owned(consumed));
+        let (core, namespace) = (self.clone(), namespace.clone());
+        let composing = tokio::spawn(async move {
+            core.join_staged(&namespace, named, &sources, &consumed, options, seal)
+                .await
+        });
+        composing.await.unwrap_or_else(|error| {
+            let error = StoreError::new(ErrorKind::OutcomeUnknown, error.to_string());
+            Err(error)
+        })
+    }
+
+    async fn join_staged(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: Named,
+        sources: &[Vec<u8>],
+        consumed: &[Vec<u8>],
+        options: StoreOptions,
+        seal: Seal,
+    ) -> Result<Stored> {
         let mut pause = PAUSE;
         for _ in 0..LOOKS {
             let seen = self.look(namespace, &named).await?;
@@ -71,19 +140,21 @@ impl Core {
                     "the sources do not have the declared length together",
                 ));
             }
-            let number = self.number();
+            let open = Open::begin(self, namespace, &named);
+            let number = open.number;
             let life = self.pulse.life();
-            self.say(namespace, number, &taken, &content).await?;
+            self.say(namespace, &named, number, &taken, &content)
+                .await?;
             let claimed = match self.claim(namespace, number, &taken).await {
                 Ok(Claims::All(claimed)) => claimed,
                 Ok(Claims::Again) => {
-                    self.unsay(namespace, number).await?;
+                    open.end().await?;
                     tokio::time::sleep(pause.min(Duration::from_millis(64))).await;
                     pause *= 2;
                     continue;
                 }
                 Err(error) => {
-                    self.undo(namespace, number).await?;
+                    open.take_back().await?;
                     return Err(error);
                 }
             };
@@ -109,21 +180,18 @@ impl Core {
             return match changed {
                 Ok((replaced, after)) => {
                     self.take_away(namespace, &claimed, &after).await?;
-                    self.unsay(namespace, number).await?;
+                    open.end().await?;
                     stored(&after, replaced)
                 }
                 // Whether it happened is found out by the keeper.
-                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    self.task(Task::Finish(namespace.clone(), named, number));
-                    Err(error)
-                }
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Err(error),
                 Err(error) => {
-                    self.undo(namespace, number).await?;
+                    open.take_back().await?;
                     Err(error)
                 }
             };
         }
-        Err(changing(target.key))
+        Err(changing(&named.key))
     }
 
     /// What a composition takes, as long as it is not over.
@@ -189,18 +257,39 @@ impl Core {
         self.unsay(namespace, number).await
     }
 
+    /// Finishes or undoes a composition of this gateway's that was cut short, and lets the index find out what became of the target.
+    pub async fn recover_composition(
+        &self,
+        namespace: &Arc<Namespace>,
+        target: &Named,
+        number: u128,
+    ) -> Result<()> {
+        self.finish_composition(namespace, target, number).await?;
+        self.find_out(namespace, target.clone());
+        self.end_composition(namespace, number).await
+    }
+
+    /// The composition has no object any more once this returns, and then no entry in the journal: as long as it has one, whoever sweeps
+    /// finds the composition and its target.
+    async fn end_composition(&self, namespace: &Namespace, number: u128) -> Result<()> {
+        self.unsay(namespace, number).await?;
+        self.settle(namespace).await?;
+        namespace
+            .journal
+            .later(Vec::new(), [names::pending(number)]);
+        self.composing.lock().remove(&number);
+        Ok(())
+    }
+
     /// Looks at what is to be joined and at what goes with it. A source that is missing is refused later, in order.
     async fn sources(
         &self,
         namespace: &Arc<Namespace>,
-        sources: &[&[u8]],
-        consumed: &[&[u8]],
+        sources: &[Vec<u8>],
+        consumed: &[Vec<u8>],
     ) -> Result<BTreeMap<Vec<u8>, Seen>> {
-        let keys: std::collections::BTreeSet<Vec<u8>> = sources
-            .iter()
-            .chain(consumed)
-            .map(|key| key.to_vec())
-            .collect();
+        let keys = sources.iter().chain(consumed).cloned();
+        let keys: std::collections::BTreeSet<Vec<u8>> = keys.collect();
         let looks = keys.into_iter().map(|key| async move {
             let named = staged(key);
             let seen = self.look(namespace, &named).await?;
@@ -212,15 +301,31 @@ impl Core {
             .await
     }
 
-    /// Says what will be taken, and that these values are no longer only under way: from now on they may belong to another key than the
-    /// journal thinks.
+    /// Says that there is a composition, for whoever has to finish it; that these values are no longer only under way, because from now on
+    /// they may belong to another key than the journal thinks; and what will be taken.
     async fn say(
         &self,
         namespace: &Namespace,
+        target: &Named,
         number: u128,
         taken: &BTreeMap<Vec<u8>, Seen>,
         content: &Content,
     ) -> Result<()> {
+        if let Layout::Striped(segments) = &content.layout {
+            let intents = segments.iter().map(|segment| names::intent(segment.id));
+            namespace.journal.later(Vec::new(), intents);
+        }
+        let pending = Pending {
+            named: target.clone(),
+            composes: true,
+            freed: Vec::new(),
+        };
+        let entry = (names::pending(number), pending.encode());
+        let entered = self.access.in_time(namespace.journal.enter(vec![entry]));
+        entered.await.map_err(|errno| match errno {
+            Errno(libc::ENOENT) => crate::error::no_such_namespace(&namespace.info().name),
+            errno => unread(errno, "the journal"),
+        })?;
         let there = taken.iter().filter(|(_, seen)| seen.head.is_some());
         let keys = there.map(|(key, _)| key.clone()).collect();
         let encoded = Taken { keys }.encode();
@@ -231,17 +336,8 @@ impl Core {
             .access
             .write(&namespace.index, &object, op, None, encoded.len())
             .await;
-        said.map_err(|errno| unread(errno, "the composition"))?;
-        let Layout::Striped(segments) = &content.layout else {
-            return Ok(());
-        };
-        let intents = segments.iter().map(|segment| names::intent(segment.id));
-        namespace.journal.later(Vec::new(), intents);
-        let flushed = namespace.journal.flush().await;
-        flushed.map_err(|errno| match errno {
-            Errno(libc::ENOENT) => crate::error::no_such_namespace(&namespace.info().name),
-            errno => unread(errno, "the journal"),
-        })
+        said.map(drop)
+            .map_err(|errno| unread(errno, "the composition"))
     }
 
     /// The composition is over.
@@ -405,6 +501,7 @@ impl Core {
             after: None::<Entry>,
             ended: Vec::new(),
             freed,
+            unsure: false,
             counted,
         });
     }
@@ -427,7 +524,7 @@ fn bytes(seen: &Seen) -> u64 {
 }
 
 /// The joined value: its bytes stay where they are.
-fn joined(taken: &BTreeMap<Vec<u8>, Seen>, sources: &[&[u8]], now: u64) -> Result<Content> {
+fn joined(taken: &BTreeMap<Vec<u8>, Seen>, sources: &[Vec<u8>], now: u64) -> Result<Content> {
     let mut content = Content {
         size: 0,
         crc64nvme: 0,
@@ -436,7 +533,7 @@ fn joined(taken: &BTreeMap<Vec<u8>, Seen>, sources: &[&[u8]], now: u64) -> Resul
     };
     let mut segments: Vec<Segment> = Vec::new();
     for key in sources {
-        let head = taken.get(*key).and_then(|seen| seen.head.as_deref());
+        let head = taken.get(key).and_then(|seen| seen.head.as_deref());
         let part = head.and_then(|head| head.current(now)).ok_or_else(|| {
             StoreError::new(ErrorKind::NotFound, "a value to be joined is not there")
         })?;

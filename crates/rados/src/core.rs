@@ -1,6 +1,6 @@
 //! What every part of an open store shares.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use forebay_mem::{BufMut, Pool};
 use forebay_store::{NamespaceInfo, Quota, Result, Space, VersionId};
 use parking_lot::{Mutex, RwLock};
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, mpsc};
 
@@ -22,14 +23,17 @@ use crate::keeper::Task;
 use crate::names::{self, Home, Spaces};
 use crate::notices::Notices;
 use crate::pulse::Pulse;
-use crate::record::Segment;
+use crate::record::{Layout, Segment};
 use crate::sys::{Errno, Place};
 use crate::under_way::Named;
 
 /// Locks for keys; keys that share one wait for each other needlessly.
 const LOCKS: usize = 1024;
-/// Heads that are remembered.
-const HEADS: usize = 16 << 10;
+/// Heads that are remembered, and what they may take together.
+const HEADS: usize = 64 << 10;
+const HEADS_BYTES: u64 = 64 << 20;
+/// What one takes besides its key and what its length depends on.
+const HEAD_BYTES: usize = 512;
 
 /// Everything of a store.
 pub(crate) struct Core {
@@ -49,6 +53,10 @@ pub(crate) struct Core {
     pub pulse: Pulse,
     /// Held while namespaces are read.
     pub reloading: AsyncMutex<()>,
+    /// Compositions of this gateway's that are not over.
+    pub composing: Mutex<HashSet<u128>>,
+    /// Held by whoever cleans up.
+    pub cleaning: AsyncMutex<()>,
     snapshot: RwLock<Arc<Snapshot>>,
     numbers: AtomicU64,
     seqs: AtomicU64,
@@ -150,13 +158,30 @@ impl Namespace {
 
 /// What was last seen of keys; only what is remembered of a key is lost by forgetting it.
 pub(crate) struct Heads {
-    cache: Cache<(u32, Named), Seen>,
+    cache: Cache<(u32, Named), Seen, Weights>,
+}
+
+#[derive(Clone)]
+struct Weights;
+
+impl Weighter<(u32, Named), Seen> for Weights {
+    fn weight(&self, (_, named): &(u32, Named), seen: &Seen) -> u64 {
+        let value = seen.head.as_ref().and_then(|head| head.current.as_ref());
+        let more = value.map_or(0, |value| {
+            let layout = match &value.layout {
+                Layout::Inline(sums) => size_of_val(&sums[..]),
+                Layout::Striped(segments) => size_of_val(&segments[..]),
+            };
+            layout + value.attributes.encoded().len()
+        });
+        (HEAD_BYTES + named.key.len() + more) as u64
+    }
 }
 
 impl Heads {
     fn new() -> Heads {
         Heads {
-            cache: Cache::new(HEADS),
+            cache: Cache::with_weighter(HEADS, HEADS_BYTES, Weights),
         }
     }
 
@@ -243,6 +268,8 @@ impl Core {
             tasks,
             pulse,
             reloading: AsyncMutex::new(()),
+            composing: Mutex::default(),
+            cleaning: AsyncMutex::new(()),
             snapshot: RwLock::default(),
             numbers: AtomicU64::new(0),
             seqs: AtomicU64::new(0),

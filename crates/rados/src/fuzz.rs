@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::heads::record_of;
 use crate::names;
-use crate::namespaces::{Registered, decode_orphan};
+use crate::namespaces::{Orphan, Registered};
 use crate::notices;
 use crate::record::{Entry, Head, Kept};
 use crate::under_way::{Intent, Pending, Sum, Taken, decode_garbage, encode_garbage};
@@ -41,7 +41,10 @@ pub fn record(data: &[u8]) {
         ),
         9 => {
             let _ = notices::read(bytes);
-            let _ = decode_orphan(bytes);
+            again(
+                bytes,
+                Orphan::decode(bytes).ok().map(|orphan| orphan.encode()),
+            );
         }
         10 => name(bytes),
         _ => xattrs(bytes),

@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 
-use forebay_store::{Result, Usage};
+use bytes::Bytes;
+use forebay_store::{Result, Space, Usage};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
+use crate::codec::Malformed;
 use crate::core::{Core, Namespace};
 use crate::error::{unread, unwritten};
 use crate::heads::Seen;
@@ -26,8 +28,46 @@ const ATTEMPTS: usize = 32;
 pub(crate) struct Shard {
     pub object: Vec<u8>,
     queue: Mutex<Queue>,
-    /// What this gateway's changes add up to in this object; `None` when it has to be read. Held by whoever writes.
-    sum: AsyncMutex<Option<Sum>>,
+    /// What this gateway's changes add up to in this object. Held by whoever writes.
+    counter: AsyncMutex<Counter>,
+}
+
+/// This gateway's counter in an object of the index, as it was last seen. Who took this gateway for dead has added it to what all that are
+/// gone have counted, and removed it: so it is never replaced but by an operation that asserts what it was.
+#[derive(Debug, Default)]
+struct Counter {
+    /// What the books of this gateway have of it.
+    sum: Sum,
+    /// As it is stored; empty: it is not there.
+    stored: Vec<u8>,
+    /// Whether it has to be read again: somebody else changed it, or an operation was not answered.
+    stale: bool,
+}
+
+impl Counter {
+    /// It was read; what it changed by since.
+    fn read(&mut self, stored: &[u8]) -> std::result::Result<Sum, Malformed> {
+        let sum = match stored {
+            [] => Sum::default(),
+            stored => Sum::decode(stored)?,
+        };
+        let by = sum.minus(self.sum);
+        self.sum = sum;
+        self.stored = stored.to_vec();
+        self.stale = false;
+        Ok(by)
+    }
+
+    /// Makes it `sum`, if it still is what it was.
+    fn replace(&self, op: &mut WriteOp, name: &[u8], sum: Sum) {
+        op.omap_equals(name, &self.stored);
+        op.omap_set([(name, &sum.encode()[..])]);
+    }
+
+    fn replaced(&mut self, sum: Sum) {
+        self.sum = sum;
+        self.stored = sum.encode();
+    }
 }
 
 #[derive(Default)]
@@ -51,6 +91,8 @@ pub(crate) struct Settle {
     pub ended: Vec<Vec<u8>>,
     /// Let go by it.
     pub freed: Vec<Segment>,
+    /// Whether it may also not have happened.
+    pub unsure: bool,
     /// Already counted for it by this gateway.
     pub counted: Sum,
 }
@@ -60,7 +102,7 @@ impl Shard {
         Shard {
             object,
             queue: Mutex::default(),
-            sum: AsyncMutex::new(Some(Sum::default())),
+            counter: AsyncMutex::default(),
         }
     }
 
@@ -95,7 +137,7 @@ impl Shard {
 
     /// Enters what waits. What fails waits again.
     pub async fn flush(&self, core: &Core, namespace: &Namespace) -> Result<()> {
-        let mut sum = self.sum.lock().await;
+        let mut counter = self.counter.lock().await;
         loop {
             let batch = {
                 let mut queue = self.queue.lock();
@@ -108,16 +150,17 @@ impl Shard {
             if batch.is_empty() {
                 break;
             }
-            self.enter(core, namespace, &mut sum, batch).await?;
+            self.enter(core, namespace, &mut counter, batch).await?;
         }
         let slow = std::mem::take(&mut self.queue.lock().slow);
         let mut slow = slow.into_iter();
         while let Some(settle) = slow.next() {
-            if let Err(error) = self.enter_slowly(core, namespace, &mut sum, &settle).await {
+            let entered = self.enter_slowly(core, namespace, &mut counter, &settle);
+            if let Err(error) = entered.await {
                 let mut queue = self.queue.lock();
                 queue.slow.push(settle);
                 queue.slow.extend(slow);
-                *sum = None;
+                counter.stale = true;
                 return Err(error);
             }
         }
@@ -128,26 +171,19 @@ impl Shard {
         &self,
         core: &Core,
         namespace: &Namespace,
-        sum: &mut Option<Sum>,
+        counter: &mut Counter,
         mut batch: Vec<(Vec<u8>, Settle)>,
     ) -> Result<()> {
-        let before = self.counted(core, namespace, sum).await;
-        let before = match before {
-            Ok(before) => before,
-            Err(error) => {
-                self.queue
-                    .lock()
-                    .slow
-                    .extend(batch.into_iter().map(|(_, settle)| settle));
-                return Err(error);
-            }
-        };
         let all = batch.len();
         let mut step = all;
         while !batch.is_empty() {
+            if let Err(error) = self.read_counter(core, namespace, counter).await {
+                let left = batch.into_iter().map(|(_, settle)| settle);
+                self.queue.lock().slow.extend(left);
+                return Err(error);
+            }
             let now: Vec<(Vec<u8>, Settle)> = batch.drain(..step.min(batch.len())).collect();
-            let base = sum.unwrap_or(before);
-            let mut after = base;
+            let mut after = counter.sum;
             let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
             for (name, settle) in &now {
                 let seen = settle
@@ -160,31 +196,33 @@ impl Shard {
                     after = after.plus(replace(&mut op, name, settle.before.as_ref(), entry));
                 }
             }
-            op.omap_set([(&names::counter(core.gateway)[..], &after.encode()[..])]);
+            counter.replace(&mut op, &names::counter(core.gateway), after);
             match core
                 .access
                 .write(&namespace.index, &self.object, op, None, 0)
                 .await
             {
                 Ok(_) => {
-                    *sum = Some(after);
+                    counter.replaced(after);
                     for (name, settle) in now {
                         self.entered(core, namespace, name, settle);
                     }
                 }
-                // Somebody else's change came between: one of these has to be looked at.
+                // Somebody else's change came between: one of these has to be looked at, or the counter.
                 Err(Errno(libc::ECANCELED)) if now.len() > 1 => {
+                    counter.stale = true;
                     batch.splice(0..0, now);
                     step = 1;
                 }
                 Err(Errno(libc::ECANCELED)) => {
+                    counter.stale = true;
                     let slow = now.into_iter().map(|(_, settle)| settle);
                     self.queue.lock().slow.extend(slow);
                 }
                 // The namespace is gone, and its index with it.
                 Err(Errno(libc::ENOENT)) => return Ok(()),
                 Err(errno) => {
-                    *sum = None;
+                    counter.stale = true;
                     let left = now.into_iter().chain(batch).map(|(_, settle)| settle);
                     self.queue.lock().slow.extend(left);
                     return Err(unwritten(errno, "the index"));
@@ -199,13 +237,14 @@ impl Shard {
         &self,
         core: &Core,
         namespace: &Namespace,
-        sum: &mut Option<Sum>,
+        counter: &mut Counter,
         settle: &Settle,
     ) -> Result<()> {
         let name = names::entry(settle.named.space, &settle.named.key);
+        let own = names::counter(core.gateway);
         for _ in 0..ATTEMPTS {
             let mut op = ReadOp::new(&namespace.index);
-            op.omap_keys([&name[..]]);
+            op.omap_keys([&name[..], &own[..]]);
             let found = match core
                 .access
                 .read(&namespace.index, &self.object, op, 0)
@@ -215,12 +254,13 @@ impl Shard {
                 Err(errno) => return Err(unread(errno, "the index")),
                 Ok(read) => read,
             };
-            let found = found
-                .omap
-                .into_iter()
-                .next()
-                .and_then(|(pairs, _)| pairs.into_iter().next());
-            let found = found.map(|(_, value)| value).unwrap_or_default();
+            let pairs = found.omap.into_iter().next().unwrap_or_default().0;
+            let value = |name: &[u8]| {
+                let pair = pairs.iter().find(|(found, _)| *found == name);
+                pair.map(|(_, value)| value.clone()).unwrap_or_default()
+            };
+            let found = value(&name);
+            self.counter_was_read(core, namespace, counter, &value(&own))?;
             let before = Entry::decode(&found).ok();
             let (seen, referenced) = core.look_raw(namespace, &settle.named).await?;
             let last = before.as_ref().map_or(0, |entry| entry.version);
@@ -234,21 +274,24 @@ impl Shard {
                 Some(Seen { head: None, .. }) => before.clone().unwrap_or(Entry::of(last, None)),
                 None => Entry::of(last, None),
             };
-            let base = self.counted(core, namespace, sum).await?;
             let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
             op.omap_equals(&name, &found);
             let by = replace(&mut op, &name, before.as_ref(), &after);
-            let counted = base.plus(by);
-            op.omap_set([(&names::counter(core.gateway)[..], &counted.encode()[..])]);
+            let counted = counter.sum.plus(by);
+            counter.replace(&mut op, &own, counted);
             match core
                 .access
                 .write(&namespace.index, &self.object, op, None, 0)
                 .await
             {
                 Ok(_) => {
-                    *sum = Some(counted);
+                    counter.replaced(counted);
                     core.books.changed(namespace.id, by.minus(settle.counted));
-                    let free = settle.freed.iter();
+                    // A staged value that is gone may also have been joined to another key, which has its stripes now: rather than lose
+                    // them they are left lying.
+                    let joined =
+                        settle.unsure && settle.named.space == Space::Staging && seen.is_none();
+                    let free = settle.freed.iter().filter(|_| !joined);
                     let freed = free.filter(|segment| !referenced.contains(&segment.id));
                     let settle = Settle {
                         after: Some(after),
@@ -260,10 +303,7 @@ impl Shard {
                 }
                 Err(Errno(libc::ECANCELED)) => {}
                 Err(Errno(libc::ENOENT)) => return Ok(()),
-                Err(errno) => {
-                    *sum = None;
-                    return Err(unwritten(errno, "the index"));
-                }
+                Err(errno) => return Err(unwritten(errno, "the index")),
             }
         }
         Err(forebay_store::StoreError::new(
@@ -299,7 +339,7 @@ impl Shard {
             .partition(|(named, _)| pending.contains(named));
         self.queue.lock().gone.extend(busy);
         gone.dedup();
-        let _writer = self.sum.lock().await;
+        let _writer = self.counter.lock().await;
         let mut step = BATCH;
         while !gone.is_empty() {
             let now: Vec<_> = gone.drain(..step.min(gone.len())).collect();
@@ -344,15 +384,15 @@ impl Shard {
         self.queue.lock().gone.push((named, value));
     }
 
-    /// This gateway's counter: remembered, or read after an operation whose outcome is unknown.
-    async fn counted(
+    /// Reads this gateway's counter, if what is remembered of it may not hold any more.
+    async fn read_counter(
         &self,
         core: &Core,
         namespace: &Namespace,
-        sum: &mut Option<Sum>,
-    ) -> Result<Sum> {
-        if let Some(sum) = sum {
-            return Ok(*sum);
+        counter: &mut Counter,
+    ) -> Result<()> {
+        if !counter.stale {
+            return Ok(());
         }
         let name = names::counter(core.gateway);
         let mut op = ReadOp::new(&namespace.index);
@@ -362,15 +402,42 @@ impl Shard {
             .read(&namespace.index, &self.object, op, 0)
             .await
         {
-            Err(Errno(libc::ENOENT)) => return Ok(Sum::default()),
+            Err(Errno(libc::ENOENT)) => return Ok(()),
             Err(errno) => return Err(unread(errno, "the index")),
             Ok(read) => read,
         };
         let found = read.omap.first().and_then(|(pairs, _)| pairs.first());
-        let read = found.map_or(Ok(Sum::default()), |(_, value)| Sum::decode(value));
-        let read = read.map_err(|_| crate::error::malformed("a counter"))?;
-        *sum = Some(read);
-        Ok(read)
+        let found = found.map_or(&[][..], |(_, value)| value);
+        self.counter_was_read(core, namespace, counter, found)
+    }
+
+    /// What somebody else took out of the counter is known to the books as others' from now on.
+    fn counter_was_read(
+        &self,
+        core: &Core,
+        namespace: &Namespace,
+        counter: &mut Counter,
+        stored: &[u8],
+    ) -> Result<()> {
+        let by = counter.read(stored);
+        let by = by.map_err(|_| crate::error::malformed("a counter"))?;
+        core.books.changed(namespace.id, by);
+        Ok(())
+    }
+
+    /// Reads all counters: what other gateways' add up to, and whether this gateway's is still there.
+    pub async fn recount(&self, core: &Core, namespace: &Namespace) -> Result<Sum> {
+        let mut counter = self.counter.lock().await;
+        let own = names::counter(core.gateway);
+        let (mut others, mut stored) = (Sum::default(), Bytes::new());
+        let each = |name: Bytes, value: Bytes| match name == own[..] {
+            true => stored = value,
+            false => others = others.plus(Sum::decode(&value).unwrap_or_default()),
+        };
+        core.keys(&namespace.index, &self.object, names::COUNTERS, each)
+            .await?;
+        self.counter_was_read(core, namespace, &mut counter, &stored)?;
+        Ok(others)
     }
 }
 

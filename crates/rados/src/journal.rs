@@ -21,18 +21,48 @@ pub(crate) struct Journal {
     queue: Mutex<Queue>,
 }
 
+/// A key beside the journal's data, and its value.
+type Line = (Vec<u8>, Vec<u8>);
+
 #[derive(Default)]
 struct Queue {
-    set: Vec<(Vec<u8>, Vec<u8>)>,
-    removed: Vec<Vec<u8>>,
-    waiting: Vec<oneshot::Sender<Result<(), Errno>>>,
+    next: Batch,
     writes: usize,
 }
 
+#[derive(Default)]
 struct Batch {
-    set: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Entries whose writers wait, and do without them when they are told of an error.
+    set: Vec<Line>,
+    /// Entries that nobody waits for: they are tried until they are written.
+    later: Vec<Line>,
     removed: Vec<Vec<u8>>,
     waiting: Vec<oneshot::Sender<Result<(), Errno>>>,
+}
+
+impl Batch {
+    /// What somebody waits for is in it.
+    fn is_awaited(&self) -> bool {
+        !self.set.is_empty() || !self.waiting.is_empty()
+    }
+
+    fn remove(&mut self, name: Vec<u8>) {
+        // What was not written yet need not be.
+        self.set.retain(|(entry, _)| *entry != name);
+        self.later.retain(|(entry, _)| *entry != name);
+        self.removed.push(name);
+    }
+
+    /// Takes back what a write that failed was to enter and to remove. They stay together: stripes that a change let go are entered by
+    /// the write that removes the change's own entry, which names them too.
+    fn take_back(&mut self, failed: Batch) {
+        let Batch { later, removed, .. } = failed;
+        let again = later.into_iter();
+        let again = again.filter(|(entry, _)| !self.removed.contains(entry));
+        let again: Vec<Line> = again.collect();
+        self.later.splice(0..0, again);
+        self.removed.extend(removed);
+    }
 }
 
 impl Journal {
@@ -53,8 +83,8 @@ impl Journal {
         let (sender, receiver) = oneshot::channel();
         {
             let mut queue = self.queue.lock();
-            queue.set.extend(entries);
-            queue.waiting.push(sender);
+            queue.next.set.extend(entries);
+            queue.next.waiting.push(sender);
         }
         self.pump(false);
         receiver.await.unwrap_or(Err(Errno(libc::ESHUTDOWN)))
@@ -69,11 +99,9 @@ impl Journal {
         {
             let mut queue = self.queue.lock();
             for name in removed {
-                // What was not written yet need not be.
-                queue.set.retain(|(entry, _)| *entry != name);
-                queue.removed.push(name);
+                queue.next.remove(name);
             }
-            queue.set.extend(entries);
+            queue.next.later.extend(entries);
         }
         self.pump(false);
     }
@@ -81,7 +109,7 @@ impl Journal {
     /// Writes what waits, now.
     pub async fn flush(self: &Arc<Self>) -> Result<(), Errno> {
         let (sender, receiver) = oneshot::channel();
-        self.queue.lock().waiting.push(sender);
+        self.queue.lock().next.waiting.push(sender);
         self.pump(true);
         receiver.await.unwrap_or(Err(Errno(libc::ESHUTDOWN)))
     }
@@ -89,7 +117,8 @@ impl Journal {
     /// Whether something waits to be written.
     pub fn is_idle(&self) -> bool {
         let queue = self.queue.lock();
-        queue.set.is_empty() && queue.removed.is_empty() && queue.writes == 0
+        let Batch { later, removed, .. } = &queue.next;
+        !queue.next.is_awaited() && later.is_empty() && removed.is_empty() && queue.writes == 0
     }
 
     /// Begins the next write, if one may begin.
@@ -97,51 +126,68 @@ impl Journal {
         let batch = {
             let mut queue = self.queue.lock();
             let due = now
-                || !queue.set.is_empty()
-                || !queue.waiting.is_empty()
-                || queue.removed.len() >= IDLE_REMOVALS;
+                || queue.next.is_awaited()
+                || !queue.next.later.is_empty()
+                || queue.next.removed.len() >= IDLE_REMOVALS;
             if queue.writes >= WRITES || !due {
                 return;
             }
             queue.writes += 1;
-            Batch {
-                set: std::mem::take(&mut queue.set),
-                removed: std::mem::take(&mut queue.removed),
-                waiting: std::mem::take(&mut queue.waiting),
-            }
+            std::mem::take(&mut queue.next)
         };
         let mut op = WriteOp::new(&self.place).guard(Guard::Exists);
         op.omap_remove(batch.removed.iter().map(Vec::as_slice));
-        op.omap_set(
-            batch
-                .set
-                .iter()
-                .map(|(name, value)| (&name[..], &value[..])),
-        );
+        let entries = batch.set.iter().chain(&batch.later);
+        op.omap_set(entries.map(|(name, value)| (&name[..], &value[..])));
         let journal = self.clone();
         op.send(&self.place, &self.object, None, move |done| {
             journal.written(batch, done.map(|_| ()));
         });
     }
 
-    fn written(self: Arc<Self>, batch: Batch, done: Result<(), Errno>) {
+    fn written(self: Arc<Self>, mut batch: Batch, done: Result<(), Errno>) {
+        let waiting = std::mem::take(&mut batch.waiting);
         let more = {
             let mut queue = self.queue.lock();
             queue.writes -= 1;
             match done {
                 Ok(()) | Err(Errno(libc::ENOENT)) => true,
-                // A removal is tried again with the next entry; an entry is its writer's affair.
+                // It is tried again with the next entry, not at once: what failed may fail for some time.
                 Err(_) => {
-                    queue.removed.extend(batch.removed);
-                    !queue.set.is_empty() || !queue.waiting.is_empty()
+                    queue.next.take_back(batch);
+                    queue.next.is_awaited()
                 }
             }
         };
-        for waiting in batch.waiting {
+        for waiting in waiting {
             let _ = waiting.send(done);
         }
         if more {
             self.pump(false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_outlives_a_failed_write() {
+        let line = |name: &str| (name.as_bytes().to_vec(), Vec::new());
+        let failed = Batch {
+            set: vec![line("p2")],
+            later: vec![line("g1"), line("g2")],
+            removed: vec![b"p1".to_vec()],
+            waiting: Vec::new(),
+        };
+        let mut next = Batch::default();
+        next.set.push(line("p3"));
+        // It was written for all that, found and collected.
+        next.remove(b"g2".to_vec());
+        next.take_back(failed);
+        assert_eq!(next.set, [line("p3")], "an entry is its writer's affair");
+        assert_eq!(next.later, [line("g1")]);
+        assert_eq!(next.removed, [b"g2".to_vec(), b"p1".to_vec()]);
     }
 }

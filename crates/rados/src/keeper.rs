@@ -227,14 +227,12 @@ impl Keeper {
         let clean = self.core.snapshot();
         let clean = clean.namespaces.values();
         let clean = clean.map(|namespace| {
-            namespace
-                .shards
-                .iter()
-                .map(|shard| shard.waiting())
-                .sum::<usize>()
+            let settles = namespace.shards.iter().map(|shard| shard.waiting());
+            settles.sum::<usize>() + usize::from(!namespace.journal.is_idle())
         });
         // What could not be entered is for whoever sweeps once the lease is over.
-        if clean.sum::<usize>() == 0 {
+        let composing = !self.core.composing.lock().is_empty();
+        if clean.sum::<usize>() == 0 && !composing {
             let lease = self.lease.clone();
             let snapshot = self.core.snapshot();
             for namespace in snapshot.namespaces.values() {
@@ -256,7 +254,14 @@ async fn work(core: &Arc<Core>, task: Task) {
     let done = match task {
         Task::Discard(namespace, segment) => core.discard(&namespace, segment).await,
         Task::Finish(namespace, named, number) => {
-            core.finish_composition(&namespace, &named, number).await
+            // Until it is over nobody can change its target and sources: nobody else finishes it as long as this gateway lives.
+            let mut pause = RETRY;
+            while let Err(error) = core.recover_composition(&namespace, &named, number).await {
+                tracing::warn!(%error, "a composition is not finished yet");
+                sleep(pause).await;
+                pause = SWEEP.min(2 * pause);
+            }
+            Ok(())
         }
         Task::Reload(_answered) => core.reload().await,
         Task::Settle(_) | Task::Stop(_) => Ok(()),
@@ -289,6 +294,10 @@ async fn renew(core: Arc<Core>, lease: Arc<Lease>, mut ended: oneshot::Receiver<
                     if let Err(error) = core.register().await {
                         tracing::warn!(%error, "this gateway is not known to the others");
                     }
+                    // It has also taken over what this gateway had counted.
+                    if let Err(error) = core.recount_all().await {
+                        tracing::warn!(%error, "usage is read again later");
+                    }
                 }
             }
             Ok(Err(errno)) => tracing::warn!(%errno, "the lease was not renewed"),
@@ -314,20 +323,28 @@ impl Core {
     /// Reads namespaces anew, and what others have counted if there are others.
     pub async fn refresh(&self) -> forebay_store::Result<()> {
         self.reload().await?;
-        if !self.notices.is_alone() {
-            for namespace in self.snapshot().namespaces.values() {
-                self.recount(namespace).await?;
-            }
+        match self.notices.is_alone() {
+            true => Ok(()),
+            false => self.recount_all().await,
+        }
+    }
+
+    async fn recount_all(&self) -> forebay_store::Result<()> {
+        for namespace in self.snapshot().namespaces.values() {
+            self.recount(namespace).await?;
         }
         Ok(())
     }
 
-    /// Everything that is to be cleaned up from time to time.
+    /// Everything that is to be cleaned up from time to time. Nothing, when that takes long and is still being done.
     pub async fn clean(self: &Arc<Self>) -> forebay_store::Result<()> {
+        let Ok(_only) = self.cleaning.try_lock() else {
+            return Ok(());
+        };
         for namespace in self.snapshot().namespaces.values() {
             self.expire(namespace).await?;
             self.collect(namespace).await?;
         }
-        self.sweep().await.map(drop)
+        self.sweep_alone().await.map(drop)
     }
 }

@@ -75,7 +75,10 @@ impl Core {
         op.read_into(wanted.start, part.clone());
         let read = match self.access.read(place, &object, op, part.len()).await {
             // It is another value by now, or gone.
-            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => return Ok(None),
+            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
+                self.heads.forget(namespace.id, named);
+                return Ok(None);
+            }
             Err(errno) => return Err(unread(errno, &shown(&named.key))),
             Ok(read) => read,
         };

@@ -56,6 +56,14 @@ mod sys;
 mod under_way;
 mod upload;
 
+#[cfg(test)]
+extern crate self as forebay_rados;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+#[cfg(test)]
+mod tests;
+
 pub use audit::Audit;
 pub use body::RadosBody;
 pub use config::Config;

@@ -14,7 +14,7 @@ use crate::codec::{Malformed, Reader, Writer};
 use crate::core::{Core, Namespace, Snapshot};
 use crate::error::{malformed, no_such_namespace, unread, unwritten};
 use crate::names::{self, NAMESPACES};
-use crate::record::{Entry, begin, writer};
+use crate::record::{Entry, Segment, begin, writer};
 use crate::sys::{Errno, Guard, ReadOp, Watching, WriteOp};
 use crate::under_way::{Intent, Sum, decode_garbage};
 
@@ -170,6 +170,8 @@ impl Core {
                     let opened =
                         Namespace::open(&self.access, &self.config.base, info.clone(), shards);
                     let opened = opened.map_err(|errno| unread(errno, &info.name))?;
+                    // Before counters are read, which changes what this gateway's own add up to.
+                    self.books.open(&info, None);
                     let others = self.counted_by_others(&opened).await?;
                     self.books.open(&info, Some(others));
                     Arc::new(opened)
@@ -195,19 +197,8 @@ impl Core {
     }
 
     async fn counted_by_others(&self, namespace: &Namespace) -> Result<Sum> {
-        let own = names::counter(self.gateway);
-        let own = &own;
-        let counts = namespace.shards.iter().map(|shard| async move {
-            let mut sum = Sum::default();
-            let each = |name: Bytes, value: Bytes| {
-                if name != own[..] {
-                    sum = sum.plus(Sum::decode(&value).unwrap_or_default());
-                }
-            };
-            self.keys(&namespace.index, &shard.object, names::COUNTERS, each)
-                .await?;
-            Ok::<_, StoreError>(sum)
-        });
+        let shards = namespace.shards.iter();
+        let counts = shards.map(|shard| shard.recount(self, namespace));
         let counts = try_join_all(counts).await?;
         Ok(counts.into_iter().fold(Sum::default(), Sum::plus))
     }
@@ -477,7 +468,12 @@ impl Core {
         let orphans = segments.map(|segment| {
             let mut key = ORPHANS.to_vec();
             key.extend_from_slice(format!("{:032x}", segment.id).as_bytes());
-            (key, encode_orphan(&name, &segment))
+            let orphan = Orphan {
+                namespace: name.clone(),
+                segment,
+                id: Some(namespace.id),
+            };
+            (key, orphan.encode())
         });
         let orphans: Vec<_> = orphans.collect();
         if orphans.is_empty() {
@@ -534,19 +530,59 @@ fn not_empty(name: &str) -> StoreError {
     )
 }
 
-fn encode_orphan(namespace: &str, segment: &crate::record::Segment) -> Vec<u8> {
-    let mut writer = writer();
-    writer.string(namespace.as_bytes());
-    crate::record::Segment::write(&mut writer, segment);
-    writer.0
+/// Stripes of a namespace that is being deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Orphan {
+    pub namespace: String,
+    pub segment: Segment,
+    /// The namespace's number; records from before it was kept have none.
+    pub id: Option<u32>,
 }
 
-/// The namespace that stripes belonged to, and which.
-pub(crate) fn decode_orphan(
-    encoded: &[u8],
-) -> std::result::Result<(String, crate::record::Segment), Malformed> {
-    let mut reader = begin(encoded)?;
-    let orphan = (reader.text()?, crate::record::Segment::read(&mut reader)?);
-    reader.end()?;
-    Ok(orphan)
+impl Orphan {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = writer();
+        writer.string(self.namespace.as_bytes());
+        Segment::write(&mut writer, &self.segment);
+        if let Some(id) = self.id {
+            writer.u32(id);
+        }
+        writer.0
+    }
+
+    pub fn decode(encoded: &[u8]) -> std::result::Result<Orphan, Malformed> {
+        let mut reader = begin(encoded)?;
+        let (namespace, segment) = (reader.text()?, Segment::read(&mut reader)?);
+        let id = match reader.end() {
+            Ok(()) => None,
+            Err(Malformed) => Some(reader.u32()?),
+        };
+        reader.end()?;
+        Ok(Orphan {
+            namespace,
+            segment,
+            id,
+        })
+    }
+}
+
+impl Core {
+    /// Whether the namespace that stripes belonged to was deleted. Its deletion may also have failed after it had remembered them: then
+    /// they may by now be a value's. Nothing of the namespace comes after its journal is gone.
+    pub(crate) async fn is_orphaned(&self, orphan: &Orphan) -> Result<bool> {
+        let Some(id) = orphan.id else {
+            let key = key_of(NAMESPACE, &orphan.namespace);
+            return Ok(!self.registry_keys(&[&key]).await?.contains_key(&key[..]));
+        };
+        let spaces = names::Spaces::new(&self.config.base, &orphan.namespace);
+        let index = self.access.place(&spaces.index);
+        let index = index.map_err(|errno| unread(errno, "orphans"))?;
+        let mut op = ReadOp::new(&index);
+        op.stat();
+        match self.access.read(&index, &names::journal(id), op, 0).await {
+            Ok(_) => Ok(false),
+            Err(Errno(libc::ENOENT)) => Ok(true),
+            Err(errno) => Err(unread(errno, "the journal")),
+        }
+    }
 }

@@ -217,7 +217,7 @@ impl RadosStore {
         Ok(())
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.handle.core
     }
 }

@@ -1,5 +1,6 @@
 //! Cleaning up: what has expired, stripes that nothing refers to, and what gateways left that died.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use crate::error::{unread, unwritten};
 use crate::heads::Seen;
 use crate::index::Settle;
 use crate::names::{self, GARBAGE, INTENTS, NAMESPACES, PENDING};
-use crate::namespaces::{GATEWAYS, ORPHANS, decode_orphan};
+use crate::namespaces::{GATEWAYS, ORPHANS, Orphan};
 use crate::plan::Draft;
 use crate::record::Entry;
 use crate::sys::{Errno, Guard, Lease, ReadOp, WriteOp};
@@ -99,63 +100,120 @@ impl Core {
         Ok(())
     }
 
-    /// Cleans up after gateways that died: their changes are looked up and entered, their values under way are dropped.
+    /// Cleans up after gateways that died: their changes are looked up and entered, their values under way are dropped. One at a time.
     pub async fn sweep(self: &Arc<Self>) -> Result<usize> {
+        let _only = self.cleaning.lock().await;
+        self.sweep_alone().await
+    }
+
+    /// The same, for whoever sees to it that nobody else of this gateway does it.
+    pub async fn sweep_alone(self: &Arc<Self>) -> Result<usize> {
         let mut gateways = Vec::new();
         let mut orphans = Vec::new();
         let each = |name: Bytes, value: Bytes| {
             if let Some(digits) = name.strip_prefix(GATEWAYS) {
                 let gateway = std::str::from_utf8(digits).ok();
                 gateways.extend(gateway.and_then(|text| u64::from_str_radix(text, 16).ok()));
-            } else if name.starts_with(ORPHANS) {
-                orphans.push((name, value));
+            } else if name.starts_with(ORPHANS)
+                && let Ok(orphan) = Orphan::decode(&value)
+            {
+                orphans.push((name, orphan));
             }
         };
         self.keys(&self.registry, NAMESPACES, b"", each).await?;
+        let orphans = self.orphaned(orphans).await?;
+        let writers = orphans
+            .iter()
+            .map(|(_, orphan)| names::gateway_of(orphan.segment.id));
+        let asked: BTreeSet<u64> = gateways.iter().copied().chain(writers).collect();
+        let dead = self.find_dead(&asked).await?;
         let mut swept = 0;
-        for gateway in gateways {
-            if gateway != self.gateway && self.is_dead(gateway).await? {
-                let snapshot = self.snapshot();
-                for namespace in snapshot.namespaces.values() {
-                    self.sweep_namespace(namespace, gateway).await?;
-                }
-                self.forget_gateway(gateway).await?;
-                swept += 1;
+        for gateway in gateways.iter().filter(|gateway| dead.contains(gateway)) {
+            swept += usize::from(self.sweep_gateway(*gateway).await?);
+        }
+        for (name, orphan) in orphans {
+            let by = names::gateway_of(orphan.segment.id);
+            if by == self.gateway || dead.contains(&by) {
+                self.remove_orphan(&name, &orphan).await?;
             }
         }
-        for (name, value) in orphans {
-            let Ok((namespace, segment)) = decode_orphan(&value) else {
-                continue;
-            };
-            let by = names::gateway_of(segment.id);
-            if self.pins.is_pinned(segment.id) || (by != self.gateway && !self.is_dead(by).await?) {
-                continue;
-            }
-            let spaces = names::Spaces::new(&self.config.base, &namespace);
-            let place = self.access.place(&spaces.stripes);
-            let place = place.map_err(|errno| unread(errno, "orphans"))?;
-            self.remove_stripes(&place, segment).await?;
-            self.forget_registered(&name).await?;
-            if by != self.gateway {
-                self.forget_gateway(by).await?;
-            }
+        // Asking made an object of those that nobody knew any more.
+        for gateway in dead.iter().filter(|gateway| !gateways.contains(gateway)) {
+            self.forget_gateway(*gateway).await?;
         }
         Ok(swept)
     }
 
-    /// Whether a gateway's lock is over. Taking it is the way to find out: the cluster's clock decides.
-    async fn is_dead(&self, gateway: u64) -> Result<bool> {
+    /// Those that nobody reads and whose namespace is gone. The others' records stay: whoever deletes the namespace in the end will have
+    /// remembered no other.
+    async fn orphaned(&self, found: Vec<(Bytes, Orphan)>) -> Result<Vec<(Bytes, Orphan)>> {
+        let mut gone = HashMap::new();
+        let mut orphans = Vec::new();
+        for (name, orphan) in found {
+            let of = (orphan.namespace.clone(), orphan.id);
+            let is_gone = match gone.get(&of) {
+                Some(known) => *known,
+                None => self.is_orphaned(&orphan).await?,
+            };
+            gone.insert(of, is_gone);
+            if is_gone && !self.pins.is_pinned(orphan.segment.id) {
+                orphans.push((name, orphan));
+            }
+        }
+        Ok(orphans)
+    }
+
+    async fn remove_orphan(&self, name: &[u8], orphan: &Orphan) -> Result<()> {
+        let spaces = names::Spaces::new(&self.config.base, &orphan.namespace);
+        let place = self.access.place(&spaces.stripes);
+        let place = place.map_err(|errno| unread(errno, "orphans"))?;
+        self.remove_stripes(&place, orphan.segment).await?;
+        self.forget_registered(name).await
+    }
+
+    /// Which of these gateways are dead, this one aside. What they sent while they were alive may still be on its way when their lease is
+    /// over: only after as long as an operation may take nothing of theirs arrives any more.
+    async fn find_dead(&self, asked: &BTreeSet<u64>) -> Result<BTreeSet<u64>> {
+        let mut dead = BTreeSet::new();
+        let others = asked.iter().filter(|gateway| **gateway != self.gateway);
+        for gateway in others {
+            if self.take_over(*gateway).await? {
+                dead.insert(*gateway);
+            }
+        }
+        if !dead.is_empty() {
+            tokio::time::sleep(self.access.patience()).await;
+        }
+        Ok(dead)
+    }
+
+    /// Whether a gateway's lock is over. Taking it is the way to find out: the cluster's clock decides. It is held for long enough that its
+    /// owner cannot come back while what it sent is waited for.
+    async fn take_over(&self, gateway: u64) -> Result<bool> {
         let object = names::gateway(gateway);
         let cookie = format!("{:016x}", self.gateway);
         let lease = Lease::new(&self.registry, &object, cookie.as_bytes());
         let lease = lease.map_err(|errno| unread(errno, "a gateway"))?;
-        let hold = self.config.lease;
+        let hold = self.config.lease + self.access.patience();
         let taken = tokio::task::spawn_blocking(move || lease.take(hold)).await;
         match taken {
             Ok(Ok(())) => Ok(true),
             Ok(Err(Errno(libc::EBUSY | libc::EEXIST))) | Err(_) => Ok(false),
             Ok(Err(errno)) => Err(unread(errno, "a gateway")),
         }
+    }
+
+    /// Cleans up after a gateway whose lock is held; false when it came back meanwhile.
+    async fn sweep_gateway(self: &Arc<Self>, gateway: u64) -> Result<bool> {
+        let snapshot = self.snapshot();
+        for namespace in snapshot.namespaces.values() {
+            if !self.take_over(gateway).await? {
+                return Ok(false);
+            }
+            self.sweep_namespace(namespace, gateway).await?;
+        }
+        self.forget_gateway(gateway).await?;
+        Ok(true)
     }
 
     async fn sweep_namespace(
@@ -193,6 +251,7 @@ impl Core {
                 after: None,
                 ended: vec![name.to_vec()],
                 freed: found.freed,
+                unsure: true,
                 counted: Sum::default(),
             });
         }

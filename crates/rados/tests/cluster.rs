@@ -18,6 +18,8 @@ const VICTIM: &str = "FOREBAY_RADOS_VICTIM";
 
 /// Of gateways that are killed: short, so that their lease is soon over; long enough that a busy machine does not lose it.
 const LEASE: Duration = Duration::from_secs(6);
+/// So long what a gateway sent is waited for, and some seconds more, before it is swept.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The lease of one who died is over by then, many times.
 const SWEPT_WITHIN: Duration = Duration::from_secs(60);
 
@@ -297,6 +299,7 @@ fn victim() {
     let mut config = config(&cluster);
     config.base = base;
     config.lease = LEASE;
+    config.patience = PATIENCE;
     runtime().block_on(async {
         let store = open(config, TestClock::default());
         println!("begun");
@@ -336,6 +339,7 @@ fn what_a_killed_gateway_leaves_is_swept() {
     };
     let mut config = config(&cluster);
     config.lease = LEASE;
+    config.patience = PATIENCE;
     config.grace = Duration::ZERO;
     let setup = open(config.clone(), TestClock::default());
     let runtime = runtime();

@@ -1,0 +1,199 @@
+//! What a gateway does after another one took it for dead, or a change was cut short: on a cluster, made to happen from inside.
+
+use std::time::Duration;
+
+use forebay_store::suite::TestClock;
+use forebay_store::{Address, Scope, Seal, Space, Store, StoreOptions};
+
+use crate::names;
+use crate::namespaces::{ORPHANS, Orphan};
+use crate::record::Segment;
+use crate::store::RadosStore;
+use crate::support::{bytes, cluster, config, get, open, put, runtime, space};
+use crate::sys::{Guard, WriteOp};
+use crate::under_way::{Named, Pending};
+
+/// Stripes of the value of a key.
+async fn segments(store: &RadosStore, namespace: &str, space: Space, key: &[u8]) -> Vec<Segment> {
+    let core = store.core();
+    let namespace = core.namespace(namespace).unwrap();
+    let named = Named {
+        space,
+        key: key.to_vec(),
+    };
+    let seen = core.look(&namespace, &named).await.unwrap();
+    let value = seen.head.as_ref().unwrap().current.clone().unwrap();
+    value.segments().to_vec()
+}
+
+async fn registered_orphans(store: &RadosStore) -> usize {
+    let core = store.core();
+    let mut found = 0;
+    let each = |name: bytes::Bytes, _| found += usize::from(name.starts_with(ORPHANS));
+    core.keys(&core.registry, names::NAMESPACES, ORPHANS, each)
+        .await
+        .unwrap();
+    found
+}
+
+#[test]
+fn a_deletion_that_failed_takes_no_stripes() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, "large").await;
+        let key = Address::object("large", b"k");
+        put(&store, key, &bytes(1, 5 << 20)).await;
+        let segment = segments(&store, "large", Space::Objects, b"k").await[0];
+        // As if it had been under way when the deletion looked, and as such records once were.
+        let core = store.core();
+        let id = core.namespace("large").unwrap().id;
+        for (mark, id) in [(0, Some(id)), (1, None)] {
+            let orphan = Orphan {
+                namespace: "large".to_owned(),
+                segment,
+                id,
+            };
+            let name = [ORPHANS, format!("{:032x}{mark}", segment.id).as_bytes()].concat();
+            let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
+            op.omap_set([(&name[..], &orphan.encode()[..])]);
+            core.write_registry(op).await.unwrap();
+        }
+        store.sweep().await.unwrap();
+        assert!(get(&store, key).await == bytes(1, 5 << 20));
+        store.delete(key, Default::default()).await.unwrap();
+        store.delete_namespace("large").await.unwrap();
+        store.sweep().await.unwrap();
+        assert_eq!(registered_orphans(&store).await, 0);
+        space(&store, "large").await;
+        let audit = store.audit("large").await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+    });
+}
+
+#[test]
+fn a_gateway_that_was_swept_counts_once() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "counted").await;
+        let fold = async || {
+            one.settle().await.unwrap();
+            let namespace = two.core().namespace("counted").unwrap();
+            let folded = two.core().fold(&namespace, one.core().gateway).await;
+            folded.unwrap();
+        };
+        for round in 1..4_u8 {
+            for lane in 0..20_u8 {
+                let key = [b'k', round, lane];
+                put(&one, Address::object("counted", &key), &bytes(1, 100)).await;
+            }
+            // The last time nothing follows that would notice.
+            fold().await;
+        }
+        for store in [&one, &two] {
+            store.core().refresh().await.unwrap();
+            let usage = store.usage(Scope::Namespace("counted")).unwrap();
+            assert_eq!((usage.objects, usage.bytes), (60, 6000));
+        }
+        let audit = two.audit("counted").await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+    });
+}
+
+#[test]
+fn a_change_that_was_cut_short_frees_no_joined_part() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let mut config = config(&cluster);
+        config.grace = Duration::ZERO;
+        config.lease = Duration::from_secs(6);
+        config.patience = Duration::from_secs(5);
+        let store = open(config, TestClock::default());
+        space(&store, "joined").await;
+        let part = Address::staging("joined", b"part");
+        put(&store, part, &bytes(1, 70_000)).await;
+        let freed = segments(&store, "joined", Space::Staging, b"part").await;
+        store.settle().await.unwrap();
+        // A gateway that nobody knows said that it would remove the part, and died before it did.
+        let (core, gateway) = (store.core(), 7);
+        let namespace = core.namespace("joined").unwrap();
+        let pending = Pending {
+            named: Named {
+                space: Space::Staging,
+                key: b"part".to_vec(),
+            },
+            composes: false,
+            freed,
+        };
+        let entry = (names::pending(gateway << 64 | 1), pending.encode());
+        namespace.journal.enter(vec![entry]).await.unwrap();
+        let name = [&b"g"[..], format!("{gateway:016x}").as_bytes()].concat();
+        let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
+        op.omap_set([(&name[..], &[][..])]);
+        core.write_registry(op).await.unwrap();
+        let key = Address::object("joined", b"k");
+        let joined = store.compose(
+            key,
+            &[b"part"],
+            &[],
+            StoreOptions::default(),
+            Seal::default(),
+        );
+        joined.await.unwrap();
+        store.settle().await.unwrap();
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        store.sweep().await.unwrap();
+        assert!(get(&store, key).await == bytes(1, 70_000));
+        let audit = store.audit("joined").await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+    });
+}
+
+#[test]
+fn a_composition_that_nobody_waits_for_is_finished() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, "joined").await;
+        let namespace = store.core().namespace("joined").unwrap();
+        for round in 0..24_u8 {
+            let parts = [[b'a', round], [b'b', round], [b'c', round]];
+            for part in &parts {
+                put(&store, Address::staging("joined", part), &bytes(1, 70_000)).await;
+            }
+            let sources = [&parts[0][..], &parts[1][..], &parts[2][..]];
+            let key = [b'k', round];
+            let key = Address::object("joined", &key);
+            let joined =
+                store.compose(key, &sources, &[], StoreOptions::default(), Seal::default());
+            let cut = tokio::time::timeout(Duration::from_micros(400 * u64::from(round)), joined);
+            if let Ok(joined) = cut.await {
+                joined.unwrap();
+            }
+        }
+        let said = async || {
+            let there = crate::audit::names_in(&namespace.index).await.unwrap();
+            there.iter().any(|name| name.starts_with(b"compose."))
+        };
+        let over = async {
+            while said().await || !store.core().composing.lock().is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), over).await;
+        in_time.expect("every composition comes to an end");
+        store.settle().await.unwrap();
+        let audit = store.audit("joined").await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+    });
+}
