@@ -140,7 +140,25 @@ pub(crate) struct Service<D> {
     pub asks: UnboundedReceiver<Ask<D>>,
     pub answers: Sender<Answer>,
     /// Kept as long as the call is waited for.
-    _waiting: Waiting,
+    waiting: Waiting,
+}
+
+impl<D> Service<D> {
+    /// Says that nobody waits any more, and returns when the function has ended: it touches nothing of the caller's from then on.
+    pub async fn give_up(self) {
+        let Service {
+            mut asks,
+            answers,
+            waiting,
+        } = self;
+        // Whatever it waits for ends with these.
+        drop((answers, waiting));
+        while let Some(ask) = asks.recv().await {
+            if matches!(ask, Ask::Done(_)) {
+                return;
+            }
+        }
+    }
 }
 
 /// Both ends.
@@ -159,7 +177,7 @@ pub(crate) fn exchange<D>(patience: Patience) -> (Exchange<D>, Service<D>) {
     let service = Service {
         asks,
         answers: answer,
-        _waiting: waiting,
+        waiting,
     };
     (exchange, service)
 }

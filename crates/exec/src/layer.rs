@@ -79,7 +79,7 @@ impl<S: Store> Exec<S> {
             deadline: executor.clock.monotonic().saturating_add(deadline),
             abandoned,
         };
-        let (exchange, service) = exchange(patience);
+        let (exchange, mut service) = exchange(patience);
         let allowed = executor.allowed();
         let mut namespaces: Vec<&str> = addresses(&call).map(|address| address.namespace).collect();
         namespaces.dedup();
@@ -90,6 +90,7 @@ impl<S: Store> Exec<S> {
             .await?;
 
         let (opened, known) = service::open(&self.store, call.inputs).await?;
+        let into_memory = matches!(call.output, Wanted::Into(_));
         let (way, upload) = match call.output {
             Wanted::Inline { capacity } => (Way::Inline { capacity }, None),
             Wanted::Into(target) => (Way::Into(target), None),
@@ -128,7 +129,12 @@ impl<S: Store> Exec<S> {
         executor.workers.submit(call.tenant, work)?;
 
         let (mut upload, seal) = upload.unzip();
-        let done = service::serve(&self.store, opened, upload.as_mut(), service).await?;
+        let served = service::serve(&self.store, opened, upload.as_mut(), &mut service).await;
+        if served.is_err() && into_memory {
+            // Once the caller has the refusal the memory is its own again.
+            service.give_up().await;
+        }
+        let done = served?;
         let effort = Effort {
             read: done.read,
             nanos: done.nanos,

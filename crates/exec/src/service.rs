@@ -153,12 +153,12 @@ struct Run {
 
 type Fetching<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
 
-/// Serves a function until it is done. When the store fails, the function is given up.
+/// Serves a function until it is done. When the store fails, the function is of no use and may go on for a moment all the same.
 pub(crate) async fn serve<S: Store>(
     store: &S,
     mut inputs: Vec<Opened<'_, S::Body>>,
     mut upload: Option<&mut S::Upload>,
-    mut service: Service<Done>,
+    service: &mut Service<Done>,
 ) -> Result<Done> {
     let mut run = Run::default();
     let mut asked = VecDeque::new();
@@ -169,11 +169,11 @@ pub(crate) async fn serve<S: Store>(
                 let input = inputs.get_mut(run.input);
                 let next = input.filter(|input| input.position < run.upto.min(input.size));
                 match next {
-                    None => next_ask(&mut service).await?,
+                    None => next_ask(service).await?,
                     Some(input) => {
                         let offset = input.position;
                         let fetching: Fetching<'_, _> = Box::pin(input.next(store));
-                        let piece = until(&mut service, &mut asked, false, fetching).await?;
+                        let piece = until(service, &mut asked, false, fetching).await?;
                         // What was asked meanwhile may have ended this run: its pieces are of use all the same.
                         let Some(piece) = piece else {
                             continue;
@@ -220,7 +220,7 @@ pub(crate) async fn serve<S: Store>(
                     continue;
                 };
                 let writing: Fetching<'_, _> = Box::pin(upload.write(buf));
-                let written = until(&mut service, &mut asked, true, writing).await?;
+                let written = until(service, &mut asked, true, writing).await?;
                 let Some(written) = written else {
                     continue;
                 };

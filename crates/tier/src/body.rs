@@ -9,7 +9,7 @@ use forebay_store::{Body, ErrorKind, Meta, Result, Store, StoreError};
 
 use crate::cache::Cache;
 use crate::disk::Reading;
-use crate::flight::{Flight, reread};
+use crate::flight::{Reader, reread};
 use crate::index::Place;
 use crate::metrics::count;
 use crate::piece::{Piece, bytes_of};
@@ -24,6 +24,7 @@ pub struct TierBody<S: Store> {
 
 enum Repr<S: Store> {
     Store(S::Body),
+    Cut(Cut<S::Body>),
     Kept(Box<Kept<S>>),
 }
 
@@ -57,13 +58,24 @@ impl<S: Store> Part<S> {
 pub(crate) enum From<S: Store> {
     Memory(Piece),
     Disk(Reading),
-    Flight(Arc<Flight<S>>),
+    Flight(Arc<Reader<S>>),
 }
 
 impl<S: Store> TierBody<S> {
     pub(crate) fn of_store(body: S::Body) -> TierBody<S> {
         TierBody {
             repr: Repr::Store(body),
+        }
+    }
+
+    /// The bytes `range` of a body that has `of`.
+    pub(crate) fn cut_out(body: S::Body, of: &Range<u64>, range: &Range<u64>) -> TierBody<S> {
+        TierBody {
+            repr: Repr::Cut(Cut {
+                body,
+                skip: range.start - of.start,
+                left: range.end - range.start,
+            }),
         }
     }
 
@@ -78,8 +90,33 @@ impl<S: Store> Body for TierBody<S> {
     async fn next(&mut self) -> Result<Option<Buf>> {
         match &mut self.repr {
             Repr::Store(body) => body.next().await,
+            Repr::Cut(cut) => cut.next().await,
             Repr::Kept(kept) => kept.next().await,
         }
+    }
+}
+
+/// A body of the store that was opened for more than was asked for.
+struct Cut<B> {
+    body: B,
+    skip: u64,
+    left: u64,
+}
+
+impl<B: Body> Cut<B> {
+    async fn next(&mut self) -> Result<Option<Buf>> {
+        while self.left > 0 {
+            let buf = self.body.next().await?.ok_or_else(ended)?;
+            let len = buf.len() as u64;
+            let first = self.skip.min(len);
+            let end = len.min(first + self.left);
+            self.skip -= first;
+            self.left -= end - first;
+            if first < end {
+                return Ok(Some(buf.slice(first as usize..end as usize)));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -136,7 +173,7 @@ impl<S: Store> Kept<S> {
         let number = part.number;
         let piece = match &mut part.from {
             From::Memory(piece) => Some(piece.clone()),
-            From::Flight(flight) => Some(flight.piece(&self.cache, &self.store, number).await?),
+            From::Flight(reader) => Some(reader.piece(&self.cache, &self.store, number).await?),
             From::Disk(reading) => match reading.piece().await {
                 Ok(piece) => {
                     let index = &self.cache.index;
@@ -178,12 +215,13 @@ impl<S: Store> Kept<S> {
         let piece = Piece::new(bufs);
         match piece.len() as u64 == len {
             true => Ok(piece),
-            false => Err(StoreError::new(
-                ErrorKind::Io,
-                "the store ended a value early",
-            )),
+            false => Err(ended()),
         }
     }
+}
+
+fn ended() -> StoreError {
+    StoreError::new(ErrorKind::Io, "the store ended a value early")
 }
 
 #[cfg(test)]
@@ -195,6 +233,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::read::Way;
     use crate::{Config, Tier};
 
     #[tokio::test]
@@ -223,7 +262,10 @@ mod tests {
         let found = async || {
             let (cache, place) = tier.placed(address, None).expect("there").expect("on");
             let found = tier.kept(cache, place, ByteRange::Full).await;
-            found.expect("read").expect("kept").body
+            match found.expect("read") {
+                Way::Kept(found) => found.body,
+                Way::Cut(_) | Way::Pass => panic!("it is kept"),
+            }
         };
         let drained = async |mut kept: Box<Kept<MemoryStore>>| {
             let mut bytes = Vec::new();

@@ -5,9 +5,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use forebay_store::{Body, ByteRange, ErrorKind, Meta, Result, Store, StoreError, VersionId};
+use forebay_store::{
+    Body, ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError, VersionId,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as TurnMutex, OwnedSemaphorePermit, Semaphore};
 
@@ -18,6 +21,7 @@ use crate::piece::{Cutter, PIECE_BYTES, Piece, bytes_of, pieces_of};
 use crate::stripes::Quiet;
 
 const UNIT_BYTES: u64 = 4096;
+const PIECE_UNITS: usize = (PIECE_BYTES / UNIT_BYTES) as usize;
 
 type FlightKey = (u32, Arc<[u8]>);
 
@@ -37,14 +41,14 @@ pub(crate) struct Flight<S: Store> {
     /// Nothing was changing then.
     quiet: Quiet,
     /// Before the store was asked.
-    pub began: u64,
+    began: u64,
     turn: TurnMutex<State<S>>,
 }
 
 enum State<S: Store> {
     /// Nobody has asked the store yet, or who did went away.
     Waiting,
-    Open(Open<S>),
+    Open(Box<Open<S>>),
     /// Each reader has to read for itself.
     Private,
     Failed(Failure),
@@ -57,8 +61,61 @@ struct Open<S: Store> {
     /// Whether somebody is reading or went away while reading: what the body yields next is not known then.
     reading: bool,
     cutter: Cutter,
+    /// Those that were read and that a reader may still ask for; `first` is the number of the first.
     pieces: Vec<Piece>,
-    _room: OwnedSemaphorePermit,
+    first: u32,
+    /// What each reader asks for next, at the earliest.
+    seats: Vec<Weak<AtomicU32>>,
+    /// For everything from `first` on.
+    room: OwnedSemaphorePermit,
+}
+
+impl<S: Store> Open<S> {
+    /// A seat for a reader of `request`, unless its first piece was let go.
+    fn seat(&mut self, request: ByteRange) -> Option<Arc<AtomicU32>> {
+        let wanted = request.resolve(self.meta.size);
+        let next = wanted.map_or(self.span.end, |bytes| pieces_of(&bytes).start);
+        if next < self.first {
+            return None;
+        }
+        let seat = Arc::new(AtomicU32::new(next));
+        self.seats.retain(|seat| seat.strong_count() > 0);
+        self.seats.push(Arc::downgrade(&seat));
+        Some(seat)
+    }
+
+    /// Lets go what every reader is past, and the room that it took.
+    fn let_go(&mut self) {
+        let seats = self.seats.iter().filter_map(Weak::upgrade);
+        let Some(needed) = seats.map(|seat| seat.load(Relaxed)).min() else {
+            return;
+        };
+        let past = needed.saturating_sub(self.first) as usize;
+        // What is not the last one that was read is a whole piece.
+        let past = past.min(self.pieces.len().saturating_sub(1));
+        self.pieces.drain(..past);
+        self.first += past as u32;
+        drop(self.room.split(past * PIECE_UNITS));
+    }
+}
+
+/// A reader of an opened flight; it takes the pieces in their order.
+pub(crate) struct Reader<S: Store> {
+    flight: Arc<Flight<S>>,
+    next: Arc<AtomicU32>,
+}
+
+impl<S: Store> Reader<S> {
+    /// Before the store was asked.
+    pub fn began(&self) -> u64 {
+        self.flight.began
+    }
+
+    /// A piece of what it reads; none before it is asked for any more.
+    pub async fn piece(&self, cache: &Cache<S>, store: &S, number: u32) -> Result<Piece> {
+        self.next.store(number, Relaxed);
+        self.flight.piece(cache, store, number).await
+    }
 }
 
 /// An error that is told to all.
@@ -70,11 +127,13 @@ struct Failure {
 }
 
 /// How a flight began, for one of its readers.
-pub(crate) enum Boarded {
-    /// Its value and pieces; whether this call asked the store.
-    Open(Meta, Range<u32>, bool),
-    /// Read for yourself.
-    Private,
+pub(crate) enum Boarded<S: Store> {
+    /// A seat in it, its value and pieces; whether this call asked the store.
+    Open(Arc<Reader<S>>, Meta, Range<u32>, bool),
+    /// Read for yourself; when this call asked the store, this is what it gave.
+    Private(Option<Object<S::Body>>),
+    /// What is wanted was read and let go: try another.
+    Late,
 }
 
 impl<S: Store> Flights<S> {
@@ -86,14 +145,14 @@ impl<S: Store> Flights<S> {
         }
     }
 
-    /// A flight over `request` of this value: one that is under way, if `joins` likes it, or a new one.
+    /// A flight over `request` of this value: one that is under way, if `joins` likes when it began, or a new one.
     pub fn board(
         self: &Arc<Self>,
         place: &Place,
         request: ByteRange,
         quiet: Quiet,
         now: u64,
-        joins: impl Fn(&Flight<S>) -> bool,
+        joins: impl Fn(u64) -> bool,
     ) -> (Arc<Flight<S>>, bool) {
         let mut known = self.known.lock();
         let flights = known
@@ -102,7 +161,7 @@ impl<S: Store> Flights<S> {
         // Whichever of them ends here takes the lock again: not before it is free.
         let alive: Vec<_> = flights.iter().filter_map(Weak::upgrade).collect();
         let joined = alive.iter().find(|flight| {
-            flight.quiet == quiet && covers(flight.request, request) && joins(flight)
+            flight.quiet == quiet && covers(flight.request, request) && joins(flight.began)
         });
         if let Some(flight) = joined.cloned() {
             drop(known);
@@ -137,14 +196,23 @@ impl<S: Store> Drop for Flight<S> {
 }
 
 impl<S: Store> Flight<S> {
-    /// Asks the store, if nobody has.
-    pub async fn open(&self, cache: &Cache<S>, store: &S) -> Result<Boarded> {
+    /// Asks the store, if nobody has, on behalf of a reader of `request`, which this covers.
+    pub async fn open(
+        self: &Arc<Self>,
+        cache: &Cache<S>,
+        store: &S,
+        request: ByteRange,
+    ) -> Result<Boarded<S>> {
         let mut state = self.turn.lock().await;
-        match &*state {
+        match &mut *state {
             State::Open(open) => {
-                return Ok(Boarded::Open(open.meta.clone(), open.span.clone(), false));
+                let boarded = self.take_seat(open, request, false);
+                if matches!(boarded, Boarded::Late) {
+                    self.leave();
+                }
+                return Ok(boarded);
             }
-            State::Private => return Ok(Boarded::Private),
+            State::Private => return Ok(Boarded::Private(None)),
             State::Failed(failure) => return Err(failure.error()),
             State::Waiting => {}
         }
@@ -172,33 +240,58 @@ impl<S: Store> Flight<S> {
                     .and_then(|units| self.flights.room.clone().try_acquire_many_owned(units).ok());
                 let Some(room) = room else {
                     *state = State::Private;
-                    return Ok(Boarded::Private);
+                    return Ok(Boarded::Private(Some(object)));
                 };
                 let span = pieces_of(&object.range);
-                let boarded = Boarded::Open(object.meta.clone(), span.clone(), true);
-                *state = State::Open(Open {
+                let mut open = Box::new(Open {
                     meta: object.meta,
+                    first: span.start,
                     span,
                     body: object.body,
                     reading: false,
                     cutter: Cutter::default(),
                     pieces: Vec::new(),
-                    _room: room,
+                    seats: Vec::new(),
+                    room,
                 });
+                let boarded = self.take_seat(&mut open, request, true);
+                *state = State::Open(open);
                 Ok(boarded)
             }
         }
     }
 
+    fn take_seat(
+        self: &Arc<Self>,
+        open: &mut Open<S>,
+        request: ByteRange,
+        by_us: bool,
+    ) -> Boarded<S> {
+        let Some(next) = open.seat(request) else {
+            return Boarded::Late;
+        };
+        let reader = Reader {
+            flight: self.clone(),
+            next,
+        };
+        Boarded::Open(
+            Arc::new(reader),
+            open.meta.clone(),
+            open.span.clone(),
+            by_us,
+        )
+    }
+
     /// A piece of it, which was opened and holds it.
-    pub async fn piece(&self, cache: &Cache<S>, store: &S, number: u32) -> Result<Piece> {
+    async fn piece(&self, cache: &Cache<S>, store: &S, number: u32) -> Result<Piece> {
         let mut state = self.turn.lock().await;
         let open = match &mut *state {
             State::Open(open) => open,
             State::Failed(failure) => return Err(failure.error()),
             State::Waiting | State::Private => return Err(gone()),
         };
-        let at = number.checked_sub(open.span.start).ok_or_else(gone)? as usize;
+        open.let_go();
+        let at = number.checked_sub(open.first).ok_or_else(gone)? as usize;
         while open.pieces.len() <= at {
             if let Err(error) = self.read_on(cache, store, open).await {
                 *state = State::Failed(Failure::of(&error));
@@ -235,7 +328,7 @@ impl<S: Store> Flight<S> {
 
     /// Goes on where the pieces end, with a body of its own.
     async fn reopen(&self, cache: &Cache<S>, store: &S, open: &mut Open<S>) -> Result<()> {
-        let rest = open.span.start + open.pieces.len() as u32..open.span.end;
+        let rest = open.first + open.pieces.len() as u32..open.span.end;
         let bytes = bytes_of(&rest, open.meta.size);
         open.cutter = Cutter::default();
         open.body = reread(cache, store, &self.place, &open.meta, bytes).await?;
@@ -244,7 +337,7 @@ impl<S: Store> Flight<S> {
 
     /// Checks the lengths of new pieces and gives them to the index.
     fn keep(&self, cache: &Cache<S>, open: &Open<S>, had: usize) -> Result<()> {
-        let first = open.span.start + had as u32;
+        let first = open.first + had as u32;
         let fresh = (first..).zip(open.pieces[had..].iter().cloned());
         for (number, piece) in fresh.clone() {
             let bytes = bytes_of(&(number..number + 1), open.meta.size);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use forebay_mem::RegionSlice;
 use forebay_store::{ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError};
 
-use crate::body::{From, Kept, Part};
+use crate::body::{From, Kept, Part, TierBody};
 use crate::cache::{Cache, address};
-use crate::flight::{Boarded, Flight, whole_pieces};
+use crate::flight::{Boarded, Reader, whole_pieces};
 use crate::index::{Found, Held, Place, is_same};
 use crate::metrics::count;
 use crate::piece::{PIECE_BYTES, part_of, pieces_of};
@@ -20,9 +20,29 @@ use crate::write_back::Pending;
 /// A value may be replaced again and again while it is looked for; then the store answers alone.
 const LOOKS_MAX: usize = 4;
 
+/// How a value is given out.
+pub(crate) enum Way<S: Store> {
+    /// From what is held, and from what others read, too.
+    Kept(Object<Box<Kept<S>>>),
+    /// Out of a body that was opened to share it, before it came out that there is no room to.
+    Cut(Object<TierBody<S>>),
+    /// The store has to answer alone.
+    Pass,
+}
+
+/// How a read of the store that others may share began.
+enum Begun<S: Store> {
+    Shared(Arc<Reader<S>>, Meta, Range<u32>),
+    /// Nobody else has a part in it.
+    Own(Object<S::Body>),
+    /// The store has to answer alone.
+    Pass,
+}
+
 /// One look's end.
 enum Look<S: Store> {
     Done(Object<Box<Kept<S>>>),
+    Cut(Object<TierBody<S>>),
     /// What was held is gone: look again.
     Again,
     /// The store has to answer alone.
@@ -30,15 +50,15 @@ enum Look<S: Store> {
 }
 
 impl<S: Store> Tier<S> {
-    /// From what is held and from the store; `None` when the store has to answer alone.
+    /// From what is held and from the store.
     pub(crate) async fn kept(
         &self,
         cache: &Arc<Cache<S>>,
         place: Place,
         range: ByteRange,
-    ) -> Result<Option<Object<Box<Kept<S>>>>> {
+    ) -> Result<Way<S>> {
         if let Some(pending) = cache.write_back.find(&place) {
-            return self.pending(cache, place, &pending, range).map(Some);
+            return self.pending(cache, place, &pending, range).map(Way::Kept);
         }
         for _ in 0..LOOKS_MAX {
             let now = cache.now();
@@ -47,12 +67,13 @@ impl<S: Store> Tier<S> {
                 None => self.fill(cache, &place, range, now).await?,
             };
             match look {
-                Look::Done(object) => return Ok(Some(object)),
+                Look::Done(object) => return Ok(Way::Kept(object)),
+                Look::Cut(object) => return Ok(Way::Cut(object)),
                 Look::Again => {}
                 Look::Pass => break,
             }
         }
-        Ok(None)
+        Ok(Way::Pass)
     }
 
     /// The same, with the bytes at the start of `target`.
@@ -68,8 +89,10 @@ impl<S: Store> Tier<S> {
             cache.write_back.settle(&place).await;
             return Ok(None);
         }
-        let Some(mut found) = self.kept(cache, place, range).await? else {
-            return Ok(None);
+        let mut found = match self.kept(cache, place, range).await? {
+            Way::Kept(found) => found,
+            Way::Cut(found) => return found.place_into(target).await.map(Some),
+            Way::Pass => return Ok(None),
         };
         found.check_room(target)?;
         found.body.land(target).await?;
@@ -156,7 +179,7 @@ impl<S: Store> Tier<S> {
         meta: &mut Meta,
         span: &Range<u32>,
         now: u64,
-    ) -> Result<std::result::Result<Arc<Flight<S>>, Look<S>>> {
+    ) -> Result<std::result::Result<Arc<Reader<S>>, Look<S>>> {
         let Some(quiet) = cache.stripes.quiet(place.hash) else {
             return Ok(Err(Look::Pass));
         };
@@ -164,13 +187,14 @@ impl<S: Store> Tier<S> {
         let last = u64::from(span.end) * PIECE_BYTES - 1;
         let request = ByteRange::Inclusive(first, last);
         match self.board(cache, place, request, quiet, now).await {
-            Ok(Some((flight, current, _))) if is_same(&current, meta) => {
-                cache.confirm(place, value, &current, flight.began, Some(quiet));
+            Ok(Begun::Shared(flight, current, _)) if is_same(&current, meta) => {
+                cache.confirm(place, value, &current, flight.began(), Some(quiet));
                 *meta = current;
                 return Ok(Ok(flight));
             }
-            Ok(Some(_)) => {}
-            Ok(None) => return Ok(Err(Look::Pass)),
+            Ok(Begun::Shared(..)) => {}
+            // It has but the bytes that are not held.
+            Ok(Begun::Own(_) | Begun::Pass) => return Ok(Err(Look::Pass)),
             // Another value, too short for these pieces, or none.
             Err(error)
                 if matches!(
@@ -210,12 +234,14 @@ impl<S: Store> Tier<S> {
                 if error.kind() == ErrorKind::RangeNotSatisfiable
                     && matches!(range, ByteRange::Suffix(_)) =>
             {
-                None
+                Begun::Pass
             }
             boarded => boarded?,
         };
-        let Some((flight, meta, span)) = boarded else {
-            return Ok(Look::Pass);
+        let (flight, meta, span) = match boarded {
+            Begun::Shared(flight, meta, span) => (flight, meta, span),
+            Begun::Own(object) => return cut_out(object, range),
+            Begun::Pass => return Ok(Look::Pass),
         };
         let wanted = range
             .resolve(meta.size)
@@ -238,7 +264,7 @@ impl<S: Store> Tier<S> {
         ))
     }
 
-    /// An opened flight, its value's metadata and its pieces; `None` when the store has to answer alone.
+    /// An opened flight, its value's metadata and its pieces, if there is room for what it reads.
     async fn board(
         &self,
         cache: &Arc<Cache<S>>,
@@ -246,31 +272,37 @@ impl<S: Store> Tier<S> {
         request: ByteRange,
         quiet: Quiet,
         now: u64,
-    ) -> Result<Option<(Arc<Flight<S>>, Meta, Range<u32>)>> {
+    ) -> Result<Begun<S>> {
         let strict = cache.is_strict();
-        let (flight, joined) = cache.flights.board(place, request, quiet, now, |flight| {
-            strict || cache.is_trusted(flight.began, now)
-        });
+        let joins = |began| strict || cache.is_trusted(began, now);
+        let (boarded, joined) = loop {
+            let (flight, joined) = cache.flights.board(place, request, quiet, now, joins);
+            match flight.open(cache, &self.store, request).await {
+                Ok(Boarded::Late) => {}
+                boarded => break (boarded, joined),
+            }
+        };
         if joined {
             count(&cache.counters.joined);
         }
-        match flight.open(cache, &self.store).await {
-            Ok(Boarded::Open(meta, span, by_us)) => {
+        match boarded {
+            Ok(Boarded::Open(flight, meta, span, by_us)) => {
                 // What another asked for may be older than this call.
                 if strict && !by_us {
                     count(&cache.counters.checks);
                     let current = self.store.stat(address(place), None).await?;
                     if !is_same(&current, &meta) {
-                        return Ok(None);
+                        return Ok(Begun::Pass);
                     }
-                    return Ok(Some((flight, current, span)));
+                    return Ok(Begun::Shared(flight, current, span));
                 }
-                Ok(Some((flight, meta, span)))
+                Ok(Begun::Shared(flight, meta, span))
             }
-            Ok(Boarded::Private) => Ok(None),
-            Err(_) if strict && joined => Ok(None),
+            Ok(Boarded::Private(Some(object))) => Ok(Begun::Own(object)),
+            Ok(Boarded::Private(None) | Boarded::Late) => Ok(Begun::Pass),
+            Err(_) if strict && joined => Ok(Begun::Pass),
             // Where the bytes went is for the store to say, of the range that was asked for.
-            Err(error) if error.away().is_some() => Ok(None),
+            Err(error) if error.away().is_some() => Ok(Begun::Pass),
             Err(error) => Err(error),
         }
     }
@@ -320,6 +352,26 @@ impl<S: Store> Tier<S> {
         });
         Object { meta, range, body }
     }
+}
+
+/// What was asked for out of what was opened for it, if that has it.
+fn cut_out<S: Store>(object: Object<S::Body>, range: ByteRange) -> Result<Look<S>> {
+    let Object {
+        meta,
+        range: of,
+        body,
+    } = object;
+    let wanted = range
+        .resolve(meta.size)
+        .ok_or_else(|| unsatisfiable(meta.size))?;
+    if wanted.start < of.start || wanted.end > of.end {
+        return Ok(Look::Pass);
+    }
+    Ok(Look::Cut(Object {
+        body: TierBody::cut_out(body, &of, &wanted),
+        meta,
+        range: wanted,
+    }))
 }
 
 /// The pieces from the first that is missing to the last.

@@ -18,6 +18,7 @@ use crate::disk::{self, Disk, StoreShelf};
 use crate::follow;
 use crate::index::Place;
 use crate::metrics::{Metrics, count};
+use crate::read::Way;
 use crate::upload::TierUpload;
 
 /// A pool that ran out runs out again: so many times what is wanted is given back.
@@ -107,6 +108,20 @@ impl<S: Store> Tier<S> {
         tended
     }
 
+    /// Waits for a value that the store has yet to commit, when it is asked for by the one version that such values have.
+    async fn settled_version(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+    ) -> Result<()> {
+        if version == Some(VersionId::NULL)
+            && let Some((cache, place)) = self.placed(address, None)?
+        {
+            cache.write_back.settle(&place).await;
+        }
+        Ok(())
+    }
+
     /// Returns when the store has committed everything that was acknowledged before.
     pub async fn landed(&self) {
         if let Some(cache) = &self.cache {
@@ -114,7 +129,8 @@ impl<S: Store> Tier<S> {
         }
     }
 
-    /// Waits for what the store has yet to commit of a namespace, so that the store's own account is whole.
+    /// Waits for what the store has yet to commit of what was acknowledged in a namespace before, so that the store's own account
+    /// has it.
     async fn settled(&self, namespace: &str) {
         if let Some(cache) = &self.cache
             && cache.write_back.is_on()
@@ -177,16 +193,21 @@ impl<S: Store> Store for Tier<S> {
         range: ByteRange,
     ) -> Result<Object<TierBody<S>>> {
         // Boxed, as below: without a cache it would be dead weight of every request.
-        if let Some((cache, place)) = self.placed(address, version)?
-            && let Some(found) = Box::pin(self.kept(cache, place, range)).await?
-        {
-            return Ok(Object {
-                meta: found.meta,
-                range: found.range,
-                body: TierBody::kept(found.body),
-            });
+        if let Some((cache, place)) = self.placed(address, version)? {
+            match Box::pin(self.kept(cache, place, range)).await? {
+                Way::Kept(found) => {
+                    return Ok(Object {
+                        meta: found.meta,
+                        range: found.range,
+                        body: TierBody::kept(found.body),
+                    });
+                }
+                Way::Cut(found) => return Ok(found),
+                Way::Pass => {}
+            }
         }
         self.count_passed();
+        self.settled_version(address, version).await?;
         let found = self.store.retrieve(address, version, range).await?;
         Ok(Object {
             meta: found.meta,
@@ -208,6 +229,7 @@ impl<S: Store> Store for Tier<S> {
             return Ok(found);
         }
         self.count_passed();
+        self.settled_version(address, version).await?;
         let into = self.store.retrieve_into(address, version, range, target);
         into.await
     }
@@ -241,6 +263,7 @@ impl<S: Store> Store for Tier<S> {
         {
             return Ok(meta);
         }
+        self.settled_version(address, version).await?;
         self.store.stat(address, version).await
     }
 
@@ -253,7 +276,13 @@ impl<S: Store> Store for Tier<S> {
             cache.write_back.settle(&place).await;
         }
         let upload = self.store.store(address, options).await?;
-        Ok(TierUpload::kept(upload, cache.clone(), place, options))
+        Ok(TierUpload::kept(
+            upload,
+            self.store.clone(),
+            cache.clone(),
+            place,
+            options,
+        ))
     }
 
     async fn compose(

@@ -22,6 +22,7 @@ pub struct TierUpload<S: Store> {
 }
 
 struct Kept<S: Store> {
+    store: Arc<S>,
     cache: Arc<Cache<S>>,
     place: Place,
     options: StoreOptions,
@@ -39,6 +40,7 @@ impl<S: Store> TierUpload<S> {
 
     pub(crate) fn kept(
         upload: S::Upload,
+        store: Arc<S>,
         cache: Arc<Cache<S>>,
         place: Place,
         options: StoreOptions,
@@ -46,6 +48,7 @@ impl<S: Store> TierUpload<S> {
         let most = cache.config.span_bytes_max;
         let kept = Kept {
             whole: options.size.is_none_or(|size| size <= most),
+            store,
             cache,
             place,
             options,
@@ -143,14 +146,29 @@ impl<S: Store> Kept<S> {
         }
     }
 
-    fn may_write_back(&self) -> bool {
-        let config = &self.place.namespace.config;
-        self.cache.write_back.is_on()
+    fn may_write_back(&mut self) -> bool {
+        let asked = self.cache.write_back.is_on()
             && self.whole
             && self.options.size == Some(self.len)
-            && self.options.condition == Condition::None
-            && config.versioning == Versioning::Off
-            && config.durability != Durability::Sync
+            && self.options.condition == Condition::None;
+        if !asked || !self.look_at_namespace() {
+            return false;
+        }
+        let config = &self.place.namespace.config;
+        config.versioning == Versioning::Off && config.durability != Durability::Sync
+    }
+
+    /// Sees the namespace as it is now: an upload takes its time, and what it allowed when that began may be over. `false` when it
+    /// is gone.
+    fn look_at_namespace(&mut self) -> bool {
+        let namespace = &mut self.place.namespace;
+        match self.store.namespace(&namespace.name) {
+            Ok(now) if now.id == namespace.id => {
+                *namespace = now;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Answers now and commits meanwhile, if there is room for one more.

@@ -28,8 +28,29 @@ pub(crate) struct Pending {
 pub(crate) struct WriteBack {
     most: u64,
     waiting: AtomicU64,
-    pending: Mutex<HashMap<PendingKey, Arc<Pending>>>,
+    table: Mutex<Table>,
     landed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Values that ever waited: their numbers are in the order in which they began.
+    begun: u64,
+    pending: HashMap<PendingKey, Numbered>,
+}
+
+#[derive(Debug)]
+struct Numbered {
+    number: u64,
+    pending: Arc<Pending>,
+}
+
+impl Table {
+    /// Whether one waits that began before number `end`, of those that `of` names.
+    fn has(&self, end: u64, of: impl Fn(&PendingKey) -> bool) -> bool {
+        let mut pending = self.pending.iter();
+        pending.any(|(key, waiting)| waiting.number < end && of(key))
+    }
 }
 
 impl WriteBack {
@@ -38,7 +59,7 @@ impl WriteBack {
         WriteBack {
             most,
             waiting: AtomicU64::new(0),
-            pending: Mutex::default(),
+            table: Mutex::default(),
             landed: Notify::new(),
         }
     }
@@ -54,21 +75,23 @@ impl WriteBack {
     /// Lets a value wait; `false` when there is no room, or when one of its key waits already.
     pub fn begin(&self, place: &Place, pending: Arc<Pending>) -> bool {
         let bytes = pending.meta.size;
-        let mut table = self.pending.lock();
+        let mut table = self.table.lock();
         let key = (place.namespace.id, place.key.clone());
-        if self.waiting_bytes() + bytes > self.most || table.contains_key(&key) {
+        if self.waiting_bytes() + bytes > self.most || table.pending.contains_key(&key) {
             return false;
         }
         self.waiting.fetch_add(bytes, SeqCst);
-        table.insert(key, pending);
+        let number = table.begun;
+        table.begun += 1;
+        table.pending.insert(key, Numbered { number, pending });
         true
     }
 
     /// The store has it, or refused it.
     pub fn end(&self, place: &Place) {
         let key = (place.namespace.id, place.key.clone());
-        if let Some(pending) = self.pending.lock().remove(&key) {
-            self.waiting.fetch_sub(pending.meta.size, SeqCst);
+        if let Some(landed) = self.table.lock().pending.remove(&key) {
+            self.waiting.fetch_sub(landed.pending.meta.size, SeqCst);
         }
         self.landed.notify_waiters();
     }
@@ -79,27 +102,30 @@ impl WriteBack {
             return None;
         }
         let key = (place.namespace.id, place.key.clone());
-        self.pending.lock().get(&key).cloned()
+        let table = self.table.lock();
+        table.pending.get(&key).map(|found| found.pending.clone())
     }
 
-    /// Returns when nothing waits under a key.
+    /// Returns when nothing waits under a key: whoever changes it next must not be overtaken.
     pub async fn settle(&self, place: &Place) {
         let key = (place.namespace.id, place.key.clone());
-        self.until(|table| !table.contains_key(&key)).await;
+        self.until(|table| !table.pending.contains_key(&key)).await;
     }
 
-    /// Returns when nothing waits in a namespace.
+    /// Returns when what waits in a namespace at this moment has landed. There may be more by then: whoever stores on and on
+    /// holds nobody up.
     pub async fn settle_namespace(&self, id: u32) {
-        self.until(|table| table.keys().all(|key| key.0 != id))
-            .await;
+        let end = self.table.lock().begun;
+        self.until(|table| !table.has(end, |key| key.0 == id)).await;
     }
 
-    /// Returns when nothing waits at all.
+    /// Returns when everything that waits at this moment has landed.
     pub async fn settle_all(&self) {
-        self.until(HashMap::is_empty).await;
+        let end = self.table.lock().begun;
+        self.until(|table| !table.has(end, |_| true)).await;
     }
 
-    async fn until(&self, done: impl Fn(&HashMap<PendingKey, Arc<Pending>>) -> bool) {
+    async fn until(&self, done: impl Fn(&Table) -> bool) {
         if !self.is_on() {
             return;
         }
@@ -107,7 +133,7 @@ impl WriteBack {
             let landed = self.landed.notified();
             tokio::pin!(landed);
             landed.as_mut().enable();
-            if done(&self.pending.lock()) {
+            if done(&self.table.lock()) {
                 return;
             }
             landed.await;

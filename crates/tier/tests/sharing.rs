@@ -221,9 +221,134 @@ async fn what_is_too_long_to_be_kept_is_placed_by_the_store() {
     assert_eq!(long.expect("placed"), 1);
     let found = place(ByteRange::Full, MIB).await.expect_err("no room");
     assert_eq!(found.kind(), ErrorKind::Invalid);
-    assert_eq!(probe.placed.load(SeqCst), 2);
+    assert_eq!(probe.placed.load(SeqCst), 1, "what was opened says it");
     let short = place(ByteRange::Inclusive(5, 50_000), MIB).await;
-    assert_eq!(short.expect("by way of the cache"), 2);
+    assert_eq!(short.expect("by way of the cache"), 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_shared_is_read_once_all_the_same() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |config| config.span_bytes_max = MIB as u64).await;
+    let value = support::bytes(6, 4 * MIB + 9);
+    support::put(&tier.store_below().store, "k", &value).await;
+    let size = value.len();
+    // Out of the whole pieces that were opened for them.
+    for (first, last) in [
+        (0, size - 1),
+        (5, 2 * MIB + 7),
+        (MIB + 1, 3 * MIB - 1),
+        (MIB - 1, MIB),
+    ] {
+        let before = probe.retrieves();
+        let range = ByteRange::Inclusive(first as u64, last as u64);
+        let got = support::get_range(&tier, "k", range).await.expect("read");
+        assert!(got == value[first..=last], "{first} to {last}");
+        assert_eq!(probe.retrieves(), before + 1, "{first} to {last}");
+    }
+    let suffix = support::get_range(&tier, "k", ByteRange::Suffix(2 * MIB as u64)).await;
+    assert!(suffix.expect("read") == value[size - 2 * MIB..]);
+}
+
+#[tokio::test]
+async fn slow_readers_cost_the_others_no_second_read() {
+    let probe = Probe::default();
+    // Room for two readers of 8 MiB each.
+    let (tier, _) = made(&probe, |_| {}).await;
+    let value = support::bytes(7, 8 * MIB);
+    for key in ["a", "b", "c"] {
+        support::put(&tier.store_below().store, key, &value).await;
+    }
+    let mut slow = Vec::new();
+    for key in [b"a", b"b"] {
+        let address = Address::object(NS, key);
+        let opened = tier.retrieve(address, None, ByteRange::Full).await;
+        slow.push(opened.expect("there"));
+    }
+    let before = probe.retrieves();
+    assert!(support::get(&tier, "c").await.expect("read") == value);
+    assert_eq!(probe.retrieves(), before + 1);
+    let region = Region::anonymous(value.len()).expect("memory");
+    let target = region.slice(0..value.len()).expect("inside");
+    let into = tier.retrieve_into(
+        Address::object(NS, b"c"),
+        None,
+        ByteRange::Full,
+        target.clone(),
+    );
+    assert_eq!(into.await.expect("placed").1, 0..value.len() as u64);
+    assert_eq!(
+        (probe.retrieves(), probe.placed.load(SeqCst)),
+        (before + 2, 0)
+    );
+    let mut placed = vec![0; value.len()];
+    assert!(target.read(0, &mut placed) && placed == value);
+    drop(slow);
+    support::get(&tier, "c").await.expect("read");
+    support::get(&tier, "c").await.expect("held");
+    assert_eq!(probe.retrieves(), before + 3, "there is room again");
+}
+
+async fn opened(tier: &Tier<Below>, key: &str) -> impl Body {
+    let address = Address::object(NS, key.as_bytes());
+    let object = tier.retrieve(address, None, ByteRange::Full).await;
+    object.expect("there").body
+}
+
+/// At least so many bytes of a body.
+async fn read(body: &mut impl Body, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < len {
+        let next = body.next().await.expect("read");
+        bytes.extend_from_slice(&next.expect("more"));
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn a_slow_reader_takes_room_for_what_is_before_it_alone() {
+    let probe = Probe::default();
+    // Room for two reads of 8 MiB.
+    let (tier, _) = made(&probe, |_| {}).await;
+    let value = support::bytes(8, 8 * MIB);
+    for (key, len) in [("a", 8), ("b", 8), ("c", 4)] {
+        support::put(&tier.store_below().store, key, &value[..len * MIB]).await;
+    }
+    let is_kept = async || {
+        support::get(&tier, "c").await.expect("read");
+        let before = probe.retrieves();
+        support::get(&tier, "c").await.expect("read");
+        probe.retrieves() == before
+    };
+    let (mut first, mut second) = (opened(&tier, "a").await, opened(&tier, "a").await);
+    let beside = opened(&tier, "b").await;
+    assert!(!is_kept().await);
+    let mut begin = read(&mut first, 6 * MIB + 1).await;
+    assert!(!is_kept().await, "the second reader needs all of it");
+    let fills = metrics(&tier).fills;
+    assert!(read(&mut second, 8 * MIB).await == value);
+    assert_eq!(metrics(&tier).fills, fills, "out of one read");
+    assert!(is_kept().await, "all are past most of it");
+    begin.extend(support::drain(first).await.expect("read"));
+    assert!(begin == value);
+    drop(beside);
+}
+
+#[tokio::test]
+async fn who_comes_late_has_what_was_let_go_read_again() {
+    let probe = Probe::default();
+    // Hardly anything stays.
+    let (tier, _) = made(&probe, |config| config.memory_bytes = 1 << 20).await;
+    let value = support::bytes(9, 8 * MIB);
+    support::put(&tier.store_below().store, "k", &value).await;
+    let mut first = opened(&tier, "k").await;
+    let mut begin = read(&mut first, 5 * MIB).await;
+    let second = opened(&tier, "k").await;
+    assert!(support::drain(second).await.expect("read") == value);
+    assert_eq!(probe.retrieves(), 2);
+    begin.extend(support::drain(first).await.expect("read"));
+    assert!(begin == value);
+    assert_eq!(probe.retrieves(), 2);
 }
 
 #[tokio::test]

@@ -1,9 +1,13 @@
 //! Where output goes: memory of the caller's, and values.
 
-use forebay_mem::Region;
+use std::time::Duration;
+
+use forebay_exec::Exec;
+use forebay_mem::{Buf, Region, RegionSlice};
+use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, Body, ByteRange, Condition, ErrorKind, Execute, Input, Module, Output, Quota, Scope,
-    Seal, Store, StoreOptions,
+    Address, Body, ByteRange, Condition, ErrorKind, Execute, Input, Module, Output, Quota, Result,
+    Scope, Seal, Store, StoreError, StoreOptions,
 };
 
 use crate::support::{World, assert_kind, own};
@@ -60,6 +64,72 @@ async fn into_memory_cut_at_its_end() {
         assert!(target.read(0, &mut found));
         assert_eq!(found, expected);
     }
+}
+
+/// Fails what is read ahead of the function, when that has begun to write.
+#[derive(Clone)]
+struct FailsMeanwhile(RegionSlice);
+
+/// Of buffers of 256 KiB each, the first that the function does not wait for.
+const AHEAD: usize = 8;
+
+impl<S: Store> Detour<S> for FailsMeanwhile {
+    async fn next(&self, body: &mut S::Body, given: usize) -> Result<Option<Buf>> {
+        if given < AHEAD {
+            return body.next().await;
+        }
+        while written(&self.0) == 0 {
+            tokio::task::yield_now().await;
+        }
+        Err(StoreError::new(ErrorKind::Io, "on purpose"))
+    }
+}
+
+/// How many pages of a region begin with something else than 0. They are written in an order that nobody promises.
+fn written(memory: &RegionSlice) -> usize {
+    let begins_with = |page: usize| {
+        let mut found = [0];
+        assert!(memory.read(page * 4096, &mut found));
+        found[0]
+    };
+    let pages = 0..memory.len() / 4096;
+    pages.filter(|page| begins_with(*page) != 0).count()
+}
+
+#[tokio::test]
+async fn nothing_lands_in_memory_after_a_refusal() {
+    const LEN: usize = 60 << 20;
+    let world = World::new().await;
+    world.put("hers", "in", &vec![0; 5 << 20]).await;
+    // Whoever reads forward gets more and more ahead. Then it writes for some milliseconds, and looks at nothing else.
+    let text = own(
+        &format!(
+            "(drop (memory.grow (i32.const {pages})))
+             (loop $l
+                (drop (call $read (i32.const 0) (local.get $b) (i32.const 0) (i32.const 1)))
+                (local.set $b (i64.add (local.get $b) (i64.const 0x10000)))
+                (br_if $l (i64.lt_u (local.get $b) (i64.const {waited}))))
+             (memory.fill (i32.const 0) (i32.const 1) (i32.const {LEN}))
+             (call $write (i32.const 0) (i32.const {LEN}))",
+            pages = LEN / (64 << 10),
+            waited = AHEAD * (256 << 10),
+        ),
+        "",
+    );
+    let module = world.module(&text).await;
+    let region = Region::anonymous(LEN).unwrap();
+    let target = region.slice(0..LEN).unwrap();
+    let store = Around {
+        store: world.store.below().clone(),
+        detour: FailsMeanwhile(target.clone()),
+    };
+    let store = Exec::new(store, world.store.executor().cloned());
+    let inputs = [Input::whole("hers", b"in")];
+    let call = to(module, &inputs, Output::Into(target.clone()));
+    assert_kind(&store.execute(call).await.unwrap_err(), ErrorKind::Io);
+    let refused = written(&target);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(written(&target), refused);
 }
 
 #[tokio::test]

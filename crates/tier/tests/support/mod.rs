@@ -34,6 +34,8 @@ pub struct Probe {
     pub bytes: Arc<AtomicU64>,
     /// A retrieve takes one of these for itself.
     pub gate: Arc<Semaphore>,
+    /// A commit likewise, in the order in which they come.
+    pub commits: Arc<Semaphore>,
     pub wire: Arc<Mutex<Option<mpsc::UnboundedReceiver<Notice>>>>,
 }
 
@@ -44,6 +46,7 @@ impl Default for Probe {
             placed: Arc::default(),
             bytes: Arc::default(),
             gate: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            commits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             wire: Arc::default(),
         }
     }
@@ -112,6 +115,11 @@ impl Detour<MemoryStore> for Probe {
         // As a device would: the bytes come later.
         tokio::task::yield_now().await;
         Ok(next)
+    }
+
+    async fn commit(&self, upload: <MemoryStore as Store>::Upload, seal: Seal) -> Result<Stored> {
+        self.commits.acquire().await.expect("never closed").forget();
+        upload.commit(seal).await
     }
 
     fn changes(&self, _store: &MemoryStore) -> Option<Box<dyn Watch>> {
