@@ -174,7 +174,9 @@ fn show_tier(server: &ServerArgs, tier: &Tier) -> Outcome {
     let row = vec![
         tier.namespace.clone(),
         policy.after_ms.map_or("-".to_owned(), period::written),
-        policy.not_read_for_ms.map_or("-".to_owned(), period::written),
+        policy
+            .not_read_for_ms
+            .map_or("-".to_owned(), period::written),
         show::size(policy.larger_than.unwrap_or(64 << 10)),
         match policy.prefix.is_empty() {
             true => "-".to_owned(),

@@ -1,7 +1,7 @@
 //! One command, from its entry to its end.
 
 use forebay_io::File;
-use forebay_mem::Buf;
+use forebay_mem::{BLOCK_MAX_BYTES, Buf};
 use forebay_proto::nvme::kv::{KeyAt, KvCommand};
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{AdminReply, Controller, IoCommand, IoVerb, Status};
@@ -23,6 +23,9 @@ pub(super) struct Queue<'a, S: Store, F: File> {
     pub(super) now_ms: fn() -> u64,
 }
 
+/// The association's share, and the target's.
+type Lent<'a> = (SemaphorePermit<'a>, Option<SemaphorePermit<'a>>);
+
 /// DW0 bit 0 of an Abort: the command was not aborted.
 const NOT_ABORTED: u64 = 1;
 
@@ -43,6 +46,11 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Err(status) => return Outcome::status(status.answered()),
         };
         let _memory = match begin.pointer {
+            // One buffer, which waits for nobody's data and for no further one.
+            Pointer::ToHost(bytes) if bytes as usize <= BLOCK_MAX_BYTES => {
+                let lent = self.association.lending.lend(bytes).await;
+                lent.map(|of_association| (of_association, None))
+            }
             Pointer::FromHost(bytes) | Pointer::ToHost(bytes) => {
                 self.memory(held_bytes(&command, bytes)).await
             }
@@ -121,10 +129,10 @@ impl<S: Store, F: File> Queue<'_, S, F> {
 
     /// Waits until a command may hold so many bytes of buffers. The association's share comes first: an association whose commands have
     /// all of it does not keep others waiting for the target's.
-    async fn memory(&self, bytes: u32) -> Option<[SemaphorePermit<'_>; 2]> {
+    async fn memory(&self, bytes: u32) -> Option<Lent<'_>> {
         let of_association = self.association.lending.lend(bytes).await?;
         let of_target = self.target.lending().lend(bytes).await?;
-        Some([of_association, of_target])
+        Some((of_association, Some(of_target)))
     }
 
     async fn admin(&self, begin: Begin) -> Outcome {
