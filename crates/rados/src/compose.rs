@@ -11,7 +11,7 @@ use std::time::Duration;
 use crc_fast::{CrcAlgorithm, checksum_combine};
 use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{
-    Address, ErrorKind, Result, Seal, Space, StoreError, StoreOptions, Stored, Usage,
+    Address, ErrorKind, Notice, Result, Seal, Space, StoreError, StoreOptions, Stored, Usage,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -70,10 +70,17 @@ impl Open {
     }
 
     /// It did not happen: everything goes back.
-    async fn take_back(self) -> Result<()> {
-        self.core.undo(&self.namespace, self.number).await?;
-        self.end().await
+    async fn take_back(self) {
+        match self.core.undo(&self.namespace, self.number).await {
+            Ok(()) => self.end().await.unwrap_or_else(left),
+            Err(error) => left(error),
+        }
     }
+}
+
+/// The keeper goes on with it.
+fn left(error: StoreError) {
+    tracing::warn!(%error, "a composition is not over yet");
 }
 
 impl Drop for Open {
@@ -104,8 +111,15 @@ impl Core {
         let (sources, consumed) = (owned(sources), owned(consumed));
         let (core, namespace) = (self.clone(), namespace.clone());
         let composing = tokio::spawn(async move {
-            core.join_staged(&namespace, named, &sources, &consumed, options, seal)
-                .await
+            let key = named.key.clone().into();
+            let joined = core.join_staged(&namespace, named, &sources, &consumed, options, seal);
+            let joined = joined.await;
+            // Who asked may have gone, and then nobody here knows of it.
+            core.notices.tell(Notice::Changed {
+                namespace: namespace.info().name.clone(),
+                key,
+            });
+            joined
         });
         composing.await.unwrap_or_else(|error| {
             let error = StoreError::new(ErrorKind::OutcomeUnknown, error.to_string());
@@ -154,7 +168,7 @@ impl Core {
                     continue;
                 }
                 Err(error) => {
-                    open.take_back().await?;
+                    open.take_back().await;
                     return Err(error);
                 }
             };
@@ -179,14 +193,17 @@ impl Core {
             let changed = self.change(namespace, &named, false, put).await;
             return match changed {
                 Ok((replaced, after)) => {
-                    self.take_away(namespace, &claimed, &after).await?;
-                    open.end().await?;
+                    // It has happened, whatever is still to be cleared away.
+                    match self.take_away(namespace, &claimed, &after).await {
+                        Ok(()) => open.end().await.unwrap_or_else(left),
+                        Err(error) => left(error),
+                    }
                     stored(&after, replaced)
                 }
                 // Whether it happened is found out by the keeper.
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Err(error),
                 Err(error) => {
-                    open.take_back().await?;
+                    open.take_back().await;
                     Err(error)
                 }
             };
@@ -227,7 +244,7 @@ impl Core {
 
     /// Finishes or undoes a composition that nobody works on any more, as its target says.
     pub async fn finish_composition(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         target: &Named,
         number: u128,
@@ -257,26 +274,20 @@ impl Core {
         self.unsay(namespace, number).await
     }
 
-    /// Finishes or undoes a composition of this gateway's that was cut short, and lets the index find out what became of the target.
-    pub async fn recover_composition(
-        &self,
-        namespace: &Arc<Namespace>,
-        target: &Named,
-        number: u128,
-    ) -> Result<()> {
-        self.finish_composition(namespace, target, number).await?;
-        self.find_out(namespace, target.clone());
-        self.end_composition(namespace, number).await
-    }
-
     /// The composition has no object any more once this returns, and then no entry in the journal: as long as it has one, whoever sweeps
     /// finds the composition and its target.
-    async fn end_composition(&self, namespace: &Namespace, number: u128) -> Result<()> {
+    pub async fn end_composition(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        number: u128,
+    ) -> Result<()> {
         self.unsay(namespace, number).await?;
         self.settle(namespace).await?;
         namespace
             .journal
             .later(Vec::new(), [names::pending(number)]);
+        // A removal alone waits for company in the journal; the keeper writes it.
+        self.task(Task::Settle(namespace.clone()));
         self.composing.lock().remove(&number);
         Ok(())
     }
@@ -441,7 +452,7 @@ impl Core {
 
     /// Removes claimed values, whose bytes belong to the target or are let go.
     async fn take_away(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         claimed: &[(Named, Seen)],
         target: &Seen,

@@ -4,9 +4,10 @@
 //! with the entries their usage is counted, in the same operation: the counters always add up to what the entries say.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_store::{Result, Space, Usage};
+use forebay_store::{ErrorKind, Result, Space, StoreError, Usage};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -158,8 +159,9 @@ impl Shard {
             let entered = self.enter_slowly(core, namespace, &mut counter, &settle);
             if let Err(error) = entered.await {
                 let mut queue = self.queue.lock();
+                // The others come first the next time: this one may fail again and again.
+                queue.slow.splice(0..0, slow);
                 queue.slow.push(settle);
-                queue.slow.extend(slow);
                 counter.stale = true;
                 return Err(error);
             }
@@ -467,14 +469,25 @@ fn follows(first: &Settle, next: &Settle) -> bool {
 }
 
 impl Core {
-    /// Enters what waits in a namespace's index.
-    pub async fn settle(&self, namespace: &Namespace) -> Result<()> {
-        let flushes = namespace.shards.iter().filter(|shard| shard.waiting() > 0);
-        let flushes = flushes.map(|shard| shard.flush(self, namespace));
-        let flushed = futures_util::future::try_join_all(flushes).await?;
-        if flushed.is_empty() {
+    /// Enters what waits in a namespace's index. It goes on when nobody waits for it any more: what a flush has taken out of its queue is
+    /// known to nobody else.
+    pub async fn settle(self: &Arc<Self>, namespace: &Arc<Namespace>) -> Result<()> {
+        if namespace.shards.iter().all(|shard| shard.waiting() == 0) {
             return Ok(());
         }
+        let (core, namespace) = (self.clone(), namespace.clone());
+        let settling = tokio::spawn(async move { core.flush_all(&namespace).await });
+        settling.await.unwrap_or_else(|error| {
+            let error = StoreError::new(ErrorKind::OutcomeUnknown, error.to_string());
+            Err(error)
+        })
+    }
+
+    async fn flush_all(&self, namespace: &Namespace) -> Result<()> {
+        let flushes = namespace.shards.iter().filter(|shard| shard.waiting() > 0);
+        let flushes = flushes.map(|shard| shard.flush(self, namespace));
+        let flushed = futures_util::future::join_all(flushes).await;
+        flushed.into_iter().collect::<Result<Vec<()>>>()?;
         match namespace.journal.flush().await {
             Ok(()) | Err(Errno(libc::ENOENT)) => Ok(()),
             Err(errno) => Err(unwritten(errno, "the journal")),

@@ -256,10 +256,12 @@ async fn work(core: &Arc<Core>, task: Task) {
         Task::Finish(namespace, named, number) => {
             // Until it is over nobody can change its target and sources: nobody else finishes it as long as this gateway lives.
             let mut pause = RETRY;
-            while let Err(error) = core.recover_composition(&namespace, &named, number).await {
-                tracing::warn!(%error, "a composition is not finished yet");
-                sleep(pause).await;
-                pause = SWEEP.min(2 * pause);
+            while let Err(error) = core.finish_composition(&namespace, &named, number).await {
+                not_yet(error, &mut pause).await;
+            }
+            core.find_out(&namespace, named);
+            while let Err(error) = core.end_composition(&namespace, number).await {
+                not_yet(error, &mut pause).await;
             }
             Ok(())
         }
@@ -290,20 +292,31 @@ async fn renew(core: Arc<Core>, lease: Arc<Lease>, mut ended: oneshot::Receiver<
             Ok(Ok(())) => {
                 if core.pulse.renewed(asked) {
                     tracing::warn!("this gateway's lease was lost, and is held again");
-                    // Who swept has forgotten this gateway.
-                    if let Err(error) = core.register().await {
-                        tracing::warn!(%error, "this gateway is not known to the others");
-                    }
-                    // It has also taken over what this gateway had counted.
-                    if let Err(error) = core.recount_all().await {
-                        tracing::warn!(%error, "usage is read again later");
-                    }
+                    // The next renewal does not wait for it: there may be much to read.
+                    tokio::spawn(return_to_life(core.clone()));
                 }
             }
             Ok(Err(errno)) => tracing::warn!(%errno, "the lease was not renewed"),
             Err(error) => tracing::warn!(%error, "the lease was not renewed"),
         }
     }
+}
+
+/// Who swept has forgotten this gateway, and has taken over what it had counted.
+async fn return_to_life(core: Arc<Core>) {
+    if let Err(error) = core.register().await {
+        tracing::warn!(%error, "this gateway is not known to the others");
+    }
+    if let Err(error) = core.recount_all().await {
+        tracing::warn!(%error, "usage is read again later");
+    }
+}
+
+/// Waits longer each time.
+async fn not_yet(error: forebay_store::StoreError, pause: &mut Duration) {
+    tracing::warn!(%error, "a composition is not finished yet");
+    sleep(*pause).await;
+    *pause = SWEEP.min(2 * *pause);
 }
 
 /// Tells other gateways of changes, one notification at a time.

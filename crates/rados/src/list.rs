@@ -57,7 +57,7 @@ struct Part {
 
 impl<'w> Walk<'w> {
     async fn begin(
-        core: &'w Core,
+        core: &'w Arc<Core>,
         namespace: &'w Arc<Namespace>,
         options: &ListOptions<'_>,
         from: Vec<u8>,
@@ -266,7 +266,7 @@ fn nothing() -> Known {
 impl Core {
     /// See [`forebay_store::Store::list`].
     pub async fn list(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         options: ListOptions<'_>,
     ) -> Result<ListPage> {
@@ -307,7 +307,7 @@ impl Core {
 
     /// See [`forebay_store::Store::list_versions`].
     pub async fn list_versions(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         options: ListOptions<'_>,
     ) -> Result<VersionPage> {

@@ -220,6 +220,10 @@ impl<S: Store> Door<S> {
     /// still counts for `NewerNoncurrentVersions`.
     async fn stands(&self, bucket: &NamespaceInfo, due: &Due) -> Result<bool> {
         let entry = &due.entry;
+        let address = Address::object(&bucket.name, &entry.key);
+        if let (Action::Expire, Some(meta)) = (due.action, &entry.meta) {
+            return Ok(self.store.stat(address, None).await? == *meta);
+        }
         // The key itself comes before all that begin with it.
         let page = self
             .store
@@ -249,7 +253,6 @@ impl<S: Store> Door<S> {
             (Action::RemoveNoncurrent, None) => true,
             // Its tags may have changed.
             (Action::RemoveNoncurrent, Some(meta)) => {
-                let address = Address::object(&bucket.name, &entry.key);
                 self.store.stat(address, Some(entry.version)).await? == *meta
             }
         })

@@ -27,8 +27,11 @@ pub(crate) async fn put<S: Store>(
     call: &Call<'_, S>,
     inbound: &mut Inbound,
 ) -> Outcome<Reply<S::Body>> {
-    let read = read(call, inbound).await;
-    // Who may not set them is told so, and not what is wrong with the body.
+    let read = match read(call, inbound).await {
+        Err(refusal) if call.owns_bucket() => return Err(refusal),
+        read => read,
+    };
+    // A stranger who may not set them is told so, and not what is wrong with the body.
     let wanted = read.as_ref().cloned().unwrap_or_default();
     call.permit_tags(&wanted, call.version()?).await?;
     call.expect_bucket_owner()?;
