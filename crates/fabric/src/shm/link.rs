@@ -18,7 +18,7 @@ use super::spin::{Seen, look_for};
 use crate::sessions::LinkId;
 use crate::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, MESSAGE_BYTES_MAX, Placed,
-    RemoteRange, Result,
+    RemoteRange, Result, Stag,
 };
 
 /// Steps between two turns of other tasks of the thread.
@@ -93,6 +93,19 @@ impl Drop for ShmLink {
     }
 }
 
+/// Says it when it is dropped: in its turn, or when nobody waits for that any more.
+struct Withdrawal<'a> {
+    shared: &'a Shared,
+    stag: Stag,
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        let stag = self.stag;
+        self.shared.say(Outgoing::frame(Frame::Withdraw { stag }));
+    }
+}
+
 impl Link for ShmLink {
     fn fabric(&self) -> Fabric {
         Fabric::Shm
@@ -124,11 +137,14 @@ impl Link for ShmLink {
 
     async fn withdraw(&self, exposure: Exposure) {
         let stag = exposure.stag;
-        // As with offers: what is said both ways at once has to fit in the sockets. At the link's end nothing is said.
-        let _turn = self.shared.offers.acquire().await;
         let gone = self.shared.exposures.lock().withdraw(stag);
         if let Some(gone) = gone {
-            self.shared.say(Outgoing::frame(Frame::Withdraw { stag }));
+            let withdrawal = Withdrawal {
+                shared: &self.shared,
+                stag,
+            };
+            let _turn = self.shared.withdrawals.acquire().await;
+            drop(withdrawal);
             // An error is the end of the link, with all memory released.
             let _ = gone.await;
         }

@@ -23,7 +23,7 @@ const STEP_BYTES: usize = 256 << 10;
 /// Messages taken in a row before other tasks of the thread get their turn.
 const MESSAGES_A_TURN: u32 = 64;
 
-/// Exposures and withdrawals that wait for the peer's answer at once; the frames of both ends then fit their sockets, so neither blocks the other.
+/// Exposures, and as many withdrawals, that wait for the peer's answer at once; the frames of both ends then fit their sockets, so neither blocks the other.
 const OFFERS_MAX: usize = 32;
 
 /// Messages that a sleeping peer is woken for together, while this end has messages to take: both ends then pay once.
@@ -76,6 +76,7 @@ pub(super) struct Shared {
     pub(super) peer_regions: RwLock<PeerRegions>,
     pub(super) exposures: Mutex<Exposures>,
     pub(super) offers: Semaphore,
+    pub(super) withdrawals: Semaphore,
     pub(super) apart: Arc<Semaphore>,
     pub(super) tell: mpsc::UnboundedSender<Outgoing>,
     /// A message may have come.
@@ -109,6 +110,7 @@ impl Shared {
             peer_regions: RwLock::default(),
             exposures: Mutex::default(),
             offers: Semaphore::new(OFFERS_MAX),
+            withdrawals: Semaphore::new(OFFERS_MAX),
             apart: Arc::new(Semaphore::new(APART_MAX)),
             tell,
             arrival: Notify::new(),
