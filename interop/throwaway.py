@@ -64,9 +64,10 @@ class Ceph:
         return self.ask("rados", "-p", pool or self.pool, *words, input=input)
 
     def objects(self, pool=None):
-        """Every object of the pool: pairs of RADOS namespace and name."""
-        lines = self.rados("ls", "--all", pool=pool).decode(errors="surrogateescape").splitlines()
-        return sorted(tuple(line.split("\t")[:2]) for line in lines)
+        """Every object of the pool: pairs of RADOS namespace and name. Of names with a newline, which suites beside this one make, only
+        what is before it."""
+        lines = self.rados("ls", "--all", pool=pool).decode(errors="surrogateescape").split("\n")
+        return sorted(tuple(line.split("\t")[:2]) for line in lines if "\t" in line)
 
     def ceph(self, *words):
         """`ceph ...`, read as JSON where it prints any."""
