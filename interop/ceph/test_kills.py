@@ -15,7 +15,7 @@ KILLS = int(os.environ.get("FOREBAY_GATEWAY_KILLS", "4"))
 SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)
 # The dead are known as such soon, and nobody reads what they left.
 SOON = ["--ceph-lease", "3", "--ceph-grace", "1", "--ceph-patience", "5"]
-SWEPT_SECONDS = 60
+SWEPT_SECONDS = 120
 # What a gateway begins takes longer than what an engine does.
 LIFE_SECONDS = (0.04, 1.8)
 
@@ -29,6 +29,17 @@ def test_kills(gateways):
     clean(gateways, server, clients[0])
 
 
+def patiently(client, call, deadline):
+    """Until somebody knows that a gateway died while it joined parts, their target and they are busy."""
+    while True:
+        try:
+            return call()
+        except client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] != "SlowDown" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
 def clean(gateways, server, client):
     """What the dead left goes: the pool holds what is listed, and nothing once that is deleted."""
     listed = set()
@@ -36,10 +47,12 @@ def clean(gateways, server, client):
         listed |= {one["Key"] for one in page.get("Contents", [])}
     place = f"{gateways.namespace}/{BUCKET}"
     assert {name for space, name in gateways.cluster.objects() if space == place} == listed
+    deadline = time.monotonic() + SWEPT_SECONDS
     for key in listed:
-        client.delete_object(Bucket=BUCKET, Key=key)
+        patiently(client, lambda: client.delete_object(Bucket=BUCKET, Key=key), deadline)
     for upload in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", []):
-        client.abort_multipart_upload(Bucket=BUCKET, Key=upload["Key"], UploadId=upload["UploadId"])
+        about = {"Bucket": BUCKET, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+        patiently(client, lambda: client.abort_multipart_upload(**about), deadline)
     values = [place, *(f"{place}//{kind}" for kind in ("named", "staging", "stripes"))]
     deadline = time.monotonic() + SWEPT_SECONDS
     while left := [one for one in gateways.cluster.objects() if one[0] in values]:
