@@ -132,6 +132,19 @@ impl Core {
         Err(changing(&named.key))
     }
 
+    /// The current value as it is remembered, and its checksums, if it is the data of its key's object and the object's version can be
+    /// asserted.
+    pub(crate) fn remembered<'s>(&self, seen: &'s Seen) -> Option<(&'s Value, &'s [u32])> {
+        let head = seen.head.as_deref().filter(|_| seen.version > 0)?;
+        let value = head.current(self.now())?;
+        match &value.layout {
+            Layout::Inline(sums) if value.size <= u64::from(self.config.object_bytes) => {
+                Some((value, sums))
+            }
+            _ => None,
+        }
+    }
+
     /// The current value, if it is the data of its key's object and what is remembered of that still holds: the object's version says so in
     /// the look that reads the bytes, which then needs no record. `None` when it takes another way.
     async fn retrieve_known(
@@ -140,19 +153,15 @@ impl Core {
         named: &Named,
         range: ByteRange,
     ) -> Result<Option<Object<RadosBody>>> {
-        let seen = self.heads.get(namespace.id, named);
-        let Some(seen) = seen.filter(|seen| seen.version > 0) else {
+        let Some(seen) = self.heads.get(namespace.id, named) else {
             return Ok(None);
         };
-        let head = seen.head.as_deref();
-        let Some(value) = head.and_then(|head| head.current(self.now())) else {
+        let Some((value, _)) = self.remembered(&seen) else {
             return Ok(None);
         };
-        let fits = matches!(value.layout, Layout::Inline(_))
-            && value.size <= u64::from(self.config.object_bytes);
         let wanted = range.resolve(value.size);
         // Where there is nothing to be read, nothing would say that it still holds.
-        let Some(wanted) = wanted.filter(|wanted| fits && !wanted.is_empty()) else {
+        let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else {
             return Ok(None);
         };
         let read = self.body(

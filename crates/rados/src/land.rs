@@ -16,7 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::body::{AHEAD, PieceAt, RadosBody};
 use crate::core::{Core, Namespace};
 use crate::error::{shown, unread};
-use crate::record::{BLOCK_BYTES, Layout};
+use crate::record::BLOCK_BYTES;
 use crate::sys::{Errno, ReadOp};
 use crate::under_way::Named;
 
@@ -50,23 +50,19 @@ impl Core {
         range: ByteRange,
         target: &RegionSlice,
     ) -> Result<Option<(Meta, Range<u64>)>> {
-        let seen = self.heads.get(namespace.id, named);
-        let Some(seen) = seen.filter(|seen| seen.version > 0) else {
+        let Some(seen) = self.heads.get(namespace.id, named) else {
             return Ok(None);
         };
-        let head = seen.head.as_deref();
-        let Some(value) = head.and_then(|head| head.current(self.now())) else {
+        let Some((value, sums)) = self.remembered(&seen) else {
             return Ok(None);
         };
-        let (Layout::Inline(sums), Some(wanted)) = (&value.layout, range.resolve(value.size))
-        else {
+        let Some(wanted) = range.resolve(value.size) else {
             return Ok(None);
         };
-        let fits = value.size <= u64::from(self.config.object_bytes);
         let part = target.slice(0..(wanted.end - wanted.start) as usize);
-        let Some(part) = part.filter(|part| {
-            fits && is_whole(&wanted, value.size) && !part.is_empty() && may_land(part)
-        }) else {
+        let Some(part) =
+            part.filter(|part| is_whole(&wanted, value.size) && !part.is_empty() && may_land(part))
+        else {
             return Ok(None);
         };
         let (place, object) = namespace.object(named.space, &named.key);
