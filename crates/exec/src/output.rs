@@ -1,6 +1,8 @@
 //! What a function writes, on its way to where the call wants it.
 
-use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, CopySite, Pool, RegionSlice, count_copy};
+use forebay_mem::{
+    BLOCK_MAX_BYTES, BLOCK_MIN_BYTES, Buf, BufMut, CopySite, Pool, RegionSlice, count_copy,
+};
 use forebay_store::{ErrorKind, StoreError};
 
 use crate::ending::{Bound, Ending};
@@ -33,6 +35,8 @@ pub(crate) struct Output {
     kept: usize,
     current: Option<BufMut>,
     full: Vec<Buf>,
+    /// Where in `full` those begin that lie one behind the other like the last of them: parts of one block, mostly.
+    run: usize,
 }
 
 impl Output {
@@ -45,6 +49,7 @@ impl Output {
             kept: 0,
             current: None,
             full: Vec::new(),
+            run: 0,
         }
     }
 
@@ -116,7 +121,8 @@ impl Output {
         exchange: &mut Exchange<D>,
         window: &mut Window,
     ) -> Result<(), Ending> {
-        self.flush(exchange, window)
+        self.flush(exchange, window)?;
+        self.end_run()
     }
 
     /// Bytes written, and those of them that came to be in buffers.
@@ -149,6 +155,10 @@ impl Output {
             Way::Inline { capacity } => grown.min(capacity - self.kept),
             Way::Into(_) | Way::Store => BLOCK_MAX_BYTES,
         };
+        self.take_block(len)
+    }
+
+    fn take_block(&self, len: usize) -> Result<BufMut, Ending> {
         self.pool.try_take(len.min(BLOCK_MAX_BYTES)).map_err(|_| {
             Ending::Store(StoreError::new(
                 ErrorKind::Busy,
@@ -173,11 +183,42 @@ impl Output {
         match self.way {
             Way::Store => exchange.write(window, buf),
             Way::Inline { .. } | Way::Into(_) => {
+                if !self.full.last().is_some_and(|last| follows(last, &buf)) {
+                    self.end_run()?;
+                }
                 self.full.push(buf);
                 Ok(())
             }
         }
     }
+
+    /// Nothing more follows the last buffers. A part keeps the whole of its block: they are copied when that is much more than they
+    /// have, so that what the output keeps is bounded by its length.
+    fn end_run(&mut self) -> Result<(), Ending> {
+        let run = &self.full[self.run..];
+        let len: usize = run.iter().map(|buf| buf.len()).sum();
+        let held = run.first().map_or(0, Buf::held_bytes);
+        if held > (2 * len).max(BLOCK_MIN_BYTES) {
+            let mut copy = self.take_block(len)?;
+            copy.set_len(len);
+            let mut at = 0;
+            for buf in run {
+                copy[at..at + buf.len()].copy_from_slice(buf);
+                at += buf.len();
+            }
+            count_copy(CopySite::Execute, len);
+            self.full.truncate(self.run);
+            self.full.push(copy.freeze());
+        }
+        self.run = self.full.len();
+        Ok(())
+    }
+}
+
+/// Whether `next` lies right behind `last` in memory.
+fn follows(last: &Buf, next: &Buf) -> bool {
+    let end = last.place().map(|(region, at)| (region, at + last.len()));
+    end.is_some() && end == next.place()
 }
 
 fn into(target: &RegionSlice, at: u64, bytes: &[u8]) -> Result<(), Ending> {
@@ -189,5 +230,110 @@ fn into(target: &RegionSlice, at: u64, bytes: &[u8]) -> Result<(), Ending> {
             ErrorKind::Invalid,
             "the memory for the output cannot be written",
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::exchange::{Abandoned, Patience, exchange};
+    use forebay_io::SystemClock;
+
+    /// Writes output with `write`, which says what it is; checks the bytes that are left of it, and how much of the pool they keep.
+    fn check(
+        capacity: usize,
+        write: impl FnOnce(&Pool, &mut Output, &mut Exchange<()>, &mut Window) -> Vec<u8>,
+    ) -> Vec<Buf> {
+        let patience = Patience {
+            clock: Arc::new(SystemClock::default()),
+            deadline: Duration::MAX,
+            abandoned: Abandoned::default(),
+        };
+        let (mut exchange, _service) = exchange(patience);
+        let pool = Pool::new(64 << 20);
+        let way = Way::Inline { capacity };
+        let mut output = Output::new(way, pool.clone(), u64::MAX);
+        let mut window = Window::default();
+        let expected = write(&pool, &mut output, &mut exchange, &mut window);
+        output.finish(&mut exchange, &mut window).unwrap();
+        let (len, bufs) = output.take();
+        assert_eq!(len, expected.len() as u64);
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.to_vec()).collect();
+        assert!(bytes == expected[..expected.len().min(capacity)]);
+        let held = pool.usage().in_use;
+        assert!(
+            held <= 5 * bytes.len() / 2,
+            "{held} bytes are held for {} of output",
+            bytes.len()
+        );
+        bufs
+    }
+
+    /// A block full of bytes.
+    fn block(pool: &Pool, seed: usize) -> Buf {
+        let mut buf = pool.try_take(BLOCK_MAX_BYTES).unwrap();
+        buf.set_len(BLOCK_MAX_BYTES);
+        for (number, page) in buf.chunks_mut(4 << 10).enumerate() {
+            page.fill((number ^ seed) as u8);
+        }
+        buf.freeze()
+    }
+
+    #[test]
+    fn little_of_many_blocks_does_not_keep_them() {
+        check(16 << 20, |pool, output, exchange, window| {
+            let mut expected = Vec::new();
+            for seed in 0..50 {
+                let block = block(pool, seed);
+                let piece = block.slice(seed * 1000..seed * 1000 + PASS_BYTES);
+                output.pass(exchange, window, &piece).unwrap();
+                expected.extend_from_slice(&piece);
+            }
+            expected
+        });
+    }
+
+    #[test]
+    fn what_is_written_in_between_keeps_no_empty_blocks() {
+        check(16 << 20, |pool, output, exchange, window| {
+            let block = block(pool, 1);
+            output.pass(exchange, window, &block).unwrap();
+            let mut expected = block.to_vec();
+            for _ in 0..100 {
+                let piece = Buf::from(vec![7; PASS_BYTES]);
+                output.write(exchange, window, b"-").unwrap();
+                output.pass(exchange, window, &piece).unwrap();
+                expected.push(b'-');
+                expected.extend_from_slice(&piece);
+            }
+            expected
+        });
+    }
+
+    #[test]
+    fn what_is_cut_off_is_not_kept() {
+        check(PASS_BYTES, |pool, output, exchange, window| {
+            let block = block(pool, 2);
+            output.pass(exchange, window, &block).unwrap();
+            block.to_vec()
+        });
+    }
+
+    #[test]
+    fn all_of_a_block_is_passed_on_part_by_part_as_it_is() {
+        let mut places = Vec::new();
+        let bufs = check(16 << 20, |pool, output, exchange, window| {
+            let block = block(pool, 3);
+            for at in (0..BLOCK_MAX_BYTES).step_by(128 << 10) {
+                let part = block.slice(at..at + (128 << 10));
+                output.pass(exchange, window, &part).unwrap();
+                places.push(part.place());
+            }
+            block.to_vec()
+        });
+        assert_eq!(bufs.iter().map(Buf::place).collect::<Vec<_>>(), places);
     }
 }
