@@ -47,6 +47,13 @@ impl<T> Fuser<T> {
 
     /// A command that is not executed came: a first half that waits has none, and is to be completed as [`Fused::Missing`] says.
     pub fn interrupted(&mut self) -> Option<T> {
-        self.first.take().map(|(_, first)| first)
+        self.interrupted_if(|_| true)
+    }
+
+    /// As [`interrupted`](Fuser::interrupted), for a first half that waits and of which this is true.
+    pub fn interrupted_if(&mut self, is: impl FnOnce(&T) -> bool) -> Option<T> {
+        self.first
+            .take_if(|(_, first)| is(first))
+            .map(|(_, first)| first)
     }
 }

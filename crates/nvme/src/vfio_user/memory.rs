@@ -127,7 +127,7 @@ impl Place {
     /// Lets go of memory that was unmapped.
     pub(super) fn let_go(&mut self, unmapped: &Unmapped) {
         let gone = match &self.at {
-            At::Near(memory) => unmapped.regions.contains(&memory.region().id()),
+            At::Near(memory) => unmapped.holds(memory),
             At::Far => unmapped.overlaps(self.address, self.len),
             At::Gone => false,
         };
@@ -165,6 +165,11 @@ pub(super) struct Unmapped {
 }
 
 impl Unmapped {
+    /// Whether this memory was taken away.
+    pub(super) fn holds(&self, memory: &RegionSlice) -> bool {
+        self.regions.contains(&memory.region().id())
+    }
+
     /// Whether far memory among these bytes was taken away.
     pub(super) fn overlaps(&self, address: u64, len: u64) -> bool {
         let end = address.saturating_add(len);

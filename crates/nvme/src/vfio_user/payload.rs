@@ -7,7 +7,7 @@ use forebay_proto::nvme::Status;
 
 use super::asking::Asker;
 use super::far::Far;
-use super::memory::Memory;
+use super::memory::{Memory, Unmapped};
 use super::transfer::Segments;
 use crate::target::Payload;
 
@@ -58,6 +58,14 @@ impl Data {
 
     pub(super) fn is_far(&self) -> bool {
         matches!(self, Data::Far(_))
+    }
+
+    /// Whether it holds memory that was taken away.
+    pub(super) fn holds(&self, unmapped: &Unmapped) -> bool {
+        match self {
+            Data::Near(near) => near.segments.parts.iter().any(|part| unmapped.holds(part)),
+            Data::Far(_) => false,
+        }
     }
 
     /// Finds out where it lies, if that takes questions.

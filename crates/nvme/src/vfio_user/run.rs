@@ -264,13 +264,13 @@ where
                 queue.fuser.next(command, Ticket { qid, cid, data })
             }
             Ok((command, Some(far))) => {
-                self.state.segments.push(segments);
+                keep(&mut self.state.segments, segments);
                 let data = Data::Far(far);
                 queue.fuser.next(command, Ticket { qid, cid, data })
             }
             Err(status) => {
                 let first = queue.fuser.interrupted();
-                self.state.segments.push(segments);
+                keep(&mut self.state.segments, segments);
                 if let Some(first) = first {
                     self.refuse(first, Status::ABORTED_MISSING_FUSED);
                 }
@@ -412,12 +412,16 @@ fn end(device: &mut Device<'_>, segments: &mut Vec<Segments>, done: Done) {
     }
 }
 
-/// Lets go of a command's memory and keeps its list.
 fn recycle(segments: &mut Vec<Segments>, ticket: Ticket) {
-    if let Some(mut list) = ticket.data.into_segments() {
-        list.clear();
-        segments.push(list);
+    if let Some(list) = ticket.data.into_segments() {
+        keep(segments, list);
     }
+}
+
+/// Keeps a list that no command uses any more, and lets go of the memory in it: that could not be unmapped.
+fn keep(segments: &mut Vec<Segments>, mut list: Segments) {
+    list.clear();
+    segments.push(list);
 }
 
 /// Finds the data of a command: `None` when it is in `segments`, all of it near.
@@ -433,7 +437,6 @@ fn find_data(
         Ok(()) => Ok(None),
         Err(Stop::Status(status)) => Err(status),
         Err(Stop::Far) => {
-            segments.clear();
             let far = Far::new(device.asker.clone(), *entry, wanted);
             Ok(Some(Box::new(far)))
         }
@@ -486,14 +489,7 @@ fn find_near(
         // How long the key is stands in front of it; whoever reads it once more finds no more bytes than there are.
         segments.walk(memory, entry, head::LENGTH_BYTES as u64, wanted.direction)?;
         let mut length = [0; head::LENGTH_BYTES];
-        let mut at = 0;
-        for part in &segments.parts {
-            let end = at + part.len();
-            if !part.read(0, &mut length[at..end]) {
-                return Err(Status::DATA_TRANSFER_ERROR.into());
-            }
-            at = end;
-        }
+        segments.read(&mut length)?;
         bytes = wanted.with_key(length)?;
     }
     let bytes = wanted.bounded(bytes)?;

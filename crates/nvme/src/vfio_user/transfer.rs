@@ -46,7 +46,7 @@ impl Segments {
     /// Finds the first `len` bytes of a command's data, all of which are near.
     ///
     /// # Errors
-    /// See [`Stop`].
+    /// See [`Stop`]; nothing of the client's memory is held then.
     pub(super) fn walk(
         &mut self,
         memory: &Memory,
@@ -55,15 +55,55 @@ impl Segments {
         direction: Direction,
     ) -> Result<(), Stop> {
         self.clear();
-        if len == 0 {
-            return Ok(());
+        let walked = match len {
+            0 => Ok(()),
+            len => self.walk_lists(memory, entry, len, direction),
+        };
+        if walked.is_err() {
+            self.clear();
         }
+        walked
+    }
+
+    fn walk_lists(
+        &mut self,
+        memory: &Memory,
+        entry: &SubmissionQueueEntry,
+        len: u64,
+        direction: Direction,
+    ) -> Result<(), Stop> {
         let mut find = |address, len| self.find(memory, address, len, direction);
         let mut walk = Walk::new(entry, len, &mut find)?;
         if walk.list().is_some() {
             read_lists(memory, &mut walk, &mut find)?;
         }
         walk.finish(&mut find)
+    }
+
+    /// Copies them into `bytes`, which are no fewer than they hold.
+    pub(super) fn read(&self, bytes: &mut [u8]) -> Result<(), Status> {
+        let mut at = 0;
+        for part in &self.parts {
+            let end = at + part.len();
+            if !part.read(0, &mut bytes[at..end]) {
+                return Err(Status::DATA_TRANSFER_ERROR);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` into them, which are no fewer than they hold.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<(), Status> {
+        let mut at = 0;
+        for part in &self.parts {
+            let end = at + part.len();
+            if !part.write(0, &bytes[at..end]) {
+                return Err(Status::DATA_TRANSFER_ERROR);
+            }
+            at = end;
+        }
+        Ok(())
     }
 
     fn find(

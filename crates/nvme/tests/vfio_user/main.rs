@@ -12,4 +12,5 @@ mod raw;
 mod recorded;
 mod relay;
 mod support;
+mod unmapping;
 mod walks;

@@ -131,15 +131,9 @@ impl Device<'_> {
             }
         }
         let mut data = vec![0; bytes];
-        let mut done = 0;
-        for part in &self.segments.parts {
-            if !part.read(0, &mut data[done..done + part.len()]) {
-                return Err(Status::DATA_TRANSFER_ERROR);
-            }
-            done += part.len();
-        }
+        let read = self.segments.read(&mut data);
         self.segments.clear();
-        Ok(Some(data))
+        read.map(|()| Some(data))
     }
 
     fn admin_far(&self, entry: &SubmissionQueueEntry, bytes: usize, direction: Direction) -> Far {
@@ -173,15 +167,9 @@ impl Device<'_> {
                 return None;
             }
         }
-        let mut done = 0;
-        for part in &self.segments.parts {
-            if !part.write(0, &data[done..done + part.len()]) {
-                return Some(Err(Status::DATA_TRANSFER_ERROR));
-            }
-            done += part.len();
-        }
+        let written = self.segments.write(&data);
         self.segments.clear();
-        Some(Ok(()))
+        Some(written)
     }
 
     fn create_queue(&mut self, request: QueueRequest) -> Status {

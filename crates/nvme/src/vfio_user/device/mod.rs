@@ -13,6 +13,7 @@ use super::asking::Asker;
 use super::doorbells::{Doorbells, Pair};
 use super::interrupts::Interrupts;
 use super::memory::{Direction, Gone, Memory, Unmapped};
+use super::payload::Ticket;
 use super::pci;
 use super::queues::{CompletionQueue, SubmissionQueue};
 use super::transfer::Segments;
@@ -181,12 +182,19 @@ impl<'a> Device<'a> {
         self.controller.failed();
     }
 
-    /// Lets go of memory that was unmapped.
+    /// Lets go of memory that was unmapped. Commands that are executed do so when they end; the first half of a fused operation, which may
+    /// wait for ever, ends now.
     pub(super) fn let_go(&mut self, unmapped: &Unmapped) {
         let queues = self.submission.values_mut().map(SubmissionQueue::place);
         let queues = queues.chain(self.completion.values_mut().map(CompletionQueue::place));
         for place in queues.chain(self.doorbells.places()) {
             place.let_go(unmapped);
+        }
+        let holds = |half: &Ticket| half.data.holds(unmapped);
+        let queues = self.submission.values_mut();
+        let halves = queues.filter_map(|queue| queue.fuser.interrupted_if(holds));
+        for half in halves.collect::<Vec<_>>() {
+            self.complete(half.qid, half.cid, Status::DATA_TRANSFER_ERROR, 0);
         }
     }
 
