@@ -7,6 +7,7 @@ use std::pin::Pin;
 use forebay_mem::Buf;
 use forebay_store::{
     Address, Body, ByteRange, ErrorKind, Input, Meta, Object, Result, Store, StoreError, Upload,
+    VersionId,
 };
 
 use crate::exchange::{Answer, Ask, Service, Upto};
@@ -19,6 +20,8 @@ const AT_ONCE_BYTES: u64 = 128 << 10;
 /// An input as the store sees it.
 pub(crate) struct Opened<'a, B> {
     address: Address<'a>,
+    /// The version that the call named.
+    version: Option<VersionId>,
     meta: Meta,
     /// Where the range begins in the value, and how many bytes it has.
     start: u64,
@@ -43,6 +46,7 @@ pub(crate) async fn open<'a, S: Store>(
         let Object { meta, range, body } = found.await?;
         let mut input = Opened {
             address: input.address,
+            version: input.version,
             meta,
             start: range.start,
             size: range.end - range.start,
@@ -92,7 +96,7 @@ impl<B: Body> Opened<'_, B> {
                     let end = self.end.min(self.size);
                     let (first, last) = (self.start + self.position, self.start + end);
                     let range = ByteRange::Inclusive(first, last.saturating_sub(1));
-                    reopen(store, self.address, &self.meta, range).await?
+                    self.reopen(store, range).await?
                 }
             };
             while let Some(buf) = body.next().await? {
@@ -104,28 +108,39 @@ impl<B: Body> Opened<'_, B> {
             }
         }
     }
-}
 
-/// Opens the same value again, in the middle.
-async fn reopen<S: Store>(
-    store: &S,
-    address: Address<'_>,
-    meta: &Meta,
-    range: ByteRange,
-) -> Result<S::Body> {
-    let changed = || {
-        StoreError::new(
+    /// Opens the same value again, in the middle: as the call named it, by which a cache knows it, else the version that it was.
+    async fn reopen<S: Store<Body = B>>(&mut self, store: &S, range: ByteRange) -> Result<B> {
+        let found = store.retrieve(self.address, self.version, range).await;
+        if let Some(body) = same(found, &self.meta)? {
+            return Ok(body);
+        }
+        if self.version.is_none() {
+            let version = Some(self.meta.version);
+            let found = store.retrieve(self.address, version, range).await;
+            if let Some(body) = same(found, &self.meta)? {
+                return Ok(body);
+            }
+        }
+        Err(StoreError::new(
             ErrorKind::PreconditionFailed,
             "an input was replaced while it was read",
-        )
-    };
-    match store.retrieve(address, Some(meta.version), range).await {
-        Ok(object) if is_same(&object.meta, meta) => Ok(object.body),
-        Ok(_) => Err(changed()),
-        Err(error) => Err(match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NoSuchVersion => changed(),
-            _ => error,
-        }),
+        ))
+    }
+}
+
+/// What a store found, if it is still the value of `meta`.
+fn same<B>(found: Result<Object<B>>, meta: &Meta) -> Result<Option<B>> {
+    match found {
+        Ok(object) => Ok(is_same(&object.meta, meta).then_some(object.body)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound
+            | ErrorKind::NoSuchVersion
+            | ErrorKind::IsDeleteMarker
+            // The range lies in the value that there was.
+            | ErrorKind::RangeNotSatisfiable => Ok(None),
+            _ => Err(error),
+        },
     }
 }
 

@@ -1,5 +1,6 @@
 //! Functions over a store in memory.
 
+mod again;
 mod hostile;
 mod imports;
 mod inputs;
