@@ -309,7 +309,9 @@ impl<S: Store, F: File> Target<S, F> {
 
     /// What discovery tells a host: subsystems only when it may come; where a door listens on any address, the one that it came to.
     pub(super) fn discovery_for(&self, session: &Session<S>) -> Arc<DiscoveryLog> {
-        let mut log = DiscoveryLog::clone(&self.discovery.read());
+        // Held until it is known what is known of the host: that is of this generation, too.
+        let whole = self.discovery.read();
+        let mut log = DiscoveryLog::clone(&whole);
         let Arrival { trusted, local, .. } = session.arrival;
         let may_come = |host: &str| self.viewer_of(host, trusted).is_some();
         if !session.host().is_none_or(may_come) {

@@ -123,7 +123,7 @@ pub struct Target<S: Store, F: File> {
     clock: Arc<dyn Clock>,
     config: TargetConfig,
     shown: RwLock<Shown<F>>,
-    discovery: RwLock<Arc<DiscoveryLog>>,
+    discovery: RwLock<DiscoveryLog>,
     generation: AtomicU64,
     identifiers: Arc<Identifiers>,
     watchers: Watchers,
@@ -183,8 +183,8 @@ impl<S: Store, F: File> Target<S, F> {
 
     /// Replaces the hosts that may come. Associations of hosts that may not any more, or that belong to another tenant now, end.
     pub fn set_hosts(&self, hosts: Vec<Host>) {
-        self.shown.write().set_hosts(hosts);
-        self.tell();
+        // What discovery tells a host depends on what is known of it.
+        self.change_discovery(|_| self.shown.write().set_hosts(hosts));
     }
 
     /// Replaces what is published. Commands in progress end as they began.
@@ -200,11 +200,15 @@ impl<S: Store, F: File> Target<S, F> {
 
     /// Replaces the ways to this subsystem that discovery tells of.
     pub fn set_addresses(&self, entries: Vec<DiscoveryEntry>) {
-        let generation = self.generation.fetch_add(1, Relaxed) + 1;
-        *self.discovery.write() = Arc::new(DiscoveryLog {
-            generation,
-            entries,
-        });
+        self.change_discovery(|log| log.entries = entries);
+    }
+
+    /// Whoever reads the log meanwhile sees neither the change with the old generation nor the reverse.
+    fn change_discovery(&self, change: impl FnOnce(&mut DiscoveryLog)) {
+        let mut log = self.discovery.write();
+        change(&mut log);
+        log.generation = self.generation.fetch_add(1, Relaxed) + 1;
+        drop(log);
         self.watchers.wake();
     }
 

@@ -2,6 +2,7 @@
 
 mod admission;
 mod blocks;
+mod discovery;
 mod execute;
 mod hostile;
 mod model;

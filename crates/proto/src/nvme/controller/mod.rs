@@ -355,12 +355,12 @@ impl Controller {
         }
     }
 
-    /// Discovery: shows another log; the host is told when it changed.
+    /// Discovery: shows this log. If it tells the host something new, the host is told so, and finds the log's generation.
     pub fn set_discovery(&mut self, log: Arc<DiscoveryLog>) {
-        if log.generation != self.discovery.generation {
+        if log.entries != self.discovery.entries {
             self.events.raise(Notice::Discovery);
+            self.discovery = log;
         }
-        self.discovery = log;
     }
 
     /// A held Asynchronous Event Request that is completed now. To be asked until there is none, after commands and changes.

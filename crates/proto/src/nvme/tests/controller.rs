@@ -312,12 +312,20 @@ fn a_discovery_controller_tells_where_to_go() {
         .unwrap();
     let entry = fixture.command(admin::ASYNC_EVENT_REQUEST, 0);
     assert_eq!(fixture.admin(entry), AdminReply::Held);
-    fixture.controller.set_discovery(Arc::new(DiscoveryLog {
+    let mut log = DiscoveryLog {
         generation: 4,
         ..log
-    }));
+    };
+    fixture.controller.set_discovery(Arc::new(log.clone()));
+    assert_eq!(fixture.controller.next_event(), None);
+    let header = fixture.log(lid::DISCOVERY, 16, 0).unwrap();
+    assert_eq!(DiscoveryLog::header(&header), Some((3, 1)));
+    log.entries.clear();
+    fixture.controller.set_discovery(Arc::new(log));
     let event = fixture.controller.next_event().unwrap();
     assert_eq!(event.result, 0x0070_f002);
+    let header = fixture.log(lid::DISCOVERY, 16, 0).unwrap();
+    assert_eq!(DiscoveryLog::header(&header), Some((4, 0)));
 }
 
 #[test]
