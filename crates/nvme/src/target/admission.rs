@@ -1,6 +1,5 @@
 //! Hosts coming.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use forebay_store::Store;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::identifiers::Holder;
 use super::session::{FUSING_MAX, Session, Viewer};
 use super::{Target, bound, parts, results};
 
@@ -58,60 +58,6 @@ impl<S: Store> fmt::Debug for Admitted<S> {
         f.debug_struct("Admitted")
             .field("session", &self.session)
             .finish_non_exhaustive()
-    }
-}
-
-/// Numbers of controllers that are in use.
-#[derive(Debug)]
-pub(super) struct Identifiers {
-    taken: Mutex<(u16, BTreeSet<u16>)>,
-    max: usize,
-}
-
-/// One number, free again when this is dropped.
-#[derive(Debug)]
-pub(super) struct Identifier {
-    cntlid: u16,
-    all: Arc<Identifiers>,
-}
-
-impl Identifiers {
-    pub(super) fn new(max: u16) -> Arc<Identifiers> {
-        Arc::new(Identifiers {
-            taken: Mutex::default(),
-            max: usize::from(max),
-        })
-    }
-
-    /// A number that was not given out for as long as can be: a host that comes too late with an old one finds nobody.
-    fn take(self: &Arc<Identifiers>) -> Option<Identifier> {
-        const LAST: u16 = 0xffef;
-        let mut taken = self.taken.lock();
-        let (previous, set) = &mut *taken;
-        if set.len() >= self.max {
-            return None;
-        }
-        loop {
-            *previous = if *previous >= LAST { 1 } else { *previous + 1 };
-            if set.insert(*previous) {
-                return Some(Identifier {
-                    cntlid: *previous,
-                    all: self.clone(),
-                });
-            }
-        }
-    }
-}
-
-impl Identifier {
-    pub(super) fn cntlid(&self) -> u16 {
-        self.cntlid
-    }
-}
-
-impl Drop for Identifier {
-    fn drop(&mut self) {
-        self.all.taken.lock().1.remove(&self.cntlid);
     }
 }
 
@@ -194,8 +140,18 @@ impl<S: Store, F: File> Target<S, F> {
             _ if !secure => return Err(Status::CONNECT_INVALID_HOST.into()),
             (_, Some(viewer)) => (ControllerKind::Io, viewer),
         };
+        let authentication = match kind {
+            ControllerKind::Io => self.authentication_of(&connect.hostnqn),
+            ControllerKind::Discovery => None,
+        };
+        let holder = match kind {
+            ControllerKind::Io if authentication.is_none() => {
+                Holder::Host(connect.hostnqn.as_str().into())
+            }
+            _ => Holder::Stranger,
+        };
         let session = self
-            .session(Some(connect.hostnqn.clone()), viewer, arrival)
+            .session(holder, Some(connect.hostnqn.clone()), viewer, arrival)
             .ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
         let config = ControllerConfig {
             kind,
@@ -207,10 +163,7 @@ impl<S: Store, F: File> Target<S, F> {
                 id: connect.host_id,
             },
             kato_ms: connect.kato_ms,
-            authentication: match kind {
-                ControllerKind::Io => self.authentication_of(&connect.hostnqn),
-                ControllerKind::Discovery => None,
-            },
+            authentication,
             ..self.controller_config(session.cntlid())
         };
         let controller = self.controller(now_ms, config, &session);
@@ -230,7 +183,7 @@ impl<S: Store, F: File> Target<S, F> {
     /// A session for a device with `vectors` interrupts, and how to make its controller: again after each reset of the device.
     /// `None` when there are too many.
     pub fn attach(&self, viewer: Viewer) -> Option<Arc<Session<S>>> {
-        self.session(None, viewer, Arrival::default())
+        self.session(Holder::Device, None, viewer, Arrival::default())
     }
 
     /// The controller of a device as it is after power was turned on.
@@ -288,11 +241,12 @@ impl<S: Store, F: File> Target<S, F> {
 
     fn session(
         &self,
+        holder: Holder,
         host: Option<String>,
         viewer: Viewer,
         arrival: Arrival,
     ) -> Option<Arc<Session<S>>> {
-        let identifier = self.identifiers.take()?;
+        let identifier = self.identifiers.take(holder)?;
         Some(Arc::new(Session {
             identifier,
             host,

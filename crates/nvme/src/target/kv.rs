@@ -175,6 +175,7 @@ impl<S: Store, F: File> Target<S, F> {
             }
             KvCommand::ExtendedKey { verb } => {
                 let key = self.head(payload).await?;
+                payload.whole().await?;
                 let address = Address::object(namespace, key.as_bytes());
                 match verb {
                     Verb::Exist => self.exist(address).await,
@@ -265,6 +266,7 @@ impl<S: Store, F: File> Target<S, F> {
             .await
             .map_err(|error| of_condition(&error, condition))?;
         fill(&mut upload, payload, len).await?;
+        payload.whole().await?;
         let stored = upload.commit(seal).await;
         stored.map_err(|error| of_condition(&error, condition))?;
         Ok(0)
@@ -299,6 +301,7 @@ impl<S: Store, F: File> Target<S, F> {
             (None, _) => return Err(Status::COMMAND_SEQUENCE_ERROR),
         };
         fill(&mut upload, payload, part.len).await?;
+        payload.whole().await?;
         if part.last {
             let stored = upload.commit(Seal::default()).await;
             stored.map_err(|error| of_condition(&error, condition))?;

@@ -3,6 +3,10 @@
 //! A command that holds a buffer and waits for its host must never wait for a command that has none yet: their data share a stream, and
 //! what comes first is not for the one that could end. So a command is lent all that it will hold before its host is asked for anything.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
 use forebay_mem::BLOCK_MAX_BYTES;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -16,6 +20,8 @@ const COMMAND_BYTES_MAX: u32 = 2 * BLOCK_MAX_BYTES as u32;
 pub(crate) struct Lending {
     free: Semaphore,
     units: u32,
+    /// Commands that wait for some.
+    waiting: AtomicU32,
 }
 
 impl Lending {
@@ -25,19 +31,86 @@ impl Lending {
         Lending {
             free: Semaphore::new(units as usize),
             units,
+            waiting: AtomicU32::new(0),
         }
     }
 
-    /// How much it is.
-    pub(crate) fn bytes(&self) -> u64 {
-        u64::from(self.units) * u64::from(UNIT_BYTES)
-    }
-
     /// Waits until a command with so many bytes of data may hold buffers for them: their lengths are powers of two.
-    pub(crate) async fn lend(&self, bytes: u32) -> Option<SemaphorePermit<'_>> {
+    async fn lend(&self, bytes: u32) -> Option<SemaphorePermit<'_>> {
         let held = bytes.min(COMMAND_BYTES_MAX).next_power_of_two();
         let units = held.div_ceil(UNIT_BYTES).min(self.units);
+        if let Ok(lent) = self.free.try_acquire_many(units) {
+            return Some(lent);
+        }
+        let _waits = Counted::new(&self.waiting);
         self.free.acquire_many(units).await.ok()
+    }
+}
+
+/// What the commands of one association are lent: some memory of their own, and what all associations have together.
+#[derive(Debug)]
+pub(crate) struct Share {
+    own: Lending,
+    whole: Arc<Lending>,
+    /// Commands that hold some of the whole.
+    holding: AtomicU32,
+}
+
+/// What a command may hold, until this is dropped.
+pub(crate) struct Lent<'a> {
+    _own: SemaphorePermit<'a>,
+    _whole: Option<(SemaphorePermit<'a>, Counted<'a>)>,
+}
+
+impl Share {
+    /// At most `bytes`: one association alone leaves something to the others.
+    pub(crate) fn new(whole: &Arc<Lending>, bytes: u32) -> Share {
+        let half = u64::from(whole.units) * u64::from(UNIT_BYTES) / 2;
+        Share {
+            own: Lending::new(half.min(u64::from(bytes))),
+            whole: whole.clone(),
+            holding: AtomicU32::new(0),
+        }
+    }
+
+    /// Waits until a command may hold one buffer, for which it waits for nobody's data and for no further buffer.
+    pub(crate) async fn lend_one(&self, bytes: u32) -> Option<Lent<'_>> {
+        Some(Lent {
+            _own: self.own.lend(bytes).await?,
+            _whole: None,
+        })
+    }
+
+    /// Waits until a command may hold so many bytes of buffers. The association's own comes first: an association whose commands have all of
+    /// it does not keep others waiting for the whole.
+    pub(crate) async fn lend(&self, bytes: u32) -> Option<Lent<'_>> {
+        let own = self.own.lend(bytes).await?;
+        let whole = self.whole.lend(bytes).await?;
+        Some(Lent {
+            _own: own,
+            _whole: Some((whole, Counted::new(&self.holding))),
+        })
+    }
+
+    /// Whether commands of the association hold what others wait for.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.holding.load(Relaxed) > 0 && self.whole.waiting.load(Relaxed) > 0
+    }
+}
+
+/// One more, until this is dropped.
+struct Counted<'a>(&'a AtomicU32);
+
+impl Counted<'_> {
+    fn new(count: &AtomicU32) -> Counted<'_> {
+        count.fetch_add(1, Relaxed);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -62,7 +135,35 @@ mod tests {
         drop(first);
         // Little is lent to one at a time.
         let little = Lending::new(0);
-        assert_eq!(little.bytes(), u64::from(UNIT_BYTES));
         assert!(little.lend(u32::MAX).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn whoever_holds_what_others_wait_for_is_known() {
+        let whole = Arc::new(Lending::new(4 << 20));
+        let shares = [(); 3].map(|()| Share::new(&whole, u32::MAX));
+        let mut cx = Context::from_waker(Waker::noop());
+        // Half of it for one, and the other half for another.
+        let first = shares[0].lend(2 << 20).await.unwrap();
+        {
+            let mut more = pin!(shares[0].lend(4096));
+            assert!(more.as_mut().poll(&mut cx).is_pending());
+            assert!(!shares[0].is_wanted(), "by itself alone");
+        }
+        let second = shares[1].lend(2 << 20).await.unwrap();
+        assert!(!shares[0].is_wanted() && !shares[1].is_wanted());
+        {
+            // Who waits for no further buffer is not in the way of anybody.
+            let one = shares[2].lend_one(1 << 20).await.unwrap();
+            let mut third = pin!(shares[2].lend(4096));
+            assert!(third.as_mut().poll(&mut cx).is_pending());
+            assert!(shares[0].is_wanted() && shares[1].is_wanted());
+            assert!(!shares[2].is_wanted());
+            drop(first);
+            assert!(third.as_mut().poll(&mut cx).is_ready());
+            assert!(!shares[0].is_wanted() && !shares[1].is_wanted());
+            drop(one);
+        }
+        drop(second);
     }
 }

@@ -21,6 +21,7 @@ mod bound;
 mod counters;
 mod execute;
 mod fused;
+mod identifiers;
 mod kv;
 mod landing;
 mod lending;
@@ -36,7 +37,7 @@ mod transfer;
 pub use admission::{Admitted, Arrival, Proven};
 pub use counters::{Counted, Executed};
 pub use fused::{Fused, Fuser};
-pub(crate) use lending::Lending;
+pub(crate) use lending::Share;
 pub use payload::Payload;
 pub use session::{Change, Session, Viewer};
 pub use shown::{Backing, Host, Published};
@@ -50,8 +51,9 @@ use forebay_proto::nvme::discovery::{DiscoveryEntry, DiscoveryLog};
 use forebay_store::Store;
 use parking_lot::RwLock;
 
-use admission::Identifiers;
 use counters::Counters;
+use identifiers::Identifiers;
+use lending::Lending;
 use session::Watchers;
 use shown::Shown;
 
@@ -85,7 +87,8 @@ pub struct TargetConfig {
     pub io_queues_max: u16,
     /// Data that may follow a command in its capsule on an I/O queue, in bytes; a multiple of 16.
     pub in_capsule_bytes: u32,
-    /// Controllers at once, of all transports.
+    /// Controllers at once, of all transports. One host has at most a quarter of them; those that did not prove who they are, where they
+    /// have to, and those that ask for discovery have half.
     pub controllers_max: u16,
     /// Whether hosts that nobody made known see every namespace.
     pub allow_any_host: bool,
@@ -129,7 +132,7 @@ pub struct Target<S: Store, F: File> {
     watchers: Watchers,
     counters: Counters,
     results: Arc<results::Room>,
-    lending: Lending,
+    lending: Arc<Lending>,
 }
 
 impl<S: Store, F: File> Target<S, F> {
@@ -148,7 +151,7 @@ impl<S: Store, F: File> Target<S, F> {
         Target {
             store,
             results: results::Room::new(pool.usage().limit as u64 / RESULTS_SHARE),
-            lending: Lending::new(pool.usage().limit as u64 / LENDING_SHARE),
+            lending: Arc::new(Lending::new(pool.usage().limit as u64 / LENDING_SHARE)),
             pool,
             clock,
             identifiers: Identifiers::new(config.controllers_max),
@@ -172,7 +175,7 @@ impl<S: Store, F: File> Target<S, F> {
     }
 
     /// What all commands together may hold while they wait for their hosts.
-    pub(crate) fn lending(&self) -> &Lending {
+    pub(crate) fn lending(&self) -> &Arc<Lending> {
         &self.lending
     }
 

@@ -36,6 +36,15 @@ pub trait Payload: Send {
         len: usize,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
+    /// Waits until all that the host was asked for is there and is what it sent, also what nobody takes. A command that has effects has
+    /// none before.
+    ///
+    /// # Errors
+    /// The status to answer, e.g. [`Status::TRANSIENT_TRANSPORT_ERROR`] for a wrong data digest.
+    fn whole(&mut self) -> impl Future<Output = Result<(), Status>> + Send {
+        async { Ok(()) }
+    }
+
     /// The next bytes to the controller where they lie in the host's memory: at most `len`, at least one, and taken by this. `None`
     /// when the transport has no such memory or they cannot be read in place; [`receive`](Payload::receive) works then.
     fn source(&mut self, len: u64) -> Option<RegionSlice>;

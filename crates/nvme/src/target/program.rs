@@ -153,6 +153,7 @@ impl<S: Store, F: File> Target<S, F> {
             arguments.extend_from_slice(&buf);
             left -= len;
         }
+        payload.whole().await?;
         Ok((key, arguments))
     }
 

@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::Target;
-use super::admission::{Arrival, Identifier, Proven};
+use super::admission::{Arrival, Proven};
 use super::bound::Bound;
+use super::identifiers::Identifier;
 use super::parts::Parts;
 use super::results::Results;
 
@@ -107,6 +108,11 @@ impl<S: Store> Session<S> {
     /// What the host has proven by TLS.
     pub fn proven(&self) -> Option<&Proven> {
         self.arrival.proven.as_deref()
+    }
+
+    /// The host has proven who it is, by DH-HMAC-CHAP; `false`: it has as many controllers as it may have.
+    pub(crate) fn authenticated(&self) -> bool {
+        self.host().is_none_or(|nqn| self.identifier.proven(nqn))
     }
 
     /// Whose namespaces the host sees.

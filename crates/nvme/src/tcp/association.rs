@@ -12,7 +12,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-use crate::target::{Lending, Session};
+use crate::target::{Session, Share};
 
 /// What a queue is told from outside of its connection.
 #[derive(Default)]
@@ -66,7 +66,7 @@ pub(super) struct Association<S: Store> {
     controller: Mutex<Controller>,
     queues: Mutex<Queues>,
     /// What commands of all its queues together may hold.
-    pub(super) lending: Lending,
+    pub(super) lending: Share,
 }
 
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl<S: Store> Association<S> {
     pub(super) fn new(
         controller: Controller,
         session: Arc<Session<S>>,
-        lending: Lending,
+        lending: Share,
     ) -> Association<S> {
         Association {
             session,

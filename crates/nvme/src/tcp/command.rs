@@ -6,7 +6,6 @@ use forebay_proto::nvme::kv::{KeyAt, KvCommand};
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{AdminReply, Controller, IoCommand, IoVerb, Status};
 use forebay_store::Store;
-use tokio::sync::SemaphorePermit;
 
 use super::association::Association;
 use super::payload::{Pointer, TcpPayload};
@@ -24,8 +23,6 @@ pub(super) struct Queue<'a, S: Store, F: File> {
 }
 
 /// The association's share, and the target's.
-type Lent<'a> = (SemaphorePermit<'a>, Option<SemaphorePermit<'a>>);
-
 /// DW0 bit 0 of an Abort: the command was not aborted.
 const NOT_ABORTED: u64 = 1;
 
@@ -48,11 +45,13 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         let _memory = match begin.pointer {
             // One buffer, which waits for nobody's data and for no further one.
             Pointer::ToHost(bytes) if bytes as usize <= BLOCK_MAX_BYTES => {
-                let lent = self.association.lending.lend(bytes).await;
-                lent.map(|of_association| (of_association, None))
+                self.association.lending.lend_one(bytes).await
             }
             Pointer::FromHost(bytes) | Pointer::ToHost(bytes) => {
-                self.memory(held_bytes(&command, bytes)).await
+                self.association
+                    .lending
+                    .lend(held_bytes(&command, bytes))
+                    .await
             }
             Pointer::None | Pointer::Capsule(_) => None,
         };
@@ -60,7 +59,7 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         let (status, result) = self.target.execute(session, &command, &mut payload).await;
         Outcome {
             result,
-            last: payload.last(),
+            last: payload.last().await,
             // Elsewhere the result says how much there is.
             success_by_data: matches!(command.verb, IoVerb::Nvm(_)),
             ..Outcome::status(status)
@@ -83,7 +82,7 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         let bytes = first.1.pointer.len();
         let bytes = bytes.saturating_add(second.1.pointer.len());
         // What the host sends, and what it is compared with.
-        let _memory = self.memory(bytes.saturating_mul(2)).await;
+        let _memory = self.association.lending.lend(bytes.saturating_mul(2)).await;
         let (first, second) = self
             .target
             .execute_fused(
@@ -127,14 +126,6 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         TcpPayload::new(self.wire, begin.place, cid, begin.pointer, wanted)
     }
 
-    /// Waits until a command may hold so many bytes of buffers. The association's share comes first: an association whose commands have
-    /// all of it does not keep others waiting for the target's.
-    async fn memory(&self, bytes: u32) -> Option<Lent<'_>> {
-        let of_association = self.association.lending.lend(bytes).await?;
-        let of_target = self.target.lending().lend(bytes).await?;
-        Some((of_association, Some(of_target)))
-    }
-
     async fn admin(&self, begin: Begin) -> Outcome {
         let entry = &begin.entry;
         let data_bytes = Controller::data_in_bytes(entry) as u32;
@@ -147,16 +138,21 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Err(status) => return Outcome::status(status.answered()),
         };
         let now_ms = (self.now_ms)();
-        let reply = {
+        let session = &self.association.session;
+        let (reply, is_authenticated) = {
             let mut controller = self.association.controller();
-            let session = &self.association.session;
             self.target.prepare(session, &mut controller, entry);
-            match self.qid {
+            let reply = match self.qid {
                 0 => controller.admin(now_ms, entry, &data),
                 qid => controller.fabrics(now_ms, qid, entry, &data),
-            }
+            };
+            (reply, controller.is_authenticated())
         };
         let mut outcome = Outcome::status(Status::SUCCESS);
+        if is_authenticated && !session.authenticated() {
+            outcome.then = Then::Disconnect;
+            return outcome;
+        }
         match reply {
             AdminReply::Complete {
                 result,
@@ -170,7 +166,7 @@ impl<S: Store, F: File> Queue<'_, S, F> {
                 if let Err(status) = payload.send(Buf::from(data)).await {
                     outcome.status = status.answered();
                 }
-                outcome.last = payload.last();
+                outcome.last = payload.last().await;
             }
             AdminReply::Held => outcome.then = Then::Held,
             AdminReply::Abort { sqid, cid } => {

@@ -22,6 +22,7 @@ use super::association::{Association, Ending, Orders};
 use super::end::End;
 use super::payload::Pointer;
 use super::receiver::{Capsule, Next};
+use super::stall::{Debt, Stall};
 use super::transfers::PLACES_MAX;
 use super::wire::Wire;
 use super::work::{Begin, Outcome, Then, Work};
@@ -31,6 +32,9 @@ use crate::target::{Fused, Fuser};
 const ROUNDS_MAX: usize = 16;
 /// Looks at the socket in a row before other tasks get a turn; some microseconds.
 const LOOKS: usize = 8;
+/// Bytes that wait to be sent: beyond, nothing is taken from a host that does not take its answers. More than commands send ahead: what
+/// one that reads and writes has still to send does not wait for what it has still to take.
+const SENDER_BYTES_MAX: usize = 4 << 20;
 /// So much is sent without waiting for the rest of what came together: the host goes on with it meanwhile.
 const SEND_EARLY_BYTES: usize = 64 << 10;
 /// How long commands in progress may take when the queue is to end.
@@ -63,12 +67,10 @@ pub(super) struct Driver<'a, S: Store, F, N> {
     held: Vec<u16>,
     outcomes: Vec<(usize, Outcome)>,
     now_ms: fn() -> u64,
-    /// How long the host may leave bytes untaken, or owe bytes.
-    stall: Duration,
+    stall: Stall,
     ending: Option<Instant>,
     waits_for_host: bool,
     watch: Watch,
-    owed: Option<Owed>,
     sleep: Pin<Box<Sleep>>,
 }
 
@@ -79,13 +81,6 @@ enum Looked {
     Sleep,
 }
 
-/// Since when something is owed by the host, and how far it was then.
-struct Owed {
-    until: Instant,
-    received: u64,
-    sent: u64,
-}
-
 impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, F, N> {
     pub(super) fn new(
         wire: &'a Wire,
@@ -93,7 +88,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
         orders: &'a Orders,
         queue: Joined,
         now_ms: fn() -> u64,
-        stall: Duration,
+        stall: Stall,
         begin: N,
     ) -> Driver<'a, S, F, N> {
         Driver {
@@ -113,7 +108,6 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             ending: None,
             waits_for_host: false,
             watch: Watch::default(),
-            owed: None,
             sleep: Box::pin(sleep_until(Instant::now())),
         }
     }
@@ -156,7 +150,8 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             }
         }
         cx.waker().wake_by_ref();
-        Poll::Pending
+        // However busy a host keeps us.
+        self.poll_timers(cx)
     }
 
     /// There is nothing to do: looks whether the host asks on, while that is worth it.
@@ -252,6 +247,9 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             self.fused.retain(|pair| pair.0 != first);
             self.complete_waiting(first, status);
         }
+        if let Some((_, payload)) = &outcome.last {
+            self.wire.state().kept_promise(payload.len());
+        }
         let Some(cid) = self.cids.get_mut(place).and_then(Option::take) else {
             return;
         };
@@ -320,6 +318,9 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
         while self.ending.is_none() {
             let next = {
                 let state = &mut *wire.state();
+                if state.sender.bytes() > SENDER_BYTES_MAX {
+                    return Ok(called);
+                }
                 state.receiver.next(&mut state.transfers)
             };
             match next.map_err(End::Fault)? {
@@ -510,7 +511,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
     fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let wire = self.wire;
         if wire.state().sender.bytes() == 0 {
-            return Ok(false);
+            return Ok(self.let_in());
         }
         match wire.socket.poll_write_ready(cx) {
             Poll::Pending => return Ok(false),
@@ -525,14 +526,22 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
                 false => Err(io::ErrorKind::WouldBlock.into()),
             }
         });
-        for place in state.uncrowded() {
-            self.slots.mark(place);
-        }
+        drop(state);
+        self.let_in();
         match sent {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(End::Lost(error)),
             // When it was full: only the next look at it asks to be woken.
             _ => Ok(true),
         }
+    }
+
+    /// Commands that waited for room go on in the next round; says whether there are any.
+    fn let_in(&mut self) -> bool {
+        let places = self.wire.state().uncrowded();
+        for place in &places {
+            self.slots.mark(*place);
+        }
+        !places.is_empty()
     }
 
     /// Sleeps at most until somebody is too late.
@@ -545,7 +554,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             if self.is_stalled(now) {
                 return Poll::Ready(End::Stalled);
             }
-            let mut next = earlier(self.ending, self.owed.as_ref().map(|owed| owed.until));
+            let mut next = earlier(self.ending, self.stall.next());
             if self.queue.qid == 0 {
                 let deadline = self.association.controller().keep_alive_deadline_ms();
                 let left = deadline.map(|at| at.saturating_sub((self.now_ms)()));
@@ -567,30 +576,24 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
 }
 
 impl<S: Store, F, N> Driver<'_, S, F, N> {
-    /// Whether the host took or gave nothing of what it should for too long. A moment at which it is we who do not look is no such.
+    /// Whether the host is too late with what it has to take or to give. A moment at which it is we who do not look is no such.
     fn is_stalled(&mut self, now: Instant) -> bool {
         let state = self.wire.state();
-        let takes = state.sender.bytes() > 0;
-        let gives =
-            self.waits_for_host && (state.transfers.awaits() || !state.receiver.is_between());
-        let (received, sent) = (state.receiver.received(), state.sender.sent());
+        let takes = Debt {
+            owed: state.sender.bytes() as u64,
+            moved: state.sender.sent(),
+        };
+        // The rest of a PDU, too.
+        let rest = u64::from(!state.receiver.is_between());
+        let gives = Debt {
+            owed: state.transfers.owed().max(rest),
+            moved: state.receiver.received(),
+        };
         drop(state);
-        match &self.owed {
-            _ if !takes && !gives => self.owed = None,
-            Some(owed) if now < owed.until => {}
-            Some(owed) if takes && owed.sent == sent || gives && owed.received == received => {
-                return true;
-            }
-            _ => {
-                let until = now + self.stall;
-                self.owed = Some(Owed {
-                    until,
-                    received,
-                    sent,
-                });
-            }
-        }
-        false
+        let takes = Some(takes).filter(|debt| debt.owed > 0);
+        let gives = Some(gives).filter(|debt| self.waits_for_host && debt.owed > 0);
+        let wanted = self.association.lending.is_wanted();
+        self.stall.look(now, takes, gives, wanted)
     }
 }
 

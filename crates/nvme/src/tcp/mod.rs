@@ -37,6 +37,7 @@ mod payload;
 mod receiver;
 mod sender;
 mod setup;
+mod stall;
 mod transfers;
 mod wire;
 mod work;
@@ -58,12 +59,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::socket::{Acceptor, Keys, Socket, begins_with_tls};
-use crate::target::{Arrival, Change, Lending, Proven, Target};
+use crate::target::{Arrival, Change, Proven, Share, Target};
 use association::{Association, Orders};
 use command::Queue;
 use driver::{Driver, Joined};
 use end::End;
 use setup::Granted;
+use stall::Stall;
 use wire::Wire;
 
 /// Room for capsules that come together on an I/O queue: 32 writes of 4 KiB.
@@ -76,6 +78,8 @@ pub struct Limits {
     pub begin: Duration,
     /// How long it may leave what it was sent, or what it was asked for: then it is cut off.
     pub stall: Duration,
+    /// How long one may take for a mebibyte, or for what is left of less, while it holds memory that others wait for.
+    pub wanted: Duration,
     /// What the commands in progress of a controller are lent for their data, in bytes.
     pub controller_bytes: u32,
 }
@@ -85,6 +89,7 @@ impl Default for Limits {
         Limits {
             begin: Duration::from_secs(10),
             stall: Duration::from_secs(30),
+            wanted: Duration::from_secs(2),
             controller_bytes: 64 << 20,
         }
     }
@@ -219,11 +224,8 @@ impl<S: Store, F: File> Door<S, F> {
         if connect.qid == 0 {
             let admitted = self.target.connect_by(now_ms(), connect, arrival.clone())?;
             let cntlid = admitted.session.cntlid();
-            // One association alone leaves something to the others.
-            let most = self.target.lending().bytes() / 2;
-            let most = most.min(u64::from(self.limits.controller_bytes));
-            let association =
-                Association::new(admitted.controller, admitted.session, Lending::new(most));
+            let share = Share::new(self.target.lending(), self.limits.controller_bytes);
+            let association = Association::new(admitted.controller, admitted.session, share);
             let association = Arc::new(association);
             let mut associations = self.associations.lock();
             associations.insert(cntlid, association.clone());
@@ -279,7 +281,7 @@ impl<S: Store, F: File> Door<S, F> {
                 _ => pending().await,
             }
         };
-        let stall = self.limits.stall;
+        let stall = Stall::new(self.limits.stall, self.limits.wanted);
         let begin = |work| queue.serve(work);
         let driver = Driver::new(wire, &association, orders, joined, now_ms, stall, begin);
         driver.run(shutdown, over).await

@@ -112,9 +112,10 @@ impl<'a> TcpPayload<'a> {
         }
     }
 
-    /// What was given last and is not with the sender yet.
-    pub(super) fn last(mut self) -> Option<(Data, Buf)> {
+    /// What was given last and is not with the sender yet, when there is room for it there: until then its command holds it.
+    pub(super) async fn last(mut self) -> Option<(Data, Buf)> {
         let buf = self.held.take()?;
+        poll_fn(|_| self.wire.poll_promise(self.place, buf.len())).await;
         Some((self.header(&buf), buf))
     }
 
@@ -129,7 +130,7 @@ impl<'a> TcpPayload<'a> {
     }
 
     async fn receive_into(&mut self, into: &mut [u8]) -> Result<(), Status> {
-        let left = self.pointer.len().min(self.wanted) - self.moved;
+        let left = self.left();
         let bytes = u32::try_from(into.len()).ok();
         let bytes = bytes.filter(|bytes| *bytes <= left);
         let bytes = bytes.ok_or(Status::DATA_SGL_LENGTH_INVALID)?;
@@ -153,6 +154,11 @@ impl<'a> TcpPayload<'a> {
         }
         self.moved += bytes;
         Ok(())
+    }
+
+    /// Bytes of what was asked for that nobody has taken.
+    fn left(&self) -> u32 {
+        self.pointer.len().min(self.wanted) - self.moved
     }
 
     /// One request for all of it: what arrives is placed as it comes, and until it comes nothing is held for it.
@@ -204,6 +210,16 @@ impl Payload for TcpPayload<'_> {
         let room = room.ok_or(Status::INTERNAL_ERROR)?;
         self.receive_into(room).await?;
         into.set_len(filled + len);
+        Ok(())
+    }
+
+    async fn whole(&mut self) -> Result<(), Status> {
+        // Behind a key that is shorter than it might have been.
+        let mut rest = [0; 64];
+        while matches!(self.pointer, Pointer::FromHost(_)) && self.left() > 0 {
+            let now = rest.len().min(self.left() as usize);
+            self.receive_into(&mut rest[..now]).await?;
+        }
         Ok(())
     }
 

@@ -83,12 +83,10 @@ impl Transfers {
         Ok(())
     }
 
-    /// Whether the host owes data.
-    pub(super) fn awaits(&self) -> bool {
-        let open = |transfer: &Transfer| transfer.left() > 0;
-        self.places
-            .iter()
-            .any(|place| place.transfer.as_ref().is_some_and(open))
+    /// How much data the host owes, in bytes.
+    pub(super) fn owed(&self) -> u64 {
+        let asked = self.places.iter().flat_map(|place| &place.transfer);
+        asked.map(|transfer| u64::from(transfer.left())).sum()
     }
 
     /// Whether the command in this place sleeps until there is data for it.
@@ -153,9 +151,9 @@ mod tests {
             transfers.accept(&data(&second, 4096, 8, true)),
             Ok(Some(127))
         );
-        assert!(transfers.awaits());
+        assert!(transfers.owed() > 0);
         assert_eq!(transfers.accept(&data(&first, 60, 40, true)), Ok(Some(3)));
-        assert!(!transfers.awaits());
+        assert_eq!(transfers.owed(), 0);
         let unknown = Err(Fault::field(offset::TTAG));
         assert_eq!(transfers.accept(&data(&first, 60, 40, true)), unknown);
         let mut never = second;
@@ -187,7 +185,7 @@ mod tests {
         let asked = transfers.ask(0, 1, 0, 10);
         assert_eq!(transfers.accept(&data(&asked, 0, 4, false)), Ok(Some(0)));
         transfers.abandon(0).unwrap();
-        assert!(!transfers.awaits());
+        assert_eq!(transfers.owed(), 0);
         let again = transfers.ask(0, 1, 0, 10);
         assert_eq!(transfers.accept(&data(&asked, 4, 6, true)), Ok(None));
         assert!(transfers.accept(&data(&asked, 4, 6, true)).is_err());

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use super::receiver::{Filled, Receiver};
 use super::sender::Sender;
@@ -31,6 +31,8 @@ pub(super) struct State {
     staged: Option<Staged>,
     /// Data of capsules whose commands did not take it at once, by place.
     kept: Vec<Vec<u8>>,
+    /// Bytes that the sender will be given together with completions.
+    promised: usize,
     /// Places whose commands wait until there is less to send.
     pub(super) crowd: Vec<usize>,
     /// What broke while a command received.
@@ -59,6 +61,7 @@ impl Wire {
                 transfers: Transfers::default(),
                 staged: None,
                 kept: Vec::new(),
+                promised: 0,
                 crowd: Vec::new(),
                 broken: None,
                 fault: None,
@@ -137,15 +140,18 @@ impl Wire {
     /// Hands data to the sender as soon as not too much waits there; `data` is taken when ready.
     pub(super) fn poll_send(&self, place: usize, data: &mut Option<(Data, Buf)>) -> Poll<()> {
         let mut state = self.state();
-        if state.sender.bytes() > SEND_AHEAD_BYTES {
-            if !state.crowd.contains(&place) {
-                state.crowd.push(place);
-            }
-            return Poll::Pending;
-        }
+        ready!(state.poll_room(place));
         if let Some((data, payload)) = data.take() {
             state.sender.data(&data, payload);
         }
+        Poll::Ready(())
+    }
+
+    /// Says that so many bytes will be handed to the sender with a completion, as soon as not too much waits there.
+    pub(super) fn poll_promise(&self, place: usize, bytes: usize) -> Poll<()> {
+        let mut state = self.state();
+        ready!(state.poll_room(place));
+        state.promised += bytes;
         Poll::Ready(())
     }
 
@@ -193,9 +199,28 @@ impl State {
         }
     }
 
+    /// Data that was promised is here, or will not come.
+    pub(super) fn kept_promise(&mut self, bytes: usize) {
+        self.promised -= bytes;
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.sender.bytes() + self.promised > SEND_AHEAD_BYTES
+    }
+
+    fn poll_room(&mut self, place: usize) -> Poll<()> {
+        if !self.is_crowded() {
+            return Poll::Ready(());
+        }
+        if !self.crowd.contains(&place) {
+            self.crowd.push(place);
+        }
+        Poll::Pending
+    }
+
     /// Nobody waits for room any more unless there is none: the places of those who did.
     pub(super) fn uncrowded(&mut self) -> Vec<usize> {
-        if self.sender.bytes() > SEND_AHEAD_BYTES {
+        if self.is_crowded() {
             return Vec::new();
         }
         std::mem::take(&mut self.crowd)

@@ -55,23 +55,25 @@ async fn a_host_sees_the_namespaces_of_its_tenant() {
 #[tokio::test]
 async fn controllers_are_numbered_and_bounded() {
     let fixture = Fixture::new().await;
-    let mut sessions = Vec::new();
-    let mut numbers = vec![fixture.session.cntlid()];
-    for _ in 1..8 {
-        let admitted = fixture.target.connect(0, &connect("nqn.our-host")).unwrap();
+    let connects = |nqn| fixture.target.connect(0, &connect(nqn));
+    let mut sessions = vec![fixture.session.clone()];
+    // A host has a quarter of them at most.
+    for _ in 1..4 {
+        let admitted = connects("nqn.our-host").unwrap();
         assert_eq!(admitted.result, u64::from(admitted.session.cntlid()));
-        numbers.push(admitted.session.cntlid());
         sessions.push(admitted.session);
     }
+    let busy = Refused::from(Status::CONNECT_CONTROLLER_BUSY);
+    assert_eq!(connects("nqn.our-host").unwrap_err(), busy);
+    for _ in 4..16 {
+        sessions.push(fixture.target.attach(Viewer::Everything).unwrap());
+    }
+    let mut numbers: Vec<_> = sessions.iter().map(|session| session.cntlid()).collect();
     numbers.dedup();
-    assert_eq!(numbers.len(), 8);
-    let busy = fixture
-        .target
-        .connect(0, &connect("nqn.our-host"))
-        .unwrap_err();
-    assert_eq!(busy, Refused::from(Status::CONNECT_CONTROLLER_BUSY));
+    assert_eq!(numbers.len(), 16);
+    assert_eq!(connects("nqn.their-host").unwrap_err(), busy);
     drop(sessions.pop());
-    let admitted = fixture.target.connect(0, &connect("nqn.our-host")).unwrap();
+    let admitted = connects("nqn.their-host").unwrap();
     assert!(!numbers.contains(&admitted.session.cntlid()));
 }
 

@@ -234,7 +234,7 @@ impl Fixture {
         let config = TargetConfig {
             nqn: SUBSYSTEM.to_owned(),
             value_bytes_max: VALUE_BYTES_MAX,
-            controllers_max: 8,
+            controllers_max: 16,
             ..TargetConfig::default()
         };
         let target = Target::new(store.clone(), pool, Arc::new(clock.clone()), config);

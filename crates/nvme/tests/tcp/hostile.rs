@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_nvme::tcp::Limits;
 use forebay_proto::nvme::fabrics::CNTLID_DYNAMIC;
-use forebay_proto::nvme::kv::KvCommand;
+use forebay_proto::nvme::kv::{KeyAt, KvCommand, StoreOptions};
 use forebay_proto::nvme::{
     SglDescriptor, SglKind, SglSubtype, Status, SubmissionQueueEntry, opcode,
 };
@@ -257,6 +257,24 @@ fn digests_that_are_wrong() {
     assert_eq!(completion.status.code(), Status::TRANSIENT_TRANSPORT_ERROR);
     assert_eq!(io.retrieve("asked", 10), Err(Status::KV_KEY_DOES_NOT_EXIST));
     assert_eq!(io.store("asked", &value), Status::SUCCESS);
+    // Of data behind a value whose key comes before it.
+    let command = KvCommand::Store {
+        key: KeyAt::Head,
+        value_bytes: 100,
+        options: StoreOptions::default(),
+    };
+    let entry = io.numbered(command.entry(0, KV));
+    io.capsule(&entry.with_sgl(SglDescriptor::transport(20_000)), &[]);
+    let r2t = io.r2t();
+    let mut data = vec![0; r2t.bytes as usize];
+    data[..6].copy_from_slice(b"\x04\x00head");
+    let mut all = io.h2c_bytes(&r2t, 0, &data, true);
+    let end = all.len();
+    all[end - 1] ^= 1;
+    io.send(&all);
+    let completion = io.completion();
+    assert_eq!(completion.status.code(), Status::TRANSIENT_TRANSPORT_ERROR);
+    assert_eq!(io.retrieve("head", 10), Err(Status::KV_KEY_DOES_NOT_EXIST));
     // Of a head: nothing can be trusted any more.
     let mut capsule = io.capsule_bytes(&entry, &value[..5000]);
     capsule[20] ^= 1;

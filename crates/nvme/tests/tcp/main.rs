@@ -2,6 +2,7 @@
 
 mod commands;
 mod gone;
+mod greedy;
 mod host;
 mod hostile;
 mod mixed;

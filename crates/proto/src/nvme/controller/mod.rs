@@ -412,6 +412,11 @@ impl Controller {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
+    /// Whether the host had to prove who it is, and has.
+    pub fn is_authenticated(&self) -> bool {
+        self.config.authentication.is_some() && self.check_authenticated(0).is_ok()
+    }
+
     /// Nothing is answered on a queue before the host has proved who it is there.
     fn check_authenticated(&self, qid: u16) -> Result<(), Status> {
         let proved = self.verifiers.get(&qid).is_some_and(Verifier::is_proved);

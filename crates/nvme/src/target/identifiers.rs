@@ -1,0 +1,162 @@
+//! Numbers of controllers, and who may have how many: whoever comes often leaves some to the others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Of all numbers, those that hosts have together that did not prove who they are, and controllers for discovery, which anybody gets.
+const STRANGERS_SHARE: usize = 2;
+/// Of all numbers, those that one host has.
+const HOST_SHARE: usize = 4;
+
+/// For whom a number is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// A device that the server's owner attached.
+    Device,
+    /// Somebody who may not be who it says.
+    Stranger,
+    /// The host of this name.
+    Host(Arc<str>),
+}
+
+/// Numbers of controllers that are in use.
+#[derive(Debug)]
+pub(super) struct Identifiers {
+    taken: Mutex<Taken>,
+    max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    previous: u16,
+    holders: BTreeMap<u16, Holder>,
+}
+
+impl Taken {
+    fn held_by(&self, holder: &Holder) -> usize {
+        self.holders.values().filter(|held| *held == holder).count()
+    }
+}
+
+/// One number, free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Identifier {
+    cntlid: u16,
+    all: Arc<Identifiers>,
+}
+
+impl Identifiers {
+    pub(super) fn new(max: u16) -> Arc<Identifiers> {
+        Arc::new(Identifiers {
+            taken: Mutex::default(),
+            max: usize::from(max),
+        })
+    }
+
+    /// How many of the numbers such a holder may have.
+    fn share(&self, holder: &Holder) -> usize {
+        match holder {
+            Holder::Device => self.max,
+            Holder::Stranger => self.max.div_ceil(STRANGERS_SHARE),
+            Holder::Host(_) => self.max.div_ceil(HOST_SHARE),
+        }
+    }
+
+    /// A number that was not given out for as long as can be: a host that comes too late with an old one finds nobody. `None`: all, or all
+    /// that such a holder may have, are taken.
+    pub(super) fn take(self: &Arc<Identifiers>, holder: Holder) -> Option<Identifier> {
+        const LAST: u16 = 0xffef;
+        let mut taken = self.taken.lock();
+        if taken.holders.len() >= self.max || taken.held_by(&holder) >= self.share(&holder) {
+            return None;
+        }
+        loop {
+            let next = if taken.previous >= LAST {
+                1
+            } else {
+                taken.previous + 1
+            };
+            taken.previous = next;
+            if !taken.holders.contains_key(&next) {
+                taken.holders.insert(next, holder);
+                return Some(Identifier {
+                    cntlid: next,
+                    all: self.clone(),
+                });
+            }
+        }
+    }
+}
+
+impl Identifier {
+    pub(super) fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    /// Its holder has proven that it is the host of this name; `false`: that host has all that it may have.
+    pub(super) fn proven(&self, nqn: &str) -> bool {
+        let host = Holder::Host(nqn.into());
+        let mut taken = self.all.taken.lock();
+        if taken.holders.get(&self.cntlid) == Some(&host) {
+            return true;
+        }
+        let room = taken.held_by(&host) < self.all.share(&host);
+        if room {
+            taken.holders.insert(self.cntlid, host);
+        }
+        room
+    }
+}
+
+impl Drop for Identifier {
+    fn drop(&mut self) {
+        self.all.taken.lock().holders.remove(&self.cntlid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(nqn: &str) -> Holder {
+        Holder::Host(nqn.into())
+    }
+
+    #[test]
+    fn whoever_comes_often_leaves_some_to_the_others() {
+        let all = Identifiers::new(16);
+        let mut one: Vec<_> = (0..4).map(|_| all.take(host("one")).unwrap()).collect();
+        assert!(all.take(host("one")).is_none());
+        let strangers: Vec<_> = (0..8)
+            .map(|_| all.take(Holder::Stranger).unwrap())
+            .collect();
+        assert!(all.take(Holder::Stranger).is_none());
+        let other: Vec<_> = (0..4).map(|_| all.take(host("other")).unwrap()).collect();
+        // All are taken.
+        assert!(all.take(Holder::Device).is_none());
+        // A stranger who is known now leaves the strangers' share, and has a part of its own.
+        assert!(!strangers[0].proven("one"));
+        one.pop();
+        assert!(strangers[0].proven("one"));
+        assert!(strangers[0].proven("one"), "again");
+        assert!(all.take(host("one")).is_none());
+        assert!(all.take(Holder::Stranger).is_some());
+        drop((one, other, strangers));
+        assert_eq!(
+            (0..99)
+                .map_while(|_| Some(all.take(Holder::Device)?.cntlid()))
+                .count(),
+            99
+        );
+    }
+
+    #[test]
+    fn a_number_comes_again_as_late_as_can_be() {
+        let all = Identifiers::new(2);
+        let first = all.take(Holder::Device).unwrap().cntlid();
+        let second = all.take(Holder::Device).unwrap().cntlid();
+        assert_ne!(first, second);
+    }
+}
