@@ -7,7 +7,7 @@ use forebay_store::{Result, Space, StoreError};
 
 use crate::books::Room;
 use crate::core::{Core, Namespace};
-use crate::error::{is_certain, no_such_namespace, shown, unwritten};
+use crate::error::{is_certain, shown, unwritten};
 use crate::heads::{CLAIM, LOOKS, Seen, changing, set_record};
 use crate::index::Settle;
 use crate::keeper::Task;
@@ -254,7 +254,7 @@ impl Core {
             if let Err(errno) = mark.enter(&step.draft.freed, number.is_some()).await {
                 mark.cancel();
                 return Err(match errno {
-                    Errno(libc::ENOENT) => no_such_namespace(&namespace.info().name),
+                    Errno(libc::ENOENT) => self.gone(namespace),
                     errno => crate::error::unread(errno, "the journal"),
                 });
             }
@@ -289,14 +289,7 @@ impl Core {
         let mut waited = std::time::Duration::from_millis(1);
         loop {
             let seen = self.look(namespace, named).await?;
-            let by = seen
-                .claim
-                .or(seen.head.as_ref().and_then(|head| head.composition));
-            let open = match by {
-                Some(number) => self.taken_by(namespace, number).await?.is_some(),
-                None => false,
-            };
-            if !open {
+            if !self.is_taken(namespace, &seen).await? {
                 return Ok(seen);
             }
             if waited > self.config.patience {
@@ -304,6 +297,15 @@ impl Core {
             }
             tokio::time::sleep(waited).await;
             waited *= 2;
+        }
+    }
+
+    /// Whether a composition that is not over has a hand on what was seen.
+    pub async fn is_taken(&self, namespace: &Namespace, seen: &Seen) -> Result<bool> {
+        let made_by = seen.head.as_ref().and_then(|head| head.composition);
+        match seen.claim.or(made_by) {
+            Some(number) => Ok(self.taken_by(namespace, number).await?.is_some()),
+            None => Ok(false),
         }
     }
 
@@ -342,7 +344,7 @@ impl Core {
                     Data::Clear => op.clear(),
                     Data::Write => write_all(&mut op, &step.bufs),
                 }
-                pieces = set_record(&mut op, &head.encode(), seen.pieces);
+                pieces = set_record(&mut op, namespace, &head.encode(), seen.pieces);
                 if seen.claim.is_some() {
                     op.remove_xattr(CLAIM);
                 }
@@ -450,11 +452,11 @@ impl Core {
             .enter(vec![(names::pending(number), pending.encode())])
             .await;
         entered.map_err(|errno| match errno {
-            Errno(libc::ENOENT) => no_such_namespace(&namespace.info().name),
+            Errno(libc::ENOENT) => self.gone(namespace),
             errno => crate::error::unread(errno, "the journal"),
         })?;
         let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
-        let pieces = set_record(&mut op, &head.encode(), seen.pieces);
+        let pieces = set_record(&mut op, namespace, &head.encode(), seen.pieces);
         let done = self
             .access
             .write(place, &object, op, Some(head.stamp), 0)

@@ -67,7 +67,7 @@ pub(crate) struct Core {
 }
 
 /// The namespaces and tenants as they were read last.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Snapshot {
     pub namespaces: BTreeMap<String, Arc<Namespace>>,
     pub tenants: HashMap<String, Quota>,

@@ -1,6 +1,6 @@
 //! Ceph's errors in the waist's words.
 
-use forebay_store::{ErrorKind, StoreError};
+use forebay_store::{ErrorKind, Result, StoreError};
 
 use crate::codec::Malformed;
 use crate::sys::Errno;
@@ -59,6 +59,31 @@ fn failed(errno: Errno, what: &str, unanswered: ErrorKind) -> StoreError {
         _ => (ErrorKind::Io, errno.to_string()),
     };
     StoreError::new(kind, format!("{what}: {why}")).with_source(errno)
+}
+
+/// The parts of some work, each of which is done whatever became of those before it; what failed first is told in the end.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    failed: Option<StoreError>,
+}
+
+impl Parts {
+    /// A part was done, or failed.
+    pub fn done<T>(&mut self, part: &str, done: Result<T>) -> Option<T> {
+        match done {
+            Ok(done) => Some(done),
+            Err(error) => {
+                tracing::warn!(%error, part, "left for the next time");
+                self.failed.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    /// Every part was tried.
+    pub fn end(self) -> Result<()> {
+        self.failed.map_or(Ok(()), Err)
+    }
 }
 
 /// Whether the cluster has said for certain that nothing happened.

@@ -5,8 +5,9 @@ use bytes::Bytes;
 
 use crate::heads::record_of;
 use crate::names;
-use crate::namespaces::{Orphan, Registered};
+use crate::namespaces::Registered;
 use crate::notices;
+use crate::orphans::Orphan;
 use crate::record::{Entry, Head, Kept};
 use crate::under_way::{Intent, Pending, Sum, Taken, decode_garbage, encode_garbage};
 

@@ -15,6 +15,8 @@ use crate::under_way::{Named, Pending};
 
 /// The attribute with a key's record; what does not fit follows in `forebay.1`, `forebay.2` ...
 const RECORD: &[u8] = b"forebay";
+/// The attribute with the number of the record's namespace: one made anew under a name has another.
+const NAMESPACE: &[u8] = b"forebay.namespace";
 /// Bytes of a record in one attribute: what every object store of Ceph's takes.
 const PIECE_BYTES: usize = 32 << 10;
 /// The attribute of a staged value that a composition takes.
@@ -63,7 +65,7 @@ impl Seen {
 /// An object that was looked at.
 enum Found {
     Ours(Seen),
-    /// Written by another hand: its length and time, and the record that it may have had before.
+    /// Written by another hand: its length and time, and the record of this namespace that it may have had before.
     Foreign(Seen, u64, i64),
 }
 
@@ -169,15 +171,20 @@ impl Core {
             Ok(read) => read,
         };
         let (record, pieces) = joined(&mut read.xattrs);
-        let head = match record {
+        let attribute = |wanted: &[u8]| {
+            let found = read.xattrs.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| &value[..])
+        };
+        // One from before the number was kept is taken for this namespace's.
+        let is_ours = attribute(NAMESPACE).is_none_or(|id| id == namespace.id.to_le_bytes());
+        let head = match record.filter(|_| is_ours) {
             Some(record) => {
                 let head = Head::decode(&record).map_err(|_| malformed(&shown(&named.key)))?;
                 Some(Arc::new(head))
             }
             None => None,
         };
-        let claim = read.xattrs.iter().find(|(name, _)| name == CLAIM);
-        let claim = claim.and_then(|(_, value)| value[..].try_into().ok());
+        let claim = attribute(CLAIM).and_then(|claim| claim.try_into().ok());
         let (size, time) = read.stat.unwrap_or_default();
         let ours = head
             .as_ref()
@@ -198,6 +205,8 @@ impl Core {
 
     /// Takes an object over that another hand wrote: reads it once, sums it, and gives it a record. Its data stays.
     async fn adopt(&self, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
+        // Else it may be a value of the namespace that has this name now.
+        self.check_there(namespace).await?;
         if named.key.contains(&0) || named.space == forebay_store::Space::Staging {
             return Err(malformed(&shown(&named.key)));
         }
@@ -397,7 +406,7 @@ impl Core {
             .keys(&namespace.index, journal, names::PENDING, each)
             .await?;
         if !there {
-            return Err(crate::error::no_such_namespace(&namespace.info().name));
+            return Err(self.gone(namespace));
         }
         if broken {
             return Err(malformed("a change under way"));
@@ -454,8 +463,14 @@ fn piece_name(number: usize) -> Vec<u8> {
     format!("forebay.{number}").into_bytes()
 }
 
-/// Sets a record in place of one that took `before` attributes; how many this one takes.
-pub(crate) fn set_record(op: &mut WriteOp, record: &[u8], before: usize) -> usize {
+/// Sets a record of a namespace in place of one that took `before` attributes; how many this one takes.
+pub(crate) fn set_record(
+    op: &mut WriteOp,
+    namespace: &Namespace,
+    record: &[u8],
+    before: usize,
+) -> usize {
+    op.set_xattr(NAMESPACE, &namespace.id.to_le_bytes());
     let (first, rest) = record.split_at(record.len().min(PIECE_BYTES));
     op.set_xattr(
         RECORD,

@@ -130,6 +130,12 @@ impl Shard {
         }
     }
 
+    /// Lets nothing be entered for so long, as an object does whose storage daemons do not answer.
+    #[cfg(test)]
+    pub async fn hold(&self) -> impl Sized {
+        self.counter.lock().await
+    }
+
     /// How many changes wait.
     pub fn waiting(&self) -> usize {
         let queue = self.queue.lock();

@@ -1,17 +1,21 @@
 //! The keeper: a thread of a store's own that does what nobody waits for. Without work it sleeps.
+//!
+//! Nothing of it waits for anything else: a placement group that does not answer keeps back what needs it, and no more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_store::Notice;
+use forebay_store::Result;
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::core::{Core, Namespace};
-use crate::names::{CHANGES, NAMESPACES};
+use crate::listen::{listen, tell};
 use crate::record::Segment;
-use crate::sys::{Answer, Heard, Lease, Leaving, Watching};
+use crate::sys::{Answer, Lease, Leaving};
 use crate::under_way::Named;
 
 /// Changes wait so long for others to be entered in the index together with them: they are spread over its objects, and each write of
@@ -20,11 +24,11 @@ const GATHER: Duration = Duration::from_millis(100);
 /// A failed entry is tried again after so long.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often namespaces and others' counters are read anew, if nobody says that they changed.
-const REFRESH: Duration = Duration::from_secs(10);
+pub(crate) const REFRESH: Duration = Duration::from_secs(10);
 /// How often somebody cleans up.
 const SWEEP: Duration = Duration::from_secs(30);
-/// How long a gateway that was told of changes may take to say so.
-const HEARING_MS: u64 = 2000;
+/// Who leaves waits so long for what is being done: what is left then is swept.
+const LEAVE: Duration = Duration::from_secs(5);
 
 /// Something for the keeper to do.
 pub(crate) enum Task {
@@ -61,192 +65,155 @@ pub(crate) async fn run(
     mut tasks: mpsc::UnboundedReceiver<Task>,
     lease: Lease,
 ) -> Option<Stop> {
-    let mut keeper = Keeper {
-        watching: Vec::new(),
-        dirty: HashMap::new(),
-        lease: Arc::new(lease),
-        core,
-    };
-    keeper.watch().await;
-    let telling = tokio::spawn(tell(keeper.core.clone()));
+    let lease = Arc::new(lease);
+    let (enough_heard, ended) = oneshot::channel();
+    let listening = tokio::spawn(listen(core.clone(), ended));
     let (over, ended) = oneshot::channel();
-    let renewing = renew(keeper.core.clone(), keeper.lease.clone(), ended);
-    let renewing = tokio::spawn(renewing);
-    let mut refresh = interval(REFRESH);
-    let mut sweep = interval(SWEEP);
-    for timer in [&mut refresh, &mut sweep] {
-        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is at once; what it stands for was just done.
-        timer.tick().await;
-    }
+    let renewing = tokio::spawn(renew(core.clone(), lease.clone(), ended));
+    let mut rounds = JoinSet::new();
+    rounds.spawn(tell(core.clone()));
+    rounds.spawn(every(core.clone(), REFRESH, async |core| {
+        core.reload().await
+    }));
+    rounds.spawn(every(core.clone(), REFRESH, async |core| {
+        core.recount_others().await
+    }));
+    rounds.spawn(every(core.clone(), SWEEP, async |core| {
+        core.clean().await.map(drop)
+    }));
+    let mut keeper = Keeper {
+        working: JoinSet::new(),
+        settling: HashMap::new(),
+        core: core.clone(),
+    };
     let stopped = loop {
         tokio::select! {
             task = tasks.recv() => match task {
                 None => break None,
                 Some(Task::Stop(stop)) => break Some(stop),
-                Some(task) => keeper.take(task, &mut tasks).await,
+                Some(Task::Settle(namespace)) => keeper.settle(namespace),
+                Some(task) => keeper.begin(task),
             },
-            _ = refresh.tick() => keeper.refresh().await,
-            _ = sweep.tick() => keeper.sweep().await,
+            Some(done) = keeper.working.join_next() => {
+                if let Ok(Some(settled)) = done {
+                    keeper.settled(settled);
+                }
+            }
         }
     };
-    telling.abort();
-    keeper.enter_all().await;
+    rounds.shutdown().await;
+    keeper.finish().await;
     // Afterwards nobody takes the lease that is given back.
     drop(over);
     let _ = renewing.await;
-    keeper.stop().await;
+    leave(&core, lease).await;
+    drop(enough_heard);
+    let _ = listening.await;
     stopped
+}
+
+/// Does something again and again, one after the other.
+async fn every(core: Arc<Core>, period: Duration, work: impl AsyncFn(&Arc<Core>) -> Result<()>) {
+    let mut timer = interval(period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once; what it stands for was just done.
+    timer.tick().await;
+    loop {
+        timer.tick().await;
+        if let Err(error) = work(&core).await {
+            tracing::debug!(%error, "it is tried again later");
+        }
+    }
 }
 
 struct Keeper {
     core: Arc<Core>,
-    watching: Vec<Watching>,
-    dirty: HashMap<u32, Arc<Namespace>>,
-    lease: Arc<Lease>,
+    /// What is being done; a namespace that was entered comes back.
+    working: JoinSet<Option<Arc<Namespace>>>,
+    /// Namespaces being entered, and whether more has come for them meanwhile.
+    settling: HashMap<u32, bool>,
 }
 
 impl Keeper {
-    async fn take(&mut self, task: Task, tasks: &mut mpsc::UnboundedReceiver<Task>) {
-        let mut next = Some(task);
-        let mut stop = None;
-        while let Some(task) = next {
-            match task {
-                Task::Settle(namespace) => {
-                    self.dirty.insert(namespace.id, namespace);
-                }
-                Task::Stop(told) => stop = Some(told),
-                task => {
-                    let core = self.core.clone();
-                    tokio::spawn(async move { work(&core, task).await });
-                }
-            }
-            next = tasks.try_recv().ok();
-        }
-        if !self.dirty.is_empty() {
-            if stop.is_none() {
-                sleep(GATHER).await;
-            }
-            self.settle().await;
-        }
-        if let Some(stop) = stop {
-            self.core.task(Task::Stop(stop));
-        }
-    }
-
-    async fn settle(&mut self) {
-        for namespace in std::mem::take(&mut self.dirty).into_values() {
-            if let Err(error) = self.core.settle(&namespace).await {
-                tracing::warn!(%error, namespace = namespace.info().name, "the index is behind");
-                let core = self.core.clone();
-                tokio::spawn(async move {
-                    sleep(RETRY).await;
-                    core.task(Task::Settle(namespace));
-                });
-                continue;
-            }
-            // What is left in the journal goes with the next entry, or now if none comes.
-            if !namespace.journal.is_idle() {
-                let _ = namespace.journal.flush().await;
-            }
-            for shard in namespace.shards.iter().filter(|shard| shard.has_gone()) {
-                if let Err(error) = shard.forget_gone(&self.core, &namespace).await {
-                    tracing::debug!(%error, "entries of removed keys stay for now");
-                }
-            }
-        }
-    }
-
-    /// Listens to what other gateways say.
-    async fn watch(&mut self) {
-        self.watching.clear();
-        let core = &self.core;
-        let (registry, names) = (core.registry.clone(), core.registry.clone());
-        let (tasks, weak, own) = (core.tasks.clone(), Arc::downgrade(core), core.gateway);
-        let again = core.tasks.clone();
-        let hear_names = move |heard: Heard<'_>| {
-            let answer = match heard {
-                Heard::Words(words, _) if words == own.to_le_bytes() => return,
-                Heard::Words(_, answer) => Some(answer),
-                Heard::Broken => None,
-            };
-            let _ = tasks.send(Task::Reload(answer));
-        };
-        let hear_changes = move |heard: Heard<'_>| {
-            let Some(core) = weak.upgrade() else {
-                return;
-            };
-            match heard {
-                Heard::Words(words, _) => core.notices.heard(words, core.gateway),
-                Heard::Broken => {
-                    core.notices.tell(Notice::Lost);
-                    let _ = again.send(Task::Reload(None));
-                }
-            }
-        };
-        let begun = tokio::task::spawn_blocking(move || {
-            let names = Watching::begin(&names, NAMESPACES, hear_names)?;
-            let changes = Watching::begin(&registry, CHANGES, hear_changes)?;
-            Ok::<_, crate::sys::Errno>(vec![names, changes])
-        });
-        match begun.await {
-            Ok(Ok(watching)) => self.watching = watching,
-            Ok(Err(errno)) => tracing::warn!(%errno, "other gateways are not heard"),
-            Err(error) => tracing::warn!(%error, "other gateways are not heard"),
-        }
-    }
-
-    async fn refresh(&mut self) {
-        if self.watching.is_empty() || !self.watching.iter().all(Watching::is_whole) {
-            self.watch().await;
-            self.core.notices.tell(Notice::Lost);
-        }
-        if let Err(error) = self.core.refresh().await {
-            tracing::debug!(%error, "namespaces were not read again");
-        }
-    }
-
-    async fn sweep(&mut self) {
+    fn begin(&mut self, task: Task) {
         let core = self.core.clone();
-        tokio::spawn(async move {
-            if let Err(error) = core.clean().await {
-                tracing::debug!(%error, "not everything was cleaned up");
-            }
+        self.working.spawn(async move {
+            work(&core, task).await;
+            None
         });
     }
 
-    async fn enter_all(&mut self) {
-        for namespace in self.core.snapshot().namespaces.values() {
-            self.dirty.insert(namespace.id, namespace.clone());
+    fn settle(&mut self, namespace: Arc<Namespace>) {
+        if let Some(more) = self.settling.get_mut(&namespace.id) {
+            *more = true;
+            return;
         }
-        self.settle().await;
+        self.settling.insert(namespace.id, false);
+        let core = self.core.clone();
+        self.working.spawn(async move {
+            sleep(GATHER).await;
+            while let Err(error) = enter(&core, &namespace).await {
+                tracing::warn!(%error, namespace = namespace.info().name, "the index is behind");
+                sleep(RETRY).await;
+            }
+            Some(namespace)
+        });
     }
 
-    /// Leaves nothing to be swept, if it can.
-    async fn stop(&mut self) {
-        let clean = self.core.snapshot();
-        let clean = clean.namespaces.values();
-        let clean = clean.map(|namespace| {
-            let settles = namespace.shards.iter().map(|shard| shard.waiting());
-            settles.sum::<usize>() + usize::from(!namespace.journal.is_idle())
-        });
-        // What could not be entered is for whoever sweeps once the lease is over.
-        let composing = !self.core.composing.lock().is_empty();
-        if clean.sum::<usize>() == 0 && !composing {
-            let lease = self.lease.clone();
-            let snapshot = self.core.snapshot();
-            for namespace in snapshot.namespaces.values() {
-                if let Err(error) = self.core.fold(namespace, self.core.gateway).await {
-                    tracing::debug!(%error, "this gateway's counters stay");
-                }
-            }
-            let _ = tokio::task::spawn_blocking(move || lease.release()).await;
-            if let Err(error) = self.core.unregister_gateway().await {
-                tracing::debug!(%error, "this gateway's name stays");
-            }
+    fn settled(&mut self, namespace: Arc<Namespace>) {
+        if self.settling.remove(&namespace.id) == Some(true) {
+            self.settle(namespace);
         }
-        let watching = std::mem::take(&mut self.watching);
-        let _ = tokio::task::spawn_blocking(move || drop(watching)).await;
+    }
+
+    /// Comes to an end with what is being done, and enters everything that is left.
+    async fn finish(mut self) {
+        let done = async { while self.working.join_next().await.is_some() {} };
+        if timeout(LEAVE, done).await.is_err() {
+            tracing::debug!("not everything was done");
+        }
+        self.working.shutdown().await;
+        let snapshot = self.core.snapshot();
+        let namespaces = snapshot.namespaces.values();
+        let entered = namespaces.map(|namespace| enter(&self.core, namespace));
+        for failed in join_all(entered).await.into_iter().filter_map(Result::err) {
+            tracing::warn!(error = %failed, "the index is left behind");
+        }
+    }
+}
+
+/// Enters in a namespace's index what waits.
+async fn enter(core: &Arc<Core>, namespace: &Arc<Namespace>) -> Result<()> {
+    core.settle(namespace).await?;
+    // What is left in the journal goes with the next entry, or now if none comes.
+    if !namespace.journal.is_idle() {
+        let _ = namespace.journal.flush().await;
+    }
+    for shard in namespace.shards.iter().filter(|shard| shard.has_gone()) {
+        if let Err(error) = shard.forget_gone(core, namespace).await {
+            tracing::debug!(%error, "entries of removed keys stay for now");
+        }
+    }
+    Ok(())
+}
+
+/// Leaves nothing to be swept, if it can; else this gateway stays registered, and is swept once its lease is over.
+async fn leave(core: &Arc<Core>, lease: Arc<Lease>) {
+    // What begins from here on happens no more, and what began before is in a journal.
+    core.pulse.end();
+    match core.leaves_something().await {
+        Ok(false) => {}
+        Ok(true) => return tracing::debug!("what is left is swept later"),
+        Err(error) => return tracing::debug!(%error, "what is left is swept later"),
+    }
+    for namespace in core.snapshot().namespaces.values() {
+        if let Err(error) = core.fold(namespace, core.gateway).await {
+            tracing::debug!(%error, "this gateway's counters stay");
+        }
+    }
+    let _ = tokio::task::spawn_blocking(move || lease.release()).await;
+    if let Err(error) = core.unregister_gateway().await {
+        tracing::debug!(%error, "this gateway's name stays");
     }
 }
 
@@ -319,45 +286,26 @@ async fn not_yet(error: forebay_store::StoreError, pause: &mut Duration) {
     *pause = SWEEP.min(2 * *pause);
 }
 
-/// Tells other gateways of changes, one notification at a time.
-async fn tell(core: Arc<Core>) {
-    loop {
-        core.notices.something.notified().await;
-        while let Some(words) = core.notices.words(core.gateway) {
-            let told = Watching::tell(&core.registry, CHANGES, &words, HEARING_MS);
-            if let Err(errno) = core.access.in_time(told).await {
-                tracing::debug!(%errno, "a gateway did not hear of a change");
-            }
-        }
-    }
-}
-
 impl Core {
-    /// Reads namespaces anew, and what others have counted if there are others.
-    pub async fn refresh(&self) -> forebay_store::Result<()> {
-        self.reload().await?;
+    /// Reads again what others have counted, if there are others.
+    async fn recount_others(&self) -> Result<()> {
         match self.notices.is_alone() {
             true => Ok(()),
             false => self.recount_all().await,
         }
     }
 
-    async fn recount_all(&self) -> forebay_store::Result<()> {
+    async fn recount_all(&self) -> Result<()> {
         for namespace in self.snapshot().namespaces.values() {
             self.recount(namespace).await?;
         }
         Ok(())
     }
 
-    /// Everything that is to be cleaned up from time to time. Nothing, when that takes long and is still being done.
-    pub async fn clean(self: &Arc<Self>) -> forebay_store::Result<()> {
-        let Ok(_only) = self.cleaning.try_lock() else {
-            return Ok(());
-        };
-        for namespace in self.snapshot().namespaces.values() {
-            self.expire(namespace).await?;
-            self.collect(namespace).await?;
-        }
-        self.sweep_alone().await.map(drop)
+    /// What is done every so often, now.
+    #[cfg(test)]
+    pub async fn refresh(&self) -> Result<()> {
+        self.reload().await?;
+        self.recount_others().await
     }
 }

@@ -5,7 +5,8 @@
 //! - `journal`: what is under way, said before it happens. `index`, `list`: sorted entries, brought up to date after it happened.
 //! - `upload`, `body`, `land`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `compose`: joining
 //!   parts.
-//! - `keeper`, `sweep`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`: what other gateways changed.
+//! - `keeper`, `clean`, `sweep`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`, `listen`: what other
+//!   gateways changed.
 //! - `sys`: librados, opened at run time; all `unsafe` of this room.
 //!
 //! # Invariants
@@ -28,6 +29,7 @@ mod audit;
 mod body;
 mod books;
 mod change;
+mod clean;
 mod codec;
 mod compose;
 mod config;
@@ -42,9 +44,11 @@ mod journal;
 mod keeper;
 mod land;
 mod list;
+mod listen;
 mod names;
 mod namespaces;
 mod notices;
+mod orphans;
 mod plan;
 mod pulse;
 mod record;

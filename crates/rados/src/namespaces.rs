@@ -12,17 +12,17 @@ use futures_util::future::try_join_all;
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::core::{Core, Namespace, Snapshot};
-use crate::error::{malformed, no_such_namespace, unread, unwritten};
+use crate::error::{Parts, malformed, no_such_namespace, unread, unwritten};
+use crate::keeper::Task;
 use crate::names::{self, NAMESPACES};
-use crate::record::{Entry, Segment, begin, writer};
-use crate::sys::{Errno, Guard, ReadOp, Watching, WriteOp};
-use crate::under_way::{Intent, Sum, decode_garbage};
+use crate::record::{Entry, begin, writer};
+use crate::sys::{Errno, Guard, Place, ReadOp, Watching, WriteOp};
+use crate::under_way::Sum;
 
 /// Sections of the object: namespaces, tenants, gateways, values that nobody needs; and the last namespace's number.
 const NAMESPACE: u8 = b'n';
 const TENANT: u8 = b't';
 pub(crate) const GATEWAYS: &[u8] = b"g";
-pub(crate) const ORPHANS: &[u8] = b"o";
 const NUMBER: &[u8] = b"#number";
 /// How long a change waits for other gateways to hear of it.
 const PATIENCE_MS: u64 = 2000;
@@ -153,40 +153,46 @@ impl Core {
             return Err(malformed("a namespace"));
         }
         self.notices.set_alone(gateways <= 1);
-        let old = self.snapshot();
-        let mut namespaces = BTreeMap::new();
-        for Registered { info, shards } in registered {
-            let known = old.namespaces.get(&info.name);
-            let known = known.filter(|known| known.id == info.id).cloned();
-            let namespace = match known {
-                Some(known) => {
-                    self.books.open(&info, None);
-                    if known.info().revision != info.revision {
-                        known.set_info(info.clone());
-                    }
-                    known
-                }
-                None => {
-                    let opened =
-                        Namespace::open(&self.access, &self.config.base, info.clone(), shards);
-                    let opened = opened.map_err(|errno| unread(errno, &info.name))?;
-                    // Before counters are read, which changes what this gateway's own add up to.
-                    self.books.open(&info, None);
-                    let others = self.counted_by_others(&opened).await?;
-                    self.books.open(&info, Some(others));
-                    Arc::new(opened)
-                }
-            };
-            namespaces.insert(info.name.clone(), namespace);
-        }
-        let ids: Vec<u32> = namespaces.values().map(|namespace| namespace.id).collect();
+        let ids: Vec<u32> = registered.iter().map(|found| found.info.id).collect();
         self.books.keep(|id| ids.contains(&id), &tenants);
-        let tenants: HashMap<String, Quota> = tenants.into_iter().collect();
-        self.replace_snapshot(Snapshot {
-            namespaces,
-            tenants,
-        });
-        Ok(())
+        let old = self.snapshot();
+        let mut snapshot = Snapshot {
+            namespaces: BTreeMap::new(),
+            tenants: tenants.into_iter().collect(),
+        };
+        let mut new = Vec::new();
+        for found in registered {
+            let info = &found.info;
+            // Before counters are read, which changes what this gateway's own add up to.
+            self.books.open(info, None);
+            let known = old.namespaces.get(&info.name);
+            let Some(known) = known.filter(|known| known.id == info.id) else {
+                new.push(found);
+                continue;
+            };
+            if known.info().revision != info.revision {
+                known.set_info(info.clone());
+            }
+            snapshot.namespaces.insert(info.name.clone(), known.clone());
+        }
+        // What is gone is gone at once; what is new is counted first, and its index may not answer.
+        self.replace_snapshot(snapshot.clone());
+        let mut parts = Parts::default();
+        for Registered { info, shards } in new {
+            let name = info.name.clone();
+            let opened = parts.done(&name, self.open_counted(info, shards).await);
+            let opened = opened.map(|opened| (name, Arc::new(opened)));
+            snapshot.namespaces.extend(opened);
+        }
+        self.replace_snapshot(snapshot);
+        parts.end()
+    }
+
+    async fn open_counted(&self, info: NamespaceInfo, shards: u32) -> Result<Namespace> {
+        let opened = Namespace::open(&self.access, &self.config.base, info.clone(), shards);
+        let opened = opened.map_err(|errno| unread(errno, &info.name))?;
+        self.recount(&opened).await?;
+        Ok(opened)
     }
 
     /// Reads again what other gateways have counted.
@@ -226,6 +232,12 @@ impl Core {
         let read = read.map_err(|errno| unread(errno, "the namespaces"))?;
         let pairs = read.omap.into_iter().next().unwrap_or_default().0;
         Ok(pairs.into_iter().collect())
+    }
+
+    /// Whether there is a namespace of this name.
+    pub(crate) async fn is_registered(&self, name: &str) -> Result<bool> {
+        let key = key_of(NAMESPACE, name);
+        Ok(self.registry_keys(&[&key]).await?.contains_key(&key[..]))
     }
 
     /// Changes keys of the registry if one of them is as it was; false when it is not.
@@ -278,7 +290,7 @@ impl Core {
             )
         };
         let key = key_of(NAMESPACE, name);
-        if self.registry_keys(&[&key]).await?.contains_key(&key[..]) {
+        if self.is_registered(name).await? {
             return Err(exists());
         }
         let info = NamespaceInfo {
@@ -451,39 +463,6 @@ impl Core {
         }
     }
 
-    async fn remember_orphans(
-        &self,
-        namespace: &Namespace,
-        intents: &[(Bytes, Bytes)],
-        garbage: &[Bytes],
-    ) -> Result<()> {
-        let name = namespace.info().name.clone();
-        let intents = intents
-            .iter()
-            .filter_map(|(_, value)| Intent::decode(value).ok());
-        let garbage = garbage
-            .iter()
-            .filter_map(|value| decode_garbage(value).ok());
-        let segments = intents.map(|intent| intent.segment).chain(garbage);
-        let orphans = segments.map(|segment| {
-            let mut key = ORPHANS.to_vec();
-            key.extend_from_slice(format!("{:032x}", segment.id).as_bytes());
-            let orphan = Orphan {
-                namespace: name.clone(),
-                segment,
-                id: Some(namespace.id),
-            };
-            (key, orphan.encode())
-        });
-        let orphans: Vec<_> = orphans.collect();
-        if orphans.is_empty() {
-            return Ok(());
-        }
-        let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
-        op.omap_set(orphans.iter().map(|(key, value)| (&key[..], &value[..])));
-        self.write_registry(op).await
-    }
-
     /// Changes the object that names all namespaces and gateways.
     pub(crate) async fn write_registry(&self, op: WriteOp) -> Result<()> {
         let done = self
@@ -521,6 +500,32 @@ impl Core {
         }
         self.registry_changed().await
     }
+
+    /// Whether a namespace has its journal, without which nothing comes of it any more.
+    pub(crate) async fn has_journal(&self, index: &Arc<Place>, journal: &[u8]) -> Result<bool> {
+        let mut op = ReadOp::new(index);
+        op.stat();
+        match self.access.read(index, journal, op, 0).await {
+            Ok(_) => Ok(true),
+            Err(Errno(libc::ENOENT)) => Ok(false),
+            Err(errno) => Err(unread(errno, "the journal")),
+        }
+    }
+
+    /// Refuses a namespace that was deleted meanwhile: what there is under its name now is not its own.
+    pub(crate) async fn check_there(&self, namespace: &Namespace) -> Result<()> {
+        let journal = namespace.journal.object();
+        match self.has_journal(&namespace.index, journal).await? {
+            true => Ok(()),
+            false => Err(self.gone(namespace)),
+        }
+    }
+
+    /// A namespace is no longer there, and this gateway has not heard of it.
+    pub(crate) fn gone(&self, namespace: &Namespace) -> StoreError {
+        self.task(Task::Reload(None));
+        no_such_namespace(&namespace.info().name)
+    }
 }
 
 fn not_empty(name: &str) -> StoreError {
@@ -528,61 +533,4 @@ fn not_empty(name: &str) -> StoreError {
         ErrorKind::NamespaceNotEmpty,
         format!("the namespace {name:?} is not empty"),
     )
-}
-
-/// Stripes of a namespace that is being deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Orphan {
-    pub namespace: String,
-    pub segment: Segment,
-    /// The namespace's number; records from before it was kept have none.
-    pub id: Option<u32>,
-}
-
-impl Orphan {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut writer = writer();
-        writer.string(self.namespace.as_bytes());
-        Segment::write(&mut writer, &self.segment);
-        if let Some(id) = self.id {
-            writer.u32(id);
-        }
-        writer.0
-    }
-
-    pub fn decode(encoded: &[u8]) -> std::result::Result<Orphan, Malformed> {
-        let mut reader = begin(encoded)?;
-        let (namespace, segment) = (reader.text()?, Segment::read(&mut reader)?);
-        let id = match reader.end() {
-            Ok(()) => None,
-            Err(Malformed) => Some(reader.u32()?),
-        };
-        reader.end()?;
-        Ok(Orphan {
-            namespace,
-            segment,
-            id,
-        })
-    }
-}
-
-impl Core {
-    /// Whether the namespace that stripes belonged to was deleted. Its deletion may also have failed after it had remembered them: then
-    /// they may by now be a value's. Nothing of the namespace comes after its journal is gone.
-    pub(crate) async fn is_orphaned(&self, orphan: &Orphan) -> Result<bool> {
-        let Some(id) = orphan.id else {
-            let key = key_of(NAMESPACE, &orphan.namespace);
-            return Ok(!self.registry_keys(&[&key]).await?.contains_key(&key[..]));
-        };
-        let spaces = names::Spaces::new(&self.config.base, &orphan.namespace);
-        let index = self.access.place(&spaces.index);
-        let index = index.map_err(|errno| unread(errno, "orphans"))?;
-        let mut op = ReadOp::new(&index);
-        op.stat();
-        match self.access.read(&index, &names::journal(id), op, 0).await {
-            Ok(_) => Ok(false),
-            Err(Errno(libc::ENOENT)) => Ok(true),
-            Err(errno) => Err(unread(errno, "the journal")),
-        }
-    }
 }

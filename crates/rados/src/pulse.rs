@@ -1,6 +1,6 @@
 //! Whether this gateway is known to be alive. One that is not may be swept: what it has under way is then nobody's.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_store::{ErrorKind, Result, StoreError};
@@ -15,6 +15,7 @@ pub(crate) struct Pulse {
     hold: Duration,
     renewed_ms: AtomicU64,
     life: AtomicU64,
+    ended: AtomicBool,
 }
 
 impl Pulse {
@@ -25,7 +26,13 @@ impl Pulse {
             hold,
             renewed_ms: AtomicU64::new(0),
             life: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
         }
+    }
+
+    /// This gateway leaves: it commits nothing any more.
+    pub fn end(&self) {
+        self.ended.store(true, Relaxed);
     }
 
     /// Which life this is: the next begins when a lease was lost and taken anew.
@@ -55,13 +62,17 @@ impl Pulse {
 
     fn alive_at(&self, life: u64, now: Duration) -> bool {
         let renewed = Duration::from_millis(self.renewed_ms.load(Relaxed));
-        now < renewed + self.hold * 3 / 4 && self.life() == life
+        let ended = self.ended.load(Relaxed);
+        !ended && now < renewed + self.hold * 3 / 4 && self.life() == life
     }
 
     /// Waits until the lease is held again.
     pub async fn wait(&self, patience: Duration) -> Result<()> {
         let begun = Instant::now();
         while !self.is_alive_since(self.life()) {
+            if self.ended.load(Relaxed) {
+                return Err(StoreError::new(ErrorKind::Io, "the store is being closed"));
+            }
             if begun.elapsed() > patience {
                 return Err(StoreError::new(
                     ErrorKind::Io,
@@ -100,5 +111,7 @@ mod tests {
             "somebody may have swept meanwhile"
         );
         assert!(!pulse.alive_at(0, at(8)) && pulse.alive_at(1, at(8)));
+        pulse.end();
+        assert!(!pulse.alive_at(1, at(8)));
     }
 }

@@ -1,114 +1,32 @@
-//! Cleaning up: what has expired, stripes that nothing refers to, and what gateways left that died.
+//! What gateways left that died: their changes are looked up and entered, their values under way are dropped.
+//!
+//! A gateway that died is registered, or a journal names it: one that left, and thought that nothing was left of it, may have been wrong.
+//! Whether it lives its lock alone says, which it takes before it does anything.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_store::Result;
 
-use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
-use crate::error::{unread, unwritten};
-use crate::heads::Seen;
+use crate::error::{Parts, shown, unread, unwritten};
 use crate::index::Settle;
-use crate::names::{self, GARBAGE, INTENTS, NAMESPACES, PENDING};
-use crate::namespaces::{GATEWAYS, ORPHANS, Orphan};
-use crate::plan::Draft;
+use crate::names::{self, INTENTS, NAMESPACES, PENDING};
+use crate::namespaces::GATEWAYS;
+use crate::orphans::{ORPHANS, Orphan};
 use crate::record::Entry;
 use crate::sys::{Errno, Guard, Lease, ReadOp, WriteOp};
-use crate::under_way::{Intent, Named, Pending, Sum, decode_garbage, encode_garbage};
+use crate::under_way::{Intent, Named, Pending, Sum, encode_garbage};
 
 /// How often a counter is added that others add to meanwhile.
 const FOLDS: usize = 8;
-/// Expired entries that one look gives.
-const EXPIRED: u64 = 256;
 
 impl Core {
-    /// Drops what has expired in a namespace.
-    pub async fn expire(self: &Arc<Self>, namespace: &Arc<Namespace>) -> Result<()> {
-        for shard in &namespace.shards {
-            let mut after = Vec::new();
-            loop {
-                let mut op = ReadOp::new(&namespace.index);
-                op.omap(&after, names::EXPIRING, EXPIRED);
-                let read = match self
-                    .access
-                    .read(&namespace.index, &shard.object, op, 0)
-                    .await
-                {
-                    Err(Errno(libc::ENOENT)) => return Ok(()),
-                    Err(errno) => return Err(unread(errno, "the index")),
-                    Ok(read) => read,
-                };
-                let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
-                let now = self.now();
-                let mut due = 0;
-                for (name, _) in &pairs {
-                    after = name.to_vec();
-                    let Some((at, entry)) = names::expiring_entry(name) else {
-                        continue;
-                    };
-                    if at > now {
-                        break;
-                    }
-                    due += 1;
-                    if let Some((space, key)) = names::entry_key(entry) {
-                        self.drop_expired(namespace, &Named { space, key }).await?;
-                    }
-                }
-                if due < pairs.len() || !more || pairs.is_empty() {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn drop_expired(
-        self: &Arc<Self>,
-        namespace: &Arc<Namespace>,
-        named: &Named,
-    ) -> Result<()> {
-        let expiry = Expiry {
-            core: self,
-            namespace,
-            named,
-        };
-        self.change(namespace, named, false, expiry).await.map(drop)
-    }
-
-    /// Removes stripes whose time is over.
-    pub async fn collect(&self, namespace: &Namespace) -> Result<()> {
-        let mut due = Vec::new();
-        let now = self.now();
-        let journal = namespace.journal.object();
-        let each = |name: Bytes, value: Bytes| {
-            if let Some((at, id)) = names::garbage_id(&name)
-                && at <= now
-                && !self.pins.is_pinned(id)
-            {
-                due.push((name, value));
-            }
-        };
-        self.keys(&namespace.index, journal, GARBAGE, each).await?;
-        for (name, value) in due {
-            if let Ok(segment) = decode_garbage(&value) {
-                self.remove_stripes(&namespace.stripes, segment).await?;
-            }
-            namespace.journal.later(Vec::new(), [name.to_vec()]);
-        }
-        Ok(())
-    }
-
-    /// Cleans up after gateways that died: their changes are looked up and entered, their values under way are dropped. One at a time.
+    /// Cleans up after gateways that died; after how many. One at a time of this gateway's may.
     pub async fn sweep(self: &Arc<Self>) -> Result<usize> {
-        let _only = self.cleaning.lock().await;
-        self.sweep_alone().await
-    }
-
-    /// The same, for whoever sees to it that nobody else of this gateway does it.
-    pub async fn sweep_alone(self: &Arc<Self>) -> Result<usize> {
-        let mut gateways = Vec::new();
+        let mut parts = Parts::default();
+        let mut gateways = BTreeSet::new();
         let mut orphans = Vec::new();
         let each = |name: Bytes, value: Bytes| {
             if let Some(digits) = name.strip_prefix(GATEWAYS) {
@@ -121,70 +39,77 @@ impl Core {
             }
         };
         self.keys(&self.registry, NAMESPACES, b"", each).await?;
-        let orphans = self.orphaned(orphans).await?;
+        for (name, namespace) in &self.snapshot().namespaces {
+            let named = parts.done(name, self.under_way(namespace).await);
+            gateways.extend(named.unwrap_or_default());
+        }
+        let orphans = parts.done("orphans", self.orphaned(orphans).await);
+        let orphans = orphans.unwrap_or_default();
         let writers = orphans
             .iter()
             .map(|(_, orphan)| names::gateway_of(orphan.segment.id));
-        let asked: BTreeSet<u64> = gateways.iter().copied().chain(writers).collect();
-        let dead = self.find_dead(&asked).await?;
+        let asked = gateways.iter().copied().chain(writers).collect();
+        let dead = self.find_dead(&asked, &mut parts).await;
         let mut swept = 0;
-        for gateway in gateways.iter().filter(|gateway| dead.contains(gateway)) {
-            swept += usize::from(self.sweep_gateway(*gateway).await?);
+        for gateway in gateways.intersection(&dead) {
+            let done = parts.done("a gateway", self.sweep_gateway(*gateway).await);
+            swept += usize::from(done.unwrap_or_default());
         }
         for (name, orphan) in orphans {
             let by = names::gateway_of(orphan.segment.id);
             if by == self.gateway || dead.contains(&by) {
-                self.remove_orphan(&name, &orphan).await?;
+                parts.done("orphans", self.remove_orphan(&name, &orphan).await);
             }
         }
         // Asking made an object of those that nobody knew any more.
-        for gateway in dead.iter().filter(|gateway| !gateways.contains(gateway)) {
-            self.forget_gateway(*gateway).await?;
+        for gateway in dead.difference(&gateways) {
+            parts.done("a gateway", self.forget_gateway(*gateway).await);
         }
+        parts.end()?;
         Ok(swept)
     }
 
-    /// Those that nobody reads and whose namespace is gone. The others' records stay: whoever deletes the namespace in the end will have
-    /// remembered no other.
-    async fn orphaned(&self, found: Vec<(Bytes, Orphan)>) -> Result<Vec<(Bytes, Orphan)>> {
-        let mut gone = HashMap::new();
-        let mut orphans = Vec::new();
-        for (name, orphan) in found {
-            let of = (orphan.namespace.clone(), orphan.id);
-            let is_gone = match gone.get(&of) {
-                Some(known) => *known,
-                None => self.is_orphaned(&orphan).await?,
+    /// Gateways that have something under way in a namespace, as its journal says.
+    async fn under_way(&self, namespace: &Namespace) -> Result<BTreeSet<u64>> {
+        let mut gateways = BTreeSet::new();
+        let journal = namespace.journal.object();
+        for section in [INTENTS, PENDING] {
+            let each = |name: Bytes, _| {
+                gateways.extend(names::numbered(&name).map(names::gateway_of));
             };
-            gone.insert(of, is_gone);
-            if is_gone && !self.pins.is_pinned(orphan.segment.id) {
-                orphans.push((name, orphan));
-            }
+            self.keys(&namespace.index, journal, section, each).await?;
         }
-        Ok(orphans)
+        Ok(gateways)
     }
 
-    async fn remove_orphan(&self, name: &[u8], orphan: &Orphan) -> Result<()> {
-        let spaces = names::Spaces::new(&self.config.base, &orphan.namespace);
-        let place = self.access.place(&spaces.stripes);
-        let place = place.map_err(|errno| unread(errno, "orphans"))?;
-        self.remove_stripes(&place, orphan.segment).await?;
-        self.forget_registered(name).await
+    /// Whether something is left of this gateway that would have to be swept.
+    pub async fn leaves_something(&self) -> Result<bool> {
+        for namespace in self.snapshot().namespaces.values() {
+            let waits = namespace.shards.iter().any(|shard| shard.waiting() > 0);
+            if waits || !namespace.journal.is_idle() {
+                return Ok(true);
+            }
+            if self.under_way(namespace).await?.contains(&self.gateway) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Which of these gateways are dead, this one aside. What they sent while they were alive may still be on its way when their lease is
     /// over: only after as long as an operation may take nothing of theirs arrives any more.
-    async fn find_dead(&self, asked: &BTreeSet<u64>) -> Result<BTreeSet<u64>> {
+    async fn find_dead(&self, asked: &BTreeSet<u64>, parts: &mut Parts) -> BTreeSet<u64> {
         let mut dead = BTreeSet::new();
         let others = asked.iter().filter(|gateway| **gateway != self.gateway);
         for gateway in others {
-            if self.take_over(*gateway).await? {
+            if parts.done("a gateway", self.take_over(*gateway).await) == Some(true) {
                 dead.insert(*gateway);
             }
         }
         if !dead.is_empty() {
             tokio::time::sleep(self.access.patience()).await;
         }
-        Ok(dead)
+        dead
     }
 
     /// Whether a gateway's lock is over. Taking it is the way to find out: the cluster's clock decides. It is held for long enough that its
@@ -205,13 +130,15 @@ impl Core {
 
     /// Cleans up after a gateway whose lock is held; false when it came back meanwhile.
     async fn sweep_gateway(self: &Arc<Self>, gateway: u64) -> Result<bool> {
-        let snapshot = self.snapshot();
-        for namespace in snapshot.namespaces.values() {
+        let mut parts = Parts::default();
+        for (name, namespace) in &self.snapshot().namespaces {
             if !self.take_over(gateway).await? {
                 return Ok(false);
             }
-            self.sweep_namespace(namespace, gateway).await?;
+            parts.done(name, self.sweep_namespace(namespace, gateway).await);
         }
+        // As long as something is left of it, it stays known.
+        parts.end()?;
         self.forget_gateway(gateway).await?;
         Ok(true)
     }
@@ -239,10 +166,14 @@ impl Core {
             }
         };
         self.keys(&namespace.index, journal, INTENTS, each).await?;
+        let mut parts = Parts::default();
         for (name, number, found) in pending {
             if found.composes {
-                self.finish_composition(namespace, &found.named, number)
-                    .await?;
+                let finished = self.finish_composition(namespace, &found.named, number);
+                let finished = finished.await;
+                if parts.done(&shown(&found.named.key), finished).is_none() {
+                    continue;
+                }
             }
             let entry = names::entry(found.named.space, &found.named.key);
             namespace.shard(&entry).settle(Settle {
@@ -255,34 +186,45 @@ impl Core {
                 counted: Sum::default(),
             });
         }
-        self.settle(namespace).await?;
+        parts.done("the index", self.settle(namespace).await);
         for (name, value, found) in intents {
-            let (_, referenced) = self.look_raw(namespace, &found.named).await?;
-            let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
-            // Somebody may have made it part of something else since.
-            op.omap_equals(&name, &value);
-            op.omap_remove([&name[..]]);
-            if !referenced.contains(&found.segment.id) {
-                let garbage = names::garbage(self.now(), found.segment.id);
-                op.omap_set([(&garbage[..], &encode_garbage(&found.segment)[..])]);
-            }
-            match self
-                .access
-                .write(&namespace.index, journal, op, None, 0)
-                .await
-            {
-                Ok(_) | Err(Errno(libc::ECANCELED | libc::ENOENT)) => {}
-                Err(errno) => return Err(unwritten(errno, "the journal")),
-            }
+            let dropped = self.drop_intent(namespace, &name, &value, &found).await;
+            parts.done(&shown(&found.named.key), dropped);
         }
-        self.collect(namespace).await?;
-        self.find_gone(namespace).await?;
-        self.fold(namespace, gateway).await?;
-        namespace
-            .journal
-            .flush()
-            .await
-            .map_err(|errno| unread(errno, "the journal"))
+        parts.done("stripes", self.collect(namespace).await);
+        parts.done("the index", self.find_gone(namespace).await);
+        parts.done("counters", self.fold(namespace, gateway).await);
+        let flushed = namespace.journal.flush().await;
+        parts.done(
+            "the journal",
+            flushed.map_err(|errno| unread(errno, "the journal")),
+        );
+        parts.end()
+    }
+
+    /// A value under way that nobody writes any more is garbage, unless it arrived.
+    async fn drop_intent(
+        &self,
+        namespace: &Namespace,
+        name: &[u8],
+        value: &[u8],
+        found: &Intent,
+    ) -> Result<()> {
+        let (_, referenced) = self.look_raw(namespace, &found.named).await?;
+        let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+        // Somebody may have made it part of something else since.
+        op.omap_equals(name, value);
+        op.omap_remove([name]);
+        if !referenced.contains(&found.segment.id) {
+            let garbage = names::garbage(self.now(), found.segment.id);
+            op.omap_set([(&garbage[..], &encode_garbage(&found.segment)[..])]);
+        }
+        let journal = namespace.journal.object();
+        let dropped = self.access.write(&namespace.index, journal, op, None, 0);
+        match dropped.await {
+            Ok(_) | Err(Errno(libc::ECANCELED | libc::ENOENT)) => Ok(()),
+            Err(errno) => Err(unwritten(errno, "the journal")),
+        }
     }
 
     /// Adds what a gateway counted to what all that are gone have counted.
@@ -366,7 +308,8 @@ impl Core {
         self.forget_registered(&key).await
     }
 
-    async fn forget_registered(&self, key: &[u8]) -> Result<()> {
+    /// Forgets something in the registry.
+    pub async fn forget_registered(&self, key: &[u8]) -> Result<()> {
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_remove([key]);
         self.write_registry(op).await
@@ -384,36 +327,5 @@ impl Core {
     /// Leaves: there is nothing to be cleaned up.
     pub async fn unregister_gateway(&self) -> Result<()> {
         self.forget_gateway(self.gateway).await
-    }
-}
-
-/// Dropping what has expired.
-struct Expiry<'e> {
-    core: &'e Arc<Core>,
-    namespace: &'e Arc<Namespace>,
-    named: &'e Named,
-}
-
-impl Decide for Expiry<'_> {
-    type Answer = ();
-
-    async fn decide(&mut self, seen: &Seen) -> Result<Decision<()>> {
-        let Some(head) = seen.head.as_deref() else {
-            return Ok(Decision::Leave(()));
-        };
-        let now = self.core.now();
-        if head.expires_next.is_none_or(|at| at > now) {
-            return Ok(Decision::Leave(()));
-        }
-        let Some(view) = self
-            .core
-            .kept(self.namespace, self.named, seen, None)
-            .await?
-        else {
-            return Ok(Decision::Again);
-        };
-        // Even if nothing is dropped the time is corrected.
-        let draft = Draft::begin(self.named.space, head.clone(), view, now);
-        Ok(Decision::Do(Step::new(draft), ()))
     }
 }

@@ -5,13 +5,37 @@ use std::time::Duration;
 use forebay_store::suite::TestClock;
 use forebay_store::{Address, Scope, Seal, Space, Store, StoreOptions};
 
+use crate::config::Config;
 use crate::names;
-use crate::namespaces::{ORPHANS, Orphan};
+use crate::namespaces::GATEWAYS;
+use crate::orphans::{ORPHANS, Orphan};
 use crate::record::Segment;
 use crate::store::RadosStore;
-use crate::support::{bytes, cluster, config, get, open, put, runtime, space};
+use crate::support::{Cluster, bytes, cluster, config, get, open, put, runtime, space};
 use crate::sys::{Guard, WriteOp};
 use crate::under_way::{Named, Pending};
+
+mod behind;
+mod sweeping;
+
+/// Of gateways that are taken for dead soon.
+fn short_lived(cluster: &Cluster) -> Config {
+    Config {
+        grace: Duration::ZERO,
+        lease: Duration::from_secs(6),
+        patience: Duration::from_secs(5),
+        ..config(cluster)
+    }
+}
+
+/// Has everybody know of a gateway that does not live.
+async fn register_dead(store: &RadosStore, gateway: u64) {
+    let core = store.core();
+    let name = [GATEWAYS, format!("{gateway:016x}").as_bytes()].concat();
+    let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
+    op.omap_set([(&name[..], &[][..])]);
+    core.write_registry(op).await.unwrap();
+}
 
 /// Stripes of the value of a key.
 async fn segments(store: &RadosStore, namespace: &str, space: Space, key: &[u8]) -> Vec<Segment> {
@@ -112,11 +136,7 @@ fn a_change_that_was_cut_short_frees_no_joined_part() {
         return;
     };
     runtime().block_on(async {
-        let mut config = config(&cluster);
-        config.grace = Duration::ZERO;
-        config.lease = Duration::from_secs(6);
-        config.patience = Duration::from_secs(5);
-        let store = open(config, TestClock::default());
+        let store = open(short_lived(&cluster), TestClock::default());
         space(&store, "joined").await;
         let part = Address::staging("joined", b"part");
         put(&store, part, &bytes(1, 70_000)).await;
@@ -133,12 +153,12 @@ fn a_change_that_was_cut_short_frees_no_joined_part() {
             composes: false,
             freed,
         };
-        let entry = (names::pending(gateway << 64 | 1), pending.encode());
+        let entry = (
+            names::pending(u128::from(gateway) << 64 | 1),
+            pending.encode(),
+        );
         namespace.journal.enter(vec![entry]).await.unwrap();
-        let name = [&b"g"[..], format!("{gateway:016x}").as_bytes()].concat();
-        let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
-        op.omap_set([(&name[..], &[][..])]);
-        core.write_registry(op).await.unwrap();
+        register_dead(&store, gateway).await;
         let key = Address::object("joined", b"k");
         let joined = store.compose(
             key,

@@ -1,0 +1,172 @@
+//! Cleaning up from time to time: after gateways that died, what has expired, stripes whose time is over.
+//!
+//! What cannot be cleaned up keeps nothing else: every gateway, namespace and key is tried each time. Gateways come first: what one has
+//! left open would keep a key from expiring.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::Result;
+use futures_util::{StreamExt, stream};
+
+use crate::change::{Decide, Decision, Step};
+use crate::core::{Core, Namespace};
+use crate::error::{Parts, shown, unread};
+use crate::heads::Seen;
+use crate::index::Shard;
+use crate::names::{self, GARBAGE};
+use crate::plan::Draft;
+use crate::sys::{Errno, ReadOp};
+use crate::under_way::{Named, decode_garbage};
+
+/// Expired entries that one look gives.
+const EXPIRED: u64 = 256;
+/// Keys that are dropped at once.
+const AT_ONCE: usize = 16;
+
+impl Core {
+    /// Cleans everything up; after how many gateways that died.
+    pub async fn clean(self: &Arc<Self>) -> Result<usize> {
+        let _only = self.cleaning.lock().await;
+        let mut parts = Parts::default();
+        let swept = parts.done("what gateways left", self.sweep().await);
+        for (name, namespace) in &self.snapshot().namespaces {
+            parts.done(name, self.expire(namespace).await);
+            parts.done(name, self.settle(namespace).await);
+            parts.done(name, self.collect(namespace).await);
+        }
+        parts.end()?;
+        Ok(swept.unwrap_or_default())
+    }
+
+    /// Drops what has expired in a namespace.
+    pub async fn expire(self: &Arc<Self>, namespace: &Arc<Namespace>) -> Result<()> {
+        let mut parts = Parts::default();
+        for shard in &namespace.shards {
+            let expired = self.expire_in(namespace, shard, &mut parts).await;
+            parts.done("a part of the index", expired);
+        }
+        parts.end()
+    }
+
+    async fn expire_in(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        shard: &Shard,
+        parts: &mut Parts,
+    ) -> Result<()> {
+        let mut after = Vec::new();
+        loop {
+            let mut op = ReadOp::new(&namespace.index);
+            op.omap(&after, names::EXPIRING, EXPIRED);
+            let read = self.access.read(&namespace.index, &shard.object, op, 0);
+            let read = match read.await {
+                Err(Errno(libc::ENOENT)) => return Ok(()),
+                Err(errno) => return Err(unread(errno, "the index")),
+                Ok(read) => read,
+            };
+            let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
+            let now = self.now();
+            let mut due = Vec::new();
+            let mut whole = true;
+            for (name, _) in &pairs {
+                let Some((at, entry)) = names::expiring_entry(name) else {
+                    continue;
+                };
+                whole = at <= now;
+                if !whole {
+                    break;
+                }
+                due.extend(names::entry_key(entry).map(|(space, key)| Named { space, key }));
+            }
+            let drops = due.into_iter().map(|named| async move {
+                let dropped = self.drop_expired(namespace, &named).await;
+                (named, dropped)
+            });
+            let mut drops = stream::iter(drops).buffer_unordered(AT_ONCE);
+            while let Some((named, dropped)) = drops.next().await {
+                parts.done(&shown(&named.key), dropped);
+            }
+            match pairs.last() {
+                Some((last, _)) if whole && more => after = last.to_vec(),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn drop_expired(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+    ) -> Result<()> {
+        let seen = self.look(namespace, named).await?;
+        // Nobody waits for this: it is dropped the next time.
+        if self.is_taken(namespace, &seen).await? {
+            return Ok(());
+        }
+        let expiry = Expiry {
+            core: self,
+            namespace,
+            named,
+        };
+        self.change(namespace, named, false, expiry).await.map(drop)
+    }
+
+    /// Removes stripes whose time is over.
+    pub async fn collect(&self, namespace: &Namespace) -> Result<()> {
+        let mut due = Vec::new();
+        let now = self.now();
+        let journal = namespace.journal.object();
+        let each = |name: Bytes, value: Bytes| {
+            if let Some((at, id)) = names::garbage_id(&name)
+                && at <= now
+                && !self.pins.is_pinned(id)
+            {
+                due.push((name, value));
+            }
+        };
+        self.keys(&namespace.index, journal, GARBAGE, each).await?;
+        let mut parts = Parts::default();
+        for (name, value) in due {
+            if let Ok(segment) = decode_garbage(&value) {
+                let removed = self.remove_stripes(&namespace.stripes, segment).await;
+                if parts.done("stripes", removed).is_none() {
+                    continue;
+                }
+            }
+            namespace.journal.later(Vec::new(), [name.to_vec()]);
+        }
+        parts.end()
+    }
+}
+
+/// Dropping what has expired.
+struct Expiry<'e> {
+    core: &'e Arc<Core>,
+    namespace: &'e Arc<Namespace>,
+    named: &'e Named,
+}
+
+impl Decide for Expiry<'_> {
+    type Answer = ();
+
+    async fn decide(&mut self, seen: &Seen) -> Result<Decision<()>> {
+        let Some(head) = seen.head.as_deref() else {
+            return Ok(Decision::Leave(()));
+        };
+        let now = self.core.now();
+        if head.expires_next.is_none_or(|at| at > now) {
+            return Ok(Decision::Leave(()));
+        }
+        let Some(view) = self
+            .core
+            .kept(self.namespace, self.named, seen, None)
+            .await?
+        else {
+            return Ok(Decision::Again);
+        };
+        // Even if nothing is dropped the time is corrected.
+        let draft = Draft::begin(self.named.space, head.clone(), view, now);
+        Ok(Decision::Do(Step::new(draft), ()))
+    }
+}

@@ -1,0 +1,147 @@
+//! What a gateway does that does not know yet what became of a namespace.
+
+use forebay_mem::Region;
+use forebay_store::{ByteRange, ErrorKind, NamespaceConfig};
+
+use super::*;
+use crate::support::rados;
+
+/// A value of each kind: in its key's object, in stripes, under a name that no object can have.
+const KEYS: [(&[u8], usize); 3] = [(b"whole", 70_000), (b"striped", 5 << 20), (b"a\0b", 70_000)];
+
+async fn of_tenant(store: &RadosStore, name: &str, tenant: &str) {
+    let config = NamespaceConfig {
+        tenant: tenant.to_owned(),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace(name, config).await.unwrap();
+}
+
+#[test]
+fn nobody_reads_what_is_in_the_next_namespace_of_the_name() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let place = format!("{}/reused", config.base);
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        of_tenant(&one, "reused", "first").await;
+        let first = two.namespace("reused").unwrap();
+        assert_eq!(first.config.tenant, "first");
+        // From here on this one hears nothing.
+        let deaf = two.core().reloading.lock().await;
+        one.delete_namespace("reused").await.unwrap();
+        of_tenant(&one, "reused", "second").await;
+        for (key, len) in KEYS {
+            put(&one, Address::object("reused", key), &bytes(1, len)).await;
+        }
+        put(&one, Address::staging("reused", b"part"), b"staged").await;
+        let by_hand = std::env::temp_dir().join(format!("forebay-{}", std::process::id()));
+        std::fs::write(&by_hand, bytes(2, 9000)).unwrap();
+        let put = ["put", "plain", by_hand.to_str().unwrap()];
+        if rados(&cluster, &place, &put).is_none() {
+            eprintln!("SKIP: there is no command rados");
+            return;
+        }
+        std::fs::remove_file(by_hand).unwrap();
+        let keys = KEYS.iter().map(|(key, _)| Address::object("reused", key));
+        let others = [
+            Address::object("reused", b"plain"),
+            Address::staging("reused", b"part"),
+        ];
+        for address in keys.chain(others) {
+            let into = Region::anonymous(8 << 20).unwrap();
+            let into = into.slice(0..8 << 20).unwrap();
+            let full = ByteRange::Full;
+            for refused in [
+                two.retrieve(address, None, full).await.map(drop),
+                two.stat(address, None).await.map(drop),
+                two.exist(&[address]).await.map(drop),
+                two.retrieve_into(address, None, full, into).await.map(drop),
+            ] {
+                let kind = refused.expect_err("another tenant's").kind();
+                assert_eq!(kind, ErrorKind::NoSuchNamespace);
+            }
+        }
+        drop(deaf);
+        let heard = async {
+            while two.namespace("reused").unwrap().id == first.id {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(5), heard).await;
+        in_time.expect("who was refused asks what there is now");
+        for (key, len) in KEYS {
+            assert!(get(&two, Address::object("reused", key)).await == bytes(1, len));
+        }
+        let plain = Address::object("reused", b"plain");
+        assert!(get(&two, plain).await == bytes(2, 9000));
+    });
+}
+
+#[test]
+fn a_record_of_another_namespace_is_no_record() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, "here").await;
+        let key = Address::object("here", b"k");
+        put(&store, key, b"copied by another hand").await;
+        store.settle().await.unwrap();
+        let core = store.core();
+        let namespace = core.namespace("here").unwrap();
+        let (place, object) = namespace.object(Space::Objects, b"k");
+        let mut op = WriteOp::new(place).guard(Guard::Exists);
+        op.set_xattr(b"forebay.namespace", &u32::MAX.to_le_bytes());
+        let stamp = Some(core.seconds());
+        let copied = core.access.write(place, &object, op, stamp, 0).await;
+        copied.unwrap();
+        let before = store.stat(key, None).await.unwrap();
+        assert_eq!(get(&store, key).await, b"copied by another hand");
+        store.settle().await.unwrap();
+        let audit = store.audit("here").await.unwrap();
+        assert!(audit.is_clean() && audit.keys == 1, "{audit:?}");
+        put(&store, key, b"ours again").await;
+        assert_eq!(get(&store, key).await, b"ours again");
+        assert_ne!(store.stat(key, None).await.unwrap().etag, before.etag);
+        // A record from before it named its namespace.
+        let mut op = WriteOp::new(place).guard(Guard::Exists);
+        op.remove_xattr(b"forebay.namespace");
+        let aged = core.access.write(place, &object, op, stamp, 0).await;
+        aged.unwrap();
+        let seen = core.look(&namespace, &Named::object(b"k".to_vec())).await;
+        assert!(seen.unwrap().head.is_some());
+        assert_eq!(get(&store, key).await, b"ours again");
+    });
+}
+
+#[test]
+fn an_index_that_does_not_answer_keeps_no_news_back() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "stuck").await;
+        let namespace = two.core().namespace("stuck").unwrap();
+        let mut held = Vec::new();
+        for shard in &namespace.shards {
+            held.push(shard.hold().await);
+        }
+        put(&two, Address::object("stuck", b"k"), b"acknowledged").await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        for name in ["news", "more"] {
+            space(&one, name).await;
+            let told = two.namespace(name);
+            assert!(told.is_ok(), "told before the call returns");
+        }
+        drop(held);
+        two.settle().await.unwrap();
+        let audit = two.audit("stuck").await.unwrap();
+        assert!(audit.is_clean() && audit.keys == 1, "{audit:?}");
+    });
+}

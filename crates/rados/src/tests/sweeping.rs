@@ -1,0 +1,192 @@
+//! What keeps no sweep from its work, and whom a sweep finds.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_store::{ErrorKind, NamespaceConfig, Result, Upload};
+
+use super::*;
+use crate::audit::names_in;
+use crate::change::{Decide, Decision, Step};
+use crate::core::{Core, Namespace};
+use crate::heads::Seen;
+use crate::plan::Draft;
+use crate::under_way::Taken;
+
+/// A gateway that nobody has ever seen.
+const DEAD: u64 = 7;
+const TTL_MS: u64 = 1000;
+
+/// A namespace whose values expire.
+async fn passing(store: &RadosStore, name: &str) {
+    let config = NamespaceConfig {
+        tenant: "acme".to_owned(),
+        ttl_ms: Some(TTL_MS),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace(name, config).await.unwrap();
+}
+
+/// Makes a key what a composition of this number has made it.
+struct Composed<'c> {
+    core: &'c Arc<Core>,
+    namespace: &'c Arc<Namespace>,
+    named: &'c Named,
+    number: u128,
+}
+
+impl Decide for Composed<'_> {
+    type Answer = ();
+
+    async fn decide(&mut self, seen: &Seen) -> Result<Decision<()>> {
+        let head = seen.head.as_deref().cloned().unwrap();
+        let view = self.core.kept(self.namespace, self.named, seen, None);
+        let view = view.await?.unwrap();
+        let draft = Draft::begin(self.named.space, head, view, self.core.now());
+        let mut step = Step::new(draft);
+        step.composition = Some(self.number);
+        Ok(Decision::Do(step, ()))
+    }
+}
+
+/// Leaves what a gateway leaves that dies once the target is what it was to be, and the index knows it.
+async fn leave_composed(store: &RadosStore, namespace: &str, key: &[u8]) {
+    let core = store.core();
+    let namespace = core.namespace(namespace).unwrap();
+    let (named, number) = (Named::object(key.to_vec()), u128::from(DEAD) << 64 | 1);
+    let composed = Composed {
+        core,
+        namespace: &namespace,
+        named: &named,
+        number,
+    };
+    let changed = core.change(&namespace, &named, false, composed).await;
+    changed.unwrap();
+    let mut op = WriteOp::new(&namespace.index).guard(Guard::Absent);
+    op.write_full(&Taken { keys: Vec::new() }.encode());
+    let object = names::composition(number);
+    let said = core.access.write(&namespace.index, &object, op, None, 0);
+    said.await.unwrap();
+    store.settle().await.unwrap();
+    register_dead(store, DEAD).await;
+}
+
+#[test]
+fn what_expires_does_not_wait_for_who_is_dead() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let store = open(short_lived(&cluster), clock.clone());
+        passing(&store, "passing").await;
+        put(&store, Address::object("passing", b"k"), b"joined").await;
+        leave_composed(&store, "passing", b"k").await;
+        clock.advance(2 * TTL_MS);
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        store.sweep().await.unwrap();
+        let audit = store.audit("passing").await.unwrap();
+        assert!(audit.is_clean() && audit.keys == 0, "{audit:?}");
+    });
+}
+
+#[test]
+fn what_cannot_be_cleaned_up_keeps_nothing_else() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let store = open(short_lived(&cluster), clock.clone());
+        for name in ["first", "second"] {
+            passing(&store, name).await;
+            for key in [b"a", b"b", b"c"] {
+                put(&store, Address::object(name, key), b"passing").await;
+            }
+        }
+        store.settle().await.unwrap();
+        let core = store.core();
+        let first = core.namespace("first").unwrap();
+        let (place, object) = first.object(Space::Objects, b"b");
+        let mut op = WriteOp::new(place).guard(Guard::Exists);
+        op.set_xattr(b"forebay", b"\x04\0\0\0????");
+        core.access
+            .write(place, &object, op, None, 0)
+            .await
+            .unwrap();
+        // Of a gateway that died, another change of the same key.
+        let pending = Pending {
+            named: Named::object(b"b".to_vec()),
+            composes: false,
+            freed: Vec::new(),
+        };
+        let entry = (names::pending(u128::from(DEAD) << 64), pending.encode());
+        first.journal.enter(vec![entry]).await.unwrap();
+        leave_composed(&store, "second", b"b").await;
+        clock.advance(2 * TTL_MS);
+        let refused = store.sweep().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+        let left = |name| store.usage(Scope::Namespace(name)).unwrap().objects;
+        assert_eq!((left("first"), left("second")), (1, 0));
+    });
+}
+
+#[test]
+fn what_a_gateway_leaves_under_way_is_swept() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (short_lived(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "left").await;
+        let options = StoreOptions {
+            size: Some(9 << 20),
+            ..StoreOptions::default()
+        };
+        let upload = one.store(Address::object("left", b"k"), options).await;
+        let mut upload = upload.unwrap();
+        for _ in 0..5 {
+            upload.write(bytes(1, 1 << 20).into()).await.unwrap();
+        }
+        one.close().await;
+        drop(upload);
+        let begun = Instant::now();
+        while two.sweep().await.unwrap() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody sweeps");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let namespace = two.core().namespace("left").unwrap();
+        let stripes = names_in(&namespace.stripes).await.unwrap();
+        assert!(stripes.is_empty(), "{} stripes", stripes.len());
+    });
+}
+
+#[test]
+fn who_has_unregistered_is_swept_all_the_same() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, "left").await;
+        put(&store, Address::object("left", b"k"), b"acknowledged").await;
+        store.settle().await.unwrap();
+        let namespace = store.core().namespace("left").unwrap();
+        let pending = Pending {
+            named: Named::object(b"k".to_vec()),
+            composes: false,
+            freed: Vec::new(),
+        };
+        let entry = (names::pending(u128::from(DEAD) << 64), pending.encode());
+        namespace.journal.enter(vec![entry]).await.unwrap();
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        assert_eq!(store.sweep().await.unwrap(), 0);
+        let pending = store.core().pending(&namespace).await.unwrap();
+        assert!(pending.is_empty(), "{pending:?}");
+        assert_eq!(
+            get(&store, Address::object("left", b"k")).await,
+            b"acknowledged"
+        );
+    });
+}
