@@ -5,6 +5,7 @@ mod support;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use forebay_mem::Region;
 use forebay_rados::RadosStore;
 use forebay_store::suite::TestClock;
 use forebay_store::{
@@ -98,6 +99,66 @@ fn plain_objects_both_ways() {
         assert!(audit.is_clean(), "{audit:?}");
     });
     std::fs::remove_file(folder).unwrap();
+}
+
+#[test]
+fn large_objects_of_another_hand_are_read_as_they_are() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    let config = config(&cluster);
+    let place = format!("{}/plain", config.base);
+    let file = std::env::temp_dir().join(&config.base);
+    let write = |seed: u8, len: usize| {
+        std::fs::write(&file, bytes(seed, len)).unwrap();
+        rados(&cluster, &place, &["put", "k", file.to_str().unwrap()])
+    };
+    const LEN: usize = (9 << 20) + 70_001;
+    runtime().block_on(async {
+        let store = open(config.clone(), TestClock::default());
+        space(&store, "plain").await;
+        if write(1, LEN).is_none() {
+            eprintln!("SKIP: there is no command rados");
+            return;
+        }
+        let key = Address::object("plain", b"k");
+        assert!(get(&store, key).await == bytes(1, LEN));
+        let (from, to) = ((4 << 20) - 3, (6 << 20) + 70_000);
+        let range = ByteRange::Inclusive(from as u64, to as u64);
+        let part = store.retrieve(key, None, range).await.unwrap();
+        assert!(get_object(part).await == bytes(1, LEN)[from..=to]);
+        let into = Region::anonymous(LEN).unwrap().slice(0..LEN).unwrap();
+        let landed = store.retrieve_into(key, None, ByteRange::Full, into.clone());
+        assert_eq!(landed.await.unwrap().1, 0..LEN as u64);
+        let mut seen = vec![0; LEN];
+        assert!(into.read(0, &mut seen) && seen == bytes(1, LEN));
+        // Written again while it is read: not a byte of the other value.
+        let mut reading = store.retrieve(key, None, ByteRange::Full).await.unwrap();
+        let first = reading.body.next().await.unwrap().unwrap();
+        assert!(bytes(1, LEN).starts_with(&first));
+        write(2, LEN);
+        let mut read = first.len();
+        let told = loop {
+            match reading.body.next().await {
+                Ok(Some(buf)) => {
+                    assert!(bytes(1, LEN)[read..].starts_with(&buf));
+                    read += buf.len();
+                }
+                Ok(None) => panic!("it ends with an error"),
+                Err(error) => break error,
+            }
+        };
+        assert!(told.to_string().contains("another hand"), "{told}");
+        write(3, LEN + 1);
+        assert!(get(&store, key).await == bytes(3, LEN + 1));
+        put(&store, key, b"ours").await;
+        store.settle().await.unwrap();
+        let audit = store.audit("plain").await.unwrap();
+        assert!(audit.is_clean() && audit.keys == 1, "{audit:?}");
+        let usage = store.usage(Scope::Namespace("plain")).unwrap();
+        assert_eq!((usage.objects, usage.bytes), (1, 4));
+    });
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]

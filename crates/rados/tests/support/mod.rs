@@ -100,6 +100,15 @@ pub async fn get(store: &RadosStore, address: Address<'_>) -> Vec<u8> {
     bytes
 }
 
+/// Ceph's administrator.
+pub fn ceph(cluster: &Cluster, args: &[&str]) -> Option<Vec<u8>> {
+    let mut command = Command::new("ceph");
+    command.arg("--conf").arg(&cluster.conf).args(args);
+    let output = command.stderr(Stdio::inherit()).output().ok()?;
+    assert!(output.status.success(), "ceph {args:?}");
+    Some(output.stdout)
+}
+
 /// Ceph's own command line, as another hand.
 pub fn rados(cluster: &Cluster, namespace: &str, args: &[&str]) -> Option<Vec<u8>> {
     let mut command = Command::new("rados");
