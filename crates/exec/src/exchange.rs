@@ -1,17 +1,23 @@
 //! Between the thread that runs a function and the task that serves it: what is asked, what comes back.
 //!
-//! The function's thread never touches the store: it asks, and waits for no longer than its deadline. The task may wait for
-//! the store as long as it likes, and is told when nobody waits for it any more. Bytes of inputs come ahead of what is asked
+//! The function's thread never touches the store: it asks, and waits for no longer than its deadline. The task waits for the store
+//! meanwhile, and is told when nobody waits for it any more. Bytes of inputs come ahead of what is asked
 //! for when reading goes forward, so that the two work at the same time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{AcqRel, Relaxed},
+};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_io::Clock;
 use forebay_mem::Buf;
+use forebay_store::StoreError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{sleep, timeout};
 
 use crate::ending::{Bound, Ending};
 use crate::inputs::Window;
@@ -73,42 +79,82 @@ pub(crate) enum Answer {
     Written,
 }
 
-/// Whether anybody still waits for a call; it stops when nobody does.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Abandoned(Arc<AtomicBool>);
-
-impl Abandoned {
-    pub fn is(&self) -> bool {
-        self.0.load(Relaxed)
-    }
+/// What the two ends know of each other without asking.
+#[derive(Debug, Default)]
+struct Signs {
+    /// Nobody waits for the call any more: it stops.
+    abandoned: AtomicBool,
+    /// The function has begun, or never will.
+    begun: AtomicBool,
 }
 
 /// Says that nobody waits when it is dropped.
-pub(crate) struct Waiting(Abandoned);
+struct Waiting(Arc<Signs>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.0.store(true, Relaxed);
+        self.0.abandoned.store(true, Relaxed);
     }
 }
 
 /// How long a call may take, and whether it is to go on at all.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
-    pub clock: Arc<dyn Clock>,
+    clock: Arc<dyn Clock>,
     /// By the clock's monotonic time.
-    pub deadline: Duration,
-    pub abandoned: Abandoned,
+    deadline: Duration,
+    signs: Arc<Signs>,
 }
 
 impl Patience {
+    /// Of a call that begins now.
+    pub fn new(clock: Arc<dyn Clock>, time: Duration) -> Patience {
+        Patience {
+            deadline: clock.monotonic().saturating_add(time),
+            clock,
+            signs: Arc::default(),
+        }
+    }
+
     /// How much time is left.
     pub fn left(&self) -> Result<Duration, Ending> {
-        if self.abandoned.is() {
+        if self.signs.abandoned.load(Relaxed) {
             return Err(Ending::Abandoned);
         }
         let left = self.deadline.checked_sub(self.clock.monotonic());
         left.ok_or(Ending::Stopped(Bound::Time))
+    }
+
+    /// What `work` comes to, if that is in time.
+    pub async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let left = self.left().unwrap_or_default();
+        match timeout(left, work).await {
+            Ok(done) => done,
+            Err(_) => Err(Patience::out_of_time()),
+        }
+    }
+
+    /// Returns when no time is left.
+    pub async fn over(&self) {
+        sleep(self.left().unwrap_or_default()).await;
+    }
+
+    /// What the caller is told then.
+    pub fn out_of_time() -> StoreError {
+        Ending::Stopped(Bound::Time).into_error(Bytes::new())
+    }
+
+    /// Whether the function may begin: it begins once, or never when its memory was taken back before.
+    pub fn begin(&self) -> bool {
+        !self.signs.begun.swap(true, AcqRel)
+    }
+
+    /// Whether it has.
+    pub fn has_begun(&self) -> bool {
+        self.signs.begun.load(Relaxed)
     }
 }
 
@@ -139,18 +185,24 @@ struct Run {
 pub(crate) struct Service<D> {
     pub asks: UnboundedReceiver<Ask<D>>,
     pub answers: Sender<Answer>,
+    pub patience: Patience,
     /// Kept as long as the call is waited for.
     waiting: Waiting,
 }
 
 impl<D> Service<D> {
-    /// Says that nobody waits any more, and returns when the function has ended: it touches nothing of the caller's from then on.
+    /// Says that nobody waits any more, and returns when the function has ended, or never will begin: it touches nothing of the
+    /// caller's from then on.
     pub async fn give_up(self) {
         let Service {
             mut asks,
             answers,
+            patience,
             waiting,
         } = self;
+        if patience.begin() {
+            return;
+        }
         // Whatever it waits for ends with these.
         drop((answers, waiting));
         while let Some(ask) = asks.recv().await {
@@ -165,11 +217,11 @@ impl<D> Service<D> {
 pub(crate) fn exchange<D>(patience: Patience) -> (Exchange<D>, Service<D>) {
     let (ask, asks) = unbounded_channel();
     let (answer, answers) = channel();
-    let waiting = Waiting(patience.abandoned.clone());
+    let waiting = Waiting(patience.signs.clone());
     let exchange = Exchange {
         asks: ask,
         answers,
-        patience,
+        patience: patience.clone(),
         run: None,
         runs: 0,
         writing: 0,
@@ -177,6 +229,7 @@ pub(crate) fn exchange<D>(patience: Patience) -> (Exchange<D>, Service<D>) {
     let service = Service {
         asks,
         answers: answer,
+        patience,
         waiting,
     };
     (exchange, service)

@@ -5,13 +5,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_io::{Clock, SystemClock};
+use forebay_io::SystemClock;
 use forebay_mem::{Buf, Pool};
 use forebay_store::ModuleDigest;
 
 use crate::Limits;
 use crate::ending::Ending;
-use crate::exchange::{Abandoned, Patience, exchange};
+use crate::exchange::{Patience, exchange};
 use crate::host::Host;
 use crate::inputs::{Input, Inputs};
 use crate::interpreter::Interpreter;
@@ -50,11 +50,7 @@ pub fn module(wasm: &[u8]) {
 
 fn run(program: &dyn Program, function: &str) {
     let (_, pool, clock) = &*WORLD;
-    let patience = Patience {
-        clock: clock.clone(),
-        deadline: clock.monotonic() + Duration::from_millis(100),
-        abandoned: Abandoned::default(),
-    };
+    let patience = Patience::new(clock.clone(), Duration::from_millis(100));
     // Held on to: nobody asks, for the inputs are at hand.
     let (exchange, _service) = exchange(patience);
     let input = |key: &[u8], bytes: &'static [u8]| Input {

@@ -8,7 +8,7 @@ use forebay_store::{
 };
 use forebay_store::{Output as Wanted, limits::check_key};
 
-use crate::exchange::{Abandoned, Patience, exchange};
+use crate::exchange::{Patience, exchange};
 use crate::executor::Executor;
 use crate::host::{Done, Host};
 use crate::inputs::Inputs;
@@ -73,36 +73,32 @@ impl<S: Store> Exec<S> {
         let deadline = call.deadline.map_or(executor.limits.deadline, |asked| {
             asked.min(executor.limits.deadline)
         });
-        let abandoned = Abandoned::default();
-        let patience = Patience {
-            clock: executor.clock.clone(),
-            deadline: executor.clock.monotonic().saturating_add(deadline),
-            abandoned,
-        };
-        let (exchange, mut service) = exchange(patience);
+        let patience = Patience::new(executor.clock.clone(), deadline);
         let allowed = executor.allowed();
         let mut namespaces: Vec<&str> = addresses(&call).map(|address| address.namespace).collect();
         namespaces.dedup();
         let allowed = allowed.find(call.tenant, call.module, &namespaces)?;
-        let program = executor
-            .programs
-            .get(executor, &self.store, allowed)
-            .await?;
-
-        let (opened, known) = service::open(&self.store, call.inputs).await?;
         let into_memory = matches!(call.output, Wanted::Into(_));
-        let (way, upload) = match call.output {
-            Wanted::Inline { capacity } => (Way::Inline { capacity }, None),
-            Wanted::Into(target) => (Way::Into(target), None),
-            Wanted::Store {
-                address,
-                options,
-                seal,
-            } => {
-                let upload = self.store.store(address, options).await?;
-                (Way::Store, Some((upload, seal)))
-            }
+        let opening = async {
+            let store = &self.store;
+            let program = executor.programs.get(executor, store, allowed).await?;
+            let inputs = service::open(store, call.inputs).await?;
+            let (way, upload) = match call.output {
+                Wanted::Inline { capacity } => (Way::Inline { capacity }, None),
+                Wanted::Into(target) => (Way::Into(target), None),
+                Wanted::Store {
+                    address,
+                    options,
+                    seal,
+                } => {
+                    let upload = store.store(address, options).await?;
+                    (Way::Store, Some((upload, seal)))
+                }
+            };
+            Ok((program, inputs, way, upload))
         };
+        let (program, (opened, known), way, upload) = patience.within(opening).await?;
+        let (exchange, mut service) = exchange(patience);
         let host = Host {
             exchange,
             inputs: Inputs::new(known),
@@ -118,6 +114,9 @@ impl<S: Store> Exec<S> {
         let function = named.unwrap_or(Execute::FUNCTION).to_owned();
         let clock = executor.clock.clone();
         let work = Box::new(move || {
+            if !host.exchange.patience.begin() {
+                return;
+            }
             let begun = clock.monotonic();
             let (host, ending) = match host.exchange.patience.left() {
                 Ok(_) => program.run(&function, host),
@@ -151,6 +150,7 @@ impl<S: Store> Exec<S> {
         if let Err(ending) = ending {
             return Err(ending.into_error(logs));
         }
+        // Once it has begun it is waited for, as when anything is stored: who is told that a call was stopped knows that nothing was.
         let stored = match (upload, seal) {
             (Some(upload), Some(seal)) => Some(upload.commit(seal).await?),
             _ => None,

@@ -11,7 +11,7 @@ pub struct Limits {
     pub threads_per_tenant: usize,
     /// Calls of one tenant that may wait for a thread; more are refused as busy.
     pub waiting_per_tenant: usize,
-    /// How long a call may take, its time in the queue and its waits for inputs included.
+    /// How long a call may take, its time in the queue and its waits for the store included, but for the commit of its output.
     pub deadline: Duration,
     /// Linear memory of an instance, in bytes.
     pub memory_bytes: usize,

@@ -239,7 +239,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::exchange::{Abandoned, Patience, exchange};
+    use crate::exchange::{Patience, exchange};
     use forebay_io::SystemClock;
 
     /// Writes output with `write`, which says what it is; checks the bytes that are left of it, and how much of the pool they keep.
@@ -247,11 +247,7 @@ mod tests {
         capacity: usize,
         write: impl FnOnce(&Pool, &mut Output, &mut Exchange<()>, &mut Window) -> Vec<u8>,
     ) -> Vec<Buf> {
-        let patience = Patience {
-            clock: Arc::new(SystemClock::default()),
-            deadline: Duration::MAX,
-            abandoned: Abandoned::default(),
-        };
+        let patience = Patience::new(Arc::new(SystemClock::default()), Duration::MAX);
         let (mut exchange, _service) = exchange(patience);
         let pool = Pool::new(64 << 20);
         let way = Way::Inline { capacity };

@@ -1,19 +1,24 @@
 //! Modules that are ready to run: each compiled once, whoever asks, and kept as long as there is room.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use forebay_store::{Address, Body, ByteRange, ErrorKind, ModuleDigest, Result, Store, StoreError};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tokio::sync::{OnceCell, oneshot};
+use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard, oneshot};
 
 use crate::allowed::Allowed;
 use crate::executor::Executor;
 use crate::runtime::Program;
 
-type Slot = Arc<OnceCell<Arc<dyn Program>>>;
+/// Where a program is once it is made, and whose turn it is to make it.
+#[derive(Clone, Default)]
+struct Slot {
+    made: Arc<OnceLock<Arc<dyn Program>>>,
+    turn: Arc<TurnMutex<()>>,
+}
 
 /// The modules that are ready.
 #[derive(Default)]
@@ -39,24 +44,31 @@ struct Kept {
 }
 
 impl Programs {
-    /// The program of a module that is allowed: at hand, or made of its bytes.
+    /// The program of a module that is allowed: at hand, or made of its bytes. What a thread has begun to make is kept though nobody
+    /// waits for it any more: a module that takes longer than its calls may is ready for the next one.
     pub async fn get<S: Store>(
-        &self,
+        self: &Arc<Self>,
         executor: &Executor,
         store: &S,
         allowed: &Allowed,
     ) -> Result<Arc<dyn Program>> {
         let slot = self.slot(&allowed.digest);
-        if let Some(program) = slot.get() {
+        if let Some(program) = slot.made.get() {
             self.found.fetch_add(1, Relaxed);
             return Ok(program.clone());
         }
-        let make = async || {
-            let (program, bytes) = self.make(executor, store, allowed).await?;
-            self.weigh(&allowed.digest, bytes, executor.limits.ready_bytes);
-            Ok(program)
+        let turn = slot.turn.clone().lock_owned().await;
+        if let Some(program) = slot.made.get() {
+            return Ok(program.clone());
+        }
+        let making = Making {
+            programs: self.clone(),
+            digest: allowed.digest,
+            room: executor.limits.ready_bytes,
+            slot,
+            _turn: turn,
         };
-        slot.get_or_try_init(make).await.cloned()
+        making.make(executor, store, allowed).await
     }
 
     /// Forgets all; calls that have begun go on.
@@ -99,24 +111,42 @@ impl Programs {
             };
         }
     }
+}
 
+/// The turn to make a program.
+struct Making {
+    programs: Arc<Programs>,
+    digest: ModuleDigest,
+    room: u64,
+    slot: Slot,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Making {
     async fn make<S: Store>(
-        &self,
+        self,
         executor: &Executor,
         store: &S,
         allowed: &Allowed,
-    ) -> Result<(Arc<dyn Program>, u64)> {
-        let digest = allowed.digest;
+    ) -> Result<Arc<dyn Program>> {
         let runtime = executor.runtime.clone();
-        let restored = executor.run(&allowed.tenant, move || runtime.restore(&digest));
-        if let Some((program, bytes)) = restored.await? {
-            self.restored.fetch_add(1, Relaxed);
-            return Ok((program, bytes));
-        }
+        let restored = executor.run(&allowed.tenant, move || {
+            match runtime.restore(&self.digest) {
+                Some((program, bytes)) => {
+                    self.programs.restored.fetch_add(1, Relaxed);
+                    Ok(self.made(program, bytes))
+                }
+                None => Err(self),
+            }
+        });
+        let making = match restored.await? {
+            Ok(program) => return Ok(program),
+            Err(making) => making,
+        };
         let wasm = fetch(store, allowed, executor.limits.module_bytes).await?;
-        let bytes = wasm.len() as u64;
         let runtime = executor.runtime.clone();
         let compiled = executor.run(&allowed.tenant, move || {
+            let digest = making.digest;
             if Sha256::digest(&wasm)[..] != digest.0 {
                 return Err(StoreError::new(
                     ErrorKind::Corrupt,
@@ -124,11 +154,17 @@ impl Programs {
                 ));
             }
             let compiled = runtime.compile(&digest, &wasm);
-            compiled.map_err(|ending| ending.into_error(bytes::Bytes::new()))
+            let program = compiled.map_err(|ending| ending.into_error(bytes::Bytes::new()))?;
+            making.programs.compiled.fetch_add(1, Relaxed);
+            Ok(making.made(program, wasm.len() as u64))
         });
-        let program = compiled.await??;
-        self.compiled.fetch_add(1, Relaxed);
-        Ok((program, bytes))
+        compiled.await?
+    }
+
+    /// It is made, of so many bytes of WebAssembly.
+    fn made(self, program: Arc<dyn Program>, bytes: u64) -> Arc<dyn Program> {
+        self.programs.weigh(&self.digest, bytes, self.room);
+        self.slot.made.get_or_init(|| program).clone()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The task's side of a call: reads inputs and stores output for a function that runs elsewhere.
 
 use std::collections::VecDeque;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::pin::Pin;
 
 use forebay_mem::Buf;
@@ -10,7 +10,7 @@ use forebay_store::{
     VersionId,
 };
 
-use crate::exchange::{Answer, Ask, Service, Upto};
+use crate::exchange::{Answer, Ask, Patience, Service, Upto};
 use crate::host::Done;
 use crate::inputs;
 
@@ -251,12 +251,25 @@ fn gone() -> StoreError {
     StoreError::new(ErrorKind::Io, "the thread of a function is gone")
 }
 
+/// What the function asks next. It ends in time by itself once it has begun; until then its turn is waited for no longer.
 async fn next_ask(service: &mut Service<Done>) -> Result<Ask<Done>> {
-    service.asks.recv().await.ok_or_else(gone)
+    let Service { asks, patience, .. } = service;
+    let ask = match patience.has_begun() {
+        true => asks.recv().await,
+        false => tokio::select! {
+            biased;
+            ask = asks.recv() => ask,
+            () = patience.over() => match patience.has_begun() {
+                true => asks.recv().await,
+                false => return Err(Patience::out_of_time()),
+            },
+        },
+    };
+    ask.ok_or_else(gone)
 }
 
 /// Waits for `work`, and notes what is asked meanwhile. Gives the work up when the function has ended badly, or has ended at all and
-/// the work is not `needed` for that: the end is then among what was asked.
+/// the work is not `needed` for that: the end is then among what was asked. What is needed has no longer than the function had.
 async fn until<T>(
     service: &mut Service<Done>,
     asked: &mut VecDeque<Ask<Done>>,
@@ -265,16 +278,11 @@ async fn until<T>(
 ) -> Result<Option<T>> {
     let mut ended = false;
     loop {
-        let ask = async {
-            match ended {
-                true => pending().await,
-                false => service.asks.recv().await,
-            }
-        };
         tokio::select! {
             biased;
             done = &mut work => return Ok(Some(done)),
-            ask = ask => {
+            () = service.patience.over(), if ended => return Err(Patience::out_of_time()),
+            ask = service.asks.recv(), if !ended => {
                 let ask = ask.ok_or_else(gone)?;
                 let badly = match &ask {
                     Ask::Done(done) => {

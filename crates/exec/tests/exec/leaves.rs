@@ -94,10 +94,7 @@ async fn many_who_want_the_same_module_have_it_made_once() {
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap(), 5);
     }
-    let mut registry = prometheus_client::registry::Registry::default();
-    world.store.executor().unwrap().register(&mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let text = world.metrics();
     assert!(
         text.contains("forebay_exec_modules_compiled_total 1\n"),
         "{text}"

@@ -140,6 +140,15 @@ impl World {
         self.store.execute(call).await.unwrap_err()
     }
 
+    /// What the executor counted.
+    pub fn metrics(&self) -> String {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.store.executor().unwrap().register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
     /// A function that does what it should still does.
     pub async fn is_unharmed(&self) {
         let text = own(
