@@ -1,6 +1,7 @@
 //! Agreeing with the peer.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use forebay_io::socket;
@@ -151,17 +152,24 @@ async fn frame<'a>(
 /// Prepares a connection, and says what this side wants of it.
 fn prepare(options: &Options, stream: &tokio::net::TcpStream) -> io::Result<Terms> {
     stream.set_nodelay(true)?;
-    let peer = stream.peer_addr()?.ip();
-    let same_host = peer.is_loopback() || peer == stream.local_addr()?.ip();
+    let same_host = is_same_host(stream.peer_addr()?.ip(), stream.local_addr()?.ip());
     if same_host {
         socket::set_send_buffer(stream, SAME_HOST_SEND_BYTES)?;
     }
-    Ok(Terms {
+    Ok(terms(options, same_host))
+}
+
+fn is_same_host(peer: IpAddr, local: IpAddr) -> bool {
+    peer.is_loopback() || peer == local
+}
+
+fn terms(options: &Options, same_host: bool) -> Terms {
+    Terms {
         crc: options.crc.unwrap_or(!same_host),
         ird: READS_MAX,
         ord: READS_MAX,
         peer_to_peer: options.peer_to_peer,
-    })
+    }
 }
 
 fn limits(ird: u16, rtr: Option<Rtr>) -> Limits {
@@ -189,4 +197,30 @@ fn failed(error: io::Error) -> Error {
         _ => ErrorKind::Io,
     };
     Error::new(kind, format!("no link was made: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_checked_where_a_network_may_change_them() {
+        for (peer, local, crc) in [
+            ("10.0.0.2", "10.0.0.1", true),
+            ("2001:db8::2", "2001:db8::1", true),
+            ("10.0.0.1", "10.0.0.1", false),
+            ("127.0.0.1", "127.0.0.1", false),
+            ("::1", "::1", false),
+        ] {
+            let same_host = is_same_host(peer.parse().unwrap(), local.parse().unwrap());
+            assert_eq!(terms(&Options::default(), same_host).crc, crc, "{peer}");
+            for crc in [false, true] {
+                let options = Options {
+                    crc: Some(crc),
+                    ..Options::default()
+                };
+                assert_eq!(terms(&options, same_host).crc, crc, "{peer}");
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use forebay_io::Patience;
 use forebay_mem::{Buf, BufMut, RegionSlice};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 
 use super::control::{self, Last, Outgoing, Reader, Uses};
@@ -93,6 +93,26 @@ impl Drop for ShmLink {
     }
 }
 
+/// Memory that the peer was told of, until it answers. What nobody waits for any more is withdrawn.
+struct Offer<'a> {
+    shared: &'a Shared,
+    stag: Stag,
+    answer: oneshot::Receiver<Result<()>>,
+}
+
+impl Drop for Offer<'_> {
+    fn drop(&mut self) {
+        // Whoever brings the answer from here on finds nobody, and withdraws. It may also have come, and not been read.
+        self.answer.close();
+        if let Ok(Ok(())) = self.answer.try_recv()
+            && self.shared.exposures.lock().withdraw(self.stag).is_some()
+        {
+            let stag = self.stag;
+            self.shared.say(Outgoing::frame(Frame::Withdraw { stag }));
+        }
+    }
+}
+
 /// Says it when it is dropped: in its turn, or when nobody waits for that any more.
 struct Withdrawal<'a> {
     shared: &'a Shared,
@@ -131,7 +151,13 @@ impl Link for ShmLink {
             len,
         };
         shared.say(Outgoing::with_file(frame, region));
-        answer.await.map_err(|_| shared.closed())??;
+        let mut offer = Offer {
+            shared,
+            stag,
+            answer,
+        };
+        let answered = (&mut offer.answer).await;
+        answered.map_err(|_| shared.closed())??;
         Ok(Exposure { stag, base: 0, len })
     }
 

@@ -117,6 +117,25 @@ fn a_dropped_expose_withdraws_by_itself() {
     });
 }
 
+#[test]
+fn an_expose_that_is_dropped_when_its_answer_is_there_withdraws_by_itself() {
+    run(async {
+        let ends = ends().await;
+        // More than may be exposed at once.
+        for _ in 0..1100 {
+            let mut given_up = pin!(ends.client.expose(memory(), Access::Write));
+            tokio::select! {
+                biased;
+                _ = given_up.as_mut() => panic!("the peer has not answered"),
+                () = std::future::ready(()) => {}
+            }
+            // Answers come in their order.
+            let (exposure, ..) = exposed(&ends).await;
+            ends.client.withdraw(exposure).await;
+        }
+    });
+}
+
 /// What both ends have to say of it does not fit in their sockets at once.
 #[test]
 fn much_is_withdrawn_at_once() {
