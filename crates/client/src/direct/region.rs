@@ -48,11 +48,30 @@ struct State {
     exposed: Vec<Exposed>,
 }
 
+/// Memory that the peer of a lane can reach; withdrawn later when this is dropped. A lane that is gone took its exposures along.
 #[derive(Debug)]
 struct Exposed {
     lane: u64,
-    exposure: Exposure,
+    remote: Remote,
+    exposure: Option<Exposure>,
     by: Weak<dyn Withdraw>,
+}
+
+impl Exposed {
+    /// Returns when the peer can no longer touch the memory.
+    async fn withdraw(mut self) {
+        if let Some((exposure, lane)) = self.exposure.take().zip(self.by.upgrade()) {
+            lane.withdraw(exposure).await;
+        }
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        if let Some((exposure, lane)) = self.exposure.take().zip(self.by.upgrade()) {
+            lane.withdraw_later(exposure);
+        }
+    }
 }
 
 /// Where a region lies for the peer of one link.
@@ -178,11 +197,8 @@ impl Region {
     pub async fn release(self) {
         self.idle().await;
         let exposed = std::mem::take(&mut self.shared.state.lock().exposed);
-        for Exposed { exposure, by, .. } in exposed {
-            // A lane that is gone took its exposures along.
-            if let Some(lane) = by.upgrade() {
-                lane.withdraw(exposure).await;
-            }
+        for there in exposed {
+            there.withdraw().await;
         }
     }
 
@@ -264,7 +280,8 @@ impl Region {
         state.exposed.retain(|there| there.by.strong_count() > 0);
         state.exposed.push(Exposed {
             lane: id,
-            exposure,
+            remote,
+            exposure: Some(exposure),
             by: Arc::downgrade(&lane),
         });
         Ok(remote)
@@ -273,10 +290,7 @@ impl Region {
     fn known_to(&self, lane: u64) -> Option<Remote> {
         let state = self.shared.state.lock();
         let there = state.exposed.iter().find(|there| there.lane == lane)?;
-        Some(Remote {
-            stag: there.exposure.stag,
-            base: there.exposure.base,
-        })
+        Some(there.remote)
     }
 }
 
@@ -293,15 +307,5 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.state.lock().waiting -= 1;
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        for Exposed { exposure, by, .. } in self.state.get_mut().exposed.drain(..) {
-            if let Some(lane) = by.upgrade() {
-                lane.withdraw_later(exposure);
-            }
-        }
     }
 }

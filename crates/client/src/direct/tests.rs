@@ -9,6 +9,7 @@ use forebay_fabric::{
 };
 use forebay_mem::{Buf, BufMut, RegionSlice};
 use forebay_proto::direct::{Call, Operation, ReplyWriter, RequestWriter, parse_request, peek_id};
+use futures_util::future::poll_immediate;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
@@ -40,7 +41,7 @@ enum Stuck {
     Nowhere,
     /// Nothing was sent or exposed.
     Before,
-    /// The message was sent.
+    /// The message was sent, the memory withdrawn.
     After,
 }
 
@@ -114,8 +115,9 @@ impl Link for Scripted {
     }
 
     async fn withdraw(&self, exposure: Exposure) {
-        let mut exposed = self.exposed.lock();
-        exposed.retain(|stag| *stag != exposure.stag.0);
+        let stag = exposure.stag.0;
+        self.exposed.lock().retain(|exposed| *exposed != stag);
+        self.pass(Stuck::After).await;
     }
 
     async fn write(&self, _: RemoteRange, _: Vec<Buf>) -> Result<()> {
@@ -350,9 +352,33 @@ async fn a_region_is_registered_once_and_withdrawn_when_it_goes() {
     region.on(&lane).await.unwrap();
     assert_eq!(lane.link().exposed.lock().len(), 1);
     drop(region);
-    while !lane.link().exposed.lock().is_empty() {
-        tokio::task::yield_now().await;
+    all_withdrawn(&lane).await;
+}
+
+async fn all_withdrawn(lane: &Lane<Scripted>) {
+    let withdrawn = async {
+        while !lane.link().exposed.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let withdrawn = tokio::time::timeout(LONG / 10, withdrawn).await;
+    assert!(withdrawn.is_ok(), "memory stays exposed");
+}
+
+#[tokio::test]
+async fn a_release_that_is_given_up_goes_on_without_its_caller() {
+    let region = Region::alloc(4096).unwrap();
+    let lanes = [(); 3].map(|()| lane(2, LONG));
+    for (lane, _) in &lanes {
+        region.on(lane).await.unwrap();
+        lane.link().stuck.send_replace(Stuck::After);
     }
+    let release = region.clone().release();
+    assert!(poll_immediate(release).await.is_none());
+    for (lane, _) in &lanes {
+        all_withdrawn(lane).await;
+    }
+    drop(region);
 }
 
 #[tokio::test]
