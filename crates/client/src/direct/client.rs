@@ -194,9 +194,13 @@ impl Client {
 
 #[cfg(test)]
 impl Client {
-    /// A client with nothing but a link.
-    pub(super) async fn over(link: &forebay_fabric::Connection, options: Options) -> Client {
-        let endpoint: Endpoint = "http://127.0.0.1:1".parse().unwrap();
+    /// A client with nothing but a link and an S3 door.
+    pub(super) async fn over(
+        link: &forebay_fabric::Connection,
+        s3: &str,
+        options: Options,
+    ) -> Client {
+        let endpoint: Endpoint = s3.parse().unwrap();
         let credentials = Credentials {
             access_key: "KEY".to_owned(),
             secret_key: "secret".to_owned(),

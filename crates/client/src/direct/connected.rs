@@ -116,9 +116,9 @@ impl Connected {
         self.lanes.next()
     }
 
-    /// The lane that was made first.
-    pub(crate) fn first_lane(&self) -> Option<&Arc<Lane<Connection>>> {
-        self.lanes.first()
+    /// The lane that was made last, after how many others.
+    pub(crate) fn last_lane(&self) -> Option<(usize, &Arc<Lane<Connection>>)> {
+        self.lanes.last()
     }
 
     /// Shows the server that this session lives, three times a lease, until it or its client is gone.
@@ -284,15 +284,17 @@ fn s3(url: &str, found: &Endpoint, credentials: &Credentials, options: &Options)
 
 #[cfg(test)]
 impl Connected {
-    /// Nothing but a link: the server has no session of it.
+    /// Nothing but a link and an S3 door: the server has no session of it.
     pub(super) async fn over(link: &Connection, server: &Server) -> Connected {
+        let config = Config::new(server.endpoint.clone(), server.credentials.clone());
+        let s3 = S3::new(config).unwrap();
         let dial = || std::future::ready(Ok(link.clone()));
-        let lanes = Lanes::dialled(1, server.options.in_flight_max, dial).await;
+        let lanes = Lanes::dialled(server.options.links, server.options.in_flight_max, dial).await;
         Connected {
             generation: NEXT_GENERATION.fetch_add(1, Relaxed),
             path: Path::Shm,
             fallback: None,
-            s3: None,
+            s3: Some(s3),
             session: SessionId([0; 16]),
             key: [0; 32],
             lease: server.options.lease,

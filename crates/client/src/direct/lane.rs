@@ -136,6 +136,21 @@ impl<L: Link> Lane<L> {
         self.link.close(reason);
     }
 
+    /// Keeps lent bytes that the server uses by a request of which the lane knows nothing, until nothing can land in them any more:
+    /// until the link ends, which is closed for that after `patience`.
+    pub(crate) fn give_up(self: Arc<Self>, loan: Loan, patience: Duration) {
+        let runtime = self.runtime.clone();
+        runtime.spawn(async move {
+            let ended = self.link.closed();
+            if tokio::time::timeout(patience, ended).await.is_err() {
+                let why = "no answer to a request with a token that was given up";
+                self.close(CloseReason::Violation(why.to_owned()));
+                self.link.closed().await;
+            }
+            drop(loan);
+        });
+    }
+
     /// A slot for a call, as soon as there is one.
     pub(crate) async fn begin(&self, until: Instant) -> Result<Pending<'_, L>, Stopped> {
         if let Some(pending) = self.try_begin()? {

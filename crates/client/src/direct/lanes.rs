@@ -45,9 +45,9 @@ impl<L: Link> Lanes<L> {
         }
     }
 
-    /// The one that was made first.
-    pub(crate) fn first(&self) -> Option<&Arc<Lane<L>>> {
-        self.lanes.first()
+    /// The one that was made last, after how many others.
+    pub(crate) fn last(&self) -> Option<(usize, &Arc<Lane<L>>)> {
+        self.lanes.iter().enumerate().next_back()
     }
 
     pub(crate) fn close(&self) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_fabric::Connection;
 use forebay_proto::direct::{
-    Condition, INLINE_BYTES_MAX, Operation, Outcome, RequestWriter, Status, parse_reply,
+    Condition, Full, INLINE_BYTES_MAX, Operation, Outcome, RequestWriter, Status, parse_reply,
 };
 use futures_util::stream::{self, StreamExt};
 
@@ -19,7 +19,7 @@ use super::loans::Use;
 use super::needs::needs;
 use super::seat::Memory;
 use super::transfer::Transfer;
-use super::values::{Get, Put, about, register, source, too_long};
+use super::values::{Get, Put, about, register, source, too_described, too_long};
 use super::window::Window;
 use crate::{Error, Result};
 
@@ -91,6 +91,16 @@ impl<'a> Elements<'a, '_> {
         match self {
             Elements::Gets(_) => (Operation::Retrieve, Use::Target),
             Elements::Puts(_) => (Operation::Store, Use::Source),
+        }
+    }
+
+    /// What it means that one of them fits no message.
+    fn too_long(self, index: usize, full: Full) -> Failure {
+        match self {
+            Elements::Puts(puts) if puts[index].described(&mut Vec::new()).is_err() => {
+                too_described(full)
+            }
+            Elements::Puts(_) | Elements::Gets(_) => too_long(full),
         }
     }
 
@@ -201,10 +211,25 @@ impl Client {
             if asked < elements.len() && batches.len() < MESSAGES_MAX {
                 let patient = batches.is_empty();
                 let ask = self.ask(lane, connected, namespace, elements, asked, tries, patient);
-                if let Some(batch) = ask.await? {
-                    asked = batch.left.end;
-                    batches.push_back(batch);
-                    continue;
+                match ask.await {
+                    Ok(Some(batch)) => {
+                        asked = batch.left.end;
+                        batches.push_back(batch);
+                        continue;
+                    }
+                    Ok(None) => {}
+                    // An element that the link cannot carry goes by HTTP, in its turn.
+                    Err(Failure::Unable(why)) if self.may_use_http(connected) => {
+                        if batches.is_empty() {
+                            let why = Some(why);
+                            report(
+                                by_http(connected, namespace, elements, asked, why, tries).await,
+                            )?;
+                            asked += 1;
+                            continue;
+                        }
+                    }
+                    Err(failure) => return Err(failure),
                 }
             }
             let Some(batch) = batches.front_mut() else {
@@ -258,7 +283,8 @@ impl Client {
         }
     }
 
-    /// Sends as many elements from `first` on as fit one message; none when that would have to wait and the call is not `patient`.
+    /// Sends as many elements from `first` on as fit one message and as the link can carry; none when that would have to wait and the
+    /// call is not `patient`.
     #[expect(clippy::too_many_arguments, reason = "the parts of one call")]
     async fn ask<'l>(
         &self,
@@ -271,15 +297,24 @@ impl Client {
         patient: bool,
     ) -> Result<Option<Batch<'l>>, Failure> {
         let stop = |why| stopped(connected.path, tries, why);
-        let end = elements.len().min(first + ELEMENTS_MAX);
+        let mut end = elements.len().min(first + ELEMENTS_MAX);
         let mut places = Vec::with_capacity(end - first);
         for index in first..end {
-            places.push(match elements {
-                Elements::Gets(gets) => {
-                    Some(register(lane, connected.path, &gets[index].into, tries).await?)
+            let place = match elements {
+                Elements::Gets(gets) => register(lane, connected.path, &gets[index].into, tries)
+                    .await
+                    .map(Some),
+                Elements::Puts(puts) => source(lane, connected.path, &puts[index], tries).await,
+            };
+            match place {
+                Ok(place) => places.push(place),
+                // It is the first of what is asked next.
+                Err(Failure::Unable(_)) if index > first => {
+                    end = index;
+                    break;
                 }
-                Elements::Puts(puts) => source(lane, connected.path, &puts[index], tries).await?,
-            });
+                Err(failure) => return Err(failure),
+            }
         }
         let (operation, what) = elements.operation();
         let windows = elements.windows(first..end);
@@ -320,7 +355,7 @@ impl Client {
             writer.finish();
             Ok(())
         });
-        written.map_err(too_long)?;
+        written.map_err(|full| elements.too_long(first, full))?;
         // What did not fit is for later messages to borrow.
         let kept = loans.into_iter().filter(|(index, _)| *index < count);
         kept.for_each(|(_, loan)| pending.keep(loan));
@@ -333,6 +368,21 @@ impl Client {
     }
 }
 
+/// One element; `why` is the reason why the link cannot carry it.
+async fn by_http(
+    connected: &Connected,
+    namespace: &str,
+    elements: Elements<'_, '_>,
+    index: usize,
+    why: Option<String>,
+    tries: &Tries,
+) -> Result<Transfer, Failure> {
+    match elements {
+        Elements::Gets(gets) => http::get(connected, namespace, &gets[index], why, tries).await,
+        Elements::Puts(puts) => http::put(connected, namespace, &puts[index], why, tries).await,
+    }
+}
+
 async fn many_by_http(
     connected: &Connected,
     namespace: &str,
@@ -341,16 +391,8 @@ async fn many_by_http(
     tries: &Tries,
     report: &mut impl FnMut(Result<Transfer, Failure>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let transfers = stream::iter(from..elements.len()).map(|index| async move {
-        match elements {
-            Elements::Gets(gets) => {
-                http::get(connected, namespace, &gets[index], None, tries).await
-            }
-            Elements::Puts(puts) => {
-                http::put(connected, namespace, &puts[index], None, tries).await
-            }
-        }
-    });
+    let transfers = stream::iter(from..elements.len())
+        .map(|index| by_http(connected, namespace, elements, index, None, tries));
     let mut transfers = std::pin::pin!(transfers.buffered(HTTP_MAX));
     while let Some(transfer) = transfers.next().await {
         report(transfer)?;
@@ -360,15 +402,18 @@ async fn many_by_http(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::Duration;
 
     use forebay_fabric::sessions::Limits;
     use forebay_fabric::{Link, Sessions, SystemClock, shm};
     use forebay_proto::direct::{Call, ReplyWriter, Value, parse_request};
-    use tokio::net::UnixStream;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, UnixStream};
 
     use super::*;
-    use crate::direct::{Options, Region, Span};
+    use crate::Attributes;
+    use crate::direct::{Options, Path, Region, Span};
 
     const NOTHING: Value<'_> = Value {
         size: 0,
@@ -384,21 +429,50 @@ mod tests {
         bytes: None,
     };
 
-    /// Says of all values that they are empty.
+    /// Says of all values that they are empty, and of all bytes that they are stored.
     async fn serve(link: Connection, _sessions: Sessions) {
         let mut message = Vec::new();
         while let Ok(Some(())) = link.recv(&mut message).await {
             let request = parse_request(&message).unwrap();
-            let Call::Retrieve(gets) = request.call else {
-                panic!("{request:?}");
+            let count = match request.call {
+                Call::Retrieve(gets) => gets.count(),
+                Call::Store(puts) => puts.count(),
+                _ => panic!("{request:?}"),
             };
-            let mut writer = ReplyWriter::begin(Vec::new(), Operation::Retrieve, request.id, 0);
-            gets.for_each(|_| writer.value(&NOTHING).unwrap());
+            let operation = request.call.operation();
+            let mut writer = ReplyWriter::begin(Vec::new(), operation, request.id, 0);
+            (0..count).for_each(|_| writer.value(&NOTHING).unwrap());
             link.send(writer.finish(true, false)).await.unwrap();
         }
     }
 
-    async fn client(in_flight_max: usize) -> Client {
+    /// An S3 door that stores whatever comes; how often.
+    async fn s3() -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let stored = Arc::new(AtomicUsize::new(0));
+        let count = stored.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap().to_lowercase();
+                let length = head
+                    .lines()
+                    .find_map(|line| line.strip_prefix("content-length: "));
+                let mut body = vec![0; length.unwrap().parse().unwrap()];
+                stream.read_exact(&mut body).await.unwrap();
+                count.fetch_add(1, Relaxed);
+                let answer = "HTTP/1.1 200 OK\r\netag: \"tag\"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        (address, stored)
+    }
+
+    async fn client(in_flight_max: usize, s3: &str) -> Client {
         let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
         let session = sessions.open_with_random_key("tenant", "KEY", Duration::from_secs(60));
         let proof = session.unwrap().proof();
@@ -412,7 +486,7 @@ mod tests {
             in_flight_max,
             ..Options::default()
         };
-        Client::over(&link, options).await
+        Client::over(&link, s3, options).await
     }
 
     #[tokio::test]
@@ -426,7 +500,7 @@ mod tests {
             })
             .collect();
         for slots in [1, 2, 64] {
-            let client = client(slots).await;
+            let client = client(slots, "http://127.0.0.1:1").await;
             let mut told = 0;
             let each = |index, got: Result<Transfer>| {
                 assert_eq!(index, told);
@@ -435,6 +509,47 @@ mod tests {
             };
             client.gather("ns", &gets, each).await.unwrap();
             assert_eq!(told, gets.len());
+        }
+    }
+
+    /// Memory that may only be read is exposed for nothing more: this library asks for both.
+    fn read_only(len: usize) -> Region {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let region = Region::from_memfd(file.into()).unwrap();
+        assert!(region.len() >= len);
+        region
+    }
+
+    #[tokio::test]
+    async fn elements_that_the_link_cannot_carry_go_by_http() {
+        let (region, unable) = (Region::alloc(4096).unwrap(), read_only(8));
+        let long = "x".repeat(5000);
+        let attributes = Attributes {
+            metadata: vec![("long".to_owned(), long)],
+            ..Attributes::default()
+        };
+        let plain = Put::new(b"key", region.window(0..8));
+        let unreachable = Put::new(b"key", unable.window(0..8));
+        let described = Put {
+            attributes: Some(&attributes),
+            ..plain.clone()
+        };
+        let (a, b, c) = (&plain, &unreachable, &described);
+        let puts = [a, a, b, c, a, b, b].map(Put::clone);
+        for slots in [1, 64] {
+            let (address, stored) = s3().await;
+            let client = client(slots, &address).await;
+            let mut paths = Vec::new();
+            let each = |index, put: Result<Transfer>| {
+                assert_eq!(index, paths.len());
+                let put = put.unwrap();
+                assert_eq!(put.fallback.is_some(), put.path == Path::Http);
+                paths.push(put.path);
+            };
+            client.scatter("bucket", &puts, each).await.unwrap();
+            use Path::{Http, Shm};
+            assert_eq!(paths, [Shm, Shm, Http, Http, Shm, Http, Http]);
+            assert_eq!(stored.load(Relaxed), 4);
         }
     }
 }

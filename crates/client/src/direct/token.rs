@@ -25,35 +25,33 @@ const LEASE: Duration = Duration::from_secs(8);
 
 pub use forebay_proto::token::ort1::Covered as Request;
 
-/// How much longer than its lease the bytes of an unanswered token stay lent: what was begun in time has then ended, too.
+/// How much longer than its lease an unanswered token leaves its link alone: what was begun in time has mostly ended by then.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// The header of one S3 request. Its bytes of the region are lent to the request until [`Token::answered`], or, when the token is
-/// dropped, until no server may use it any more.
+/// The header of one S3 request. Its bytes of the region are lent to the request until [`Token::answered`].
+///
+/// A token that is dropped instead, because no answer came, leaves its bytes lent until no server can touch them any more: until its
+/// link ends, which is closed for it after a while. Other calls notice that as a lost link.
 #[derive(Debug)]
 pub struct Token {
     /// The value of `x-amz-rdma-token`.
     pub value: String,
     /// What `x-amz-rdma-ack` repeats.
     pub sequence: u64,
-    loan: Option<Loan>,
-    runtime: tokio::runtime::Handle,
+    lent: Option<(Loan, Arc<Lane<Connection>>)>,
 }
 
 impl Token {
-    /// The server has answered the request, whatever it said: it is done with the bytes.
+    /// The server has answered the request, whatever it said, or the request was not sent and will not be: nobody else uses the bytes.
     pub fn answered(mut self) {
-        self.loan = None;
+        self.lent = None;
     }
 }
 
 impl Drop for Token {
     fn drop(&mut self) {
-        if let Some(loan) = self.loan.take() {
-            self.runtime.spawn(async move {
-                tokio::time::sleep(LEASE + GRACE).await;
-                drop(loan);
-            });
+        if let Some((loan, lane)) = self.lent.take() {
+            lane.give_up(loan, LEASE + GRACE);
         }
     }
 }
@@ -80,9 +78,8 @@ impl Client {
                 sequence: &connected.sequence,
                 checksum: self.options().checksum,
             };
-            // Tokens name the first link of their fabric unless they say otherwise.
-            let minted = match connected.first_lane() {
-                Some(lane) => minter.mint(lane, request, &window, &tries).await,
+            let minted = match connected.last_lane() {
+                Some((rail, lane)) => minter.mint(rail, lane, request, &window, &tries).await,
                 None => Err(Failure::Unable("payloads go by HTTP".to_owned())),
             };
             match minted {
@@ -102,8 +99,11 @@ pub(super) struct Minter<'a> {
 }
 
 impl Minter<'_> {
+    /// `rail`: which of its session's links the lane is, the last one. When any of them ends, the ones behind it move up: a token for
+    /// the last then names none, and never memory of another link.
     pub(super) async fn mint(
         &self,
+        rail: usize,
         lane: &Arc<Lane<Connection>>,
         request: &Request<'_>,
         window: &Window<'_>,
@@ -149,15 +149,14 @@ impl Minter<'_> {
             segments: Segments::default(),
             promise,
             memory: None,
-            rail: None,
+            rail: Some(u8::try_from(rail).unwrap_or(u8::MAX)).filter(|rail| *rail > 0),
             slot,
         };
         let value = token.seal(self.key, request);
         Ok(Token {
             value: value.map_err(|error| Failure::Final(argument(error)))?,
             sequence,
-            loan: Some(loan),
-            runtime: tokio::runtime::Handle::current(),
+            lent: Some((loan, lane.clone())),
         })
     }
 }
@@ -173,6 +172,90 @@ fn name(link: &Connection, stag: u32) -> (Transport, u32, Option<Slot>) {
                 generation: stag / slots,
             };
             (Transport::Shm, slot.slot, Some(slot))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_fabric::sessions::Limits;
+    use forebay_fabric::{Access, RemoteRange, Sessions, SystemClock, shm};
+    use forebay_proto::token;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::direct::{Options, Region};
+
+    const GET: Request<'_> = Request {
+        method: "GET",
+        path: "/bucket/key",
+        query: "",
+        range: "",
+    };
+
+    /// A client with so many links, which are one; and the server's end of it.
+    async fn client(links: usize) -> (Client, Connection, Sessions) {
+        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
+        let session = sessions.open_with_random_key("tenant", "KEY", Duration::from_secs(60));
+        let proof = session.unwrap().proof();
+        let (here, there) = UnixStream::pair().unwrap();
+        let ends = tokio::join!(shm::accept(here, &sessions), shm::connect(there, &proof));
+        let link = Connection::Shm(Arc::new(ends.1.unwrap()));
+        let options = Options {
+            links,
+            ..Options::default()
+        };
+        let client = Client::over(&link, "http://127.0.0.1:1", options).await;
+        (client, ends.0.unwrap().link, sessions)
+    }
+
+    #[tokio::test]
+    async fn bytes_of_a_dropped_token_come_back_when_the_server_has_let_go() {
+        let (client, server, _sessions) = client(1).await;
+        let region = Region::alloc(4096).unwrap();
+        let token = client.token(&GET, region.window(0..4096)).await.unwrap();
+        // The server's device begins to write.
+        let connected = client.connected();
+        let remote = region.on(connected.lane().unwrap()).await.unwrap();
+        let range = RemoteRange {
+            stag: remote.stag,
+            offset: remote.base,
+            len: 4096,
+        };
+        let device = server.mapped(range, Access::Write).unwrap();
+        tokio::time::pause();
+        drop(token);
+        tokio::select! {
+            biased;
+            () = region.idle() => panic!("the device is not done"),
+            _ = server.closed() => {}
+        }
+        assert!(region.try_lend(0..1, Use::Target).is_none());
+        drop(device);
+        region.idle().await;
+    }
+
+    #[tokio::test]
+    async fn bytes_of_an_answered_token_come_back_at_once() {
+        let (client, _server, _sessions) = client(1).await;
+        let region = Region::alloc(4096).unwrap();
+        let token = client.token(&GET, region.window(0..4096)).await.unwrap();
+        assert!(region.try_lend(0..1, Use::Source).is_none());
+        token.answered();
+        assert!(region.try_lend(0..4096, Use::Target).is_some());
+        assert!(client.connected().lane().unwrap().ended().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_token_names_the_last_link() {
+        for (links, rail) in [(1, None), (2, Some(1)), (3, Some(2))] {
+            let (client, _server, _sessions) = client(links).await;
+            let region = Region::alloc(4096).unwrap();
+            let token = client.token(&GET, &region).await.unwrap();
+            let token::Token::Ort1(sealed) = token::read(token.value.as_bytes()).unwrap() else {
+                panic!("{token:?}");
+            };
+            assert_eq!(sealed.unverified().rail, rail);
         }
     }
 }

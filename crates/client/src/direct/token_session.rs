@@ -97,7 +97,7 @@ impl TokenSession {
             checksum: true,
         };
         let tries = Tries::new(PATIENCE);
-        let minted = minter.mint(&self.lane, request, &window, &tries).await;
+        let minted = minter.mint(0, &self.lane, request, &window, &tries).await;
         minted.map_err(|failure| match failure {
             Failure::Final(error) | Failure::Again(error) | Failure::Lost(error) => error,
             Failure::Unable(what) => Error::Transport {

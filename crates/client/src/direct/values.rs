@@ -433,7 +433,7 @@ pub(crate) fn about(namespace: &str, key: &[u8]) -> String {
     format!("{namespace}/{}", String::from_utf8_lossy(key))
 }
 
-fn too_described(_: direct::Full) -> Failure {
+pub(crate) fn too_described(_: direct::Full) -> Failure {
     Failure::Unable("its attributes are longer than a message takes".to_owned())
 }
 
