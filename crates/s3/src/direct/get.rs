@@ -9,6 +9,7 @@ use forebay_proto::s3::error::ErrorCode;
 use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, StoreError};
 use http::StatusCode;
 use http::header::{CONTENT_RANGE, HeaderMap};
+use tokio::task::JoinError;
 
 use super::moved::Moved;
 use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late};
@@ -77,14 +78,11 @@ async fn place<S: Store, L: Link>(
     let (bucket, key) = (call.bucket.to_owned(), call.key.to_owned());
     let version = call.version()?;
     let bytes = ByteRange::Inclusive(range.start, range.end - 1);
-    // On a task of its own, so that it ends whatever becomes of the request: a device that writes to the client's memory
-    // cannot be called back, and must not be forgotten either.
-    let placing = tokio::spawn(async move {
+    let placing = async move {
         let address = Address::object(&bucket, key.as_bytes());
         store.retrieve_into(address, version, bytes, target).await
-    });
-    let Some(ended) = transfer.lease.finish(placing).await else {
-        transfer.link.close(CloseReason::Lost);
+    };
+    let Some(ended) = landing(transfer, placing).await else {
         return Err(failed(0).manner(Manner::Unsaid));
     };
     let (placed_meta, placed_range) = match ended {
@@ -105,6 +103,20 @@ async fn place<S: Store, L: Link>(
             Err(failed(length))
         }
     }
+}
+
+/// Waits for a device that writes to the client's memory; `None` when that takes too long. It cannot be called back, and must not be
+/// forgotten either: so it is on a task of its own, which ends whatever becomes of the request, and a request that does not see that
+/// end takes its link along.
+pub(super) async fn landing<L: Link, T: Send + 'static>(
+    transfer: &Transfer<L>,
+    placing: impl Future<Output = T> + Send + 'static,
+) -> Option<Result<T, JoinError>> {
+    let mut quiesce = Quiesce::new(&transfer.link);
+    quiesce.arm();
+    let ended = transfer.lease.finish(tokio::spawn(placing)).await?;
+    quiesce.disarm();
+    Some(ended)
 }
 
 /// Writes what the store yields, the next buffer being read while one is written.

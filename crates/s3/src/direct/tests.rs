@@ -16,7 +16,7 @@ use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::get::stream;
+use super::get::{landing, stream};
 use super::moved::BYTES_TRANSFERRED;
 use super::put::Pull;
 use super::transfer::{Lease, Transfer};
@@ -367,6 +367,22 @@ async fn a_request_that_is_dropped_takes_its_link_along() {
         let poll = tokio::time::timeout(Duration::from_millis(20), writing.as_mut());
         assert!(poll.await.is_err());
     }
+    assert!(transfer.link.closed.load(Relaxed));
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_while_a_device_writes_takes_its_link_along() {
+    let bench = Bench::new().await;
+    let transfer = bench.transfer(Fault::None, LONG);
+    let placed = landing(&transfer, std::future::ready(7)).await;
+    assert_eq!(placed.unwrap().unwrap(), 7);
+    assert!(!transfer.link.closed.load(Relaxed));
+    let writing = landing(&transfer, std::future::pending::<()>());
+    assert!(
+        futures_util::future::poll_immediate(writing)
+            .await
+            .is_none()
+    );
     assert!(transfer.link.closed.load(Relaxed));
 }
 

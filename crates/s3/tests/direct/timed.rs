@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_fabric::{Link, SessionId};
+use forebay_fabric::{CloseReason, Link, SessionId};
 use forebay_s3::Config;
 
 use crate::gated::At;
@@ -214,7 +214,7 @@ async fn t5_a_link_that_ends_in_the_midst() {
         let get = rig.get(&peer, "/bucket/large", 0, MEMORY as u64);
         let end = async {
             rig.gate.arrival().await;
-            peer.accepted.link.close(forebay_fabric::CloseReason::Lost);
+            peer.accepted.link.close(CloseReason::Lost);
             rig.gate.open();
         };
         let (answer, ()) = tokio::join!(get, end);
@@ -225,7 +225,7 @@ async fn t5_a_link_that_ends_in_the_midst() {
         let put = rig.put(&peer, "/bucket/victim", 0, 5 << 20);
         let end = async {
             rig.gate.arrival().await;
-            peer.accepted.link.close(forebay_fabric::CloseReason::Lost);
+            peer.accepted.link.close(CloseReason::Lost);
             rig.gate.open();
         };
         let (answer, ()) = tokio::join!(put, end);
@@ -255,6 +255,37 @@ async fn t6_a_client_that_leaves_in_the_midst() {
     rig.server.door.drain().await;
     rig.gate.open();
     unhurt(&rig, &etag).await;
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn t6_a_client_that_ends_its_link_while_a_device_writes_to_it() {
+    let rig = Rig::open().await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.server.put("/bucket/key", b"value").await;
+    rig.gate.close(At::Into);
+    let ask = Ask::new("GET", "/bucket/key");
+    let token = peer.token(&ask, rig.server.now_ms(), 0, 5);
+    let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
+    let mut client = rig.server.connect().await;
+    client.send(&bytes).await;
+    rig.gate.arrival().await;
+    drop(client);
+    let link = peer.link.clone();
+    link.close(CloseReason::Done);
+    let mut ended = std::pin::pin!(link.closed());
+    assert!(
+        tokio::time::timeout(SHORT, ended.as_mut()).await.is_err(),
+        "the device is not done"
+    );
+    rig.gate.open();
+    ended.await;
+    assert_eq!(
+        peer.bytes(0, 5),
+        b"value",
+        "it landed before the end, not after it"
+    );
     drop(peer);
     rig.finish().await;
 }
