@@ -28,7 +28,7 @@ type FlightKey = (u32, Arc<[u8]>);
 /// The flights under way.
 pub(crate) struct Flights<S: Store> {
     known: Mutex<HashMap<FlightKey, Vec<Weak<Flight<S>>>>>,
-    /// What flights may hold together, in units.
+    /// What flights, and values that arrive, may hold together, in units.
     room: Arc<Semaphore>,
 }
 
@@ -137,12 +137,18 @@ pub(crate) enum Boarded<S: Store> {
 }
 
 impl<S: Store> Flights<S> {
-    /// Flights that hold at most `bytes` together.
+    /// Flights that hold at most `bytes` together with values that arrive.
     pub fn new(bytes: u64) -> Flights<S> {
         Flights {
             known: Mutex::default(),
             room: Arc::new(Semaphore::new((bytes / UNIT_BYTES) as usize)),
         }
+    }
+
+    /// Room for so many bytes on their way into the cache, if there is any now: nobody waits for it while holding buffers.
+    pub fn room_for(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
+        self.room.clone().try_acquire_many_owned(units).ok()
     }
 
     /// A flight over `request` of this value: one that is under way, if `joins` likes when it began, or a new one.
@@ -233,12 +239,9 @@ impl<S: Store> Flight<S> {
             Ok(object) => {
                 let bytes = object.range.end - object.range.start;
                 let whole = object.range.start.is_multiple_of(PIECE_BYTES);
-                let units = bytes.div_ceil(UNIT_BYTES).max(1);
-                let room = u32::try_from(units)
-                    .ok()
-                    .filter(|_| whole && bytes <= cache.config.span_bytes_max)
-                    .and_then(|units| self.flights.room.clone().try_acquire_many_owned(units).ok());
-                let Some(room) = room else {
+                let small = whole && bytes <= cache.config.span_bytes_max;
+                let room = small.then(|| self.flights.room_for(bytes.max(1)));
+                let Some(room) = room.flatten() else {
                     *state = State::Private;
                     return Ok(Boarded::Private(Some(object)));
                 };

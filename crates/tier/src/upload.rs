@@ -8,6 +8,8 @@ use forebay_store::{
     VersionId, Versioning, copy_from,
 };
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use crate::cache::Cache;
 use crate::index::Place;
 use crate::metrics::count;
@@ -29,8 +31,8 @@ struct Kept<S: Store> {
     cutter: Cutter,
     pieces: Vec<Piece>,
     len: u64,
-    /// Whether every byte so far is held here.
-    whole: bool,
+    /// Room for every byte so far; `None`: they are not held here.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl<S: Store> TierUpload<S> {
@@ -46,8 +48,10 @@ impl<S: Store> TierUpload<S> {
         options: StoreOptions,
     ) -> TierUpload<S> {
         let most = cache.config.span_bytes_max;
+        let size = options.size.unwrap_or(0);
+        let room = (size <= most).then(|| cache.flights.room_for(size));
         let kept = Kept {
-            whole: options.size.is_none_or(|size| size <= most),
+            room: room.flatten(),
             store,
             cache,
             place,
@@ -77,7 +81,7 @@ impl<S: Store> Upload for TierUpload<S> {
 
     async fn read_from(&mut self, source: RegionSlice) -> Result<()> {
         // The store may take the bytes straight from the client's memory; to be kept they are copied out of it.
-        if !self.kept.as_ref().is_some_and(|kept| kept.whole) {
+        if !self.kept.as_ref().is_some_and(|kept| kept.is_whole()) {
             return self.upload.read_from(source).await;
         }
         copy_from(self, source).await
@@ -112,32 +116,53 @@ impl<S: Store> Kept<S> {
         Ok(stored)
     }
 
+    /// Whether every byte so far is held here.
+    fn is_whole(&self) -> bool {
+        self.room.is_some()
+    }
+
     fn push(&mut self, buf: &Buf) {
         self.len += buf.len() as u64;
-        if self.len > self.cache.config.span_bytes_max {
-            self.give_up();
-        }
-        if self.whole {
-            self.cutter.push(buf.clone(), &mut self.pieces);
+        match self.grow(buf.len() as u64) {
+            Some(()) => self.cutter.push(buf.clone(), &mut self.pieces),
+            None => self.give_up(),
         }
     }
 
+    /// Room for so many bytes more.
+    fn grow(&mut self, bytes: u64) -> Option<()> {
+        let room = self.room.as_mut()?;
+        if self.len
+            > self
+                .options
+                .size
+                .unwrap_or(self.cache.config.span_bytes_max)
+        {
+            return None;
+        }
+        if self.options.size.is_none() {
+            room.merge(self.cache.flights.room_for(bytes)?);
+        }
+        Some(())
+    }
+
+    /// What is held would keep others waiting for buffers, and this value for its own.
     fn give_up(&mut self) {
-        self.whole = false;
+        self.room = None;
         self.cutter = Cutter::default();
         self.pieces.clear();
     }
 
     fn finish(&mut self) {
         self.pieces.extend(self.cutter.finish());
-        if self.whole && self.pieces.is_empty() {
+        if self.is_whole() && self.pieces.is_empty() {
             self.pieces.push(Piece::new(Vec::new()));
         }
     }
 
     /// Holds what was stored, if it is what there is now.
     fn hold(self, stored: &Stored, began: u64, changing: &Changing) {
-        if self.whole && stored.meta.size == self.len {
+        if self.is_whole() && stored.meta.size == self.len {
             let still = || changing.alone();
             let pieces = (0..).zip(self.pieces);
             let index = &self.cache.index;
@@ -148,7 +173,7 @@ impl<S: Store> Kept<S> {
 
     fn may_write_back(&mut self) -> bool {
         let asked = self.cache.write_back.is_on()
-            && self.whole
+            && self.is_whole()
             && self.options.size == Some(self.len)
             && self.options.condition == Condition::None;
         if !asked || !self.look_at_namespace() {

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use forebay_mem::{CopySite, Region, copied_bytes};
 use forebay_store::suite::TestClock;
 use forebay_store::{
-    Address, Attributes, Body, ByteRange, Durability, ErrorKind, NamespaceConfig, Store,
+    Address, Attributes, Body, ByteRange, Durability, ErrorKind, NamespaceConfig, Seal, Store,
+    StoreOptions, Upload,
 };
 use forebay_tier::{Pin, Share, Tier, Trust};
 use support::{Below, NS, Probe, TENANT};
@@ -224,6 +225,38 @@ async fn what_is_too_long_to_be_kept_is_placed_by_the_store() {
     assert_eq!(probe.placed.load(SeqCst), 1, "what was opened says it");
     let short = place(ByteRange::Inclusive(5, 50_000), MIB).await;
     assert_eq!(short.expect("by way of the cache"), 1);
+}
+
+/// Values that arrive together hold no more than there is room for: the others go to the store, and wait for no buffers that these have.
+#[tokio::test]
+async fn what_arrives_at_once_is_held_as_far_as_there_is_room() {
+    let probe = Probe::default();
+    // Of 64 MiB a quarter may be on its way, and half of that be one value.
+    let (tier, _) = made(&probe, |_| {}).await;
+    let value = support::bytes(7, 8 * MIB);
+    for size in [Some(value.len() as u64), None] {
+        let mut uploads = Vec::new();
+        for key in ["a", "b", "c"] {
+            let options = StoreOptions {
+                size,
+                ..StoreOptions::default()
+            };
+            let address = Address::object(NS, key.as_bytes());
+            let mut upload = tier.store(address, options).await.expect("room");
+            for chunk in value.chunks(MIB) {
+                upload.write(chunk.to_vec().into()).await.expect("room");
+            }
+            uploads.push(upload);
+        }
+        for upload in uploads {
+            upload.commit(Seal::default()).await.expect("committed");
+        }
+        for (key, asked) in [("a", 0), ("b", 0), ("c", 1)] {
+            let before = probe.retrieves();
+            assert!(support::get(&tier, key).await.expect("read") == value);
+            assert_eq!(probe.retrieves() - before, asked, "{key} of {size:?}");
+        }
+    }
 }
 
 #[tokio::test]
