@@ -34,6 +34,8 @@ pub mod fid {
 
 /// Asynchronous Event Configuration, and OAES: Namespace Attribute Notices.
 pub const EVENT_NAMESPACES: u32 = 1 << 8;
+/// Likewise: Asymmetric Namespace Access Change Notices.
+pub const EVENT_ANA: u32 = 1 << 11;
 /// Likewise: Discovery Log Page Change Notifications.
 pub const EVENT_DISCOVERY: u32 = 1 << 31;
 

@@ -3,7 +3,7 @@
 //! Each structure is 4096 bytes on the wire; what is not named here is zero.
 
 use super::page::Page;
-use super::{Csi, Namespace, NamespaceKind};
+use super::{Csi, Namespace, NamespaceKind, ana};
 
 /// The PCI vendor of devices that this project presents: the one under which virtual NVMe devices over vfio-user are known.
 pub const PCI_VENDOR: u16 = 0x4e58;
@@ -50,6 +50,8 @@ pub struct IdentifyController {
     pub firmware: String,
     /// CMIC: the subsystem may have several controllers.
     pub several_controllers: bool,
+    /// CMIC: Asymmetric Namespace Access is reported; of all namespaces that there may be (MNAN).
+    pub ana_reporting: bool,
     /// MDTS: a command moves at most 4096 times 2 to this power bytes; 0 no bound.
     pub mdts: u8,
     /// CNTLID.
@@ -106,6 +108,8 @@ pub struct IdentifyController {
 
 /// CMIC: two or more controllers.
 const CMIC_CONTROLLERS: u8 = 1 << 1;
+/// CMIC: Asymmetric Namespace Access is reported.
+const CMIC_ANA: u8 = 1 << 3;
 
 /// FRMW: one slot, the first, read-only.
 const FRMW_ONE_SLOT: u8 = 0x03;
@@ -119,7 +123,8 @@ impl IdentifyController {
         page.put_ascii(4, 20, &self.serial);
         page.put_ascii(24, 40, &self.model);
         page.put_ascii(64, 8, &self.firmware);
-        page.put_u8(76, u8::from(self.several_controllers) * CMIC_CONTROLLERS);
+        let controllers = u8::from(self.several_controllers) * CMIC_CONTROLLERS;
+        page.put_u8(76, controllers | u8::from(self.ana_reporting) * CMIC_ANA);
         page.put_u8(77, self.mdts);
         page.put_u16(78, self.cntlid);
         page.put_u32(80, self.version);
@@ -147,6 +152,10 @@ impl IdentifyController {
         page.put_u16(1800, self.in_capsule_offset_16b);
         page.put_u8(1803, self.sgl_descriptors_max);
         page.put_u16(1804, self.fabrics_commands);
+        if self.ana_reporting {
+            page.put_u32(540, self.namespaces_max);
+            ana::put_capabilities(&mut page);
+        }
         page.0.to_vec()
     }
 
@@ -159,6 +168,7 @@ impl IdentifyController {
             model: page.text(24, 40),
             firmware: page.text(64, 8),
             several_controllers: page.u8(76) & CMIC_CONTROLLERS != 0,
+            ana_reporting: page.u8(76) & CMIC_ANA != 0,
             mdts: page.u8(77),
             cntlid: page.u16(78),
             version: page.u32(80),
@@ -214,6 +224,7 @@ impl IdentifyBlocks {
         }
         page.put_u8(30, NMIC_SHARED);
         page.put_u8(33, DLFEAT_ZEROES);
+        page.put_u32(92, ana::GROUP);
         page.put_u8(99, u8::from(self.write_protected));
         page.put(104, &self.nguid);
         page.put_u8(130, self.lba_shift);
@@ -287,6 +298,7 @@ impl IdentifyKv {
         page.put_u64(0, self.capacity_bytes);
         page.put_u64(16, self.used_bytes);
         page.put_u8(26, NMIC_SHARED);
+        page.put_u32(36, ana::GROUP);
         page.put(48, &self.nguid);
         page.put_u16(72, self.key_bytes_max);
         page.put_u32(76, self.value_bytes_max);
@@ -346,6 +358,7 @@ pub(crate) fn independent(namespace: &Namespace) -> Vec<u8> {
     const NSTAT_READY: u8 = 1;
     let mut page = Data::zeroed();
     page.put_u8(1, NMIC_SHARED);
+    page.put_u32(4, ana::GROUP);
     let read_only = matches!(
         namespace.kind,
         NamespaceKind::Block {

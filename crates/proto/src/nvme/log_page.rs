@@ -16,6 +16,8 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands Supported and Effects.
     pub const COMMANDS_AND_EFFECTS: u8 = 0x05;
+    /// Asymmetric Namespace Access.
+    pub const ANA: u8 = 0x0c;
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
 }

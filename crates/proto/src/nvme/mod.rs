@@ -17,7 +17,7 @@
 //!
 //! # What it does not do
 //! No queues, no doorbells, no payload, no sockets; it looks at no clock and draws no random numbers but by the function given. No
-//! reservations, no ANA, no namespace management, no metadata: what belongs to them is refused as unknown.
+//! reservations, no namespace management, no metadata: what belongs to them is refused as unknown.
 //!
 //! # Invariants
 //! No command makes a controller keep more than a fixed amount: four event requests, sixteen errors, the numbers of its namespaces and
@@ -27,6 +27,7 @@
 //! Structures and proofs pinned byte by byte; a host's usual way; commands that nobody should send; random sequences against a model;
 //! a fuzz target of sequences whose seeds every test run replays.
 
+mod ana;
 pub mod auth;
 mod command;
 mod completion;

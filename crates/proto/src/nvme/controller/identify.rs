@@ -1,7 +1,7 @@
 //! Identify.
 
 use super::{Controller, ControllerKind, Transport, properties};
-use crate::nvme::feature::{EVENT_DISCOVERY, EVENT_NAMESPACES};
+use crate::nvme::feature::{EVENT_ANA, EVENT_DISCOVERY, EVENT_NAMESPACES};
 use crate::nvme::identify::{
     self, Descriptors, IdentifyBlocks, IdentifyController, IdentifyKv, KvVendor, cns,
 };
@@ -82,12 +82,16 @@ impl Controller {
         if above > ABOVE_MAX {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT);
         }
-        let namespaces = self.subsystem.namespaces.iter().filter(|namespace| {
-            namespace.nsid > above
-                && self.shows(namespace.csi())
-                && csi.is_none_or(|csi| csi == namespace.csi())
+        let namespaces = self.attached().filter(|namespace| {
+            namespace.nsid > above && csi.is_none_or(|csi| csi == namespace.csi())
         });
         Ok(identify::list(namespaces.map(|namespace| namespace.nsid)))
+    }
+
+    /// The namespaces that the host sees.
+    pub(super) fn attached(&self) -> impl Iterator<Item = &Namespace> {
+        let namespaces = self.subsystem.namespaces.iter();
+        namespaces.filter(|namespace| self.shows(namespace.csi()))
     }
 
     fn namespaces_max(&self) -> u32 {
@@ -124,7 +128,8 @@ impl Controller {
             cntlid: config.cntlid,
             version: properties::VERSION,
             async_events: if io {
-                EVENT_NAMESPACES
+                // No group ever changes its state; who reports groups has to offer the notices.
+                EVENT_NAMESPACES | EVENT_ANA
             } else {
                 EVENT_DISCOVERY
             },
@@ -145,6 +150,7 @@ impl Controller {
             true => IdentifyController {
                 // Each host has its own. Linux takes this for leave to wait for a path, where it would fail what was in flight.
                 several_controllers: true,
+                ana_reporting: true,
                 namespaces_max: self.namespaces_max(),
                 nvm_commands: ONCS_COMPARE | ONCS_DSM | ONCS_WRITE_ZEROES | ONCS_VERIFY,
                 fused: FUSES_COMPARE_AND_WRITE,

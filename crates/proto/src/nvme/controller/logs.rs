@@ -6,7 +6,7 @@ use super::{Controller, ControllerKind};
 use crate::nvme::log_page::{
     ErrorEntry, GetLogPage, Health, commands_and_effects, firmware_slot, lid,
 };
-use crate::nvme::{Csi, IoCommand, Status, SubmissionQueueEntry, identify};
+use crate::nvme::{Csi, IoCommand, Status, SubmissionQueueEntry, ana, identify};
 
 /// Entries of the error log (ELPE + 1).
 pub(super) const ERROR_ENTRIES: usize = 16;
@@ -19,6 +19,9 @@ pub(super) struct Logs {
     pub(super) health: Health,
     /// Changed since the log was last read, in ascending order, each once.
     changed: Vec<u32>,
+    /// The namespaces that the log of Asymmetric Namespace Access told last, and how often they were others than before.
+    told: Vec<u32>,
+    told_changes: u64,
 }
 
 impl Logs {
@@ -61,6 +64,14 @@ impl Logs {
         }
     }
 
+    fn ana(&mut self, attached: Vec<u32>, groups_only: bool) -> Vec<u8> {
+        if self.told != attached {
+            self.told = attached;
+            self.told_changes += 1;
+        }
+        ana::log(&self.told, self.told_changes, groups_only)
+    }
+
     fn error_log(&self) -> Vec<u8> {
         let mut log = Vec::with_capacity(ERROR_ENTRIES * ErrorEntry::BYTES);
         for entry in &self.errors {
@@ -90,6 +101,12 @@ impl Controller {
                 let csi = Csi::from_wire(asked.csi).ok_or(Status::INVALID_FIELD)?;
                 let none = |code: &u8| !self.has_command(csi, *code);
                 commands_and_effects(self.admin_commands(), csi, none)
+            }
+            lid::ANA if io => {
+                let attached = self.attached().map(|namespace| namespace.nsid);
+                let attached = attached.collect();
+                let groups_only = entry.cdw(10) & ana::RETURN_GROUPS_ONLY != 0;
+                self.logs.ana(attached, groups_only)
             }
             lid::DISCOVERY if !io => self.discovery.encode(),
             _ => return Err(Status::INVALID_LOG_PAGE),

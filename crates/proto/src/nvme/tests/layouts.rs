@@ -28,13 +28,16 @@ fn identify_controller_over_tcp() {
     assert_eq!(page[4..24], *b"0123456789          ");
     assert_eq!(page[24..64], *b"Forebay                                 ");
     assert_eq!(page[64..72], *b"1.0     ");
-    assert_eq!((page[77], u16_at(&page, 78)), (14, 5));
+    assert_eq!((page[76], page[77], u16_at(&page, 78)), (0x0a, 14, 5));
     assert_eq!(u32_at(&page, 80), 0x0002_0000);
-    assert_eq!((u32_at(&page, 92), u32_at(&page, 96)), (0x100, 0x41));
+    assert_eq!((u32_at(&page, 92), u32_at(&page, 96)), (0x900, 0x41));
     assert_eq!(page[111], 1);
     assert_eq!(u16_at(&page, 256), 0);
     assert_eq!(page[258..263], [3, 3, 3, 6, 15]);
     assert_eq!(u16_at(&page, 320), 10);
+    // ANATT, ANACAP, ANAGRPMAX, NANAGRPID; MNAN is NN.
+    assert_eq!(page[342..352], [1, 0x41, 1, 0, 0, 0, 1, 0, 0, 0]);
+    assert_eq!(u32_at(&page, 540), 1024);
     assert_eq!(page[512..514], [0x66, 0x44]);
     assert_eq!((u16_at(&page, 514), u32_at(&page, 516)), (128, 1024));
     assert_eq!(
@@ -56,6 +59,7 @@ fn identify_controller_of_a_device() {
     assert_eq!(page[..4], [0x58, 0x4e, 0x58, 0x4e]);
     assert_eq!((u16_at(&page, 256), u16_at(&page, 320)), (1 << 8, 0));
     assert_eq!(u32_at(&page, 536), 1);
+    assert_eq!((page[76], u32_at(&page, 540)), (0x0a, 1024));
     assert_eq!(page[1792..1806], [0; 14]);
 }
 
@@ -70,11 +74,12 @@ fn namespaces_of_both_kinds() {
         (page[25], page[26], page[30], page[33], page[99]),
         (0, 0, 1, 9, 1)
     );
+    assert_eq!(u32_at(&page, 92), 1);
     assert_eq!(page[104..120], [READ_ONLY as u8; 16]);
     assert_eq!(u32_at(&page, 128), 12 << 16);
     let page = fixture.identify(cns::IO_NAMESPACE, KV, 1).unwrap();
     assert_eq!((u64_at(&page, 0), u64_at(&page, 16)), (1 << 40, 12345));
-    assert_eq!((page[25], page[26]), (0, 1));
+    assert_eq!((page[25], page[26], u32_at(&page, 36)), (0, 1, 1));
     assert_eq!(page[48..64], [KV as u8; 16]);
     assert_eq!(
         (u16_at(&page, 72), u32_at(&page, 76), u32_at(&page, 80)),
@@ -88,7 +93,7 @@ fn namespaces_of_both_kinds() {
     let page = fixture
         .identify(cns::INDEPENDENT_NAMESPACE, READ_ONLY, 0)
         .unwrap();
-    assert_eq!((page[1], page[8], page[14]), (1, 1, 1));
+    assert_eq!((page[1], u32_at(&page, 4), page[8], page[14]), (1, 1, 1, 1));
     let page = fixture.identify(cns::NAMESPACE_DESCRIPTORS, KV, 0).unwrap();
     assert_eq!(page[..4], [2, 16, 0, 0]);
     assert_eq!(page[20..24], [3, 16, 0, 0]);
@@ -143,6 +148,30 @@ fn logs() {
     );
     let firmware = fixture.log(lid::FIRMWARE_SLOT, 512, 0).unwrap();
     assert_eq!((firmware[0], &firmware[8..16]), (1, &b"1.0     "[..]));
+}
+
+#[test]
+fn the_log_of_asymmetric_namespace_access() {
+    let mut fixture = Fixture::new(PCIE);
+    let log = fixture.log(lid::ANA, 64, 0).unwrap();
+    assert_eq!((u64_at(&log, 0), u64_at(&log, 8)), (1, 1));
+    // The group, how many namespaces, changes, optimized; the namespaces.
+    assert_eq!((u32_at(&log, 16), u32_at(&log, 20)), (1, 3));
+    assert_eq!((u64_at(&log, 24), u64_at(&log, 32)), (1, 1));
+    assert_eq!(log[40..48], [0; 8]);
+    let nsids = [48, 52, 56].map(|at| u32_at(&log, at));
+    assert_eq!((nsids, u32_at(&log, 60)), ([BLOCK, KV, READ_ONLY], 0));
+    // RGO.
+    let entry = fixture.command(admin::GET_LOG_PAGE, NSID_ALL);
+    let groups = fixture.data(entry.with_cdw(10, 0x0c | 1 << 8 | 15 << 16));
+    let groups = groups.unwrap();
+    assert_eq!((u64_at(&groups, 0), u64_at(&groups, 8)), (1, 1));
+    assert_eq!((u32_at(&groups, 16), u32_at(&groups, 20)), (1, 0));
+    assert_eq!((groups[32], &groups[48..]), (1, &[0; 16][..]));
+    // A change is counted; no namespaces, no group.
+    fixture.controller.set_subsystem(subsystem(vec![]));
+    let log = fixture.log(lid::ANA, 64, 0).unwrap();
+    assert_eq!((u64_at(&log, 0), &log[8..]), (2, &[0; 56][..]));
 }
 
 #[test]

@@ -4,3 +4,4 @@ mod hostile;
 mod layouts;
 mod sequences;
 mod support;
+mod sweeps;

@@ -115,6 +115,15 @@ impl Fixture {
         fixture
     }
 
+    /// One that tells where subsystems are.
+    pub(super) fn discovery() -> Fixture {
+        let mut config = config(TCP);
+        config.kind = ControllerKind::Discovery;
+        let mut fixture = Fixture::disabled(config);
+        fixture.enable(Configuration::ENABLE.0);
+        fixture
+    }
+
     pub(super) fn enable(&mut self, cc: u32) {
         let written = self.controller.write_property(offset::CC, 4, u64::from(cc));
         assert_eq!(written, Ok(Effect::Enable));
