@@ -131,6 +131,65 @@ async fn prp_lists_are_walked_with_care() {
     );
 }
 
+/// Descriptors that name the same bytes twice: what is taken is taken twice, and what is given lies there in one of the two ways.
+#[tokio::test]
+async fn descriptors_may_overlap() {
+    const LEN: usize = 24 << 10;
+    const HALF: usize = LEN / 2;
+    let world = World::new().await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let memory = host.memory(1 << 20).await;
+    let base = memory.address();
+    let at = 64 << 10;
+    let block = |offset: usize| SglDescriptor::data_block(base + offset as u64, HALF as u32);
+    // The same bytes; and the second half of one is the first of the other.
+    for apart in [0, HALF / 2] {
+        let list = [block(at), block(at + apart)].map(|one| one.encode());
+        put(&memory, 0, &list.concat());
+        let twice = SglDescriptor {
+            kind: SglKind::LastSegment,
+            subtype: SglSubtype::Address,
+            address: base,
+            length: 32,
+        };
+        let source = pattern(HALF + apart, 5);
+        let taken = [&source[..HALF], &source[apart..]].concat();
+        let (values, writes) = (store(b"value", LEN), write(1, 0, LEN as u32 / 512));
+        for command in [values, writes] {
+            put(&memory, at, &source);
+            let ended = host.execute(&command.with_sgl(twice)).await;
+            assert_eq!(ended.status, Status::SUCCESS, "{apart}");
+        }
+        let given = pattern(LEN, 6);
+        let whole = |command| memory.point(command, 256 << 10, LEN).unwrap();
+        let (values, reads) = (retrieve(b"value", LEN), read(1, 0, LEN as u32 / 512));
+        for command in [values, reads] {
+            host.execute(&whole(command)).await;
+            assert!(get(&memory, 256 << 10, LEN) == taken, "{apart}");
+        }
+        put(&memory, 256 << 10, &given);
+        host.execute(&whole(store(b"value", LEN))).await;
+        host.execute(&whole(write(1, 0, LEN as u32 / 512))).await;
+        for command in [values, reads] {
+            put(&memory, at - 512, &[7; LEN + 1024]);
+            let ended = host.execute(&command.with_sgl(twice)).await;
+            assert_eq!(ended.status, Status::SUCCESS, "{apart}");
+            let (first, second) = given.split_at(HALF);
+            let found = get(&memory, at - 512, LEN + 1024);
+            for (place, byte) in found.into_iter().enumerate() {
+                let place = place.wrapping_sub(512);
+                let one = first.get(place);
+                let other = second.get(place.wrapping_sub(apart));
+                let possible = match (one, other) {
+                    (None, None) => byte == 7,
+                    possible => possible.0 == Some(&byte) || possible.1 == Some(&byte),
+                };
+                assert!(possible, "{apart} {place}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn sgls_are_walked_with_care() {
     let world = World::new().await;
