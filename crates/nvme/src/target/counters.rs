@@ -81,7 +81,9 @@ impl Counters {
             | IoVerb::Nvm(NvmCommand::Write { .. }) => (command.bytes_to_controller, 0),
             IoVerb::Nvm(NvmCommand::Read { .. }) => (0, command.bytes_to_host),
             // The result is the value's length, the buffer may be shorter.
-            IoVerb::Kv(KvCommand::Retrieve { .. }) => (0, result.min(command.bytes_to_host)),
+            IoVerb::Kv(KvCommand::Retrieve { .. } | KvCommand::RetrieveByHead { .. }) => {
+                (0, result.min(command.bytes_to_host))
+            }
             IoVerb::Kv(KvCommand::RetrieveRange { offset, .. }) => {
                 let behind = result.saturating_sub(offset);
                 (0, behind.min(command.bytes_to_host))
@@ -118,7 +120,7 @@ fn index(verb: &IoVerb) -> usize {
     match verb {
         IoVerb::Kv(KvCommand::Flush) | IoVerb::Nvm(NvmCommand::Flush) => 0,
         IoVerb::Kv(KvCommand::Store { .. }) => 1,
-        IoVerb::Kv(KvCommand::Retrieve { .. }) => 2,
+        IoVerb::Kv(KvCommand::Retrieve { .. } | KvCommand::RetrieveByHead { .. }) => 2,
         IoVerb::Kv(KvCommand::Delete { .. }) => 3,
         IoVerb::Kv(KvCommand::Exist { .. }) => 4,
         IoVerb::Kv(KvCommand::List { .. }) => 5,

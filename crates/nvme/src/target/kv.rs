@@ -135,6 +135,17 @@ impl<S: Store, F: File> Target<S, F> {
                 self.store_part(session, address, part, options, payload)
                     .await
             }
+            KvCommand::RetrieveByHead { buffer_bytes } => {
+                let key = self.head(payload).await?;
+                let head_bytes = (head::LENGTH_BYTES + key.as_bytes().len()) as u64;
+                let room = u64::from(*buffer_bytes);
+                if payload.len() < head_bytes + room {
+                    return Err(Status::DATA_SGL_LENGTH_INVALID);
+                }
+                let address = Address::object(namespace, key.as_bytes());
+                let size = place(&*self.store, address, 0, room, payload).await?;
+                Ok(dword(size))
+            }
             KvCommand::RetrieveRange {
                 key,
                 offset,

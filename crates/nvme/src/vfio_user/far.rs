@@ -190,8 +190,22 @@ impl Far {
         self.early = Vec::new();
     }
 
+    /// What was read early and not taken is where the next bytes go: all of it in one run.
+    fn give_back_early(&mut self) {
+        let early = std::mem::take(&mut self.early).len() as u64;
+        if early == 0 {
+            return;
+        }
+        if self.offset == 0 {
+            self.run -= 1;
+            self.offset = self.runs[self.run].1;
+        }
+        self.offset -= early;
+    }
+
     /// Gives the next bytes.
     pub(super) async fn send(&mut self, buf: &Buf) -> Result<(), Status> {
+        self.give_back_early();
         let mut done = 0;
         while done < buf.len() {
             let next = self.next(buf.len() - done);

@@ -464,6 +464,10 @@ fn wanted(entry: &SubmissionQueueEntry, command: &IoCommand, bytes_max: u64) -> 
             headed = true;
             (Direction::ToController, command.bytes_to_controller)
         }
+        (IoVerb::Kv(KvCommand::RetrieveByHead { .. }), bytes) => {
+            headed = true;
+            (Direction::Both, bytes)
+        }
         (IoVerb::Kv(KvCommand::Execute { .. }), to_host) => {
             (Direction::Both, command.bytes_to_controller.max(to_host))
         }

@@ -15,7 +15,9 @@ use forebay_nvme::vfio_user::client::{
 use forebay_nvme::vfio_user::{Ended, serve};
 use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions, Verb, head};
 use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
-use forebay_proto::nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
+use forebay_proto::nvme::{
+    CompletionQueueEntry, SglDescriptor, SglKind, SglSubtype, Status, SubmissionQueueEntry,
+};
 use forebay_proto::vfio_user::{DmaUnmap, Request};
 use forebay_store::{MemoryStore, NamespaceConfig, Store};
 use tokio::net::UnixStream;
@@ -278,6 +280,12 @@ pub fn retrieve(key: &[u8], len: usize) -> SubmissionQueueEntry {
     command.entry(8, KV)
 }
 
+/// With the key at the head of its payload, and room for so many bytes behind it.
+pub fn retrieve_by_head(room: usize) -> SubmissionQueueEntry {
+    let buffer_bytes = room as u32;
+    KvCommand::RetrieveByHead { buffer_bytes }.entry(9, KV)
+}
+
 pub fn blocks(first: u64, count: u32) -> Blocks {
     Blocks { first, count }
 }
@@ -369,11 +377,58 @@ pub async fn keys_travel_at_the_head(host: &mut Host, memory: &Mapping) {
                 (found.status, found.result as u32),
                 (Status::SUCCESS, value.len() as u32)
             );
+            // The value comes back behind the head, as much of it as there is room for.
+            put(memory, offset + head_len, &vec![0; value.len()]);
+            for room in [0, 10, value.len()] {
+                let len = head_len + room;
+                let retrieve = memory.point(retrieve_by_head(room), offset, len);
+                let found = host.execute(&retrieve.unwrap()).await;
+                assert_eq!(
+                    (found.status, found.result as usize),
+                    (Status::SUCCESS, value.len())
+                );
+                assert!(get(memory, offset, len) == payload[..len]);
+                assert!(
+                    get(memory, offset + len, value.len() - room)
+                        .iter()
+                        .all(|byte| *byte == 0)
+                );
+            }
         }
     }
+    // The head is a segment of its own, the value goes elsewhere.
+    let key = pattern(255, 9);
+    put(memory, 100, &head::encode(&key).unwrap());
+    let block = |offset: usize, length: usize| {
+        let address = memory.address() + offset as u64;
+        SglDescriptor::data_block(address, length as u32).encode()
+    };
+    put(
+        memory,
+        4096,
+        &[block(100, 257), block(8192, 50_000)].concat(),
+    );
+    put(memory, 8192, &[0; 50_000]);
+    let apart = retrieve_by_head(50_000).with_sgl(SglDescriptor {
+        kind: SglKind::LastSegment,
+        subtype: SglSubtype::Address,
+        address: memory.address() + 4096,
+        length: 32,
+    });
+    assert_eq!(host.execute(&apart).await.status, Status::SUCCESS);
+    assert!(get(memory, 8192, 50_000) == value);
+    // There is no such value.
+    put(memory, 102, b"another");
+    let none = host.execute(&apart).await.status.code();
+    assert_eq!(none, Status::KV_KEY_DOES_NOT_EXIST);
     // Lengths of keys that there are none of.
     for length in [0u16, 256, 65535] {
         put(memory, 0, &length.to_le_bytes());
+        let retrieve = memory.point(retrieve_by_head(10), 0, 4096).unwrap();
+        assert_eq!(
+            host.execute(&retrieve).await.status.code(),
+            Status::INVALID_KEY_SIZE
+        );
         let key = KeyAt::Head;
         let options = StoreOptions::default();
         let store = KvCommand::Store {

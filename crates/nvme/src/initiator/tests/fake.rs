@@ -726,7 +726,8 @@ impl Connection {
                 let value = value.ok_or(absent)?;
                 return Ok((value.len() as u64, Some(clip(value, offset, buffer_bytes))));
             }
-            KvCommand::StorePart { .. }
+            KvCommand::RetrieveByHead { .. }
+            | KvCommand::StorePart { .. }
             | KvCommand::Execute { .. }
             | KvCommand::ExecuteSubmit { .. }
             | KvCommand::ExecuteFetch { .. }

@@ -157,7 +157,7 @@ impl Controller {
             return Err(Status::INVALID_FIELD);
         }
         let moves_data = opcode::direction(entry.opcode()) != Direction::None;
-        let fabrics = matches!(self.config.transport, Transport::Tcp { .. });
+        let fabrics = self.is_over_fabrics();
         // Fabrics know no PRPs; on PCIe the admin queue takes nothing else.
         if moves_data && fabrics != (entry.psdt() == 1) {
             return Err(Status::INVALID_FIELD);

@@ -131,8 +131,7 @@ impl Controller {
 
     /// A host that has no room for what it asks does not lose the event.
     fn check_log_room(&self, entry: &SubmissionQueueEntry, wanted: usize) -> Result<(), Status> {
-        let fabrics = matches!(self.config.transport, super::Transport::Tcp { .. });
-        match fabrics && (entry.sgl().length as usize) < wanted {
+        match self.is_over_fabrics() && (entry.sgl().length as usize) < wanted {
             true => Err(Status::DATA_SGL_LENGTH_INVALID),
             false => Ok(()),
         }

@@ -307,6 +307,11 @@ impl Controller {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         }
         let command = IoCommand::parse(entry, self.visible(entry.nsid())?)?;
+        if let IoVerb::Kv(KvCommand::RetrieveByHead { .. }) = command.verb
+            && self.is_over_fabrics()
+        {
+            return Err(Status::INVALID_KEY_SIZE);
+        }
         if let IoVerb::Kv(verb) = &command.verb
             && let Some(result_bytes) = verb.result_bytes()
         {
@@ -323,8 +328,12 @@ impl Controller {
 
     /// Whether there are commands that run functions, and such whose data goes both ways: fabrics have none.
     fn executes(&self, both_ways: bool) -> bool {
-        let fabrics = matches!(self.config.transport, Transport::Tcp { .. });
-        self.config.result_bytes_max > 0 && !(both_ways && fabrics)
+        self.config.result_bytes_max > 0 && !(both_ways && self.is_over_fabrics())
+    }
+
+    /// Where the data of one command goes one way.
+    fn is_over_fabrics(&self) -> bool {
+        matches!(self.config.transport, Transport::Tcp { .. })
     }
 
     /// Whether this controller has a command that its command set may have.

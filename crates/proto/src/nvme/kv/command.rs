@@ -81,6 +81,12 @@ pub enum KvCommand {
         /// What the host has room for.
         buffer_bytes: u32,
     },
+    /// Vendor: the same with the key at the head of the payload, behind which the value is placed; only where data of one command goes both
+    /// ways. (Clients of rados-nkv give the head a segment of its own.)
+    RetrieveByHead {
+        /// What the host has room for behind the head.
+        buffer_bytes: u32,
+    },
     /// Delete.
     Delete {
         /// The key.
@@ -247,9 +253,12 @@ impl KvCommand {
                     options,
                 }
             }
-            opcode::RETRIEVE => KvCommand::Retrieve {
-                key: key()?,
-                buffer_bytes: size,
+            opcode::RETRIEVE => match key_or_head()? {
+                KeyAt::Inline(key) => KvCommand::Retrieve {
+                    key,
+                    buffer_bytes: size,
+                },
+                KeyAt::Head => KvCommand::RetrieveByHead { buffer_bytes: size },
             },
             opcode::DELETE => KvCommand::Delete { key: key()? },
             opcode::EXIST => KvCommand::Exist { key: key()? },
@@ -347,6 +356,9 @@ impl KvCommand {
             } => options.put(key_at(new(opcode::STORE).with_cdw(10, *value_bytes), key)),
             KvCommand::Retrieve { key, buffer_bytes } => {
                 key.put(new(opcode::RETRIEVE).with_cdw(10, *buffer_bytes))
+            }
+            KvCommand::RetrieveByHead { buffer_bytes } => {
+                new(opcode::RETRIEVE).with_cdw(10, *buffer_bytes)
             }
             KvCommand::Delete { key } => key.put(new(opcode::DELETE)),
             KvCommand::Exist { key } => key.put(new(opcode::EXIST)),
@@ -464,6 +476,7 @@ impl KvCommand {
     pub fn bytes_to_host(&self) -> u64 {
         match self {
             KvCommand::Retrieve { buffer_bytes, .. }
+            | KvCommand::RetrieveByHead { buffer_bytes }
             | KvCommand::List { buffer_bytes, .. }
             | KvCommand::RetrieveRange { buffer_bytes, .. }
             | KvCommand::ExecuteFetch { buffer_bytes, .. }

@@ -155,6 +155,7 @@ fn kv_command() -> impl Strategy<Value = KvCommand> {
         }),
         (key(), any::<u32>())
             .prop_map(|(key, buffer_bytes)| KvCommand::Retrieve { key, buffer_bytes }),
+        any::<u32>().prop_map(|buffer_bytes| KvCommand::RetrieveByHead { buffer_bytes }),
         key().prop_map(|key| KvCommand::Delete { key }),
         key().prop_map(|key| KvCommand::Exist { key }),
         (

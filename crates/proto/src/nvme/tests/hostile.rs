@@ -468,6 +468,17 @@ fn keys_sizes_and_options_that_cannot_be() {
 }
 
 #[test]
+fn a_key_at_the_head_of_a_retrieve_takes_data_both_ways() {
+    for (transport, ended) in [(TCP, Err(Status::INVALID_KEY_SIZE)), (PCIE, Ok(4096))] {
+        let mut fixture = Fixture::new(transport);
+        let entry = fixture.command(kv::RETRIEVE, KV).with_cdw(10, 4096);
+        let command = fixture.controller.io(0, 1, &entry);
+        let bytes = command.map(|command| command.bytes_to_host);
+        assert_eq!(bytes.map_err(Status::code), ended);
+    }
+}
+
+#[test]
 fn blocks_that_are_not_there() {
     let mut fixture = Fixture::new(TCP);
     for (first, nlb_z, inside) in [
