@@ -230,6 +230,7 @@ impl<D: Disk> Decider<D> {
             tables: &self.core.tables,
             over: Some(&self.batch.over),
             now: self.now,
+            stored: false,
         }
     }
 

@@ -33,6 +33,18 @@ pub(crate) struct Label {
     pub version: u64,
 }
 
+impl Label {
+    fn error(&self, what: &str) -> StoreError {
+        let (namespace, key) = (&self.namespace.name, String::from_utf8_lossy(&self.key));
+        StoreError::new(ErrorKind::Corrupt, format!("{namespace}/{key}: {what}"))
+    }
+
+    /// What is wrong with a row of this value.
+    pub fn finding(&self, what: String) -> Finding {
+        Finding::of_row(&self.namespace.name, self.key.clone(), self.version, what)
+    }
+}
+
 /// Part of a body, in order.
 #[derive(Debug)]
 pub(crate) enum Segment {
@@ -157,22 +169,32 @@ pub(crate) fn mismatch<D: Disk>(
     extent: &Extent,
     block: usize,
 ) -> StoreError {
+    let what = format!(
+        "block {block} of the extent at granule {} does not match its checksum",
+        extent.start
+    );
+    let error = label.error(&what);
     core.note(Finding {
-        namespace: label.namespace.name.clone(),
-        key: label.key.clone(),
-        version: label.version,
         granule: extent.start,
         block,
+        ..label.finding(what)
     });
-    StoreError::new(
-        ErrorKind::Corrupt,
-        format!(
-            "block {block} at granule {} of {}/{} does not match its checksum",
-            extent.start,
-            label.namespace.name,
-            String::from_utf8_lossy(&label.key)
-        ),
-    )
+    error
+}
+
+/// Notes that a row of the index is not what was stored, if that is what `error` says, and names the value that it was looked up for.
+pub(crate) fn row_mismatch<D: Disk>(
+    core: &Core<D>,
+    label: &Label,
+    error: StoreError,
+) -> StoreError {
+    if error.kind() != ErrorKind::Corrupt {
+        return error;
+    }
+    let what = error.message().to_owned();
+    let named = label.error(&what).with_source(error);
+    core.note(label.finding(what));
+    named
 }
 
 /// All bytes of an extent, if they are in memory.

@@ -164,6 +164,7 @@ impl<D: Disk> Core<D> {
             tables: &self.tables,
             over: None,
             now: self.clock.unix_millis(),
+            stored: false,
         }
     }
 
@@ -250,9 +251,8 @@ impl<D: Disk> Core<D> {
         tracing::error!(
             namespace = finding.namespace,
             key = %String::from_utf8_lossy(&finding.key),
-            granule = finding.granule,
-            block = finding.block,
-            "stored bytes do not match their checksum"
+            what = finding.what,
+            "what is stored is damaged"
         );
         let mut findings = self.findings.lock();
         if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {

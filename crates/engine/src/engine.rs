@@ -19,11 +19,11 @@ use forebay_store::{
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::body::{EngineBody, Label, Pins, Segment, resolve};
+use crate::body::{EngineBody, Label, Pins, Segment, resolve, row_mismatch};
 use crate::command::{AmendCommand, Command, ComposeCommand, Target};
 use crate::core::Core;
 use crate::draft::weight;
-use crate::entry::Place;
+use crate::entry::{Entry, Place};
 use crate::extent::EXTENT_BYTES_MAX;
 use crate::index::corrupt;
 use crate::keys::{self, Table};
@@ -32,7 +32,7 @@ use crate::metrics::Metrics;
 use crate::recover::{self, OpenError};
 use crate::scrub::{self, Audit, Finding, ScrubProgress};
 use crate::upload::EngineUpload;
-use crate::view::malformed;
+use crate::view::{View, malformed};
 use crate::{Config, checkpoint, journal, list};
 
 /// A value may be replaced between the look at its entry and the look at its layout; then the look is repeated.
@@ -181,7 +181,7 @@ impl<D: Disk> Engine<D> {
         scrub::scrub(&self.core, progress).await
     }
 
-    /// Blocks that did not match since the store was opened, found by readers or by a scrub; at most 1000 are remembered.
+    /// Blocks and rows that did not match since the store was opened, found by readers or by a scrub; at most 1000 are remembered.
     pub fn findings(&self) -> Vec<Finding> {
         self.core.findings.lock().clone()
     }
@@ -203,6 +203,29 @@ impl<D: Disk> Engine<D> {
         }
     }
 
+    /// The entry of the current value or of a version.
+    fn find(
+        &self,
+        view: View<'_>,
+        address: Address<'_>,
+        version: Option<VersionId>,
+    ) -> Result<(Arc<NamespaceInfo>, Entry)> {
+        let Address { space, key, .. } = address;
+        check_key(space, key)?;
+        let namespace = self.core.namespace(address.namespace)?;
+        match view.find(&namespace, space, key, version) {
+            Ok(entry) => Ok((namespace, entry)),
+            Err(error) => {
+                let label = Label {
+                    namespace,
+                    key: Bytes::copy_from_slice(key),
+                    version: version.unwrap_or(VersionId::NULL).0,
+                };
+                Err(row_mismatch(&self.core, &label, error))
+            }
+        }
+    }
+
     /// Finds a value, or part of one, and keeps its space from being reused.
     fn locate(
         &self,
@@ -210,13 +233,10 @@ impl<D: Disk> Engine<D> {
         version: Option<VersionId>,
         range: ByteRange,
     ) -> Result<Located<D>> {
-        let Address { space, key, .. } = address;
-        check_key(space, key)?;
-        let namespace = self.core.namespace(address.namespace)?;
         for _ in 0..LOOKS_MAX {
             let _visit = self.core.reclaim.visit();
             let view = self.core.view();
-            let entry = view.find(&namespace, space, key, version)?;
+            let (namespace, entry) = self.find(view, address, version)?;
             let range = range.resolve(entry.size()).ok_or_else(|| {
                 StoreError::new(
                     ErrorKind::RangeNotSatisfiable,
@@ -227,17 +247,18 @@ impl<D: Disk> Engine<D> {
             if let Place::Away(away) = place {
                 return Err(StoreError::let_go(entry.meta().map_err(malformed)?, away));
             }
-            let Some((segments, pins)) = resolve(&self.core, view, place, range.clone())? else {
-                continue;
-            };
-            let meta = entry.meta().map_err(malformed)?;
             let label = Label {
                 namespace,
-                key: Bytes::copy_from_slice(key),
-                version: meta.version.0,
+                key: Bytes::copy_from_slice(address.key),
+                version: entry.version().0,
+            };
+            let found = resolve(&self.core, view, place, range.clone())
+                .map_err(|error| row_mismatch(&self.core, &label, error))?;
+            let Some((segments, pins)) = found else {
+                continue;
             };
             return Ok(Located {
-                meta,
+                meta: entry.meta().map_err(malformed)?,
                 range,
                 label,
                 segments,
@@ -348,10 +369,7 @@ impl<D: Disk> Store for Engine<D> {
     }
 
     async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
-        check_key(address.space, address.key)?;
-        let namespace = self.core.namespace(address.namespace)?;
-        let view = self.core.view();
-        let entry = view.find(&namespace, address.space, address.key, version)?;
+        let (_, entry) = self.find(self.core.view(), address, version)?;
         entry.meta().map_err(malformed)
     }
 
@@ -401,10 +419,7 @@ impl<D: Disk> Store for Engine<D> {
     }
 
     async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
-        check_key(address.space, address.key)?;
-        let namespace = self.core.namespace(address.namespace)?;
-        let view = self.core.view();
-        let entry = view.find(&namespace, address.space, address.key, version)?;
+        let (_, entry) = self.find(self.core.view(), address, version)?;
         match entry.place().map_err(malformed)? {
             Place::Away(away) => Ok(Some(away)),
             _ => Ok(None),

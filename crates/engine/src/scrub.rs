@@ -5,27 +5,42 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_io::Disk;
-use forebay_store::{ErrorKind, Result};
+use forebay_store::{ErrorKind, Result, StoreError, VersionId};
 
-use crate::body::{Label, Memory, Segment, read, resolve};
+use crate::body::{Label, Memory, Segment, read, resolve, row_mismatch};
 use crate::core::Core;
 use crate::entry::{Entry, Place};
 use crate::keys::{self, Table};
-use crate::view::malformed;
+use crate::view::{View, malformed};
 
-/// A block that does not match its checksum, and the value it belongs to.
+/// A block or a row of the index that does not match its checksum, and the value it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The namespace's name.
+    /// The namespace's name; empty when nothing tells whose the damage is.
     pub namespace: String,
     /// The key.
     pub key: Bytes,
     /// The version; 0 is the null version.
     pub version: u64,
-    /// The first granule of the extent.
+    /// The first granule of the extent; 0 for a row.
     pub granule: u64,
-    /// Which block of the extent.
+    /// Which block of the extent; 0 for a row.
     pub block: usize,
+    /// What is wrong, in words.
+    pub what: String,
+}
+
+impl Finding {
+    pub(crate) fn of_row(namespace: &str, key: Bytes, version: u64, what: String) -> Finding {
+        Finding {
+            namespace: namespace.to_owned(),
+            key,
+            version,
+            granule: 0,
+            block: 0,
+            what,
+        }
+    }
 }
 
 /// How far a scrub is, or what it came to.
@@ -42,7 +57,7 @@ pub struct ScrubProgress {
 /// Rows looked at in one step.
 const STEP: usize = 64;
 
-/// Reads every value, past the cache.
+/// Reads every value, past the caches.
 pub(crate) async fn scrub<D: Disk>(
     core: &Arc<Core<D>>,
     mut progress: impl FnMut(ScrubProgress) + Send,
@@ -51,7 +66,21 @@ pub(crate) async fn scrub<D: Disk>(
     for table in [Table::Current, Table::Kept] {
         let mut from = Vec::new();
         loop {
-            let scan = core.view().scan(table, &from, None, STEP)?;
+            let scan = match core.tables.survey(None, table, &from, None, STEP) {
+                Ok(scan) => scan,
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    // Nothing leads to the rows that are left.
+                    note_row(core, table, &[], &error);
+                    so_far.damaged += 1;
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            for (row_key, error) in scan.damaged {
+                note_row(core, table, &row_key, &error);
+                so_far.damaged += 1;
+                so_far.values += 1;
+            }
             for (row_key, encoded) in scan.rows {
                 let entry = Entry::adopt(encoded).map_err(malformed)?;
                 if entry.is_marker() {
@@ -76,47 +105,66 @@ pub(crate) async fn scrub<D: Disk>(
     Ok(so_far)
 }
 
+/// Whose row it is, as far as its key tells.
+fn label_of<D: Disk>(core: &Core<D>, table: Table, row_key: &[u8]) -> Result<Option<Label>> {
+    let split = match table {
+        Table::Kept => {
+            let id = row_key.first_chunk().map(|id| u32::from_be_bytes(*id));
+            let split = keys::split_kept(row_key);
+            id.zip(split)
+                .map(|(id, (key, sequence))| (id, Bytes::from(key), sequence))
+        }
+        _ => keys::split_current(row_key)
+            .map(|(id, _, key)| (id, Bytes::copy_from_slice(key), VersionId::NULL.0)),
+    };
+    let (id, key, version) = split.ok_or_else(|| crate::index::corrupt("a key"))?;
+    let namespace = core.registry.read().by_id(id).cloned();
+    Ok(namespace.map(|namespace| Label {
+        namespace,
+        key,
+        version,
+    }))
+}
+
+/// Notes a row that does not match.
+fn note_row<D: Disk>(core: &Core<D>, table: Table, row_key: &[u8], error: &StoreError) {
+    let what = error.message().to_owned();
+    let finding = match label_of(core, table, row_key) {
+        Ok(Some(label)) => label.finding(what),
+        _ => Finding::of_row("", Bytes::new(), VersionId::NULL.0, what),
+    };
+    core.note(finding);
+}
+
 async fn verify<D: Disk>(
     core: &Arc<Core<D>>,
     table: Table,
     row_key: &[u8],
     entry: &Entry,
 ) -> Result<u64> {
-    let (id, key) = match table {
-        Table::Kept => {
-            let key = keys::split_kept(row_key).map(|(key, _)| Bytes::from(key));
-            let id = row_key.first_chunk().map(|id| u32::from_be_bytes(*id));
-            id.zip(key)
-        }
-        _ => keys::split_current(row_key).map(|(id, _, key)| (id, Bytes::copy_from_slice(key))),
-    }
-    .ok_or_else(|| crate::index::corrupt("a key"))?;
-    let Some(namespace) = core.registry.read().by_id(id).cloned() else {
+    let Some(label) = label_of(core, table, row_key)? else {
         return Ok(0);
     };
     let label = Label {
-        namespace,
-        key,
         version: entry.version().0,
+        ..label
     };
     let found = {
-        let visit = core.reclaim.visit();
-        let view = core.view();
+        let _visit = core.reclaim.visit();
+        let view = View {
+            stored: true,
+            ..core.view()
+        };
         // Gone or replaced since the scan: what it had been may be reused already.
         let still = view
             .get(table, row_key)?
             .is_some_and(|row| row == entry.encoded());
-        let found = match still {
-            true => resolve(
-                core,
-                view,
-                entry.place().map_err(malformed)?,
-                0..entry.size(),
-            )?,
+        let place = entry.place().map_err(malformed)?;
+        match still {
+            true => resolve(core, view, place, 0..entry.size())
+                .map_err(|error| row_mismatch(core, &label, error))?,
             false => None,
-        };
-        drop(visit);
-        found
+        }
     };
     let Some((segments, _pins)) = found else {
         return Ok(0);

@@ -10,8 +10,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_store::Result;
 use forebay_store::listing::next_key;
+use forebay_store::{Result, StoreError};
 use parking_lot::RwLock;
 
 use crate::extent::Run;
@@ -84,6 +84,8 @@ impl Layers {
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub rows: Vec<(Bytes, Bytes)>,
+    /// Keys of rows that do not match their checksums.
+    pub damaged: Vec<(Bytes, StoreError)>,
     /// Where the scan goes on; `None` at its end.
     pub next: Option<Vec<u8>>,
 }
@@ -109,9 +111,14 @@ impl Tables {
 
     /// The row of `key`.
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        if let Some(row) = self.recent.get(table, key) {
-            return Ok(Some(row));
+        match self.recent.get(table, key) {
+            Some(row) => Ok(Some(row)),
+            None => self.get_stored(table, key),
         }
+    }
+
+    /// The same, although the row may have been looked up lately: from the index unless it has yet to get there.
+    pub fn get_stored(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
         let snapshot = {
             let layers = self.layers.read();
             if let Some(row) = layers.fresh(table, key) {
@@ -142,6 +149,22 @@ impl Tables {
 
     /// At most `limit` rows from `from` (included) to `until` (excluded), in order of key.
     pub fn scan(
+        &self,
+        over: Option<&Memtable>,
+        table: Table,
+        from: &[u8],
+        until: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Scan> {
+        let mut scan = self.survey(over, table, from, until, limit)?;
+        match scan.damaged.pop() {
+            Some((_, error)) => Err(error),
+            None => Ok(scan),
+        }
+    }
+
+    /// The same, going on after damaged rows.
+    pub fn survey(
         &self,
         over: Option<&Memtable>,
         table: Table,
@@ -193,7 +216,14 @@ impl Tables {
             let row = if from_fresh {
                 fresh.next().and_then(|(key, value)| Some((key, value?)))
             } else {
-                settled.next().transpose()?
+                match settled.next().transpose()? {
+                    Some((key, Err(error))) => {
+                        scan.damaged.push((key, error));
+                        None
+                    }
+                    Some((key, Ok(value))) => Some((key, value)),
+                    None => None,
+                }
             };
             if let Some(row) = row {
                 let next = next_key(&row.0);

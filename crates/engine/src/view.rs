@@ -19,6 +19,8 @@ pub(crate) struct View<'a> {
     pub tables: &'a Tables,
     pub over: Option<&'a Memtable>,
     pub now: u64,
+    /// Rows looked up lately do not answer: a scrub wants to know what is stored.
+    pub stored: bool,
 }
 
 /// What stands under a key.
@@ -34,6 +36,7 @@ impl View<'_> {
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
         match self.over {
             Some(over) => self.tables.get_over(over, table, key),
+            None if self.stored => self.tables.get_stored(table, key),
             None => self.tables.get(table, key),
         }
     }
@@ -136,12 +139,10 @@ impl View<'_> {
         key: &[u8],
         version: Option<VersionId>,
     ) -> Result<Entry> {
-        let current = self
-            .current(namespace.id, space, key)?
-            .filter(|entry| !entry.is_expired(self.now));
         let versioned = versioning(namespace, space) != Versioning::Off;
         let Some(version) = version else {
-            if let Some(current) = current {
+            let current = self.current(namespace.id, space, key)?;
+            if let Some(current) = current.filter(|entry| !entry.is_expired(self.now)) {
                 return Ok(current);
             }
             let error = StoreError::new(ErrorKind::NotFound, "the key holds no value");
@@ -154,24 +155,50 @@ impl View<'_> {
                 None => error,
             });
         };
-        if let Some(current) = current.filter(|current| current.version() == version) {
-            return Ok(current);
-        }
-        let kept = match versioned {
-            true => self.kept(namespace.id, key, version)?,
-            false => None,
-        };
-        match kept.filter(|entry| !entry.is_expired(self.now)) {
+        let found = self.version(namespace.id, space, key, version, versioned)?;
+        match found {
             None => Err(StoreError::new(
                 ErrorKind::NoSuchVersion,
                 "the key has no such version",
             )),
-            Some(kept) if kept.is_marker() => Err(StoreError::new(
+            Some(marker) if marker.is_marker() => Err(StoreError::new(
                 ErrorKind::IsDeleteMarker,
                 "the version is a delete marker",
             )
             .with_marker(version)),
-            Some(kept) => Ok(kept),
+            Some(entry) => Ok(entry),
+        }
+    }
+
+    /// The entry of a version.
+    fn version(
+        &self,
+        namespace: u32,
+        space: Space,
+        key: &[u8],
+        version: VersionId,
+        versioned: bool,
+    ) -> Result<Option<Entry>> {
+        let live = |entry: &Entry| !entry.is_expired(self.now);
+        let look = || Ok(self.current(namespace, space, key)?.filter(live));
+        let mut current = look()?;
+        loop {
+            if current.as_ref().map(Entry::version) == Some(version) {
+                return Ok(current);
+            }
+            let kept = match versioned {
+                true => self.kept(namespace, key, version)?.filter(live),
+                false => None,
+            };
+            if kept.is_some() {
+                return Ok(kept);
+            }
+            // Between the two looks a delete may have made it current again: only what did not change does without it.
+            let again = look()?;
+            if again == current {
+                return Ok(None);
+            }
+            current = again;
         }
     }
 
