@@ -64,6 +64,8 @@ pub(crate) struct Header {
     pub records: u32,
     pub payload_crc: u32,
     pub link: u32,
+    /// The store's [`mark`](crate::superblock::Geometry::mark).
+    pub store: [u8; 8],
 }
 
 impl Header {
@@ -79,6 +81,7 @@ impl Header {
         encoded[48..52].copy_from_slice(&self.records.to_le_bytes());
         encoded[52..56].copy_from_slice(&self.payload_crc.to_le_bytes());
         encoded[56..60].copy_from_slice(&self.link.to_le_bytes());
+        encoded[60..68].copy_from_slice(&self.store);
         let crc = crc32c(&encoded[8..]);
         encoded[4..8].copy_from_slice(&crc.to_le_bytes());
         (encoded, crc)
@@ -100,6 +103,7 @@ impl Header {
             records: from.u32()?,
             payload_crc: from.u32()?,
             link: from.u32()?,
+            store: from.array()?,
         };
         Ok((header, crc))
     }

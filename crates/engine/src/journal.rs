@@ -305,6 +305,7 @@ impl<D: Disk> Journal<D> {
             records: batch.records,
             payload_crc: crc32c(&batch.payload),
             link: self.position.link,
+            store: self.core.geometry.mark(),
         };
         let (encoded, link) = header.encode();
         let mut at = self.core.geometry.area(self.position.segment) + self.offset;

@@ -8,7 +8,7 @@
 //! - `upload`, `allocator`, `extent`: bytes go from the buffers they arrived in to granules that nothing refers to yet.
 //! - `body`, `cache`, `reclaim`: bytes leave, checked on every read, from granules that cannot be reused meanwhile.
 //! - `view`, `list`, `usage`, `namespaces`: what stands under a key, list pages, quotas.
-//! - `recover`, `superblock`, `scrub`: opening, replaying, verifying.
+//! - `recover`, `replay`, `superblock`, `scrub`: opening, replaying, verifying.
 //!
 //! # Invariants
 //! - A change is visible only after it is durable, or was answered early in a namespace that says so.
@@ -51,6 +51,7 @@ mod namespaces;
 mod recent;
 mod reclaim;
 mod recover;
+mod replay;
 mod scrub;
 mod space;
 mod superblock;

@@ -10,10 +10,10 @@ use forebay_store::{ErrorKind, StoreError};
 
 use crate::Result;
 use crate::allocator::Allocator;
-use crate::codec::{Reader, crc32c};
+use crate::codec::Reader;
 use crate::core::{Core, Parts};
-use crate::extent::{Extent, GRANULE_BYTES};
-use crate::group::{HEADER_BYTES, Header, Position, Record, group_bytes};
+use crate::extent::GRANULE_BYTES;
+use crate::group::Position;
 use crate::index::{Index, corrupt};
 use crate::keys::Table;
 use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, decode_usage};
@@ -21,7 +21,7 @@ use crate::space::CHUNK_GRANULES;
 use crate::superblock::{FORMAT_VERSION, Geometry};
 use crate::tables::{Memtable, Tables};
 use crate::usage::Ledger;
-use crate::{Config, batch, keys};
+use crate::{Config, batch, keys, replay};
 
 const DATA: &str = "data";
 const INDEX: &str = "index";
@@ -63,7 +63,7 @@ pub enum OpenError {
     Store(#[from] StoreError),
 }
 
-fn failed(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+pub(crate) fn failed(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     move |cause| match cause.kind() {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             OpenError::ReadOnly(cause)
@@ -167,13 +167,6 @@ fn create<D: Disk>(
     Ok(geometry)
 }
 
-/// A group found in the journal.
-struct Found {
-    header: Header,
-    link: u32,
-    records: Vec<Record>,
-}
-
 /// Brings what the journal holds into the index; tells where it goes on, and how many groups were replayed.
 fn replay<F: File>(
     data: &F,
@@ -182,8 +175,7 @@ fn replay<F: File>(
     index: &Index,
 ) -> Result<(Position, u64), OpenError> {
     let position = index.position()?;
-    let mut groups = chain(data, geometry, position)?;
-    cut_unproven(data, space, &mut groups)?;
+    let groups = replay::groups(data, geometry, space, position)?;
     // A segment that no group on the device can be in, also none that was cut.
     let next = match groups.last() {
         None => Position {
@@ -207,129 +199,6 @@ fn replay<F: File>(
     data.sync_data().map_err(failed("syncing the data file"))?;
     index.checkpoint(&memtable, next)?;
     Ok((next, count))
-}
-
-/// The groups that follow one another from `position` on.
-fn chain<F: File>(
-    data: &F,
-    geometry: &Geometry,
-    position: Position,
-) -> Result<Vec<Found>, OpenError> {
-    let mut groups = Vec::new();
-    let mut group = position.group;
-    let mut link = position.link;
-    for segment in [position.segment, position.segment + 1] {
-        let mut offset = 0;
-        while let Some(found) = group_at(data, geometry, segment, offset)? {
-            if found.header.group != group || found.header.link != link {
-                break;
-            }
-            group += 1;
-            link = found.link;
-            offset += group_bytes(found.header.payload_bytes);
-            groups.push(found);
-        }
-    }
-    Ok(groups)
-}
-
-fn group_at<F: File>(
-    data: &F,
-    geometry: &Geometry,
-    segment: u64,
-    offset: u64,
-) -> Result<Option<Found>, OpenError> {
-    let reading = "reading the journal";
-    if offset + GRANULE_BYTES as u64 > geometry.segment_bytes {
-        return Ok(None);
-    }
-    let at = geometry.area(segment) + offset;
-    let mut head = [0; HEADER_BYTES];
-    data.read_exact_at(at, &mut head).map_err(failed(reading))?;
-    let Ok((header, link)) = Header::decode(&head) else {
-        return Ok(None);
-    };
-    let room = geometry.segment_bytes - offset - HEADER_BYTES as u64;
-    if header.segment != segment || header.payload_bytes > room {
-        return Ok(None);
-    }
-    let mut payload = vec![0; header.payload_bytes as usize];
-    data.read_exact_at(at + HEADER_BYTES as u64, &mut payload)
-        .map_err(failed(reading))?;
-    if crc32c(&payload) != header.payload_crc {
-        return Ok(None);
-    }
-    let payload = Bytes::from(payload);
-    let records = Record::decode_all(&payload, header.records)
-        .map_err(|_| StoreError::new(ErrorKind::Corrupt, "a journal group breaks the format"))?;
-    Ok(Some(Found {
-        header,
-        link,
-        records,
-    }))
-}
-
-/// Cuts groups whose extents were still on their way when the power went.
-fn cut_unproven<F: File>(
-    data: &F,
-    space: &Allocator<F>,
-    groups: &mut Vec<Found>,
-) -> Result<(), OpenError> {
-    let Some(last) = groups.last() else {
-        return Ok(());
-    };
-    let synced = last.header.synced;
-    let tail = groups.partition_point(|group| group.header.group <= synced);
-    let mut proven = std::collections::HashMap::<u64, bool>::new();
-    loop {
-        // What a later group of the chain freed may have been reused since: it proves nothing, and is not needed.
-        let mut live = std::collections::BTreeMap::<u64, (usize, Extent)>::new();
-        for (at, group) in groups.iter().enumerate().skip(tail) {
-            for record in &group.records {
-                for extent in &record.written {
-                    live.insert(extent.start, (at, *extent));
-                }
-                for run in &record.freed {
-                    let gone: Vec<u64> = live
-                        .range(run.start..run.end())
-                        .map(|(start, _)| *start)
-                        .collect();
-                    for start in gone {
-                        live.remove(&start);
-                    }
-                }
-            }
-        }
-        let mut first_bad = None::<usize>;
-        for (start, (at, extent)) in &live {
-            let good = match proven.get(start) {
-                Some(good) => *good,
-                None => {
-                    let good = proves(data, space, extent)?;
-                    proven.insert(*start, good);
-                    good
-                }
-            };
-            if !good {
-                first_bad = Some(first_bad.map_or(*at, |first| first.min(*at)));
-            }
-        }
-        match first_bad {
-            None => return Ok(()),
-            Some(at) => groups.truncate(at),
-        }
-        // Extents that a cut group had freed are live again, under the same starts.
-        proven.clear();
-    }
-}
-
-fn proves<F: File>(data: &F, space: &Allocator<F>, extent: &Extent) -> Result<bool, OpenError> {
-    let mut bytes = vec![0; extent.bytes as usize];
-    match data.read_exact_at(space.offset(extent.start), &mut bytes) {
-        Ok(()) => Ok(extent.check(0, &bytes).is_ok()),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(failed("reading the extents of the journal")(error)),
-    }
 }
 
 fn claim_space<F: File>(index: &Index, space: &Allocator<F>) -> Result<()> {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use forebay_engine::{Engine, OpenError};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
-use forebay_mem::{Pool, Region};
+use forebay_mem::Pool;
 use forebay_store::{
-    Address, ByteRange, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Store,
-    StoreOptions, Usage,
+    Address, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Store, StoreOptions, Usage,
 };
 use support::{bytes, config, get, put, tenant};
 
@@ -177,89 +176,4 @@ async fn a_quota_is_refused_before_bytes_are_taken() {
         .unwrap();
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
     assert_eq!(engine.usage(Scope::Tenant("t")).unwrap(), Usage::default());
-}
-
-/// Every value is right, or refused as corrupt (or the store does not open): nothing is missing, nothing is wrong.
-async fn get_into(
-    engine: &Engine<SimDisk>,
-    address: Address<'_>,
-    size: usize,
-) -> forebay_store::Result<Vec<u8>> {
-    let target = Region::anonymous(size.max(1)).unwrap();
-    let target = target.slice(0..size).unwrap();
-    engine
-        .retrieve_into(address, None, ByteRange::Full, target.clone())
-        .await?;
-    let mut value = vec![0; size];
-    assert!(target.read(0, &mut value));
-    Ok(value)
-}
-
-async fn right_or_refused(disk: &SimDisk, what: &str) -> bool {
-    let engine = match try_open(disk) {
-        Ok(engine) => engine,
-        Err(OpenError::Store(error)) => {
-            assert!(
-                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io),
-                "{what}: {error:?}"
-            );
-            return true;
-        }
-        Err(OpenError::NotAStore | OpenError::Version { .. } | OpenError::Mismatch) => return true,
-        Err(error) => panic!("{what}: {error:?}"),
-    };
-    let mut refused = false;
-    for (at, size) in SIZES.into_iter().enumerate() {
-        let key = [at as u8 + 1];
-        let address = Address::object("n", &key);
-        // The second finds in memory what the first left there.
-        for value in [
-            get_into(&engine, address, size).await,
-            get(&engine, address).await,
-        ] {
-            match value {
-                Ok(value) => assert!(value == bytes(at as u64, size), "{what}: wrong bytes"),
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
-                    refused = true;
-                }
-            }
-        }
-    }
-    if refused {
-        let scrubbed = engine.scrub(|_| ()).await.unwrap();
-        assert!(scrubbed.damaged > 0, "{what}");
-        assert!(!engine.findings().is_empty(), "{what}");
-    }
-    refused
-}
-
-#[tokio::test]
-async fn rot_is_found_and_never_served() {
-    let disk = SimDisk::new(6);
-    drop(filled(&disk).await);
-    let mut noticed = 0;
-    let mut state = 0x1234_5678_9abc_def1_u64;
-    for name in disk.names() {
-        let len = {
-            use forebay_io::{Disk, File, OpenOptions};
-            let options = OpenOptions {
-                create: false,
-                read_only: true,
-                direct: false,
-            };
-            disk.open(&name, options).unwrap().len().unwrap()
-        };
-        for _ in 0..150 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let offset = (state >> 8) % len;
-            let rotten = disk.crash(state);
-            rotten.rot(&name, offset, (state & 7) as u8).unwrap();
-            let what = format!("bit {} of byte {offset} of {name}", state & 7);
-            noticed += u32::from(right_or_refused(&rotten, &what).await);
-        }
-    }
-    assert!(noticed > 0);
 }

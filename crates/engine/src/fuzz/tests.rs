@@ -134,6 +134,7 @@ fn group_of(records: &[Record]) -> Vec<u8> {
         records: records.len() as u32,
         payload_crc: crc32c(&payload),
         link: 0x1234_5678,
+        store: [0; 8],
     };
     [&header.encode().0[..], &payload].concat()
 }

@@ -1,0 +1,318 @@
+//! Bits that flip in what is stored: bytes are right or refused, what is damaged is named, and nothing that was acknowledged goes
+//! without a word.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_engine::{Config, Engine, Finding, OpenError};
+use forebay_io::sim::{SimClock, SimDisk};
+use forebay_io::{Disk, File, OpenOptions};
+use forebay_mem::{Pool, Region};
+use forebay_store::{Address, Attributes, ByteRange, ErrorKind, Seal, Store, StoreOptions};
+use support::{bytes, config, get, put, put_with, tenant};
+
+const SIZES: [usize; 5] = [900, 3000, 40_000, 200_000, 1_200_000];
+const GRANULE_BYTES: usize = 4096;
+/// Where a group's payload begins.
+const GROUP_HEADER_BYTES: usize = 72;
+
+fn try_open(disk: &SimDisk, config: Config) -> Result<Engine<SimDisk>, OpenError> {
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
+}
+
+async fn empty(disk: &SimDisk) -> Engine<SimDisk> {
+    let engine = try_open(disk, config()).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    engine
+}
+
+async fn filled(disk: &SimDisk) -> Engine<SimDisk> {
+    let engine = empty(disk).await;
+    for (at, size) in SIZES.into_iter().enumerate() {
+        let key = [at as u8 + 1];
+        put(&engine, Address::object("n", &key), &bytes(at as u64, size))
+            .await
+            .unwrap();
+    }
+    engine
+}
+
+fn content(disk: &SimDisk, name: &str) -> Vec<u8> {
+    let options = OpenOptions {
+        create: false,
+        read_only: true,
+        direct: false,
+    };
+    let file = disk.open(name, options).unwrap();
+    let mut content = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(0, &mut content).unwrap();
+    content
+}
+
+/// Where the groups in the journal of a store that was just made begin.
+fn groups(disk: &SimDisk) -> Vec<usize> {
+    let journal = 2 * GRANULE_BYTES + 2 * config().segment_bytes as usize;
+    let data = content(disk, "data");
+    (2 * GRANULE_BYTES..journal)
+        .step_by(GRANULE_BYTES)
+        .filter(|at| data[*at..].starts_with(b"FBGR"))
+        .collect()
+}
+
+/// Flips a bit wherever the index holds these bytes.
+fn rot_in_index(disk: &SimDisk, needle: &[u8]) {
+    let places: Vec<_> = content(disk, "index")
+        .windows(needle.len())
+        .enumerate()
+        .filter_map(|(at, window)| (window == needle).then_some(at))
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        disk.rot("index", at as u64, 3).unwrap();
+    }
+}
+
+async fn get_into(
+    engine: &Engine<SimDisk>,
+    address: Address<'_>,
+    size: usize,
+) -> forebay_store::Result<Vec<u8>> {
+    let target = Region::anonymous(size.max(1)).unwrap();
+    let target = target.slice(0..size).unwrap();
+    engine
+        .retrieve_into(address, None, ByteRange::Full, target.clone())
+        .await?;
+    let mut value = vec![0; size];
+    assert!(target.read(0, &mut value));
+    Ok(value)
+}
+
+/// Every value is right, or refused as corrupt (or the store does not open): nothing is missing, nothing is wrong.
+async fn right_or_refused(disk: &SimDisk, what: &str) -> bool {
+    let engine = match try_open(disk, config()) {
+        Ok(engine) => engine,
+        Err(OpenError::Store(error)) => {
+            assert!(
+                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io),
+                "{what}: {error:?}"
+            );
+            return true;
+        }
+        Err(OpenError::NotAStore | OpenError::Version { .. } | OpenError::Mismatch) => return true,
+        Err(error) => panic!("{what}: {error:?}"),
+    };
+    let mut refused = false;
+    for (at, size) in SIZES.into_iter().enumerate() {
+        let key = [at as u8 + 1];
+        let address = Address::object("n", &key);
+        // The second finds in memory what the first left there.
+        for value in [
+            get_into(&engine, address, size).await,
+            get(&engine, address).await,
+        ] {
+            match value {
+                Ok(value) => assert!(value == bytes(at as u64, size), "{what}: wrong bytes"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
+                    refused = true;
+                }
+            }
+        }
+    }
+    if refused {
+        let scrubbed = engine.scrub(|_| ()).await.unwrap();
+        assert!(scrubbed.damaged > 0, "{what}");
+        assert!(!engine.findings().is_empty(), "{what}");
+    }
+    refused
+}
+
+/// Flips bits of a file, one at a time, and tells how many of them were noticed.
+async fn rot_everywhere(disk: &SimDisk, name: &str, len: u64, state: &mut u64) -> u32 {
+    let mut noticed = 0;
+    for _ in 0..150 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        let offset = (*state >> 8) % len;
+        let rotten = disk.crash(*state);
+        rotten.rot(name, offset, (*state & 7) as u8).unwrap();
+        let what = format!("bit {} of byte {offset} of {name}", *state & 7);
+        noticed += u32::from(right_or_refused(&rotten, &what).await);
+    }
+    noticed
+}
+
+#[tokio::test]
+async fn rot_is_found_and_never_served() {
+    let disk = SimDisk::new(6);
+    drop(filled(&disk).await);
+    let mut noticed = 0;
+    let mut state = 0x1234_5678_9abc_def1_u64;
+    for name in disk.names() {
+        let len = content(&disk, &name).len() as u64;
+        noticed += rot_everywhere(&disk, &name, len, &mut state).await;
+    }
+    assert!(noticed > 0);
+}
+
+/// The store was killed: what it acknowledged is in the journal alone.
+#[tokio::test]
+async fn rot_of_a_live_journal_is_found_and_never_served() {
+    let disk = SimDisk::new(7);
+    let engine = filled(&disk).await;
+    // Nothing tells whether the last group had ever been durable: it may go.
+    put(&engine, Address::object("n", b"last"), b"value")
+        .await
+        .unwrap();
+    let groups = groups(&disk);
+    let (first, last) = (groups[0], groups[groups.len() - 1]);
+    assert!(groups.len() > SIZES.len());
+    let mut noticed = 0;
+    for at in (first..last).step_by(397) {
+        let rotten = disk.crash(at as u64);
+        rotten.rot("data", at as u64, (at % 8) as u8).unwrap();
+        let what = format!("a bit of byte {at} of the journal");
+        noticed += u32::from(right_or_refused(&rotten, &what).await);
+    }
+    assert!(noticed > 0);
+    drop(engine);
+}
+
+#[tokio::test]
+async fn a_rotten_group_that_was_durable_is_refused() {
+    let disk = SimDisk::new(8);
+    let engine = empty(&disk).await;
+    let key = |number: u64| format!("k{number}").into_bytes();
+    for number in 0..10 {
+        put(
+            &engine,
+            Address::object("n", &key(number)),
+            &bytes(number, 900),
+        )
+        .await
+        .unwrap();
+    }
+    let groups = groups(&disk);
+    let (last, before) = groups.split_last().unwrap();
+    assert_eq!(before.len(), 10, "a namespace and nine values");
+    for at in before {
+        for within in [20, GROUP_HEADER_BYTES + 30] {
+            let rotten = disk.crash(1);
+            rotten.rot("data", (at + within) as u64, 5).unwrap();
+            for _ in 0..2 {
+                // Also a second time: the refusal changed nothing.
+                let refused = try_open(&rotten, config()).err();
+                let Some(OpenError::Store(error)) = refused else {
+                    panic!("opened without the group at {at}: {refused:?}");
+                };
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                assert!(
+                    error.message().contains(&format!("byte {at} of file data")),
+                    "{error}"
+                );
+            }
+        }
+    }
+    let rotten = disk.crash(1);
+    rotten.rot("data", (last + 100) as u64, 5).unwrap();
+    let engine = try_open(&rotten, config()).unwrap();
+    for number in 0..9 {
+        let key = key(number);
+        let value = get(&engine, Address::object("n", &key)).await.unwrap();
+        assert_eq!(value, bytes(number, 900));
+    }
+}
+
+#[tokio::test]
+async fn a_rotten_inline_value_is_named_and_counted() {
+    let disk = SimDisk::new(9);
+    let engine = empty(&disk).await;
+    for number in 0..3 {
+        let key = [b'k', number];
+        let value = bytes(u64::from(number), 1500);
+        put(&engine, Address::object("n", &key), &value)
+            .await
+            .unwrap();
+    }
+    drop(engine);
+    rot_in_index(&disk, &bytes(1, 1500)[700..800]);
+    let unchecked = Config {
+        index_check_bytes: 0,
+        ..config()
+    };
+    let damaged = |finding: &Finding| {
+        assert_eq!(
+            (&finding.namespace[..], &finding.key[..]),
+            ("n", &b"k\x01"[..])
+        );
+    };
+    let engine = try_open(&disk, unchecked.clone()).unwrap();
+    let address = Address::object("n", b"k\x01");
+    for read in [
+        get(&engine, address).await,
+        get_into(&engine, address, 1500).await,
+    ] {
+        let error = read.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.message().contains("n/k\u{1}"), "{error}");
+    }
+    assert_eq!(engine.metrics().corrupt_blocks, 2);
+    engine.findings().iter().for_each(damaged);
+    assert_eq!(engine.findings().len(), 1);
+    drop(engine);
+    let engine = try_open(&disk, unchecked).unwrap();
+    let scrubbed = engine.scrub(|_| ()).await.unwrap();
+    assert_eq!((scrubbed.values, scrubbed.damaged), (3, 1));
+    engine.findings().iter().for_each(damaged);
+    assert_eq!(engine.findings().len(), 1);
+}
+
+#[tokio::test]
+async fn a_scrub_goes_on_after_a_rotten_row() {
+    let disk = SimDisk::new(10);
+    let engine = empty(&disk).await;
+    let marks = |number: u8| bytes(100 + u64::from(number), 200);
+    for number in 0..4 {
+        let key = [b'k', number];
+        let attributes = Attributes::builder()
+            .set("mark", marks(number))
+            .build()
+            .unwrap();
+        let seal = Seal {
+            attributes,
+            ..Seal::default()
+        };
+        let value = bytes(u64::from(number), 1500);
+        let options = StoreOptions::default();
+        put_with(&engine, Address::object("n", &key), &value, options, seal)
+            .await
+            .unwrap();
+    }
+    drop(engine);
+    rot_in_index(&disk, &marks(1)[50..150]);
+    rot_in_index(&disk, &bytes(2, 1500)[700..800]);
+    let unchecked = Config {
+        index_check_bytes: 0,
+        ..config()
+    };
+    let engine = try_open(&disk, unchecked).unwrap();
+    let error = engine
+        .stat(Address::object("n", b"k\x01"), None)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("n/k\u{1}"), "{error}");
+    let scrubbed = engine.scrub(|_| ()).await.unwrap();
+    assert_eq!((scrubbed.values, scrubbed.damaged), (4, 2));
+    let mut keys: Vec<_> = engine
+        .findings()
+        .into_iter()
+        .map(|finding| finding.key)
+        .collect();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys, [&b"k\x01"[..], &b"k\x02"[..]]);
+}
