@@ -12,8 +12,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Memory is lent in units of this many bytes.
 const UNIT_BYTES: u32 = 4096;
-/// What a command in progress holds of its data at most: a buffer that moves and one that follows.
-const COMMAND_BYTES_MAX: u32 = 2 * BLOCK_MAX_BYTES as u32;
+/// What a command in progress holds of its data at most: a buffer that moves and one that follows, or all of a value that its store keeps
+/// as one object.
+const COMMAND_BYTES_MAX: u32 = 4 * BLOCK_MAX_BYTES as u32;
 
 /// So much memory, lent in the order in which it is asked for.
 #[derive(Debug)]
@@ -123,11 +124,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_lent_is_bounded_and_a_command_is_never_too_large() {
-        let lending = Lending::new(4 << 20);
+        let lending = Lending::new(6 << 20);
         let mut cx = Context::from_waker(Waker::noop());
         let first = lending.lend(u32::MAX).await.unwrap();
-        // A buffer of a megabyte.
-        let second = lending.lend((512 << 10) + 1).await.unwrap();
+        // Buffers of two megabytes.
+        let second = lending.lend((1 << 20) + 1).await.unwrap();
         let mut third = pin!(lending.lend(2 << 20));
         assert!(third.as_mut().poll(&mut cx).is_pending());
         drop(second);
