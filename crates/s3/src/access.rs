@@ -32,9 +32,9 @@ pub(crate) struct Rules {
     policy: Option<Policy>,
     /// The policy cannot be read: nobody but the owner is let in, and the owner may replace it.
     unreadable: bool,
-    /// Whether the policy looks at the tags of objects that exist.
+    /// Whether the policy may look at the tags of objects that exist.
     asks_tags: bool,
-    /// Whether the policy looks at the tags that a request sets.
+    /// Whether the policy may look at the tags that a request sets.
     asks_new_tags: bool,
     pub(crate) cors: Option<cors::Configuration>,
     pub(crate) lifecycle: Option<lifecycle::Configuration>,
@@ -60,13 +60,7 @@ impl RulesCache {
         }
         let text = attributes.get(bucket_config::POLICY);
         let policy = text.and_then(|text| Policy::parse(text, &info.name).ok());
-        let asks = |key: &str| {
-            text.is_some_and(|text| {
-                String::from_utf8_lossy(text)
-                    .to_ascii_lowercase()
-                    .contains(key)
-            })
-        };
+        let asks = |key: &str| text.is_some_and(|text| may_ask(text, key));
         let rules = Arc::new(Rules {
             revision: info.revision,
             unreadable: text.is_some() && policy.is_none(),
@@ -87,6 +81,13 @@ impl RulesCache {
         kept.insert(info.id, Arc::clone(&rules));
         Some(rules)
     }
+}
+
+/// Whether a policy may have conditions on keys that begin with `stem`. JSON can spell a key with escapes (`\/` is a slash), so a
+/// policy that has any is taken to ask: to look at tags for nothing costs a look, to miss a condition lets somebody in.
+fn may_ask(policy: &[u8], stem: &str) -> bool {
+    let text = String::from_utf8_lossy(policy).to_ascii_lowercase();
+    text.contains('\\') || text.contains(stem)
 }
 
 /// What a caller wants of a bucket.
