@@ -147,7 +147,7 @@ async fn answer_other<S: Store, L: Link>(
             replies.last(false).await
         }
         Call::LongestPrefix(keys) => {
-            let count = context.longest_prefix(namespace, keys).await;
+            let count = context.longest_prefix(own, keys).await;
             replies
                 .put(&count, |writer, count| writer.prefix(*count))
                 .await?;

@@ -4,7 +4,7 @@ use forebay_fabric::Link;
 use forebay_proto::direct::{Delete, Deleted, Elements, Key, Stat};
 use forebay_store::{Address, DeleteOptions, Meta, Store, VersionId};
 
-use crate::call::Context;
+use crate::call::{Context, Own};
 use crate::status::Failure;
 use crate::store::condition;
 
@@ -27,16 +27,18 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             .collect())
     }
 
+    /// The store finds the namespace by name in every step: it must be the one that was admitted before each, and after the last.
     pub(crate) async fn longest_prefix(
         &self,
-        namespace: &str,
+        own: Own<'_>,
         keys: Elements<'_, Key<'_>>,
     ) -> Result<u64, Failure> {
         let addresses: Vec<_> = keys
-            .map(|Key(key)| Address::object(namespace, key))
+            .map(|Key(key)| Address::object(own.name, key))
             .collect();
         let mut count = 0;
         for step in addresses.chunks(PREFIX_STEP) {
+            self.recheck(own)?;
             let found = self.store.exist(step).await?;
             let present = found.iter().take_while(|meta| meta.is_some()).count();
             count += present as u64;
@@ -44,6 +46,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
                 break;
             }
         }
+        self.recheck(own)?;
         Ok(count)
     }
 

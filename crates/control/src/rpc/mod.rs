@@ -206,6 +206,15 @@ impl<S: Store> Service<S> {
             .ok_or_else(|| Refusal::no_namespace(name))
     }
 
+    /// Refuses a name that no longer stands for this namespace. Numbers are never used again, and a namespace never changes its
+    /// tenant: the number alone tells.
+    fn still(&self, namespace: &NamespaceInfo) -> Outcome<()> {
+        match self.store.namespace(&namespace.name) {
+            Ok(now) if now.id == namespace.id => Ok(()),
+            _ => Err(Refusal::no_namespace(&namespace.name)),
+        }
+    }
+
     fn limits(&self) -> forebay_api::v1::Limits {
         let sessions = self.sessions.limits();
         forebay_api::v1::Limits {

@@ -74,14 +74,10 @@ impl<S: Store> Batch<S> {
     ///
     /// The store finds its namespace by name, perhaps long after the call came: the caller's flow control decides when the next
     /// elements begin. So the name is checked for each, in the same turn in which the store finds it, and must still stand for the
-    /// namespace that was the caller's: numbers are never used again, and a namespace never changes its tenant. That is a look-up
-    /// in memory beside a call of the store, and allocates nothing.
+    /// namespace that was the caller's. That is a look-up in memory beside a call of the store, and allocates nothing.
     fn address<'a>(&'a self, key: &'a [u8]) -> Outcome<Address<'a>> {
-        let name = &self.namespace.name;
-        match self.service.store.namespace(name) {
-            Ok(now) if now.id == self.namespace.id => Ok(Address::object(name, key)),
-            _ => Err(Refusal::no_namespace(name)),
-        }
+        self.service.still(&self.namespace)?;
+        Ok(Address::object(&self.namespace.name, key))
     }
 
     async fn retrieve(
@@ -254,11 +250,13 @@ impl<S: Store> objects_server::Objects for Door<S> {
         request: Request<v1::LongestPrefixRequest>,
     ) -> Result<Response<v1::LongestPrefixResponse>, Status> {
         let (caller, asked) = Caller::of(request)?;
-        self.own_namespace(&caller, &asked.namespace)?;
+        let namespace = self.own_namespace(&caller, &asked.namespace)?;
         check_keys(&asked.keys)?;
         let mut found = 0;
         let mut step = PREFIX_FIRST;
+        // The store finds the namespace by name in every step: it must be the caller's before each, and after the last.
         while found < asked.keys.len() {
+            self.still(&namespace)?;
             let end = (found + step).min(asked.keys.len());
             let here = self
                 .existing(&asked.namespace, &asked.keys[found..end])
@@ -272,6 +270,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
             }
             step *= 4;
         }
+        self.still(&namespace)?;
         Ok(Response::new(v1::LongestPrefixResponse {
             found: found as u32,
         }))

@@ -21,7 +21,9 @@ use forebay_fabric::sessions::Limits;
 use forebay_fabric::{Clock, Sessions};
 use forebay_mem::Pool;
 use forebay_proto::bearer;
-use forebay_store::MemoryStore;
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{Address, MemoryStore, Meta, Store as _};
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
@@ -124,11 +126,37 @@ impl Default for Choice {
     }
 }
 
+/// Does once, after keys were looked up, what a test says.
+#[derive(Clone, Default)]
+pub struct Afterwards(Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>);
+
+impl Afterwards {
+    pub fn once(&self, what: impl Future<Output = ()> + Send + 'static) {
+        *self.0.lock() = Some(Box::pin(what));
+    }
+}
+
+impl Detour<MemoryStore> for Afterwards {
+    async fn exist(
+        &self,
+        store: &MemoryStore,
+        addresses: &[Address<'_>],
+    ) -> forebay_store::Result<Vec<Option<Meta>>> {
+        let found = store.exist(addresses).await;
+        let what = self.0.lock().take();
+        if let Some(what) = what {
+            what.await;
+        }
+        found
+    }
+}
+
 /// A door that is open until it is dropped.
 pub struct Door {
     pub address: SocketAddr,
     pub store: Arc<MemoryStore>,
-    pub identities: Arc<Identities<MemoryStore>>,
+    pub identities: Arc<Identities<Around<MemoryStore, Afterwards>>>,
+    pub looked_up: Afterwards,
     pub sessions: Arc<Sessions>,
     pub hands: Arc<Hands>,
     registry: Registry,
@@ -146,18 +174,23 @@ impl Door {
         let clock = hands.clone();
         let store = MemoryStore::new(Pool::new(64 << 20), move || clock.now());
         let store = Arc::new(store);
+        let looked_up = Afterwards::default();
+        let around = Arc::new(Around {
+            store: MemoryStore::clone(&store),
+            detour: looked_up.clone(),
+        });
         let clock = hands.clone();
         let clock: Arc<dyn Fn() -> u64 + Send + Sync> = Arc::new(move || clock.now());
-        let identities = Identities::open(store.clone(), clock).await.unwrap();
+        let identities = Identities::open(around.clone(), clock).await.unwrap();
         let identities = Arc::new(identities);
         let admin = Arc::new(Admin::new(
-            store.clone(),
+            around.clone(),
             identities.clone(),
             Arc::new(Quiet),
         ));
         let sessions = Arc::new(Sessions::new(hands.clone(), choice.limits));
         let service = Service::new(
-            store.clone(),
+            around,
             identities.clone(),
             admin,
             sessions.clone(),
@@ -180,6 +213,7 @@ impl Door {
             address,
             store,
             identities,
+            looked_up,
             sessions,
             hands,
             registry,

@@ -5,6 +5,7 @@ mod authentication;
 mod bounds;
 mod harness;
 mod memory;
+mod namesakes;
 mod objects;
 mod sessions;
 mod watch;

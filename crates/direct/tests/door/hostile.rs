@@ -7,7 +7,6 @@ use forebay_proto::direct::{
     Body, Delete, Hop, List, ListAfter, Operation, Range, RequestWriter, Retrieve, Stat, Status,
     Target, Window, parse_reply,
 };
-use forebay_store::{Address, DeleteOptions, NamespaceConfig, Scope, Store};
 use proptest::prelude::*;
 
 use crate::any::{WAYS, Way};
@@ -350,106 +349,4 @@ async fn ten_thousand_idle_sessions() {
         assert!(server.sessions.close(session.id()));
     }
     assert_eq!(server.sessions.len(), 1);
-}
-
-/// Messages that a pipe holds for an end that reads none.
-const PIPE_MESSAGES: usize = 64;
-/// Elements of one request, whose results need several replies.
-const ELEMENTS: usize = 200;
-
-/// Sends a request of [`ELEMENTS`] elements and reads no reply until the door can do no more.
-async fn stall(
-    caller: &Caller,
-    operation: Operation,
-    element: impl Fn(&mut RequestWriter<'_>, &[u8]),
-) -> u64 {
-    for _ in 0..PIPE_MESSAGES {
-        caller.send(Operation::Ping, "", |_| {}).await;
-    }
-    let id = caller
-        .send(operation, NAMESPACE, |writer| {
-            (0..ELEMENTS).for_each(|number| element(writer, format!("k{number}").as_bytes()));
-        })
-        .await;
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
-    }
-    id
-}
-
-/// Reads all that [`stall`] left waiting; the answer to its request.
-async fn go_on(caller: &Caller, id: u64) -> Answer {
-    for ping in id - PIPE_MESSAGES as u64..id {
-        caller.answer(ping).await;
-    }
-    caller.answer(id).await
-}
-
-/// The namespace ends, and the other tenant makes one of the same name.
-async fn change_hands(server: &Server) {
-    for number in 0..ELEMENTS {
-        let key = format!("k{number}");
-        let address = Address::object(NAMESPACE, key.as_bytes());
-        let deleted = server.store.delete(address, DeleteOptions::default());
-        deleted.await.unwrap();
-    }
-    server.store.delete_namespace(NAMESPACE).await.unwrap();
-    let config = NamespaceConfig {
-        tenant: OTHER.to_owned(),
-        ..NamespaceConfig::default()
-    };
-    let made = server.store.create_namespace(NAMESPACE, config);
-    made.await.unwrap();
-}
-
-/// How many elements were done before the namespace changed hands; all others must find none.
-#[track_caller]
-fn done_before(answer: &Answer) -> usize {
-    assert_eq!(answer.results.len(), ELEMENTS);
-    let done = |said: &&Said| said.status() == Status::Ok;
-    let count = answer.results.iter().take_while(done).count();
-    let words = "there is no such namespace".to_owned();
-    let none = Said::Failed(Status::NoSuchNamespace, Hop::None, words);
-    for said in &answer.results[count..] {
-        assert_eq!(*said, none);
-    }
-    assert!(0 < count && count < ELEMENTS, "{count}");
-    count
-}
-
-#[tokio::test(flavor = "local")]
-async fn what_was_admitted_is_a_namespace_and_not_its_name() {
-    let server = Server::new().await;
-    let caller = server.connect(TENANT, Way::Pipe(Fabric::Shm)).await;
-    for number in 0..ELEMENTS {
-        let key = format!("k{number}");
-        server.set(NAMESPACE, key.as_bytes(), &[1; 1000]).await;
-    }
-    let id = stall(&caller, Operation::Retrieve, |writer, key| {
-        writer.retrieve(&whole(key, Target::Message)).unwrap();
-    })
-    .await;
-    change_hands(&server).await;
-    for number in 0..ELEMENTS {
-        let key = format!("k{number}");
-        server.set(NAMESPACE, key.as_bytes(), &[2; 1000]).await;
-    }
-    let answer = go_on(&caller, id).await;
-    for said in &answer.results[..done_before(&answer)] {
-        let Said::Value { bytes, .. } = said else {
-            panic!("{said:?}");
-        };
-        assert_eq!(bytes.as_deref(), Some(&[1; 1000][..]));
-    }
-
-    let server = Server::new().await;
-    let caller = server.connect(TENANT, Way::Pipe(Fabric::Shm)).await;
-    let id = stall(&caller, Operation::Store, |writer, key| {
-        writer.store(&plain(key, Body::Message(b"x"))).unwrap();
-    })
-    .await;
-    change_hands(&server).await;
-    done_before(&go_on(&caller, id).await);
-    let used = server.store.usage(Scope::Namespace(NAMESPACE)).unwrap();
-    assert_eq!(used.objects, 0);
 }

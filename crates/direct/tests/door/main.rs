@@ -5,6 +5,7 @@ mod attributes;
 mod ends;
 mod hostile;
 mod model;
+mod namesakes;
 mod pipe;
 mod support;
 mod transfers;

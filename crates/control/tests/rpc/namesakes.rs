@@ -1,0 +1,154 @@
+//! What a call is admitted to is a namespace and not its name: another tenant's of the same name is another one.
+
+use std::time::Duration;
+
+use forebay_api::v1;
+use forebay_fabric::Fabric;
+use forebay_store::{Address, DeleteOptions, MemoryStore, NamespaceConfig, Scope, Store};
+use tonic::Code;
+
+use crate::harness::{Client, Door, refused};
+use crate::memory::Shared;
+use crate::objects::stored;
+
+/// Elements of a batch whose answers are far more than a slow client takes.
+const BATCH: usize = 3000;
+/// Bytes of each element's value.
+const PIECE: usize = 64;
+
+/// A slow client of a namespace, with memory that is all `fill`.
+async fn slow(fill: u8) -> (Door, Client, Shared) {
+    let door = Door::open().await;
+    let mut red = door.slow_tenant("red").await;
+    red.namespace("data").await;
+    let shared = Shared::open(&door, &mut red, Fabric::Shm, PIECE).await;
+    shared.set(0, &[fill; PIECE]);
+    (door, red, shared)
+}
+
+/// Waits until the door does no more for a client that reads nothing. Then the namespace ends, and another tenant makes one of the
+/// same name.
+async fn change_hands(door: &Door) {
+    let mut seen = String::new();
+    while seen != door.metrics() {
+        seen = door.metrics();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    give_away(&door.store, BATCH).await;
+}
+
+/// The namespace with so many values ends, and another tenant makes one of the same name.
+async fn give_away(store: &MemoryStore, count: usize) {
+    for i in 0..count {
+        let key = format!("k{i}");
+        let address = Address::object("data", key.as_bytes());
+        let deleted = store.delete(address, DeleteOptions::default());
+        deleted.await.unwrap();
+    }
+    store.delete_namespace("data").await.unwrap();
+    let config = NamespaceConfig {
+        tenant: "blue".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    let made = store.create_namespace("data", config);
+    made.await.unwrap();
+}
+
+/// Elements were done until the namespace changed hands, and found none from then on.
+#[track_caller]
+fn ended(failures: &[Option<v1::Failure>]) {
+    assert_eq!(failures.len(), BATCH);
+    let done = failures.iter().take_while(|failure| failure.is_none());
+    let done = done.count();
+    assert!(0 < done && done < BATCH, "{done}");
+    for failure in failures[done..].iter() {
+        let failure = failure.as_ref().expect("a failure");
+        assert_eq!(failure.code, i32::from(Code::NotFound));
+        assert_eq!(failure.reason(), v1::Reason::NoSuchNamespace);
+        assert_eq!(failure.message, "there is no namespace \"data\"");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gather_is_of_a_namespace_and_not_of_its_name() {
+    let (door, mut red, shared) = slow(0).await;
+    for i in 0..BATCH {
+        stored(&door.store, "data", format!("k{i}").as_bytes(), &[1; PIECE]).await;
+    }
+    let elements = (0..BATCH).map(|i| v1::GatherElement {
+        key: format!("k{i}").into(),
+        range: None,
+        place: shared.place(0, PIECE as u64),
+    });
+    let request = v1::GatherRequest {
+        namespace: "data".into(),
+        session: shared.session.clone().into(),
+        elements: elements.collect(),
+        checksum: false,
+    };
+    let mut answers = red.objects.gather(request).await.unwrap().into_inner();
+    let mut failures = vec![answers.message().await.unwrap().unwrap().failure];
+    change_hands(&door).await;
+    for i in 0..BATCH {
+        stored(&door.store, "data", format!("k{i}").as_bytes(), &[2; PIECE]).await;
+    }
+    while let Some(answer) = answers.message().await.unwrap() {
+        failures.push(answer.failure);
+    }
+    ended(&failures);
+    assert_eq!(shared.bytes(0, PIECE), [1; PIECE]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scatter_is_of_a_namespace_and_not_of_its_name() {
+    let (door, mut red, shared) = slow(1).await;
+    let elements = (0..BATCH).map(|i| v1::ScatterElement {
+        key: format!("k{i}").into(),
+        place: shared.place(0, PIECE as u64),
+        ..Default::default()
+    });
+    let request = v1::ScatterRequest {
+        namespace: "data".into(),
+        session: shared.session.clone().into(),
+        elements: elements.collect(),
+    };
+    let mut answers = red.objects.scatter(request).await.unwrap().into_inner();
+    let mut failures = vec![answers.message().await.unwrap().unwrap().failure];
+    change_hands(&door).await;
+    while let Some(answer) = answers.message().await.unwrap() {
+        failures.push(answer.failure);
+    }
+    ended(&failures);
+    let used = door.store.usage(Scope::Namespace("data")).unwrap();
+    assert_eq!(used.objects, 0);
+}
+
+#[tokio::test]
+async fn a_prefix_is_of_a_namespace_and_not_of_its_name() {
+    const KEYS: usize = 100;
+    let fill = async |store: &MemoryStore| {
+        for i in 0..KEYS {
+            stored(store, "data", format!("k{i}").as_bytes(), b"x").await;
+        }
+    };
+    // In the midst, and after the last look.
+    for count in [KEYS, 10] {
+        let door = Door::open().await;
+        let mut red = door.tenant("red").await;
+        red.namespace("data").await;
+        fill(&door.store).await;
+        let request = v1::LongestPrefixRequest {
+            namespace: "data".into(),
+            keys: (0..count).map(|i| format!("k{i}").into()).collect(),
+        };
+        let found = red.objects.longest_prefix(request.clone()).await.unwrap();
+        assert_eq!(found.into_inner().found as usize, count);
+        let store = door.store.clone();
+        door.looked_up.once(async move {
+            give_away(&store, KEYS).await;
+            fill(&store).await;
+        });
+        let found = red.objects.longest_prefix(request).await;
+        refused(found, Code::NotFound, "NO_SUCH_NAMESPACE");
+    }
+}
