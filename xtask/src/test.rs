@@ -25,6 +25,9 @@ const HISTORY_SECONDS_THOROUGH: u32 = 60;
 /// Groups at a time; the clients mostly wait for each other's disk.
 const SIDE_BY_SIDE: usize = 3;
 
+/// The tests of functions again, by the runtime that releases have.
+const JIT: [&str; 4] = ["--package", "forebay-exec", "--features", "wasm-jit"];
+
 const CRASH: Group = Group {
     name: "crash",
     kind: Kind::Python("sdk"),
@@ -35,9 +38,10 @@ const CRASH: Group = Group {
 pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
     let chosen = |name: &str| only.is_none_or(|only| only == name);
     let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
-    if !(chosen("unit") || chosen("doc") || chosen(CRASH.name)) && groups.is_empty() {
+    let units = ["unit", "jit", "doc", CRASH.name];
+    if !units.into_iter().any(chosen) && groups.is_empty() {
         bail!(
-            "there is no suite {only:?}; there are unit, doc, rust, direct, nvme, ceph, lab, sdk, ai, cli, data, exec, rpc, crash"
+            "there is no suite {only:?}; there are unit, jit, doc, rust, direct, nvme, ceph, lab, sdk, ai, cli, data, exec, rpc, crash"
         );
     }
     let mut environments = groups.clone();
@@ -50,7 +54,11 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         // pip waits for the network and the disk while rustc has the cores.
         let preparing = scope.spawn(|| prepare_all(&environments));
         if chosen("unit") {
-            steps.count("unit", unit);
+            steps.count("unit", || unit(&["--workspace"]));
+        }
+        // The compiler's build takes minutes.
+        if chosen("jit") && (thorough || only.is_some()) {
+            steps.count("jit", || unit(&JIT));
         }
         if chosen("doc") {
             steps.count("doc", || {
@@ -120,26 +128,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Every test of the workspace's crates: by nextest where it is installed.
-fn unit() -> Result<Counts> {
+/// Every test of these crates: by nextest where it is installed.
+fn unit(crates: &[&str]) -> Result<Counts> {
+    let how = ["--locked", "--no-fail-fast"];
     if crate::tool::installed("cargo-nextest") {
-        let nextest = [
-            "nextest",
-            "run",
-            "--workspace",
-            "--locked",
-            "--no-fail-fast",
-        ];
-        return counted(
-            cargo().args(nextest).args(["--no-tests=pass"]),
-            nextest_counts,
-        );
+        let nextest = ["nextest", "run", "--no-tests=pass"];
+        return counted(cargo().args(nextest).args(crates).args(how), nextest_counts);
     }
-    let test = ["test", "--workspace", "--locked", "--no-fail-fast"];
-    counted(
-        cargo().args(test).args(["--lib", "--bins", "--tests"]),
-        cargo_counts,
-    )
+    let test = ["test", "--lib", "--bins", "--tests"];
+    counted(cargo().args(test).args(crates).args(how), cargo_counts)
 }
 
 /// The binary as the tests were built: one profile, so nothing is compiled twice.
