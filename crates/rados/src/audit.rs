@@ -154,7 +154,7 @@ pub(crate) async fn names_in(place: &Arc<Place>) -> Result<Vec<Vec<u8>>> {
     let place = place.clone();
     let listed = tokio::task::spawn_blocking(move || {
         let mut names = Vec::new();
-        let listed = place.for_each_name(|name| {
+        let listed = place.for_each_name(|_, name| {
             names.push(name.to_vec());
             true
         });

@@ -482,6 +482,7 @@ impl Core {
             unsure: true,
             counted: Sum::default(),
         });
+        self.task(Task::Settle(namespace.clone()));
         outcome
     }
 }

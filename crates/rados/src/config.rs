@@ -28,6 +28,8 @@ pub struct Config {
     pub grace: Duration,
     /// How long after its last sign of life a gateway counts as dead.
     pub lease: Duration,
+    /// How often the pool is looked through for objects that other hands wrote; `None`: only when somebody asks for it.
+    pub adopt: Option<Duration>,
 }
 
 impl Config {
@@ -45,6 +47,7 @@ impl Config {
             connect_patience: Duration::from_secs(15),
             grace: Duration::from_secs(600),
             lease: Duration::from_secs(60),
+            adopt: Some(Duration::from_secs(3600)),
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
+use crate::adopt::adopt_now_and_then;
 use crate::core::{Core, Namespace};
 use crate::listen::{listen, tell};
 use crate::record::Segment;
@@ -72,6 +73,7 @@ pub(crate) async fn run(
     let renewing = tokio::spawn(renew(core.clone(), lease.clone(), ended));
     let mut rounds = JoinSet::new();
     rounds.spawn(tell(core.clone()));
+    rounds.spawn(adopt_now_and_then(core.clone()));
     rounds.spawn(every(core.clone(), REFRESH, async |core| {
         core.reload().await
     }));
@@ -201,10 +203,13 @@ async fn enter(core: &Arc<Core>, namespace: &Arc<Namespace>) -> Result<()> {
 async fn leave(core: &Arc<Core>, lease: Arc<Lease>) {
     // What begins from here on happens no more, and what began before is in a journal.
     core.pulse.end();
-    match core.leaves_something().await {
-        Ok(false) => {}
-        Ok(true) => return tracing::debug!("what is left is swept later"),
+    let left = match core.leaves_something().await {
+        Ok(left) => left,
         Err(error) => return tracing::debug!(%error, "what is left is swept later"),
+    };
+    core.give_turn_back().await;
+    if left {
+        return tracing::debug!("what is left is swept later");
     }
     for namespace in core.snapshot().namespaces.values() {
         if let Err(error) = core.fold(namespace, core.gateway).await {

@@ -5,7 +5,7 @@
 //! - `journal`: what is under way, said before it happens. `index`, `list`: sorted entries, brought up to date after it happened.
 //! - `upload`, `body`, `land`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `compose`: joining
 //!   parts.
-//! - `keeper`, `clean`, `sweep`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`, `listen`: what other
+//! - `keeper`, `clean`, `sweep`, `adopt`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`, `listen`: what other
 //!   gateways changed.
 //! - `sys`: librados, opened at run time; all `unsafe` of this room.
 //!
@@ -16,8 +16,8 @@
 //! that it blocks a thread, and nothing waits without a deadline.
 //!
 //! # What it does not do
-//! It keeps no values in memory (the layer `tier` does), makes no pools, and lists a pool only when it is asked to: by
-//! [`RadosStore::adopt`] and [`RadosStore::audit`]. What is weaker than in the embedded engine is in `docs/rados.md` section 7.
+//! It keeps no values in memory (the layer `tier` does), makes no pools, and lists a pool only now and then ([`Config::adopt`]) and when it
+//! is asked to: by [`RadosStore::adopt`] and [`RadosStore::audit`]. What is weaker than in the embedded engine is in `docs/rados.md` section 7.
 //!
 //! # How it is tested
 //! By the store's conformance suite and by tests of its own on the cluster that `FOREBAY_CEPH_CONF` names: objects of other hands,
@@ -25,6 +25,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod adopt;
 mod audit;
 mod body;
 mod books;

@@ -37,6 +37,15 @@ impl Spaces {
     }
 }
 
+/// The forebay namespace whose current values are in a RADOS namespace.
+pub(crate) fn namespace_of<'s>(base: &str, space: &'s str) -> Option<&'s str> {
+    let name = match base {
+        "" => space,
+        base => space.strip_prefix(base)?.strip_prefix('/')?,
+    };
+    (!name.is_empty() && !name.contains('/')).then_some(name)
+}
+
 /// The RADOS namespace of what belongs to no forebay namespace.
 pub(crate) fn registry(base: &str) -> String {
     format!("{base}//forebay")
@@ -46,6 +55,9 @@ pub(crate) fn registry(base: &str) -> String {
 pub(crate) const NAMESPACES: &[u8] = b"namespaces";
 /// Told of every change of a value.
 pub(crate) const CHANGES: &[u8] = b"changes";
+
+/// Whose lock has who looks through the pool.
+pub(crate) const ADOPTING: &[u8] = b"adopting";
 
 /// The object that stands for a gateway: whoever lives holds its lock.
 pub(crate) fn gateway(gateway: u64) -> Vec<u8> {
@@ -298,6 +310,18 @@ mod tests {
             &registry(""),
         ] {
             assert!(other.contains("//"));
+        }
+        assert_eq!(namespace_of("base", &spaces.data), Some(".."));
+        assert_eq!(namespace_of("", "bucket"), Some("bucket"));
+        for (base, not_data) in [
+            ("base", &*spaces.stripes),
+            ("base", "bases/n"),
+            ("base", "base"),
+            ("", "base/.."),
+            ("", "bucket//index"),
+            ("", ""),
+        ] {
+            assert_eq!(namespace_of(base, not_data), None, "{not_data}");
         }
         assert_eq!(
             object(Space::Objects, b"plain"),

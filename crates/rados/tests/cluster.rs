@@ -102,6 +102,64 @@ fn plain_objects_both_ways() {
 }
 
 #[test]
+fn what_nobody_asks_for_is_taken_over() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    let mut config = config(&cluster);
+    let place = format!("{}/plain", config.base);
+    let file = std::env::temp_dir().join(&config.base);
+    std::fs::write(&file, bytes(1, 9000)).unwrap();
+    let write = |key: &str| rados(&cluster, &place, &["put", key, file.to_str().unwrap()]);
+    let listed = async |store: &RadosStore, keys: &[&str]| {
+        let there = async {
+            while names(store, "plain", Space::Objects).await != keys {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(30), there).await;
+        in_time.expect("what another hand wrote is listed");
+    };
+    runtime().block_on(async {
+        let store = open(config.clone(), TestClock::default());
+        space(&store, "plain").await;
+        put(&store, Address::object("plain", b"ours"), b"ours").await;
+        store.close().await;
+        if write("theirs").is_none() {
+            eprintln!("SKIP: there is no command rados");
+            return;
+        }
+        // When it starts, and every so often.
+        config.adopt = Some(Duration::from_secs(2));
+        let store = open(config.clone(), TestClock::default());
+        listed(&store, &["ours", "theirs"]).await;
+        write("too");
+        listed(&store, &["ours", "theirs", "too"]).await;
+        let counted = async {
+            while store.usage(Scope::Namespace("plain")).unwrap().bytes != 18_004 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(30), counted).await;
+        in_time.expect("and counted");
+        store.close().await;
+        // Who leaves lets the next one do it at once, and one is enough.
+        config.adopt = Some(Duration::from_secs(3600));
+        write("unseen");
+        let store = open(config.clone(), TestClock::default());
+        listed(&store, &["ours", "theirs", "too", "unseen"]).await;
+        write("later");
+        let other = open(config, TestClock::default());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(names(&other, "plain", Space::Objects).await.len(), 4);
+        assert_eq!(other.adopt("plain").await.unwrap(), 1);
+        let audit = other.audit("plain").await.unwrap();
+        assert!(audit.is_clean() && audit.keys == 5, "{audit:?}");
+    });
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn large_objects_of_another_hand_are_read_as_they_are() {
     let Some(cluster) = cluster() else {
         return;

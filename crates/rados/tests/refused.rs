@@ -67,7 +67,10 @@ fn who_is_blocklisted_is_told_so() {
             let told = in_time(try_put(&store, b"new", &bytes(3, len))).await;
             let told = told.unwrap_err();
             let unknown = matches!(told.kind(), ErrorKind::Io | ErrorKind::OutcomeUnknown);
-            assert!(unknown && told.to_string().contains("blocklisted"), "{told}");
+            assert!(
+                unknown && told.to_string().contains("blocklisted"),
+                "{told}"
+            );
         }
         let told = in_time(store.retrieve(key, None, ByteRange::Full)).await;
         let told = told.map(drop).unwrap_err();

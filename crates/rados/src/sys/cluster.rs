@@ -54,7 +54,6 @@ impl Cluster {
     /// Connects; waits for the monitors as long as the options say.
     pub(crate) fn connect(settings: &Settings) -> Result<Arc<Cluster>, ConnectError> {
         let api = api()?;
-        wait_at_exit();
         let failed = |what: &str, code: c_int| ConnectError::Failed {
             what: what.to_owned(),
             errno: Errno::from_code(code),
@@ -97,7 +96,10 @@ impl Cluster {
         // SAFETY: the handle is open and not yet connected.
         let code = unsafe { (api.connect)(handle) };
         match code {
-            0.. => Ok(cluster),
+            0.. => {
+                wait_at_exit();
+                Ok(cluster)
+            }
             _ => Err(failed("no connection to the cluster", code)),
         }
     }
@@ -148,6 +150,9 @@ impl Drop for Cluster {
     }
 }
 
+/// In place of the name of a RADOS namespace: all of them (`LIBRADOS_ALL_NSPACES`). Objects can be listed there, nothing else.
+pub(crate) const ALL: &str = "\u{1}";
+
 /// A pool with a RADOS namespace. Made once and never changed, so that any thread may use it.
 pub(crate) struct Place {
     cluster: Arc<Cluster>,
@@ -172,8 +177,12 @@ impl Place {
         self.handle
     }
 
-    /// The names of all objects of this RADOS namespace, as the pool has them. Blocks; stops early when `each` says so.
-    pub(crate) fn for_each_name(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Errno> {
+    /// The names of all objects of this RADOS namespace, each with that of its RADOS namespace, as the pool has them. Blocks; stops early
+    /// when `each` says so.
+    pub(crate) fn for_each_name(
+        &self,
+        mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), Errno> {
         let api = self.api();
         let mut list = null_mut();
         // SAFETY: the context is open; a place for the list.
@@ -197,12 +206,17 @@ impl Place {
             match code {
                 code if code == -libc::ENOENT => break Ok(()),
                 code if code < 0 => break Err(Errno::from_code(code)),
-                _ if object.is_null() => break Ok(()),
+                _ if object.is_null() || space.is_null() => break Ok(()),
                 _ => {}
             }
-            // SAFETY: the library says where the name is and how long; it stays until the next call.
-            let bytes = unsafe { std::slice::from_raw_parts(object.cast::<u8>(), lengths[0]) };
-            if !each(bytes) {
+            // SAFETY: the library says where the names are and how long; they stay until the next call.
+            let (space, object) = unsafe {
+                (
+                    std::slice::from_raw_parts(space.cast::<u8>(), lengths[2]),
+                    std::slice::from_raw_parts(object.cast::<u8>(), lengths[0]),
+                )
+            };
+            if !each(space, object) {
                 break Ok(());
             }
         };

@@ -30,7 +30,8 @@ impl Drop for Leaving {
     }
 }
 
-/// Has the process wait at its end. To be called once the library is loaded, so that this comes before its destructors.
+/// Has the process wait at its end. To be called once there is a connection, so that this comes before the library's destructors and before
+/// those of what it has begun to use, such as OpenSSL: the last that is registered is the first that runs.
 pub(super) fn wait_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -18,7 +18,7 @@ mod read;
 mod watch;
 mod write;
 
-pub(crate) use cluster::{Cluster, Place, Settings};
+pub(crate) use cluster::{ALL, Cluster, Place, Settings};
 pub(crate) use lease::Lease;
 pub(crate) use leaving::Leaving;
 pub use library::{Missing, version};

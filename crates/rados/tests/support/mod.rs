@@ -45,6 +45,7 @@ pub fn config(cluster: &Cluster) -> Config {
         base: format!("t{:016x}", RandomState::new().hash_one(0)),
         conf: Some(cluster.conf.clone()),
         lease: Duration::from_secs(10),
+        adopt: None,
         ..Config::new(cluster.pool.clone())
     }
 }

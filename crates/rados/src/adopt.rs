@@ -1,0 +1,176 @@
+//! Taking over what other hands wrote before anybody asks for it: the whole pool is looked through, slowly, by one gateway at a time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_store::limits::check_key;
+use forebay_store::{Result, Space};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+use crate::core::{Core, Namespace};
+use crate::error::{shown, unread};
+use crate::names::{self, ADOPTING};
+use crate::record::Entry;
+use crate::sys::{ALL, Errno, Lease, ReadOp};
+use crate::under_way::Named;
+
+/// Names that are looked for in the index at once.
+const BATCH: usize = 1024;
+/// So long who is served has the cluster to itself after each of these.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Names of objects, by the forebay namespace that they are in.
+type Batch = HashMap<String, Vec<Vec<u8>>>;
+
+/// Looks through the pool now and every so often, as the configuration says. Who has begun holds a lock until it is due again: nobody else
+/// begins meanwhile.
+pub(crate) async fn adopt_now_and_then(core: Arc<Core>) {
+    let Some(period) = core.config.adopt else {
+        return;
+    };
+    loop {
+        let begun = Instant::now();
+        match core.look_through(period).await {
+            Ok(0) => {}
+            Ok(adopted) => tracing::info!(adopted, "objects of other hands were taken over"),
+            Err(error) => tracing::debug!(%error, "the pool was not looked through"),
+        }
+        sleep(period.saturating_sub(begun.elapsed())).await;
+    }
+}
+
+impl Core {
+    /// Takes over what no index has; how much. Nothing, if another gateway does it, or has done it less than `period` ago.
+    async fn look_through(self: &Arc<Self>, period: Duration) -> Result<usize> {
+        let mut due = Instant::now();
+        let mut names = self.names_in_pool()?;
+        let mut adopted = 0;
+        loop {
+            if due <= Instant::now() {
+                if !self.take_turn(period).await? {
+                    return Ok(adopted);
+                }
+                due = Instant::now() + period / 2;
+            }
+            let Some(batch) = names.recv().await else {
+                return Ok(adopted);
+            };
+            let batch = batch.map_err(|errno| unread(errno, "the pool"))?;
+            for (name, keys) in batch {
+                if let Ok(namespace) = self.namespace(&name) {
+                    adopted += self.adopt_unlisted(&namespace, keys).await?;
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn take_turn(&self, period: Duration) -> Result<bool> {
+        let lease = self.turn().map_err(|errno| unread(errno, "a turn"))?;
+        match spawn_blocking(move || lease.take(period)).await {
+            Ok(Ok(())) => Ok(true),
+            Ok(Err(Errno(libc::EBUSY | libc::EEXIST))) | Err(_) => Ok(false),
+            Ok(Err(errno)) => Err(unread(errno, "a turn")),
+        }
+    }
+
+    /// Lets another gateway look through the pool, if it was this one's turn.
+    pub async fn give_turn_back(&self) {
+        if self.config.adopt.is_some()
+            && let Ok(lease) = self.turn()
+        {
+            let _ = spawn_blocking(move || lease.release()).await;
+        }
+    }
+
+    fn turn(&self) -> std::result::Result<Lease, Errno> {
+        let cookie = format!("{:016x}", self.gateway);
+        Lease::new(&self.registry, ADOPTING, cookie.as_bytes())
+    }
+
+    /// The names of all objects in which keys may be, in batches. Who lists them waits for whoever takes them.
+    fn names_in_pool(&self) -> Result<mpsc::Receiver<std::result::Result<Batch, Errno>>> {
+        let pool = self.access.place(ALL);
+        let pool = pool.map_err(|errno| unread(errno, "the pool"))?;
+        let base = self.config.base.clone();
+        let (sender, receiver) = mpsc::channel(1);
+        spawn_blocking(move || {
+            let (mut batch, mut held) = (Batch::new(), 0);
+            let listed = pool.for_each_name(|space, name| {
+                let space = std::str::from_utf8(space).unwrap_or_default();
+                let Some(namespace) = names::namespace_of(&base, space) else {
+                    return !sender.is_closed();
+                };
+                let keys = batch.entry(namespace.to_owned()).or_default();
+                keys.push(name.to_vec());
+                held += 1;
+                if held < BATCH {
+                    return true;
+                }
+                held = 0;
+                sender.blocking_send(Ok(std::mem::take(&mut batch))).is_ok()
+            });
+            let _ = sender.blocking_send(listed.map(|()| batch));
+        });
+        Ok(receiver)
+    }
+
+    /// Looks at those of these keys that the index does not have; how many there are.
+    async fn adopt_unlisted(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        keys: Vec<Vec<u8>>,
+    ) -> Result<usize> {
+        let mut adopted = 0;
+        for key in self.unlisted(namespace, keys).await? {
+            let named = Named::object(key);
+            match self.look(namespace, &named).await {
+                Ok(seen) => adopted += usize::from(seen.head.is_some()),
+                Err(error) => {
+                    tracing::debug!(%error, key = shown(&named.key), "an object was not taken over");
+                }
+            }
+        }
+        Ok(adopted)
+    }
+
+    async fn unlisted(
+        &self,
+        namespace: &Arc<Namespace>,
+        keys: Vec<Vec<u8>>,
+    ) -> Result<Vec<Vec<u8>>> {
+        let shards = namespace.shards.len() as u32;
+        let mut parts: Vec<HashMap<Vec<u8>, Vec<u8>>> = Vec::new();
+        parts.resize_with(namespace.shards.len(), HashMap::new);
+        for key in keys {
+            if check_key(Space::Objects, &key).is_ok() {
+                let entry = names::entry(Space::Objects, &key);
+                parts[names::shard_of(&entry, shards) as usize].insert(entry, key);
+            }
+        }
+        let mut unlisted = Vec::new();
+        for (shard, mut keys) in namespace.shards.iter().zip(parts) {
+            if keys.is_empty() {
+                continue;
+            }
+            let mut op = ReadOp::new(&namespace.index);
+            op.omap_keys(keys.keys().map(Vec::as_slice));
+            let read = self.access.read(&namespace.index, &shard.object, op, 0);
+            let read = match read.await {
+                Err(Errno(libc::ENOENT)) => return Ok(Vec::new()),
+                Err(errno) => return Err(unread(errno, "the index")),
+                Ok(read) => read,
+            };
+            for (name, value) in read.omap.into_iter().next().unwrap_or_default().0 {
+                if Entry::decode(&value).is_ok_and(|entry| entry.known.is_some()) {
+                    keys.remove(&name[..]);
+                }
+            }
+            unlisted.extend(keys.into_values());
+        }
+        Ok(unlisted)
+    }
+}
