@@ -96,8 +96,10 @@ async fn attempt<S: Store>(
     let sealed = token_of(lender, request)?;
     check_request(asked.op, request, &proof)?;
     check_token(lender, asked.op, sealed.unverified())?;
+    let asked_ms = sealed.unverified().lease_ms;
+    let lease = Lease::new(arrived, lender.direct.lease, asked_ms);
     let mut call = door.call(asked, &caller);
-    call.admit(asked.op).await?;
+    lease.before(call.admit(asked.op)).await??;
 
     let session =
         lender
@@ -118,11 +120,7 @@ async fn attempt<S: Store>(
     let _serving = lender.begin(session.id()).ok_or(ErrorCode::SlowDown)?;
     renew(lender, &session);
     let fabric = link.fabric();
-    let transfer = Transfer::new(
-        link,
-        windows(token, stag),
-        Lease::new(arrived, lender.direct.lease, token.lease_ms),
-    );
+    let transfer = Transfer::new(link, windows(token, stag), lease);
     let outcome = match asked.op {
         Operation::GetObject => get::get(&call, transfer).await,
         op => put::put(op, &call, transfer, token.promise).await,

@@ -22,6 +22,11 @@ impl Moved {
         Moved { bytes }
     }
 
+    /// How many there are.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Says so in the answer (section 6.3); returns how many bytes there were.
     pub(super) fn tell(self, status: http::StatusCode, response: &mut HeaderMap) -> u64 {
         response.insert(REPLY, HeaderValue::from(status.as_u16()));

@@ -18,7 +18,7 @@ use crate::ingest::{Received, Source, check_crc64nvme};
 use crate::lanes::Lane;
 use crate::reply::Reply;
 use crate::router::Operation;
-use crate::status::{Outcome, Refusal};
+use crate::status::{Manner, Outcome, Refusal};
 use crate::{multipart, object_put};
 
 /// `PutObject` or `UploadPart`: read once into our own buffers, compared with every claim, made current, and then told.
@@ -29,10 +29,20 @@ pub(super) async fn put<S: Store, L: Link>(
     transfer: Transfer<L>,
     promise: Option<Promise>,
 ) -> Outcome<(Reply<S::Body>, u64)> {
+    let lease = transfer.lease;
     let mut pull = Pull::new(transfer, promise);
-    let mut reply = match op {
-        Operation::UploadPart => multipart::upload_part(call, &mut pull).await?,
-        _ => object_put::put(call, &mut pull).await?,
+    let writing = async {
+        match op {
+            Operation::UploadPart => multipart::upload_part(call, &mut pull).await,
+            _ => object_put::put(call, &mut pull).await,
+        }
+    };
+    let written = lease.finish(writing).await;
+    let mut reply = match (written, &pull.moved) {
+        (Some(written), _) => written?,
+        // The store may make current what it has, now or later: neither a success nor a failure would be true.
+        (None, Some(moved)) => return Err(failed(moved.bytes()).manner(Manner::Unsaid)),
+        (None, None) => return Err(late()),
     };
     let moved = pull.moved.ok_or(ErrorCode::InternalError)?;
     let bytes = moved.tell(StatusCode::OK, reply.headers_mut());

@@ -19,6 +19,8 @@ pub enum At {
     Body(usize),
     /// Before it reads into the client's memory.
     Into,
+    /// Before it begins an upload.
+    Store,
     /// Before it takes a buffer of an upload.
     Write,
     /// Before it takes an upload's end.
@@ -111,6 +113,16 @@ impl Detour<MemoryStore> for Gate {
         let page = store.list_versions(options).await;
         self.pass(At::Listed).await;
         page
+    }
+
+    async fn store(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        options: StoreOptions,
+    ) -> Result<MemoryUpload> {
+        self.pass(At::Store).await;
+        store.store(address, options).await
     }
 
     async fn write(&self, upload: &mut MemoryUpload, buf: Buf) -> Result<()> {

@@ -135,6 +135,50 @@ async fn e3_a_store_that_does_not_take_what_was_read() {
 }
 
 #[tokio::test]
+async fn e2_a_store_slower_than_the_lease_of_a_put() {
+    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let etag = victim(&rig).await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    rig.gate.close(At::Store);
+    let answer = rig.put(&peer, "/bucket/victim", 0, 5 << 20).await;
+    refused(&answer, 503, "SlowDown");
+    rig.gate.open();
+    unhurt(&rig, &etag).await;
+    // The link was never in danger.
+    served(&rig.put(&peer, "/bucket/victim", 0, 5).await, 200, 5);
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn e3_a_store_that_does_not_say_whether_it_has_stored() {
+    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let etag = victim(&rig).await;
+    let peer = rig.peer(ALPHA, Way::Mapped).await;
+    let upload = Ask::new("POST", "/bucket/victim?uploads=");
+    let upload = rig.server.ask(ALPHA, upload).await;
+    let upload = upload.element("UploadId").unwrap();
+    let part = format!("/bucket/victim?partNumber=1&uploadId={upload}");
+    for target in ["/bucket/victim", &part] {
+        rig.gate.close(At::Commit);
+        let ask = Ask::new("PUT", target);
+        let token = peer.token(&ask, rig.server.now_ms(), 0, 5);
+        let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
+        let mut client = rig.server.connect().await;
+        client.send(&bytes).await;
+        rig.gate.arrival().await;
+        // It may have, and it may not: either answer could be a lie.
+        assert!(!client.more().await, "cut without an answer");
+        rig.gate.open();
+        unhurt(&rig, &etag).await;
+        // All had been read, so that the link goes on.
+        served(&rig.put(&peer, &part, 0, 5).await, 200, 5);
+    }
+    drop(peer);
+    rig.finish().await;
+}
+
+#[tokio::test]
 async fn e5_an_idle_session_ends_and_a_busy_one_does_not() {
     let rig = Rig::open().await;
     let peer = rig.peer(ALPHA, Way::Mapped).await;
