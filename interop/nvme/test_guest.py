@@ -48,6 +48,8 @@ section error-log; nvme error-log /dev/$CTRL -o json
 section effects-log; nvme effects-log /dev/$CTRL --csi=0 -o json
 section effects-log-kv; nvme effects-log /dev/$CTRL --csi=1 -o json
 section list-ns; nvme list-ns /dev/$CTRL -o json
+section ana-log; nvme ana-log /dev/$CTRL -o json
+section ana-states; cat /sys/block/nvme*c*n*/ana_state
 section features; nvme get-feature /dev/$CTRL -f 7 -H; nvme get-feature /dev/$CTRL -f 0xf -H
 section dmesg; dmesg | grep -i nvme
 disconnect
@@ -68,6 +70,8 @@ disconnect
     smart = said.json("smart-log")
     assert smart["critical_warning"] == 0 and 273 < smart["temperature"] < 373 or smart["temperature"] == 0, smart
     said.json("error-log"), said.json("effects-log"), said.json("effects-log-kv")
+    # Of both namespaces, whose group the kernel found in the log.
+    assert said["ana-states"].split() == ["optimized"] * 2 and said.json("ana-log"), said
     assert "unusual" not in said["dmesg"] and "error" not in said["dmesg"].lower(), said["dmesg"]
 
 
