@@ -13,7 +13,10 @@ use crate::router::Operation;
 /// Bounds the requests in flight.
 pub(crate) struct Gate {
     bound: usize,
+    /// Requests that are not answered yet.
     serving: AtomicUsize,
+    /// Those of them that have a place within the bound.
+    placed: AtomicUsize,
     draining: AtomicBool,
     quiet: Notify,
     metrics: Arc<Metrics>,
@@ -24,6 +27,7 @@ impl Gate {
         Arc::new(Gate {
             bound,
             serving: AtomicUsize::new(0),
+            placed: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             quiet: Notify::new(),
             metrics,
@@ -32,13 +36,15 @@ impl Gate {
 
     /// Counts a request in. The flag says whether it may be served.
     pub(crate) fn enter(self: &Arc<Self>, phase: Arc<Phase>) -> (Ticket, bool) {
-        let before = self.serving.fetch_add(1, Ordering::AcqRel);
+        self.serving.fetch_add(1, Ordering::AcqRel);
+        let before = self.placed.fetch_add(1, Ordering::AcqRel);
         self.metrics.begun();
         phase.begin_request();
         let ticket = Ticket {
             gate: Arc::clone(self),
             phase,
             begun: Instant::now(),
+            placed: true,
             op: Operation::Unknown,
             code: 0,
         };
@@ -70,6 +76,7 @@ pub(crate) struct Ticket {
     gate: Arc<Gate>,
     phase: Arc<Phase>,
     begun: Instant,
+    placed: bool,
     /// What it turned out to be.
     pub(crate) op: Operation,
     /// The HTTP status of its response; 0 when there was none.
@@ -77,6 +84,13 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    /// Gives its place to another request: nothing is done for this one any more but to say so.
+    pub(crate) fn leave(&mut self) {
+        if std::mem::take(&mut self.placed) {
+            self.gate.placed.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
     pub(crate) fn sent(&self, bytes: usize) {
         self.gate.metrics.sent(bytes);
     }
@@ -84,6 +98,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        self.leave();
         self.gate
             .metrics
             .answered(self.op, self.code, self.begun.elapsed());

@@ -129,11 +129,13 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
         size: Some(origin.size),
         condition,
     };
+    let mut turn = call.door.copies.next(origin.size).await;
     let mut upload = match call.store().store(call.object(), options).await {
         Ok(upload) => upload,
         Err(error) => return Err(unmet(call, condition, error).await),
     };
     let hashed = transfer(found, &mut upload, md5 && !same_tag, remade).await?;
+    turn.moved();
     let shown = match (known, remade) {
         (Some(known), _) => Some(known),
         (None, Some(Algorithm::Crc64Nvme)) => Shown::own(upload.crc64nvme()),
@@ -229,12 +231,14 @@ pub(crate) async fn part<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>
         size: Some(length),
         condition: Condition::None,
     };
+    let mut turn = call.door.copies.next(length).await;
     let mut upload = call
         .store()
         .store(Address::staging(call.bucket, &staged), options)
         .await?;
     let md5 = call.door.config.etag == EtagKind::Md5;
     let hashed = transfer(found, &mut upload, md5, algorithm).await?;
+    turn.moved();
     let checksum = algorithm.map(|algorithm| (algorithm, hashed.checksum));
     let (meta, shown) = commit_part(call, &id, upload, hashed.md5, checksum).await?;
     let document = copy_result(

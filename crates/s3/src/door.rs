@@ -25,6 +25,7 @@ use crate::auth::{AccessKeys, Authenticator, Caller};
 use crate::call::Call;
 use crate::claims::Proof;
 use crate::config::Config;
+use crate::demand::Demand;
 use crate::direct::{Direct, Lender};
 use crate::ingest::Inbound;
 use crate::metrics::Metrics;
@@ -33,10 +34,14 @@ use crate::reply::{self, Reply, ReplyBody};
 use crate::router::{Operation, Route};
 use crate::staging::Locks;
 use crate::status::{Manner, Outcome, Refusal};
+use crate::turns::Turns;
 use crate::{cors, direct, dispatch, headers};
 
 /// The longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Whoever waits for buffers for this part of `body_timeout` has others hurried.
+const GRACE_PART: u32 = 6;
 
 /// Unix milliseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -48,6 +53,8 @@ pub struct Door<S: Store> {
     pub(crate) clock: Clock,
     pub(crate) rules: RulesCache,
     pub(crate) uploads: Locks,
+    pub(crate) copies: Turns,
+    pub(crate) demand: Arc<Demand>,
     pub(crate) authenticator: Authenticator,
     /// `config.domains` and `localhost`.
     domains: Vec<String>,
@@ -110,6 +117,8 @@ impl<S: Store> Door<S> {
             store,
             rules: RulesCache::default(),
             uploads: Locks::default(),
+            copies: Turns::new(),
+            demand: Arc::new(Demand::new(config.body_timeout / GRACE_PART)),
             authenticator: Authenticator::new(keys),
             domains,
             gate: Gate::new(config.requests_in_flight, Arc::clone(&metrics)),
@@ -149,7 +158,12 @@ impl<S: Store> Door<S> {
             header: self.config.header_timeout,
             write: self.config.body_timeout,
         };
-        let stream = TokioIo::new(Paced::new(stream, Arc::clone(&phase), patience));
+        let stream = TokioIo::new(Paced::new(
+            stream,
+            Arc::clone(&phase),
+            patience,
+            Arc::clone(&self.demand),
+        ));
         let connection = Arc::new(Connection {
             peer,
             secure,
@@ -190,7 +204,12 @@ impl<S: Store> Door<S> {
         // At debug level, because a span that is kept costs a request more than its signature does. Lines that are written
         // without it name the request themselves.
         let span = tracing::debug_span!("s3", request_id = id_text, op = Empty, status = Empty);
-        let mut inbound = Inbound::new(body, Arc::clone(&self.metrics), self.config.body_timeout);
+        let mut inbound = Inbound::new(
+            body,
+            Arc::clone(&self.metrics),
+            Arc::clone(&self.demand),
+            self.config.body_timeout,
+        );
         let mut close = self.gate.is_draining();
         let mut marks = HeaderMap::new();
         let mut reply = {
@@ -215,6 +234,8 @@ impl<S: Store> Door<S> {
                         if refusal.status().is_server_error() {
                             tracing::warn!(request_id = id_text, op = ticket.op.name(), path = head.uri.path(), error = %refusal.error, "a request failed");
                         }
+                        // Whoever is refused takes no place of one who is served while the rest of its body comes.
+                        ticket.leave();
                         if !close {
                             close = !inbound.drain(&head.headers).await;
                         }

@@ -21,6 +21,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 use crate::claims::{Claims, Framing, Proof, trailing};
+use crate::demand::Demand;
 use crate::lanes::Lane;
 use crate::metrics::Metrics;
 use crate::status::{Outcome, Refusal};
@@ -29,11 +30,14 @@ use crate::status::{Outcome, Refusal};
 const PROGRESS_BYTES: usize = 4096;
 /// How much of an unwanted body is read so that the client hears why it is unwanted.
 const DRAIN_BYTES: usize = 16 << 20;
+/// For how long, however it comes: anybody may send bodies that nobody wants.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// A body that has not been read yet.
 pub(crate) struct Inbound {
     body: Incoming,
     metrics: Arc<Metrics>,
+    demand: Arc<Demand>,
     patience: Duration,
     /// What is left of `patience` until some progress is made.
     left: Duration,
@@ -81,6 +85,7 @@ pub(crate) trait Source: Send {
 /// Into registered buffers, and from those into the store.
 struct UploadSink<'u, U> {
     upload: &'u mut U,
+    demand: Arc<Demand>,
     filling: Option<BufMut>,
     /// Bytes still to come.
     left: u64,
@@ -94,7 +99,8 @@ impl<U: Upload> Sink for UploadSink<'_, U> {
                 Some(buf) => buf,
                 None => {
                     let want = usize::try_from(self.left).unwrap_or(usize::MAX);
-                    self.filling.insert(self.upload.buffer(want).await?)
+                    let buf = self.demand.wait(self.upload.buffer(want)).await?;
+                    self.filling.insert(buf)
                 }
             };
             let (now, later) = data.split_at(data.len().min(buf.room()));
@@ -144,6 +150,7 @@ impl Source for Inbound {
         let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
         let mut sink = UploadSink {
             upload,
+            demand: Arc::clone(&self.demand),
             filling: None,
             left: claims.length,
             md5: (md5 || claims.md5.is_some()).then(Lane::new),
@@ -208,10 +215,16 @@ impl Digests {
 }
 
 impl Inbound {
-    pub(crate) fn new(body: Incoming, metrics: Arc<Metrics>, patience: Duration) -> Inbound {
+    pub(crate) fn new(
+        body: Incoming,
+        metrics: Arc<Metrics>,
+        demand: Arc<Demand>,
+        patience: Duration,
+    ) -> Inbound {
         Inbound {
             body,
             metrics,
+            demand,
             patience,
             left: patience,
             progress: 0,
@@ -374,13 +387,18 @@ impl Inbound {
             // The client waits for our word; reading would ask it to send.
             return false;
         }
-        let mut room = DRAIN_BYTES;
-        while let Ok(Some(frame)) = self.frame().await {
-            match room.checked_sub(frame.len()) {
-                Some(left) => room = left,
-                None => return false,
+        let limit = DRAIN_TIME.min(self.patience);
+        let skipping = async {
+            let mut room = DRAIN_BYTES;
+            while let Ok(Some(frame)) = self.frame().await {
+                match room.checked_sub(frame.len()) {
+                    Some(left) => room = left,
+                    None => break,
+                }
             }
-        }
+        };
+        // Whether it came to an end is known either way.
+        let _ = timeout(limit, skipping).await;
         self.ended
     }
 }

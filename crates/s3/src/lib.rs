@@ -39,6 +39,7 @@ mod config;
 mod copy;
 mod cors;
 mod delete;
+mod demand;
 mod direct;
 mod dispatch;
 mod door;
@@ -60,6 +61,7 @@ mod router;
 mod staging;
 mod status;
 mod tagging;
+mod turns;
 mod uploads;
 
 pub use auth::{AccessKey, AccessKeys};

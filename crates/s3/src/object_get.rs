@@ -73,8 +73,10 @@ pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>>
     // The first bytes are read before anything is said, so that an unreadable object is an error and not a broken body.
     let first = match length {
         0 => Bytes::new(),
-        _ => body
-            .next()
+        _ => call
+            .door
+            .demand
+            .wait(body.next())
             .await?
             .ok_or_else(|| {
                 StoreError::new(
@@ -223,12 +225,14 @@ async fn part<S: Store>(
             .map_err(|error| hidden(call, error))?;
         check(call, &seen)?;
         let range = locate(&seen, number)?;
+        // No range of a store is empty: an empty part is the object of which nothing is read.
         let bytes = match range.is_empty() {
             true => ByteRange::Full,
             false => ByteRange::Inclusive(range.start, range.end - 1),
         };
         match call.store().retrieve(call.object(), version, bytes).await {
-            Ok(found) if found.meta.etag == seen.etag && found.meta.version == seen.version => {
+            Ok(mut found) if found.meta.etag == seen.etag && found.meta.version == seen.version => {
+                found.range = range;
                 return Ok(found);
             }
             Ok(_) => {}

@@ -3,6 +3,9 @@
 //! Which wait is too long depends on where the connection stands: between requests (`idle_timeout`), inside a head
 //! (`header_timeout`), or sending a response (`body_timeout`, without progress). Waiting for a request's body is timed by
 //! who reads it ([`crate::ingest`]), because only there is it known whether the door or the client is late.
+//!
+//! A response keeps buffers until the client has taken them. A client may take its time, as on a bad line, while there are others;
+//! when requests wait for buffers ([`crate::demand`]), a client that takes little is given up as one that takes nothing.
 
 use std::future::Future;
 use std::io;
@@ -14,6 +17,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::demand::Demand;
+
+/// While others wait for buffers, a client that takes less than this of a response in `body_timeout` is too slow.
+const HURRIED_BYTES: usize = 1 << 20;
 
 const IDLE: u8 = 0;
 const HEAD: u8 = 1;
@@ -81,8 +89,11 @@ impl Wait {
         }
     }
 
-    fn over(&mut self) {
-        self.since = None;
+    /// How long it was waited.
+    fn over(&mut self) -> Duration {
+        self.since
+            .take()
+            .map_or(Duration::ZERO, |(_, since)| since.elapsed())
     }
 }
 
@@ -91,28 +102,61 @@ pub(crate) struct Paced<T> {
     inner: T,
     phase: Arc<Phase>,
     patience: Patience,
+    demand: Arc<Demand>,
     reading: Wait,
     writing: Wait,
+    /// What the client has taken, and for how long it was waited for, since it last took enough.
+    taken: usize,
+    waited: Duration,
 }
 
 impl<T> Paced<T> {
-    pub(crate) fn new(inner: T, phase: Arc<Phase>, patience: Patience) -> Paced<T> {
+    pub(crate) fn new(
+        inner: T,
+        phase: Arc<Phase>,
+        patience: Patience,
+        demand: Arc<Demand>,
+    ) -> Paced<T> {
         Paced {
             inner,
             phase,
             patience,
+            demand,
             reading: Wait::default(),
             writing: Wait::default(),
+            taken: 0,
+            waited: Duration::ZERO,
         }
     }
 
-    fn wrote<R>(&mut self, cx: &mut Context<'_>, poll: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+    fn wrote(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(done) = &poll {
+            self.taken += done.as_ref().map_or(0, |bytes| *bytes);
+            self.waited += self.writing.over();
+        }
+        // Without others any progress is enough.
+        if self.taken >= HURRIED_BYTES || !self.demand.is_there() {
+            self.taken = 0;
+            self.waited = Duration::ZERO;
+        }
         if poll.is_ready() {
-            self.writing.over();
             return poll;
         }
-        ready!(self.writing.poll(cx, SERVING, self.patience.write));
+        let left = self.patience.write.saturating_sub(self.waited);
+        ready!(self.writing.poll(cx, SERVING, left));
         Poll::Ready(Err(too_slow("the client does not take the response")))
+    }
+
+    fn finished(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
+        self.wrote(cx, poll.map_ok(|()| 0)).map_ok(|_| ())
     }
 }
 
@@ -178,11 +222,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let poll = Pin::new(&mut self.inner).poll_flush(cx);
-        self.wrote(cx, poll)
+        self.finished(cx, poll)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let poll = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.wrote(cx, poll)
+        self.finished(cx, poll)
     }
 }

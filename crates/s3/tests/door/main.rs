@@ -4,14 +4,17 @@
 mod auth;
 mod between;
 mod buckets;
+mod copies;
 mod execute;
 #[path = "../direct/gated.rs"]
 mod gated;
 mod hostile;
+mod logged;
 mod multipart;
 mod objects;
 mod policies;
 #[path = "../../../exec/tests/doors/programs.rs"]
 mod programs;
+mod slow;
 mod support;
 mod versions;

@@ -237,6 +237,38 @@ async fn the_longest_list_of_parts_is_read() {
 }
 
 #[tokio::test]
+async fn an_empty_part_is_empty() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let id = begin(&server, "/bucket/key", &[]).await;
+    let bodies = [vec![1u8; PART], Vec::new()];
+    let mut etags = Vec::new();
+    for (number, body) in (1..).zip(&bodies) {
+        let answer = part(&server, "/bucket/key", &id, number, body).await;
+        etags.push((number, answer.etag()));
+    }
+    let parts: Vec<(u32, &str)> = etags.iter().map(|(n, etag)| (*n, &**etag)).collect();
+    let done = complete(&server, "/bucket/key", &id, &parts).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    for (number, body, range) in [
+        (1, &bodies[0], "bytes 0-5242879/5242880"),
+        (2, &bodies[1], "bytes */5242880"),
+    ] {
+        let target = format!("/bucket/key?partNumber={number}");
+        let length = body.len().to_string();
+        let got = server.get(&target).await;
+        let looked = server.ask(ALPHA, Ask::new("HEAD", &target)).await;
+        assert!(got.body == *body, "part {number}");
+        for answer in [got, looked] {
+            assert_eq!(answer.status, 206);
+            assert_eq!(answer.header("content-length"), Some(length.as_str()));
+            assert_eq!(answer.header("content-range"), Some(range));
+        }
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn conditions_decide_at_the_end() {
     let server = Server::start().await;
     server.make_bucket("bucket").await;

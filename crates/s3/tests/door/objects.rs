@@ -172,6 +172,16 @@ async fn writes_are_conditional_and_one_of_two_wins() {
         .await;
     assert_eq!(swapped.status, 200);
     assert_eq!(server.get("/bucket/key").await.body, b"new");
+    // Dates are conditions of reads alone.
+    for name in ["if-modified-since", "if-unmodified-since"] {
+        for date in [
+            "Fri, 20 Nov 2026 00:00:00 GMT",
+            "Sun, 22 Nov 2026 00:00:00 GMT",
+        ] {
+            let ask = Ask::new("PUT", "/bucket/dated").header(name, date);
+            assert_eq!(server.ask(ALPHA, ask).await.status, 200, "{name}: {date}");
+        }
+    }
     let odd = Ask::new("PUT", "/bucket/key").header("if-none-match", "\"tag\"");
     server.ask(ALPHA, odd).await.is(501, "NotImplemented");
     let stale = Ask::new("DELETE", "/bucket/key").header("if-match", "\"other\"");

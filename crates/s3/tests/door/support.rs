@@ -166,10 +166,11 @@ impl<S: Store<Body: Unpin>> Server<S> {
         self.clock.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Stops, waits for the requests in flight, and checks that no buffer is left in use.
+    /// Stops, waits for the requests in flight and the end of all connections, and checks that no buffer is left in use.
     pub async fn finish(self) {
         self.stop.send_replace(true);
         self.door.drain().await;
+        self.stop.closed().await;
         assert_eq!(self.pool.usage().in_use, 0, "buffers leaked");
     }
 
