@@ -79,6 +79,8 @@ impl<D: Disk> Running<D> {
         if journal.is_err() || checkpoint.is_err() {
             tracing::error!("a thread of the engine panicked");
         }
+        // Before the lock goes: bodies may keep the index for longer, and closing it writes.
+        self.core.index.close();
     }
 }
 
@@ -160,7 +162,8 @@ impl<D: Disk> Engine<D> {
         Ok(Engine { core, running })
     }
 
-    /// Refuses further changes, makes everything durable, writes it to the index, and lets the directory go. Blocks.
+    /// Refuses further changes, makes everything durable, writes it to the index, and lets the directory go: from then on it is
+    /// not even read for look-ups. Blocks.
     pub fn close(&self) {
         self.running.close();
     }

@@ -6,9 +6,10 @@ use std::io;
 use bytes::Bytes;
 use forebay_io::File;
 use forebay_store::{ErrorKind, Result, StoreError};
+use parking_lot::RwLock;
 use redb::{
-    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend,
-    TableDefinition, WriteTransaction,
+    Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
+    StorageBackend, TableDefinition, WriteTransaction,
 };
 
 use crate::codec::crc32c;
@@ -28,9 +29,9 @@ fn definition(table: Table) -> RawTable {
     TableDefinition::new(table.name())
 }
 
-/// The database.
+/// The database, until it is closed.
 pub(crate) struct Index {
-    database: Database,
+    database: RwLock<Option<Database>>,
 }
 
 /// The tables at one moment.
@@ -47,7 +48,9 @@ impl Index {
                 .set_check_integrity_on_open(check)
                 .create_with_backend(Backend(file))
                 .map_err(failed)?;
-            Ok(Index { database })
+            Ok(Index {
+                database: RwLock::new(Some(database)),
+            })
         })
     }
 
@@ -84,7 +87,7 @@ impl Index {
     }
 
     fn state_row(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let transaction = self.database.begin_read().map_err(failed)?;
+        let transaction = self.begin_read()?;
         let table = match transaction.open_table(STATE) {
             Ok(table) => table,
             Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
@@ -102,7 +105,7 @@ impl Index {
     }
 
     fn each_chunk(&self, mut each: impl FnMut(u64, Chunk)) -> Result<()> {
-        let transaction = self.database.begin_read().map_err(failed)?;
+        let transaction = self.begin_read()?;
         let table = transaction.open_table(SPACE).map_err(failed)?;
         for row in table.range::<&[u8]>(..).map_err(failed)? {
             let (key, value) = row.map_err(failed)?;
@@ -118,7 +121,7 @@ impl Index {
 
     /// The tables as they are now.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let transaction = self.database.begin_read().map_err(failed)?;
+        let transaction = self.begin_read()?;
         let tables = Table::ALL
             .into_iter()
             .map(|table| transaction.open_table(definition(table)).map_err(failed))
@@ -153,8 +156,22 @@ impl Index {
         transaction.commit().map_err(failed)
     }
 
+    /// Ends the use of the file, whoever still holds this: nothing is read from it or written to it later.
+    pub fn close(&self) {
+        let database = self.database.write().take();
+        drop(database);
+    }
+
+    fn begin_read(&self) -> Result<ReadTransaction> {
+        let database = self.database.read();
+        let database = database.as_ref().ok_or_else(closed)?;
+        database.begin_read().map_err(failed)
+    }
+
     fn begin(&self) -> Result<WriteTransaction> {
-        let mut transaction = self.database.begin_write().map_err(failed)?;
+        let database = self.database.read();
+        let database = database.as_ref().ok_or_else(closed)?;
+        let mut transaction = database.begin_write().map_err(failed)?;
         transaction
             .set_durability(Durability::Immediate)
             .map_err(failed)?;
@@ -286,9 +303,14 @@ pub(crate) fn corrupt(what: &str) -> StoreError {
     )
 }
 
+fn closed() -> StoreError {
+    StoreError::new(ErrorKind::Io, "the store is closed")
+}
+
 fn failed(error: impl Into<redb::Error>) -> StoreError {
     let error = error.into();
     match &error {
+        redb::Error::DatabaseClosed => closed(),
         redb::Error::Corrupted(_) => {
             StoreError::new(ErrorKind::Corrupt, "the index is corrupt").with_source(error)
         }

@@ -300,6 +300,35 @@ async fn a_directory_serves_one_process_and_one_format() {
 }
 
 #[tokio::test]
+async fn a_store_that_was_closed_leaves_the_directory_alone() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = Directory::open(temp.path()).unwrap();
+    let closed = open(&disk, clock(), config());
+    closed
+        .create_namespace("photos", tenant("ann"))
+        .await
+        .unwrap();
+    let address = Address::object("photos", b"k");
+    put(&closed, address, &bytes(1, 900)).await.unwrap();
+    closed.close();
+    let engine = open(&disk, clock(), config());
+    let address = |key: &'static [u8; 2]| Address::object("photos", key);
+    for (key, seed) in [(b"k1", 2), (b"k2", 3)] {
+        put(&engine, address(key), &bytes(seed, 900)).await.unwrap();
+        engine.checkpoint().await.unwrap();
+    }
+    // Whoever had the store before goes only now; then all is as after `kill -9`.
+    drop(closed);
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["data", "index"] {
+        std::fs::copy(temp.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let engine = open(&Directory::open(copy.path()).unwrap(), clock(), config());
+    assert_eq!(get(&engine, address(b"k1")).await.unwrap(), bytes(2, 900));
+    assert_eq!(get(&engine, address(b"k2")).await.unwrap(), bytes(3, 900));
+}
+
+#[tokio::test]
 async fn long_records_at_once_fit_their_segments() {
     let temp = tempfile::tempdir().unwrap();
     let disk = Directory::open(temp.path()).unwrap();
