@@ -124,7 +124,8 @@ impl IdentifyController {
         page.put_ascii(24, 40, &self.model);
         page.put_ascii(64, 8, &self.firmware);
         let controllers = u8::from(self.several_controllers) * CMIC_CONTROLLERS;
-        page.put_u8(76, controllers | u8::from(self.ana_reporting) * CMIC_ANA);
+        let ana = u8::from(self.ana_reporting) * CMIC_ANA;
+        page.put_u8(76, controllers | ana);
         page.put_u8(77, self.mdts);
         page.put_u16(78, self.cntlid);
         page.put_u32(80, self.version);

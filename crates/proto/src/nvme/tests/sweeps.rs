@@ -7,6 +7,9 @@ use crate::nvme::*;
 
 const ALL: std::ops::RangeInclusive<u8> = 0..=255;
 
+/// Whether there is something of a number.
+type Known = fn(u8) -> bool;
+
 #[test]
 fn opcodes_of_the_admin_queue() {
     let everywhere = [
@@ -91,7 +94,7 @@ fn opcodes_of_io_queues() {
 fn structures() {
     let of_io = |cns| matches!(cns, 0..=3 | 5..=8 | 0x1c);
     let of_discovery = |cns| cns == 1;
-    let known: [(Fixture, fn(u8) -> bool); 3] = [
+    let known: [(Fixture, Known); 3] = [
         (Fixture::new(TCP), of_io),
         (Fixture::new(PCIE), of_io),
         (Fixture::discovery(), of_discovery),
@@ -119,7 +122,7 @@ fn structures() {
 fn logs() {
     let of_io = |lid| matches!(lid, 1..=5 | 0x0c);
     let of_discovery = |lid| matches!(lid, 1 | 0x70);
-    let known: [(Fixture, fn(u8) -> bool); 3] = [
+    let known: [(Fixture, Known); 3] = [
         (Fixture::new(TCP), of_io),
         (Fixture::new(PCIE), of_io),
         (Fixture::discovery(), of_discovery),
