@@ -228,11 +228,20 @@ fn cut_unproven<F: File>(
     }
 }
 
+/// Whether an extent is what was to be written. Then it is written again: a sync that failed may have left it seen, but not on stable
+/// storage, and the sync that follows would not bring it there.
 fn proves<F: File>(data: &F, space: &Allocator<F>, extent: &Extent) -> Result<bool, OpenError> {
-    let mut bytes = vec![0; extent.bytes as usize];
-    match data.read_exact_at(space.offset(extent.start), &mut bytes) {
-        Ok(()) => Ok(extent.check(0, &bytes).is_ok()),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(failed("reading the extents of the journal")(error)),
+    let offset = space.offset(extent.start);
+    let mut bytes = vec![0; extent.run().granules as usize * GRANULE_BYTES];
+    match data.read_exact_at(offset, &mut bytes) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+        Err(error) => return Err(failed("reading the extents of the journal")(error)),
     }
+    if extent.check(0, &bytes[..extent.bytes as usize]).is_err() {
+        return Ok(false);
+    }
+    data.write_all_at(offset, &bytes)
+        .map_err(failed("writing the extents of the journal again"))?;
+    Ok(true)
 }

@@ -15,20 +15,9 @@ use forebay_store::{
     Address, Attributes, DeleteOptions, Durability, ErrorKind, ListOptions, NamespaceConfig,
     Result, Scope, Seal, Space, Store, StoreOptions, Usage,
 };
-use support::{bytes, config, get, put_with, tenant};
+use support::{Random, bytes, config, for_each_seed, get, put_with, tenant};
 
 const SIZES: [usize; 9] = [0, 7, 2048, 2049, 5000, 40_000, 70_000, 300_000, 1_500_000];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % bound
-    }
-}
 
 /// What makes a value: seed and length of its bytes.
 type Made = (u64, usize);
@@ -58,18 +47,6 @@ struct World {
     history: History,
     relaxed: bool,
     made: u64,
-}
-
-fn seeds() -> Vec<u64> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    match number("FOREBAY_SEED") {
-        Some(seed) => vec![seed],
-        None => (1..=number("FOREBAY_SEEDS").unwrap_or(12)).collect(),
-    }
 }
 
 fn address(space: Space, key: &[u8]) -> Address<'_> {
@@ -242,7 +219,7 @@ fn try_open(disk: &SimDisk) -> std::result::Result<Engine<SimDisk>, OpenError> {
 
 async fn one_seed(seed: u64) {
     let mut world = World {
-        random: Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1),
+        random: Random::new(seed),
         history: History {
             states: vec![State::new()],
             durable: 0,
@@ -308,7 +285,7 @@ async fn one_seed(seed: u64) {
 
 /// Several clients at once, each with keys of its own: every key holds what its client was last told, or the change after it.
 async fn one_seed_of_many_clients(seed: u64) {
-    let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
+    let mut random = Random::new(seed);
     let mut disk = SimDisk::new(seed);
     let mut engine = try_open(&disk).unwrap();
     engine.create_namespace("n", tenant("t")).await.unwrap();
@@ -392,19 +369,6 @@ async fn one_seed_of_many_clients(seed: u64) {
         assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), held);
         let audit = engine.audit().unwrap();
         assert_eq!((audit.leaked, audit.doubled), (0, 0));
-    }
-}
-
-fn for_each_seed(test: impl AsyncFn(u64)) {
-    for seed in seeds() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
-        let run = std::panic::AssertUnwindSafe(|| runtime.block_on(test(seed)));
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("FOREBAY_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
     }
 }
 

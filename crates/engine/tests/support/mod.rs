@@ -97,3 +97,45 @@ pub async fn get_range<S: Store>(
     }
     Ok(value)
 }
+
+/// A small generator, so that a seed means the same for ever.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % bound
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    match number("FOREBAY_SEED") {
+        Some(seed) => vec![seed],
+        None => (1..=number("FOREBAY_SEEDS").unwrap_or(12)).collect(),
+    }
+}
+
+/// Runs a test for each seed; one that fails is printed.
+pub fn for_each_seed(test: impl AsyncFn(u64)) {
+    for seed in seeds() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let run = std::panic::AssertUnwindSafe(|| runtime.block_on(test(seed)));
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            eprintln!("FOREBAY_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
