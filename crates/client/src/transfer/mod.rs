@@ -39,7 +39,7 @@ pub struct Options {
     pub part_bytes: Option<u64>,
     /// Parts in flight at once.
     pub parallel: usize,
-    /// Whether to go on where an earlier attempt ended.
+    /// Whether to go on where an earlier attempt ended. Uploads that are given attributes do not: the earlier one may have others.
     pub resume: bool,
     /// The direct path, where it is to be taken; without it bytes go as bodies.
     pub direct: Option<Arc<Staging>>,

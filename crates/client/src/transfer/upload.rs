@@ -132,7 +132,9 @@ async fn upload_parts(
     put: &PutOptions,
     options: &Options,
 ) -> Result<Moved> {
-    let (upload, there) = match options.resume {
+    // What an upload keeps was said when it was begun, and cannot be asked for.
+    let resume = options.resume && put.attributes == Attributes::default();
+    let (upload, there) = match resume {
         true => match unfinished(client, namespace, key, source).await? {
             Some(found) => found,
             None => (client.create_upload(namespace, key, put).await?, Vec::new()),

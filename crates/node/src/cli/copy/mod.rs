@@ -2,6 +2,8 @@
 
 mod plan;
 mod progress;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::io::IsTerminal;
@@ -41,7 +43,8 @@ Payloads take the best path there is: memory shared with a server on this host (
 requests (http). The last line says which one it was, and why no better one.
 
 A copy that was cut off goes on where it ended when it is run again: parts that are there are compared by checksum and not
-moved again, and so are objects and files of 1 MiB and more that are there already. A file appears only when it is whole.")]
+moved again, and so are objects and files of 1 MiB and more that are there already. A file appears only when it is whole.
+Objects that are given a type, a rule, metadata or tags are sent anew each time.")]
 pub struct CopyArgs {
     /// From: files, folders, patterns, fb://NAMESPACE/KEY, fb://NAMESPACE/PREFIX/, or - for standard input
     #[arg(required = true, value_name = "SRC")]
@@ -121,6 +124,8 @@ struct Context {
 
 /// Copies.
 pub async fn run(args: CopyArgs) -> Outcome {
+    let attributes = Attributes::from(args.attributes.clone());
+    check(&args.sources, &attributes)?;
     let parallel = usize::from(args.parallel);
     let (client, direct) = args.server.clients(args.path, parallel * 2).await?;
     let part_bytes = args.part_size.map_or(transfer::PART_BYTES, |size| size.0);
@@ -140,7 +145,7 @@ pub async fn run(args: CopyArgs) -> Outcome {
     let context = Context {
         client,
         put: PutOptions {
-            attributes: args.attributes.clone().into(),
+            attributes,
             ..PutOptions::default()
         },
         parallel,
@@ -179,6 +184,19 @@ pub async fn run(args: CopyArgs) -> Outcome {
                 count => format!("{count} copies failed; the first: {first}"),
             },
         )),
+    }
+}
+
+/// Refuses attributes that nothing would get: objects that are copied inside the server keep theirs, and files have none.
+fn check(sources: &[Place], attributes: &Attributes) -> Outcome {
+    let remote = |source: &&Place| matches!(source, Place::Remote(_));
+    match sources.iter().find(remote) {
+        Some(Place::Remote(source)) if *attributes != Attributes::default() => {
+            Err(usage(format_args!(
+                "types, rules, metadata and tags are given to what is sent from here, which {source} is not"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use forebay_client::direct::Path as Way;
-use forebay_client::{Client, Crc64, Error, Kind, Listed, transfer};
+use forebay_client::{Attributes, Client, Crc64, Error, Kind, Listed, transfer};
 use futures_util::stream::{self, StreamExt};
 
 use super::super::address::{Address, Place};
@@ -163,7 +163,9 @@ async fn upload(context: &Context, uploads: Vec<Upload>, target: &Address, tally
 async fn upload_one(context: &Context, upload: Upload, target: &Address) -> Result<Done, Broken> {
     let Upload { path, size, key } = upload;
     let namespace = &target.namespace;
-    if context.transfer.resume && size >= COMPARE_BYTES_MIN {
+    // The same bytes are another object when it is to have other attributes.
+    let plain = context.put.attributes == Attributes::default();
+    if context.transfer.resume && plain && size >= COMPARE_BYTES_MIN {
         match context.client.head(namespace, &key).await {
             Ok(there) if there.size == size => {
                 if let Some(crc) = there.crc64nvme
