@@ -1,6 +1,7 @@
 //! Numbers of controllers, and who may have how many: whoever comes often leaves some to the others.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -79,8 +80,8 @@ impl Identifiers {
                 taken.previous + 1
             };
             taken.previous = next;
-            if !taken.holders.contains_key(&next) {
-                taken.holders.insert(next, holder);
+            if let Entry::Vacant(free) = taken.holders.entry(next) {
+                free.insert(holder);
                 return Some(Identifier {
                     cntlid: next,
                     all: self.clone(),

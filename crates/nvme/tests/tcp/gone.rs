@@ -145,7 +145,7 @@ fn promises_of_values_cost_nothing() {
         let entry = io.numbered(store(&format!("promise {number}"), 64 << 20));
         io.capsule(&entry.with_sgl(SglDescriptor::transport(64 << 20)), &[]);
     }
-    let asked: Vec<_> = (0..32).map(|_| io.r2t()).collect();
+    let asked: Vec<_> = (0..16).map(|_| io.r2t()).collect();
     assert_eq!(world.held(), before);
     // Others are served meanwhile, of the same controller and of others.
     let mut second = world.io(&admin, 2, options);
@@ -153,7 +153,7 @@ fn promises_of_values_cost_nothing() {
     let (_other, mut other) = world.host(PLAIN);
     assert_eq!(other.store("big", &bytes(1 << 20, 1)), Status::SUCCESS);
     let before = world.held();
-    let part = io.h2c_bytes(&asked[31], 0, &bytes(100, 1), false);
+    let part = io.h2c_bytes(&asked[15], 0, &bytes(100, 1), false);
     io.send(&part);
     vanish(io, true);
     world.wait_for_ends(1);
