@@ -19,10 +19,7 @@ pub async fn scrub_engine(store: &Engine<Device>) -> Result<ScrubReport, StoreEr
         namespace: finding.namespace,
         key: String::from_utf8_lossy(&finding.key).into_owned(),
         version: (finding.version != VersionId::NULL.0).then_some(finding.version),
-        what: format!(
-            "block {} of the extent at granule {} does not match its checksum",
-            finding.block, finding.granule
-        ),
+        what: finding.what,
     });
     Ok(ScrubReport {
         objects: done.values,
