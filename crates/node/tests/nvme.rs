@@ -4,6 +4,9 @@ mod harness;
 
 use std::fs;
 
+use forebay_io::passthrough::Data;
+use forebay_nvme::vfio_user::client::KeyValue;
+use forebay_proto::nvme::kv::{Key, KvCommand};
 use harness::{Place, Server, bytes};
 
 const HOST: &str = "nqn.2026-01.com.example:host";
@@ -96,6 +99,53 @@ fn a_value_is_an_object_and_an_object_a_value() {
     ] {
         assert!(metrics.contains(line), "{line}");
     }
+    assert_eq!(server.terminate(), Some(0));
+}
+
+/// By a vfio-user socket, also of a server that was started anew meanwhile.
+#[test]
+fn a_namespace_is_used_by_its_socket() {
+    let place = Place::new();
+    let sockets = place.path("vm");
+    let flags = ["--nvme-namespace", "values=7"];
+    let flags = [&flags[..], &["--vfio-user", sockets.to_str().unwrap()]].concat();
+    let server = place.serve(&flags);
+    let socket = sockets.join("cntrl");
+    let device = socket.to_str().unwrap();
+    let (file, back) = (place.path("file"), place.path("back"));
+    let (file, back) = (file.to_str().unwrap(), back.to_str().unwrap());
+    for len in [0, 5, 5000, 3 << 20] {
+        let value = bytes(len as u64, len);
+        fs::write(file, &value).unwrap();
+        nvme(&["store", device, "key", file]).expect(0);
+        server.ok(&["cp", "fb://values/key", back]);
+        assert_eq!(fs::read(back).unwrap(), value, "{len}");
+        nvme(&["retrieve", &format!("{device}/7"), "key", back]).expect(0);
+        assert_eq!(fs::read(back).unwrap(), value, "{len}");
+    }
+    assert_eq!(nvme(&["keys", device]).expect(0).out, "key\n");
+    nvme(&["store", device, "key", file, "--if-absent"]).expect(1);
+    let none = nvme(&["keys", &format!("{device}/8")]).expect(1);
+    assert!(none.err.contains("no such namespace"), "{none:?}");
+    let long = nvme(&["exist", device, "a key of more bytes than sixteen"]).expect(2);
+    assert!(long.err.contains("1 to 16 bytes"), "{long:?}");
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let values = runtime.block_on(KeyValue::connect(&socket, None)).unwrap();
+    assert_eq!(values.nsid(), 7);
+    assert_eq!(server.terminate(), Some(0));
+    let server = place.serve(&flags);
+    let mut value = vec![0; 3 << 20];
+    let command = KvCommand::Retrieve {
+        key: Key::new(b"key").unwrap(),
+        buffer_bytes: value.len() as u32,
+    };
+    let retrieved = values.execute(&command, Data::FromDevice(&mut value));
+    let completion = runtime.block_on(retrieved).unwrap();
+    assert!(completion.status.is_success(), "{}", completion.status);
+    assert!(value == fs::read(file).unwrap());
+    nvme(&["delete", device, "key"]).expect(0);
+    nvme(&["delete", device, "key"]).expect(3);
     assert_eq!(server.terminate(), Some(0));
 }
 

@@ -17,7 +17,7 @@ use crate::serve::nvme::flags::tls_key;
 /// Where a device is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A device of the kernel's driver.
+    /// A device of the kernel's driver, or a vfio-user socket, with a namespace's number behind it or without.
     Path(PathBuf),
     /// At an address: which subsystem and which namespace, as far as that was said.
     Remote {
@@ -30,7 +30,7 @@ pub enum Place {
 impl FromStr for Place {
     type Err = String;
 
-    /// `/dev/ng0n1`; `[kv://]HOST[:PORT][/SUBNQN][/NSID]`.
+    /// `/dev/ng0n1`; `/DIR/cntrl[/NSID]`; `[kv://]HOST[:PORT][/SUBNQN][/NSID]`.
     fn from_str(text: &str) -> Result<Place, String> {
         if text.starts_with('/') {
             return Ok(Place::Path(PathBuf::from(text)));

@@ -1,11 +1,14 @@
-//! A namespace of keys and values: of a controller elsewhere, or of this machine's kernel.
+//! A namespace of keys and values: of a controller elsewhere, of this machine's kernel, or behind a vfio-user socket.
 
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_io::passthrough::{self, Data};
 use forebay_nvme::initiator::{Executed, KeyValueNamespace, Sink, StoreOptions};
+use forebay_nvme::vfio_user::client as vfio_user;
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, ListReader, ListStart, head};
 
@@ -28,21 +31,28 @@ const ATTEMPTS: usize = 8;
 pub enum Device {
     /// Over a transport of our own.
     Remote(KeyValueNamespace),
-    /// By the kernel's driver.
-    Kernel(Kernel),
+    /// On this machine: its commands go as they are.
+    Local(Local),
 }
 
-/// A namespace of the kernel's, with its path for messages.
-pub struct Kernel {
-    namespace: passthrough::Namespace,
+/// A namespace on this machine, with its path for messages.
+pub struct Local {
+    way: Way,
     path: String,
+}
+
+enum Way {
+    /// By the kernel's driver.
+    Kernel(passthrough::Namespace),
+    /// By a socket.
+    VfioUser(Box<vfio_user::KeyValue>),
 }
 
 impl Device {
     /// Opens a device, or connects to its controller.
     pub async fn open(place: &Place, host: &HostArgs) -> Outcome<Device> {
         if let Place::Path(path) = place {
-            return Kernel::open(path).map(Device::Kernel);
+            return Local::open(path).await.map(Device::Local);
         }
         Ok(Device::Remote(host.key_value(place).await?))
     }
@@ -51,14 +61,17 @@ impl Device {
     pub async fn store(&self, key: &[u8], value: Bytes, options: StoreOptions) -> Outcome {
         match self {
             Device::Remote(remote) => Ok(remote.store(key, value, options).await?),
-            Device::Kernel(kernel) => {
+            Device::Local(local) => {
                 let command = KvCommand::Store {
                     key: KeyAt::Inline(short(key)?),
                     value_bytes: u32::try_from(value.len())
                         .map_err(|_| Failure::new(Exit::Limit, "a value of 4 GiB"))?,
                     options,
                 };
-                kernel.execute(&command, Data::ToDevice(&value)).map(drop)
+                local
+                    .execute(&command, Data::ToDevice(&value))
+                    .await
+                    .map(drop)
             }
         }
     }
@@ -91,14 +104,17 @@ impl Device {
                 value.truncate(usize::try_from(found.received).unwrap_or(usize::MAX));
                 Ok((found.value_bytes, value))
             }
-            Device::Kernel(kernel) => {
+            Device::Local(local) => {
                 let command = KvCommand::Retrieve {
                     key: short(key)?,
                     buffer_bytes: u32::try_from(room)
                         .map_err(|_| Failure::new(Exit::Limit, "a value of 4 GiB"))?,
                 };
                 let mut value = vec![0; room];
-                let length = kernel.execute(&command, Data::FromDevice(&mut value))? & 0xffff_ffff;
+                let length = local
+                    .execute(&command, Data::FromDevice(&mut value))
+                    .await?
+                    & 0xffff_ffff;
                 value.truncate(usize::try_from(length).unwrap_or(usize::MAX));
                 Ok((length, value))
             }
@@ -109,9 +125,9 @@ impl Device {
     pub async fn delete(&self, key: &[u8]) -> Outcome {
         match self {
             Device::Remote(remote) => Ok(remote.delete(key).await?),
-            Device::Kernel(kernel) => {
+            Device::Local(local) => {
                 let command = KvCommand::Delete { key: short(key)? };
-                kernel.execute(&command, Data::None).map(drop)
+                local.execute(&command, Data::None).await.map(drop)
             }
         }
     }
@@ -120,9 +136,9 @@ impl Device {
     pub async fn exist(&self, key: &[u8]) -> Outcome<bool> {
         match self {
             Device::Remote(remote) => Ok(remote.exist(key).await?),
-            Device::Kernel(kernel) => {
+            Device::Local(local) => {
                 let command = KvCommand::Exist { key: short(key)? };
-                match kernel.execute(&command, Data::None) {
+                match local.execute(&command, Data::None).await {
                     Ok(_) => Ok(true),
                     Err(failure) if failure.exit == Exit::NotFound => Ok(false),
                     Err(failure) => Err(failure),
@@ -143,7 +159,7 @@ impl Device {
             Device::Remote(remote) => {
                 Ok(remote.execute(key, operation, arguments, capacity).await?)
             }
-            Device::Kernel(kernel) => kernel.run(key, operation, arguments, capacity),
+            Device::Local(local) => local.run(key, operation, arguments, capacity).await,
         }
     }
 
@@ -151,7 +167,7 @@ impl Device {
     pub async fn list(&self, after: Option<&[u8]>) -> Outcome<Vec<Vec<u8>>> {
         match self {
             Device::Remote(remote) => Ok(remote.list(after).await?),
-            Device::Kernel(kernel) => {
+            Device::Local(local) => {
                 let command = KvCommand::List {
                     start: match after {
                         None => ListStart::First,
@@ -161,7 +177,7 @@ impl Device {
                     buffer_bytes: PAGE_BYTES as u32,
                 };
                 let mut page = vec![0; PAGE_BYTES];
-                kernel.execute(&command, Data::FromDevice(&mut page))?;
+                local.execute(&command, Data::FromDevice(&mut page)).await?;
                 let keys = ListReader::new(&page).into_iter().flatten();
                 let keys: Vec<&[u8]> = keys.collect();
                 // The list begins with the key itself, when it is there.
@@ -178,28 +194,28 @@ fn short(key: &[u8]) -> Outcome<Key> {
     Key::new(key).ok_or_else(|| {
         Failure::new(
             Exit::Usage,
-            "through the kernel's driver a key has 1 to 16 bytes",
+            "on a device of this machine a key has 1 to 16 bytes",
         )
     })
 }
 
-impl Kernel {
-    fn open(path: &Path) -> Outcome<Kernel> {
+impl Local {
+    async fn open(path: &Path) -> Outcome<Local> {
         let shown = path.display().to_string();
-        match passthrough::Namespace::open(path) {
-            Ok(namespace) => Ok(Kernel {
-                namespace,
-                path: shown,
-            }),
-            Err(error) => Err(Failure::new(
-                exit_of_system(&error),
-                format_args!("{shown}: {error}"),
-            )),
-        }
+        let way = match socket_at(path) {
+            Some((socket, nsid)) => vfio_user::KeyValue::connect(&socket, nsid)
+                .await
+                .map(|namespace| Way::VfioUser(Box::new(namespace)))
+                .map_err(|error| of_device(&shown, &error))?,
+            None => passthrough::Namespace::open(path)
+                .map(Way::Kernel)
+                .map_err(|error| of_system(&shown, &error))?,
+        };
+        Ok(Local { way, path: shown })
     }
 
     /// Execute-submit, then Execute-fetch until all is there.
-    fn run(
+    async fn run(
         &self,
         key: &[u8],
         operation: u32,
@@ -215,7 +231,7 @@ impl Kernel {
             capacity,
             operation,
         };
-        let result = self.execute(&command, Data::ToDevice(&payload))?;
+        let result = self.execute(&command, Data::ToDevice(&payload)).await?;
         let (len, handle) = (result & 0xffff_ffff, (result >> 32) as u32);
         let kept = if handle == 0 {
             0
@@ -231,36 +247,62 @@ impl Kernel {
                 buffer_bytes: piece.len() as u32,
             };
             offset += piece.len() as u32;
-            self.execute(&command, Data::FromDevice(piece))?;
+            self.execute(&command, Data::FromDevice(piece)).await?;
         }
         Ok(Executed { len, bytes })
     }
 
     /// Executes a command; its result.
-    fn execute(&self, command: &KvCommand, data: Data<'_>) -> Outcome<u64> {
-        let entry = command.entry(0, self.namespace.nsid());
-        // The call blocks: other threads go on with what else there is.
-        let done = tokio::task::block_in_place(|| {
-            self.namespace.execute(entry.as_bytes(), data, PATIENCE)
-        });
-        let done = done.map_err(|error| {
-            Failure::new(
-                exit_of_system(&error),
-                format_args!("{}: {error}", self.path),
-            )
-        })?;
-        let status = Status::from_wire(done.status);
+    async fn execute(&self, command: &KvCommand, data: Data<'_>) -> Outcome<u64> {
+        let (status, result) = match &self.way {
+            Way::Kernel(namespace) => {
+                let entry = command.entry(0, namespace.nsid());
+                // The call blocks: other threads go on with what else there is.
+                let done = tokio::task::block_in_place(|| {
+                    namespace.execute(entry.as_bytes(), data, PATIENCE)
+                });
+                let done = done.map_err(|error| of_system(&self.path, &error))?;
+                (Status::from_wire(done.status), done.result)
+            }
+            Way::VfioUser(namespace) => {
+                let done = namespace.execute(command, data).await;
+                let done = done.map_err(|error| of_device(&self.path, &error))?;
+                (done.status, done.result)
+            }
+        };
         match status.is_success() {
-            true => Ok(done.result),
+            true => Ok(result),
             false => Err(Failure::new(exit_of(status), status)),
         }
     }
 }
 
-fn exit_of_system(error: &std::io::Error) -> Exit {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => Exit::NotFound,
-        std::io::ErrorKind::PermissionDenied => Exit::Denied,
+/// The socket of `SOCKET` or `SOCKET/NSID`.
+fn socket_at(path: &Path) -> Option<(PathBuf, Option<u32>)> {
+    let is_socket = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|meta| meta.file_type().is_socket())
+    };
+    if is_socket(path) {
+        return Some((path.to_owned(), None));
+    }
+    let nsid = path.file_name()?.to_str()?.parse().ok()?;
+    let parent = path.parent().filter(|parent| is_socket(parent))?;
+    Some((parent.to_owned(), Some(nsid)))
+}
+
+fn of_system(path: &str, error: &io::Error) -> Failure {
+    let exit = match error.kind() {
+        io::ErrorKind::NotFound => Exit::NotFound,
+        io::ErrorKind::PermissionDenied => Exit::Denied,
         _ => Exit::Failed,
+    };
+    Failure::new(exit, format_args!("{path}: {error}"))
+}
+
+fn of_device(path: &str, error: &vfio_user::Error) -> Failure {
+    match error {
+        vfio_user::Error::Io(error) => of_system(path, error),
+        error => Failure::new(Exit::Failed, format_args!("{path}: {error}")),
     }
 }

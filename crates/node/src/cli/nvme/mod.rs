@@ -25,8 +25,8 @@ const VALUE_BYTES_MAX: u64 = 4 << 30;
 /// Use NVMe namespaces of keys and values, ours or others'
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A DEVICE is kv://HOST[:PORT]/SUBNQN/NSID, kv://HOST[:PORT]/NSID where there is one subsystem, or a device of the kernel's driver such as
-/dev/ng0n1. Keys have 1 to 16 bytes; a Forebay takes up to 255.
+A DEVICE is kv://HOST[:PORT]/SUBNQN/NSID, kv://HOST[:PORT]/NSID where there is one subsystem, a device of the kernel's driver such as
+/dev/ng0n1, or a vfio-user socket, /DIR/cntrl or /DIR/cntrl/NSID. Keys have 1 to 16 bytes; a Forebay takes up to 255 at an address.
 
 Examples:
   forebay nvme discover 10.0.0.7
@@ -34,6 +34,7 @@ Examples:
   forebay nvme list kv://10.0.0.7
   forebay nvme store kv://10.0.0.7/1 weights ./weights.bin --if-absent
   forebay nvme retrieve /dev/ng0n1 weights - | sha256sum
+  forebay nvme retrieve /run/forebay/vm0/cntrl/1 weights ./weights.bin
   forebay nvme keys kv://10.0.0.7/1 --json
   forebay nvme exec kv://10.0.0.7/1 weights 16 > digest")]
 pub struct NvmeArgs {
