@@ -22,6 +22,8 @@ pub struct Config {
     pub domains: Vec<String>,
     /// The most requests being served at once; more are answered `503 SlowDown`.
     pub requests_in_flight: usize,
+    /// How large the pool is that all buffers come from, in bytes.
+    pub pool_bytes: u64,
     /// How long a request's head may take to arrive after its first byte.
     pub header_timeout: Duration,
     /// How long a connection may be kept open without a request.
@@ -40,6 +42,7 @@ impl Default for Config {
             region: "us-east-1".to_owned(),
             domains: Vec::new(),
             requests_in_flight: 1024,
+            pool_bytes: 64 << 20,
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),

@@ -117,7 +117,7 @@ impl<S: Store> Door<S> {
             store,
             rules: RulesCache::default(),
             uploads: Locks::default(),
-            copies: Turns::new(),
+            copies: Turns::new(config.pool_bytes),
             demand: Arc::new(Demand::new(config.body_timeout / GRACE_PART)),
             authenticator: Authenticator::new(keys),
             domains,

@@ -2,15 +2,15 @@
 //!
 //! A copy holds buffers of its source while its upload waits for one to pack them into. Were all memory held by copies that wait like
 //! this, none of them would ever go on. So a copy waits for its turn before it holds anything, and all that have one find what they
-//! need in a pool of 64 MiB: a long copy holds at most five buffers of 1 MiB (three read ahead, one being packed, one to pack into),
-//! a short one three.
+//! need in the pool: a long copy holds at most five buffers of 1 MiB (three read ahead, one being packed, one to pack into), a short one
+//! three.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Long copies at once.
-const LONG: usize = 8;
-/// Short ones, which have turns of their own: they do not wait for somebody's gigabytes.
-const SHORT: usize = 6;
+/// Bytes of the pool for each long copy, which holds less.
+const LONG_SHARE: u64 = 8 << 20;
+/// And for each short one. These have turns of their own: they do not wait for somebody's gigabytes.
+const SHORT_SHARE: u64 = 10 << 20;
 /// The longest short copy.
 const SHORT_BYTES: u64 = 1 << 20;
 /// Up to here a value is kept with its record, and its commit needs no buffer.
@@ -29,10 +29,12 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turns {
-    pub(crate) fn new() -> Turns {
+    /// With a pool of so many bytes.
+    pub(crate) fn new(pool_bytes: u64) -> Turns {
+        let turns = |share: u64| Semaphore::new((pool_bytes / share).clamp(1, 1 << 16) as usize);
         Turns {
-            long: Semaphore::new(LONG),
-            short: Semaphore::new(SHORT),
+            long: turns(LONG_SHARE),
+            short: turns(SHORT_SHARE),
         }
     }
 

@@ -307,12 +307,13 @@ fn bind(door: &str, address: SocketAddr) -> Outcome<(TcpListener, SocketAddr)> {
     })
 }
 
-/// The S3 door's configuration.
-pub fn s3_config(args: &ServeArgs) -> forebay_s3::Config {
+/// The S3 door's configuration, with buffers of a pool of `pool_bytes`.
+pub fn s3_config(args: &ServeArgs, pool_bytes: u64) -> forebay_s3::Config {
     forebay_s3::Config {
         region: args.s3_region.clone(),
         domains: args.s3_domain.clone(),
         requests_in_flight: args.s3_requests,
+        pool_bytes,
         etag: match args.s3_etag {
             Etag::Md5 => forebay_s3::EtagKind::Md5,
             Etag::Crc64nvme => forebay_s3::EtagKind::Crc64Nvme,

@@ -166,7 +166,7 @@ async fn serve(
         store.clone(),
         keyring,
         clock.clone(),
-        doors::s3_config(args),
+        doors::s3_config(args, pool.usage().limit as u64),
         doors::lenders(args, &listeners, &sessions),
     );
     let direct = Arc::new(Direct {
