@@ -126,9 +126,11 @@ impl Default for Choice {
     }
 }
 
+type Later = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Does once, after keys were looked up, what a test says.
 #[derive(Clone, Default)]
-pub struct Afterwards(Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>);
+pub struct Afterwards(Arc<Mutex<Option<Later>>>);
 
 impl Afterwards {
     pub fn once(&self, what: impl Future<Output = ()> + Send + 'static) {
