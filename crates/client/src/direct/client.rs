@@ -194,6 +194,23 @@ impl Client {
 
 #[cfg(test)]
 impl Client {
+    /// One of shared memory and an S3 door, with the server's end and what keeps it.
+    pub(crate) async fn linked(
+        s3: &str,
+        options: Options,
+    ) -> (Client, forebay_fabric::Connection, forebay_fabric::Sessions) {
+        use forebay_fabric::{Connection, Sessions, SystemClock, sessions::Limits, shm};
+        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
+        let lease = std::time::Duration::from_secs(60);
+        let session = sessions.open_with_random_key("tenant", "KEY", lease);
+        let proof = session.unwrap().proof();
+        let (here, there) = tokio::net::UnixStream::pair().unwrap();
+        let ends = tokio::join!(shm::accept(here, &sessions), shm::connect(there, &proof));
+        let link = Connection::Shm(Arc::new(ends.1.unwrap()));
+        let client = Client::over(&link, s3, options).await;
+        (client, ends.0.unwrap().link, sessions)
+    }
+
     /// A client with nothing but a link and an S3 door.
     pub(super) async fn over(
         link: &forebay_fabric::Connection,

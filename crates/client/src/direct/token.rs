@@ -20,8 +20,12 @@ use crate::Result;
 
 /// How long a token is good: enough for a request's way, too short to be worth stealing.
 const GOOD_FOR: Duration = Duration::from_secs(60);
-/// How long after the request's head the server may begin to move bytes.
+/// How long after the request's head the server may begin to move bytes, if they are few.
 const LEASE: Duration = Duration::from_secs(8);
+/// However many they are: HTTP clients mostly wait 60 s for an answer.
+const LEASE_MAX: Duration = Duration::from_secs(50);
+/// Slower than this a link is no way for a request of many bytes.
+const BYTES_PER_S_MIN: u64 = 256 << 10;
 
 pub use forebay_proto::token::ort1::Covered as Request;
 
@@ -39,6 +43,7 @@ pub struct Token {
     /// What `x-amz-rdma-ack` repeats.
     pub sequence: u64,
     lent: Option<(Loan, Arc<Lane<Connection>>)>,
+    lease: Duration,
 }
 
 impl Token {
@@ -51,7 +56,7 @@ impl Token {
 impl Drop for Token {
     fn drop(&mut self) {
         if let Some((loan, lane)) = self.lent.take() {
-            lane.give_up(loan, LEASE + GRACE);
+            lane.give_up(loan, self.lease + GRACE);
         }
     }
 }
@@ -134,6 +139,7 @@ impl Minter<'_> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let lease = lease(place.len);
         let token = OpenToken {
             transport,
             direction,
@@ -141,7 +147,7 @@ impl Minter<'_> {
             session: self.session.0,
             sequence,
             expiry_s: u32::try_from((now + GOOD_FOR).as_secs()).unwrap_or(u32::MAX),
-            lease_ms: LEASE.as_millis() as u32,
+            lease_ms: lease.as_millis() as u32,
             address: place.offset,
             length: place.len,
             remote_key,
@@ -157,8 +163,15 @@ impl Minter<'_> {
             value: value.map_err(|error| Failure::Final(argument(error)))?,
             sequence,
             lent: Some((loan, lane.clone())),
+            lease,
         })
     }
+}
+
+/// How long the server may begin to move so many bytes.
+fn lease(bytes: u64) -> Duration {
+    let moving = Duration::from_secs(bytes / BYTES_PER_S_MIN);
+    (LEASE + moving).min(LEASE_MAX)
 }
 
 /// How a token names a region of a link. On shared memory a name is a slot with its generation.
@@ -178,10 +191,8 @@ fn name(link: &Connection, stag: u32) -> (Transport, u32, Option<Slot>) {
 
 #[cfg(test)]
 mod tests {
-    use forebay_fabric::sessions::Limits;
-    use forebay_fabric::{Access, RemoteRange, Sessions, SystemClock, shm};
+    use forebay_fabric::{Access, RemoteRange, Sessions};
     use forebay_proto::token;
-    use tokio::net::UnixStream;
 
     use super::*;
     use crate::direct::{Options, Region};
@@ -195,18 +206,11 @@ mod tests {
 
     /// A client with so many links, which are one; and the server's end of it.
     async fn client(links: usize) -> (Client, Connection, Sessions) {
-        let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
-        let session = sessions.open_with_random_key("tenant", "KEY", Duration::from_secs(60));
-        let proof = session.unwrap().proof();
-        let (here, there) = UnixStream::pair().unwrap();
-        let ends = tokio::join!(shm::accept(here, &sessions), shm::connect(there, &proof));
-        let link = Connection::Shm(Arc::new(ends.1.unwrap()));
         let options = Options {
             links,
             ..Options::default()
         };
-        let client = Client::over(&link, "http://127.0.0.1:1", options).await;
-        (client, ends.0.unwrap().link, sessions)
+        Client::linked("http://127.0.0.1:1", options).await
     }
 
     #[tokio::test]
@@ -244,6 +248,15 @@ mod tests {
         token.answered();
         assert!(region.try_lend(0..4096, Use::Target).is_some());
         assert!(client.connected().lane().unwrap().ended().is_none());
+    }
+
+    #[test]
+    fn a_lease_grows_with_what_is_moved_but_not_past_the_patience_of_http() {
+        let seconds = |bytes| lease(bytes).as_secs();
+        assert_eq!(
+            [0, 1 << 20, 4 << 20, 16 << 20, u64::MAX].map(seconds),
+            [8, 12, 24, 50, 50]
+        );
     }
 
     #[tokio::test]

@@ -116,6 +116,11 @@ impl Staging {
         Ok((crc, got.path))
     }
 
+    /// Whether a request with a token may be made again with a body. Not where this way was to be taken or none.
+    fn may_fall_back(&self, error: &Error) -> bool {
+        is_of_link(error) && self.client.options().path.allows(Path::Http)
+    }
+
     fn note(&self, why: &Error) {
         *self.declined.lock() = Some(why.to_string());
     }
@@ -244,7 +249,7 @@ impl Client {
             .upload_staged(namespace, key, upload, number, &staged)
             .await
         {
-            Err(error) if may_fall_back(&error) => {
+            Err(error) if staged.staging.may_fall_back(&error) => {
                 staged.staging.note(&error);
                 let body = staged.bytes()?;
                 let part = self.upload_part(namespace, key, upload, number, body);
@@ -297,7 +302,8 @@ impl Client {
                     if matches!(error, Error::Refused(_)) {
                         token.answered();
                     }
-                    if !error.is_transient() || attempt >= self.attempts() {
+                    let again = is_worth_another_token(&error) && attempt < self.attempts();
+                    if staged.staging.may_fall_back(&error) || !again {
                         return Err(error);
                     }
                     crate::client::pause(attempt).await;
@@ -308,13 +314,21 @@ impl Client {
     }
 }
 
-/// Whether a request with a token may be made again with a body: the server declined it, or there is no link any more.
-fn may_fall_back(error: &Error) -> bool {
+/// Whether a body could fare better: the server declined the token, the link failed or was too slow, or there is none any more.
+fn is_of_link(error: &Error) -> bool {
     match error {
-        Error::Refused(refusal) => matches!(refusal.status, 403 | 409 | 501),
+        Error::Refused(refusal) => {
+            matches!(refusal.status, 403 | 409 | 501) || refusal.code == "RDMATransferFailed"
+        }
         Error::Transport { .. } => true,
         Error::TimedOut(_) | Error::Corrupt(_) | Error::Protocol(_) | Error::Local { .. } => false,
     }
+}
+
+/// Whether another token could: a new one may go by a new link.
+fn is_worth_another_token(error: &Error) -> bool {
+    let declined = matches!(error, Error::Refused(refusal) if refusal.status == 501);
+    !declined && (error.is_transient() || is_of_link(error))
 }
 
 /// What a put of a whole value told.
@@ -333,4 +347,103 @@ pub(super) async fn put_staged(
         ..Put::new(key.as_bytes(), staged.window())
     };
     staged.staging.client.put(namespace, &put).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::direct::{Choice, Options};
+    use crate::{Config, Credentials};
+
+    /// An S3 door that refuses tokens with this and takes bodies; its address.
+    fn door(status: u16, code: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let mut stream = BufReader::new(stream);
+                loop {
+                    let head: Vec<String> = (&mut stream)
+                        .lines()
+                        .map_while(|line| line.ok().filter(|line| !line.is_empty()))
+                        .collect();
+                    let Some(length) = head
+                        .iter()
+                        .find_map(|line| line.strip_prefix("content-length: "))
+                    else {
+                        break;
+                    };
+                    stream
+                        .read_exact(&mut vec![0; length.parse().unwrap()])
+                        .unwrap();
+                    let token = head.iter().any(|line| line.starts_with("x-amz-rdma-token"));
+                    let (status, body) = match token {
+                        true => (
+                            status,
+                            format!("<Error><Code>{code}</Code><Message>m</Message></Error>"),
+                        ),
+                        false => (200, String::new()),
+                    };
+                    write!(
+                        stream.get_mut(),
+                        "HTTP/1.1 {status} X\r\netag: \"tag\"\r\ncontent-length: {}\r\n\r\n{body}",
+                        body.len()
+                    )
+                    .unwrap();
+                }
+            }
+        });
+        endpoint
+    }
+
+    /// What becomes of a part that such a door gets.
+    async fn part(status: u16, code: &'static str, path: Choice) -> Result<Path> {
+        let endpoint = door(status, code);
+        let options = Options {
+            path,
+            ..Options::default()
+        };
+        let (direct, _server, _sessions) = Direct::linked(&endpoint, options).await;
+        let credentials = Credentials {
+            access_key: "KEY".to_owned(),
+            secret_key: "secret".to_owned(),
+        };
+        let mut config = Config::new(endpoint.parse().unwrap(), credentials);
+        config.attempts = 2;
+        let client = Client::new(config).unwrap();
+        let staging = Staging::new(direct, 4096, 1).unwrap();
+        let staged = staging.take(4096).await.unwrap();
+        let sent = client.upload_piece("ns", "key", "upload", 1, Piece::Staged(staged));
+        sent.await.map(|(_, path)| path)
+    }
+
+    #[tokio::test]
+    async fn a_part_that_no_link_carries_goes_as_a_body() {
+        for (status, code) in [
+            (403, "AccessDenied"),
+            (409, "RDMATokenReplayed"),
+            (500, "RDMATransferFailed"),
+            (501, "RDMANotSupported"),
+        ] {
+            let path = part(status, code, Choice::Auto).await.unwrap();
+            assert_eq!(path, Path::Http, "{code}");
+            let forced = part(status, code, Choice::Only(Path::Shm)).await;
+            let Err(Error::Refused(refusal)) = forced else {
+                panic!("{code}: {forced:?}");
+            };
+            assert_eq!(refusal.code, code);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_no_body_would_mend_is_told() {
+        for (status, code) in [(400, "BadDigest"), (507, "InsufficientStorage")] {
+            let sent = part(status, code, Choice::Auto).await;
+            assert!(matches!(sent, Err(Error::Refused(_))), "{code}: {sent:?}");
+        }
+    }
 }

@@ -29,8 +29,7 @@ pub struct Direct {
     pub in_flight: u32,
     /// After how long without a token a session ends.
     pub idle: Duration,
-    /// How long after a request's head work may be given to the fabric; a token may ask for less. Clients give up after
-    /// ten seconds, so it is less than that.
+    /// How long after a request's head work may be given to the fabric, at most: a token says how long its client has patience.
     pub lease: Duration,
     /// Whether the headers in which other vendors carry descriptors are read. A write that has one is declined either way.
     pub vendor_carriers: bool,
@@ -47,7 +46,7 @@ impl Direct {
             bytes_max: PUT_BYTES_MAX,
             in_flight: 64,
             idle: Duration::from_secs(300),
-            lease: Duration::from_secs(8),
+            lease: Duration::from_secs(50),
             vendor_carriers: false,
         }
     }

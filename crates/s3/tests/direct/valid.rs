@@ -292,7 +292,7 @@ async fn v10_a_session_serves_many_objects_and_ends() {
     assert_eq!(answer.header("x-amz-rdma-uds"), Some(UDS));
     assert_eq!(
         answer.header("x-amz-rdma-limits"),
-        Some("max=5368709120;inflight=64;idle=300;lease=8000")
+        Some("max=5368709120;inflight=64;idle=300;lease=50000")
     );
     let peer = rig.peer(ALPHA, Way::Mapped).await;
     for name in ["a", "b", "c"] {
