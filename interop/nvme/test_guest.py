@@ -47,6 +47,8 @@ section smart-log; nvme smart-log /dev/$CTRL -o json
 section error-log; nvme error-log /dev/$CTRL -o json
 section effects-log; nvme effects-log /dev/$CTRL --csi=0 -o json
 section effects-log-kv; nvme effects-log /dev/$CTRL --csi=1 -o json
+section supported-logs; nvme supported-log-pages /dev/$CTRL -o json
+section features-log; nvme fid-support-effects-log /dev/$CTRL -o json
 section list-ns; nvme list-ns /dev/$CTRL -o json
 section ana-log; nvme ana-log /dev/$CTRL -o json
 section ana-states; cat /sys/block/nvme*c*n*/ana_state
@@ -69,7 +71,8 @@ disconnect
     assert registers["csts"] & 1 and registers["cap"] >> 37 & 0x41 == 0x41, registers
     smart = said.json("smart-log")
     assert smart["critical_warning"] == 0 and 273 < smart["temperature"] < 373 or smart["temperature"] == 0, smart
-    said.json("error-log"), said.json("effects-log"), said.json("effects-log-kv")
+    for log in ("error-log", "effects-log", "effects-log-kv", "supported-logs", "features-log"):
+        assert said.json(log), log
     # Of both namespaces, whose group the kernel found in the log.
     assert said["ana-states"].split() == ["optimized"] * 2 and said.json("ana-log"), said
     assert "unusual" not in said["dmesg"] and "error" not in said["dmesg"].lower(), said["dmesg"]

@@ -1,11 +1,14 @@
 //! Log pages (Base 2.0, section 5.16).
 
+use super::feature::fid;
 use super::opcode::{self, Direction};
 use super::page::Page;
 use super::{Csi, Status, SubmissionQueueEntry};
 
 /// Which log (LID).
 pub mod lid {
+    /// Supported Log Pages.
+    pub const SUPPORTED_LOG_PAGES: u8 = 0x00;
     /// Error Information.
     pub const ERROR_INFORMATION: u8 = 0x01;
     /// SMART / Health Information.
@@ -18,6 +21,8 @@ pub mod lid {
     pub const COMMANDS_AND_EFFECTS: u8 = 0x05;
     /// Asymmetric Namespace Access.
     pub const ANA: u8 = 0x0c;
+    /// Feature Identifiers Supported and Effects.
+    pub const FEATURES_AND_EFFECTS: u8 = 0x12;
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
 }
@@ -130,6 +135,32 @@ pub(crate) fn firmware_slot(firmware: &str) -> Vec<u8> {
     let mut page = Page::<512>::zeroed();
     page.put_u8(0, 1);
     page.put_ascii(8, 8, firmware);
+    page.0.to_vec()
+}
+
+/// Which logs there are; none takes an index for an offset or a parameter.
+pub(crate) fn supported_log_pages(has: impl Fn(u8) -> bool) -> Vec<u8> {
+    const LSUPP: u32 = 1;
+    of_each_identifier(|lid| if has(lid) { LSUPP } else { 0 })
+}
+
+/// Which features there are, and whose: setting one changes neither data nor capabilities.
+pub(crate) fn features_and_effects(has: impl Fn(u8) -> bool) -> Vec<u8> {
+    const FSUPP: u32 = 1;
+    const OF_NAMESPACE: u32 = 1 << 20;
+    const OF_CONTROLLER: u32 = 1 << 21;
+    of_each_identifier(|fid| match fid {
+        _ if !has(fid) => 0,
+        fid::KEY_VALUE_CONFIGURATION => FSUPP | OF_NAMESPACE,
+        _ => FSUPP | OF_CONTROLLER,
+    })
+}
+
+fn of_each_identifier(of: impl Fn(u8) -> u32) -> Vec<u8> {
+    let mut page = Page::<1024>::zeroed();
+    for identifier in 0..=u8::MAX {
+        page.put_u32(usize::from(identifier) * 4, of(identifier));
+    }
     page.0.to_vec()
 }
 

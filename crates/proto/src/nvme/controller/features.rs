@@ -133,23 +133,32 @@ impl Controller {
     }
 
     fn check_feature(&self, feature: u8) -> Result<(), Status> {
-        let keep_alive = feature == fid::KEEP_ALIVE_TIMER;
-        let interrupts = matches!(
-            feature,
-            fid::INTERRUPT_COALESCING | fid::INTERRUPT_VECTOR_CONFIGURATION
-        );
-        let here = match (&self.config.kind, self.config.transport) {
-            (ControllerKind::Discovery, _) => {
-                keep_alive || feature == fid::ASYNC_EVENT_CONFIGURATION
-            }
-            // Fabrics raise no interrupts.
-            (ControllerKind::Io, Transport::Tcp { .. }) => !interrupts,
-            // The life of a device's host is that of its client.
-            (ControllerKind::Io, Transport::Pcie { .. }) => !keep_alive,
-        };
-        match here {
+        match self.has_feature(feature) {
             true => Ok(()),
             false => Err(Status::INVALID_FIELD),
+        }
+    }
+
+    pub(super) fn has_feature(&self, feature: u8) -> bool {
+        let pcie = matches!(self.config.transport, Transport::Pcie { .. });
+        match feature {
+            fid::ASYNC_EVENT_CONFIGURATION => true,
+            // The life of a device's host is that of its client.
+            fid::KEEP_ALIVE_TIMER => !pcie,
+            _ if self.config.kind == ControllerKind::Discovery => false,
+            // Fabrics raise no interrupts.
+            fid::INTERRUPT_COALESCING | fid::INTERRUPT_VECTOR_CONFIGURATION => pcie,
+            fid::ARBITRATION
+            | fid::POWER_MANAGEMENT
+            | fid::TEMPERATURE_THRESHOLD
+            | fid::ERROR_RECOVERY
+            | fid::VOLATILE_WRITE_CACHE
+            | fid::NUMBER_OF_QUEUES
+            | fid::WRITE_ATOMICITY_NORMAL
+            | fid::IO_COMMAND_SET_PROFILE
+            | fid::KEY_VALUE_CONFIGURATION
+            | fid::HOST_IDENTIFIER => true,
+            _ => false,
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::{Controller, ControllerKind};
 use crate::nvme::log_page::{
-    ErrorEntry, GetLogPage, Health, commands_and_effects, firmware_slot, lid,
+    ErrorEntry, GetLogPage, Health, commands_and_effects, features_and_effects, firmware_slot, lid,
+    supported_log_pages,
 };
 use crate::nvme::{Csi, IoCommand, Status, SubmissionQueueEntry, ana, identify};
 
@@ -85,30 +86,34 @@ impl Logs {
 impl Controller {
     pub(super) fn get_log_page(&mut self, entry: &SubmissionQueueEntry) -> Result<Vec<u8>, Status> {
         let asked = GetLogPage::parse(entry)?;
-        let io = self.config.kind == ControllerKind::Io;
+        if !self.has_log(asked.lid) {
+            return Err(Status::INVALID_LOG_PAGE);
+        }
         let log = match asked.lid {
+            lid::SUPPORTED_LOG_PAGES => supported_log_pages(|lid| self.has_log(lid)),
             lid::ERROR_INFORMATION => self.logs.error_log(),
-            lid::HEALTH if io => {
+            lid::HEALTH => {
                 // Of the controller, not of one namespace (LPA bit 0).
                 if !matches!(entry.nsid(), 0 | u32::MAX) {
                     return Err(Status::INVALID_FIELD);
                 }
                 self.logs.health.encode()
             }
-            lid::FIRMWARE_SLOT if io => firmware_slot(&self.subsystem.firmware),
-            lid::CHANGED_NAMESPACES if io => self.logs.changed_list(),
-            lid::COMMANDS_AND_EFFECTS if io => {
+            lid::FIRMWARE_SLOT => firmware_slot(&self.subsystem.firmware),
+            lid::CHANGED_NAMESPACES => self.logs.changed_list(),
+            lid::COMMANDS_AND_EFFECTS => {
                 let csi = Csi::from_wire(asked.csi).ok_or(Status::INVALID_FIELD)?;
                 let none = |code: &u8| !self.has_command(csi, *code);
                 commands_and_effects(self.admin_commands(), csi, none)
             }
-            lid::ANA if io => {
+            lid::ANA => {
                 let attached = self.attached().map(|namespace| namespace.nsid);
                 let attached = attached.collect();
                 let groups_only = entry.cdw(10) & ana::RETURN_GROUPS_ONLY != 0;
                 self.logs.ana(attached, groups_only)
             }
-            lid::DISCOVERY if !io => self.discovery.encode(),
+            lid::FEATURES_AND_EFFECTS => features_and_effects(|fid| self.has_feature(fid)),
+            lid::DISCOVERY => self.discovery.encode(),
             _ => return Err(Status::INVALID_LOG_PAGE),
         };
         let offset = usize::try_from(asked.offset).unwrap_or(usize::MAX);
@@ -127,6 +132,20 @@ impl Controller {
             self.events.log_read(asked.lid);
         }
         Ok(data)
+    }
+
+    fn has_log(&self, lid: u8) -> bool {
+        let kind = &self.config.kind;
+        match lid {
+            lid::SUPPORTED_LOG_PAGES | lid::ERROR_INFORMATION | lid::FEATURES_AND_EFFECTS => true,
+            lid::HEALTH
+            | lid::FIRMWARE_SLOT
+            | lid::CHANGED_NAMESPACES
+            | lid::COMMANDS_AND_EFFECTS
+            | lid::ANA => *kind == ControllerKind::Io,
+            lid::DISCOVERY => *kind == ControllerKind::Discovery,
+            _ => false,
+        }
     }
 
     /// A host that has no room for what it asks does not lose the event.

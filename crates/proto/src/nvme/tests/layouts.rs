@@ -13,10 +13,6 @@ fn u16_at(page: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([page[at], page[at + 1]])
 }
 
-fn u32_at(page: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(page, at)) | u32::from(u16_at(page, at + 2)) << 16
-}
-
 fn u64_at(page: &[u8], at: usize) -> u64 {
     u64::from(u32_at(page, at)) | u64::from(u32_at(page, at + 4)) << 32
 }

@@ -218,3 +218,7 @@ pub(super) fn done(reply: AdminReply) -> Result<(u64, Vec<u8>), Status> {
         other => panic!("{other:?}"),
     }
 }
+
+pub fn u32_at(page: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(page[at..at + 4].try_into().unwrap())
+}

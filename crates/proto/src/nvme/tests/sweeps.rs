@@ -120,15 +120,17 @@ fn structures() {
 
 #[test]
 fn logs() {
-    let of_io = |lid| matches!(lid, 1..=5 | 0x0c);
-    let of_discovery = |lid| matches!(lid, 1 | 0x70);
+    let of_io = |lid| matches!(lid, 0..=5 | 0x0c | 0x12);
+    let of_discovery = |lid| matches!(lid, 0 | 1 | 0x12 | 0x70);
     let known: [(Fixture, Known); 3] = [
         (Fixture::new(TCP), of_io),
         (Fixture::new(PCIE), of_io),
         (Fixture::discovery(), of_discovery),
     ];
     for (mut fixture, known) in known {
+        let told = fixture.log(lid::SUPPORTED_LOG_PAGES, 1024, 0).unwrap();
         for lid in ALL {
+            assert_eq!(u32_at(&told, usize::from(lid) * 4), u32::from(known(lid)));
             let refused = fixture.log(lid, 512, 0).err();
             let expected = (!known(lid)).then_some(Status::INVALID_LOG_PAGE);
             assert_eq!(refused, expected, "{lid:02x}h");
@@ -198,8 +200,12 @@ fn features() {
         ),
     ];
     for (mut fixture, shared, own) in known {
+        let told = fixture.log(lid::FEATURES_AND_EFFECTS, 1024, 0).unwrap();
         for feature in ALL {
             let known = shared.iter().chain(own).find(|set| set.0 == feature);
+            let scope = if feature == 0x20 { 1 << 20 } else { 1 << 21 };
+            let effects = known.map_or(0, |_| 1 | scope);
+            assert_eq!(u32_at(&told, usize::from(feature) * 4), effects);
             let (zeroes, ones) = known.map_or((unknown, unknown), |set| (set.1, set.2));
             let read = fixture.command(admin::GET_FEATURES, 0);
             let read = fixture.data(read.with_cdw(10, feature.into()).with_cdw(11, 1));
