@@ -1,11 +1,12 @@
 //! What all closed loops have in common: threads, the window that is measured, and what was seen in it.
 
-use std::cell::RefCell;
 use std::fmt::Display;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
 
 use crate::{Error, Histogram, Point, cpu};
 
@@ -195,19 +196,21 @@ pub(crate) fn on_threads(
 }
 
 /// One operation in flight at a time.
-pub(crate) trait Caller {
-    type Error: Display;
+pub(crate) trait Caller: Send + 'static {
+    type Error: Display + Send;
 
     /// Makes one operation, or a batch of as many as it says.
-    fn call(&mut self) -> impl Future<Output = Result<u64, Self::Error>>;
+    fn call(&mut self) -> impl Future<Output = Result<u64, Self::Error>> + Send;
 }
 
-/// Has these callers work side by side on this thread until the window is over; each of their operations moves `bytes`.
+/// Has these callers work side by side on this thread until the window is over; each of their operations moves `bytes`. They are tasks of
+/// their own, as programs have them: what a runtime runs itself it looks at only after it has asked the system for events.
 pub(crate) async fn side_by_side(window: Window, callers: Vec<impl Caller>, bytes: u64) -> Tally {
-    let tally = RefCell::new(Tally::default());
-    let works = callers.into_iter().map(|mut caller| {
-        let tally = &tally;
-        async move {
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    let mut works = JoinSet::new();
+    for mut caller in callers {
+        let tally = tally.clone();
+        works.spawn(async move {
             loop {
                 let started = Instant::now();
                 if window.is_over(started) {
@@ -218,26 +221,23 @@ pub(crate) async fn side_by_side(window: Window, callers: Vec<impl Caller>, byte
                 if !window.measures(ended) {
                     continue;
                 }
-                let mut tally = tally.borrow_mut();
+                let mut tally = tally.lock();
                 match done {
                     Ok(done) => tally.succeeded(ended - started, done, done * bytes),
                     Err(error) => tally.failed(error),
                 }
             }
-        }
-    });
-    let clock = async {
-        let mut clock = CpuClock::default();
-        for end in [Some(window.begin), window.end].into_iter().flatten() {
-            tokio::time::sleep_until(end.into()).await;
-            clock.look(window, Instant::now());
-        }
-        clock.used()
-    };
-    let (_, client_cpu) = tokio::join!(join_all(works), clock);
+        });
+    }
+    let mut clock = CpuClock::default();
+    for end in [Some(window.begin), window.end].into_iter().flatten() {
+        tokio::time::sleep_until(end.into()).await;
+        clock.look(window, Instant::now());
+    }
+    works.join_all().await;
     Tally {
-        client_cpu,
-        ..tally.into_inner()
+        client_cpu: clock.used(),
+        ..std::mem::take(&mut *tally.lock())
     }
 }
 

@@ -288,7 +288,10 @@ fn checked(table: &str, key: &[u8], stored: &[u8]) -> Result<Bytes> {
         Some((value, crc)) if u32::from_le_bytes(*crc) == row_crc(key, value) => {
             Ok(Bytes::copy_from_slice(value))
         }
-        _ => Err(corrupt(&format!("a row of table {table}"))),
+        _ => {
+            let row = format!("row \"{}\" of table {table}", key.escape_ascii());
+            Err(corrupt(&row))
+        }
     }
 }
 

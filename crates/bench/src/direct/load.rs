@@ -1,6 +1,6 @@
 //! The threads that ask, and what they saw.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use forebay_client::direct::{Client, Get, Put, Region, Span};
 use forebay_client::{Error as ClientError, Kind};
@@ -14,10 +14,10 @@ use crate::{DirectOp, Error};
 const FILLERS: usize = 32;
 
 /// What to do.
-#[derive(Clone, Copy)]
-pub(crate) struct Load<'a> {
-    pub(crate) target: &'a Target,
-    pub(crate) payload: &'a Payload,
+#[derive(Clone)]
+pub(crate) struct Load {
+    pub(crate) target: Arc<Target>,
+    pub(crate) payload: Arc<Payload>,
     pub(crate) op: DirectOp,
     pub(crate) batch: usize,
     pub(crate) objects: u64,
@@ -35,7 +35,7 @@ pub(crate) fn make_namespace(target: &Target, relaxed_ms: u32) -> Result<(), Err
 }
 
 /// Stores the values that a load reads, unless the last one is there, and looks whether one comes back as it was stored.
-pub(crate) fn fill(load: &Load<'_>) -> Result<(), Error> {
+pub(crate) fn fill(load: &Load) -> Result<(), Error> {
     alone(async {
         let client = load.target.connect().await?;
         let namespace = load.target.namespace.as_str();
@@ -66,7 +66,7 @@ pub(crate) fn fill(load: &Load<'_>) -> Result<(), Error> {
 }
 
 /// Whether a stored value comes back as it was stored.
-async fn compare(load: &Load<'_>, client: &Client, key: &str) -> Result<(), Error> {
+async fn compare(load: &Load, client: &Client, key: &str) -> Result<(), Error> {
     let region = Region::alloc(load.payload.len()).map_err(Error::io("get memory"))?;
     let got = client
         .get_into(&load.target.namespace, key, .., &region)
@@ -84,7 +84,7 @@ async fn compare(load: &Load<'_>, client: &Client, key: &str) -> Result<(), Erro
 }
 
 /// Runs the load from as many threads as it says; tells the way the bytes took, too.
-pub(crate) fn run(load: &Load<'_>, window: Window) -> Result<(Tally, &'static str), Error> {
+pub(crate) fn run(load: &Load, window: Window) -> Result<(Tally, &'static str), Error> {
     let path = OnceLock::new();
     let tally = on_threads(load.threads, window, load.target.server_pid, |index| {
         thread(load, window, index, &path)
@@ -94,7 +94,7 @@ pub(crate) fn run(load: &Load<'_>, window: Window) -> Result<(Tally, &'static st
 
 /// One thread: a client, and its share of the calls in flight.
 fn thread(
-    load: &Load<'_>,
+    load: &Load,
     window: Window,
     index: usize,
     path: &OnceLock<&'static str>,
@@ -115,9 +115,9 @@ fn thread(
 }
 
 /// One call in flight at a time, with memory of its own.
-struct Worker<'a> {
-    load: &'a Load<'a>,
-    client: &'a Client,
+struct Worker {
+    load: Load,
+    client: Client,
     region: Region,
     batch: usize,
     random: Random,
@@ -127,14 +127,14 @@ struct Worker<'a> {
     bodies: u64,
 }
 
-impl<'a> Worker<'a> {
+impl Worker {
     fn new(
-        load: &'a Load<'a>,
-        client: &'a Client,
+        load: &Load,
+        client: &Client,
         number: usize,
         batch: usize,
         workers: usize,
-    ) -> Result<Worker<'a>, Error> {
+    ) -> Result<Worker, Error> {
         let size = load.payload.len();
         let region = Region::alloc(size * batch).map_err(Error::io("get memory"))?;
         for place in 0..batch {
@@ -142,8 +142,8 @@ impl<'a> Worker<'a> {
             let _ = region.write(place * size, load.payload.beginning());
         }
         Ok(Worker {
-            load,
-            client,
+            load: load.clone(),
+            client: client.clone(),
             region,
             batch,
             random: Random::new(number as u64 + 1),
@@ -154,7 +154,8 @@ impl<'a> Worker<'a> {
     }
 
     async fn make(&mut self) -> Result<(), ClientError> {
-        let namespace = self.load.target.namespace.as_str();
+        let target = self.load.target.clone();
+        let namespace = target.namespace.as_str();
         let size = self.load.payload.len();
         match self.load.op {
             DirectOp::Get => {
@@ -250,7 +251,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-impl Caller for Worker<'_> {
+impl Caller for Worker {
     type Error = ClientError;
 
     async fn call(&mut self) -> Result<u64, ClientError> {

@@ -2,6 +2,7 @@
 
 mod load;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::direct::{Client, Options};
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error
             )
         }
     };
-    let target = Target {
+    let target = Arc::new(Target {
         endpoint,
         credentials: Credentials {
             access_key,
@@ -100,12 +101,12 @@ pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error
             links: args.links,
             ..Options::default()
         },
-    };
+    });
     load::make_namespace(&target, flavor.relaxed_ms)?;
     let mut points = Vec::new();
     for &op in &args.op {
         for &size in &args.size {
-            let payload = Payload::new(size.0 as usize);
+            let payload = Arc::new(Payload::new(size.0 as usize));
             for &concurrency in &args.concurrency {
                 points.push(measure(args, flavor, &target, op, &payload, concurrency)?);
             }
@@ -137,9 +138,9 @@ fn check(args: &DirectArgs) -> Result<(), Error> {
 fn measure(
     args: &DirectArgs,
     flavor: Flavor,
-    target: &Target,
+    target: &Arc<Target>,
     op: DirectOp,
-    payload: &Payload,
+    payload: &Arc<Payload>,
     concurrency: usize,
 ) -> Result<Point, Error> {
     let size = payload.len() as u64;
@@ -156,8 +157,8 @@ fn measure(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or(cores / 2);
     let load = Load {
-        target,
-        payload,
+        target: target.clone(),
+        payload: payload.clone(),
         op,
         batch,
         objects,

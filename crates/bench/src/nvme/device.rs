@@ -27,7 +27,7 @@ const STALL: Duration = Duration::from_secs(30);
 const LOOKS: u32 = 1 << 16;
 
 /// Stores the values that are to be retrieved, and looks whether one comes back as it was stored.
-pub(super) fn prepare(load: &Load<'_>, socket: &Path) -> Result<(), Error> {
+pub(super) fn prepare(load: &Load, socket: &Path) -> Result<(), Error> {
     if load.op != NvmeOp::Retrieve {
         return Ok(());
     }
@@ -76,7 +76,7 @@ pub(super) fn prepare(load: &Load<'_>, socket: &Path) -> Result<(), Error> {
 
 /// Runs the load from as many threads as it says.
 pub(super) fn run(
-    load: &Load<'_>,
+    load: &Load,
     socket: &Path,
     server_pid: Option<u32>,
     window: Window,
@@ -122,7 +122,7 @@ pub(super) fn run(
 
 /// A controller, a pair of queues, and memory for each command in flight.
 struct Host<'a> {
-    load: &'a Load<'a>,
+    load: &'a Load,
     queue: QueuePair,
     memory: Mapping,
     places: Vec<RegionSlice>,
@@ -131,7 +131,7 @@ struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    async fn connect(load: &'a Load<'a>, socket: &Path, depth: usize) -> Result<Host<'a>, Error> {
+    async fn connect(load: &'a Load, socket: &Path, depth: usize) -> Result<Host<'a>, Error> {
         let device = Device::connect(socket, DoorbellMode::Shadow).await;
         let device = device.map_err(refused("connecting"))?;
         let room = load.payload.len().next_multiple_of(PAGE_BYTES);

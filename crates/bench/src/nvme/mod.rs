@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_nvme::initiator::{Address, DiscoveredKind, NamespaceUrl, Options, Scheme, discover};
@@ -35,8 +36,9 @@ const BLOCK_BYTES: u64 = 512;
 const ENGINE_BYTES: u64 = 1 << 30;
 
 /// What to do.
-struct Load<'a> {
-    payload: &'a Payload,
+#[derive(Clone)]
+struct Load {
+    payload: Arc<Payload>,
     op: NvmeOp,
     objects: u64,
     concurrency: usize,
@@ -108,7 +110,7 @@ pub(crate) fn run(args: &NvmeArgs) -> Result<Vec<Point>, Error> {
     let mut points = Vec::new();
     for &op in &args.op {
         for &size in &args.size {
-            let payload = Payload::new(size.0 as usize);
+            let payload = Arc::new(Payload::new(size.0 as usize));
             for &concurrency in &args.concurrency {
                 let point = measure(args, private.as_ref(), &target, op, &payload, concurrency)?;
                 points.push(point);
@@ -257,7 +259,7 @@ fn measure(
     private: Option<&Private>,
     target: &Target,
     op: NvmeOp,
-    payload: &Payload,
+    payload: &Arc<Payload>,
     concurrency: usize,
 ) -> Result<Point, Error> {
     let size = payload.len() as u64;
@@ -272,7 +274,7 @@ fn measure(
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or(cores / 2).clamp(1, concurrency);
     let load = Load {
-        payload,
+        payload: payload.clone(),
         op,
         objects,
         concurrency,

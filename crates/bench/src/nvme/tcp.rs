@@ -23,7 +23,7 @@ enum Namespace {
     KeyValue(KeyValueNamespace),
 }
 
-impl Load<'_> {
+impl Load {
     fn url(&self, target: &Target) -> Result<NamespaceUrl, Error> {
         target.url(match self.op {
             NvmeOp::Read | NvmeOp::Write | NvmeOp::Get => Scheme::Block,
@@ -50,7 +50,7 @@ impl Load<'_> {
 }
 
 /// Makes sure that the load can be run: that there are blocks enough, or that the values are there and come back as they were stored.
-pub(super) fn prepare(load: &Load<'_>, target: &Target) -> Result<(), Error> {
+pub(super) fn prepare(load: &Load, target: &Target) -> Result<(), Error> {
     let size = load.payload.len() as u64;
     alone(async {
         match load.connect(target, FILLERS).await? {
@@ -108,7 +108,7 @@ pub(super) fn fill_blocks(target: &Target) -> Result<(), Error> {
     })
 }
 
-async fn fill(load: &Load<'_>, values: &KeyValueNamespace) -> Result<(), Error> {
+async fn fill(load: &Load, values: &KeyValueNamespace) -> Result<(), Error> {
     let last = key(load.payload.len(), load.objects - 1);
     if !values
         .exist(&last)
@@ -144,7 +144,7 @@ async fn fill(load: &Load<'_>, values: &KeyValueNamespace) -> Result<(), Error> 
 }
 
 /// Runs the load from as many threads as it says: each a host, with its share of the commands in flight.
-pub(super) fn run(load: &Load<'_>, target: &Target, window: Window) -> Result<Tally, Error> {
+pub(super) fn run(load: &Load, target: &Target, window: Window) -> Result<Tally, Error> {
     on_threads(load.threads, window, target.server_pid, |index| {
         let numbers = (index..load.concurrency).step_by(load.threads);
         alone(async {
@@ -158,8 +158,8 @@ pub(super) fn run(load: &Load<'_>, target: &Target, window: Window) -> Result<Ta
 }
 
 /// One command in flight at a time, with memory of its own.
-struct Worker<'a> {
-    load: &'a Load<'a>,
+struct Worker {
+    load: Load,
     namespace: Namespace,
     memory: RegionSlice,
     random: Random,
@@ -169,18 +169,18 @@ struct Worker<'a> {
     bodies: u64,
 }
 
-impl<'a> Worker<'a> {
+impl Worker {
     fn new(
-        load: &'a Load<'a>,
+        load: &Load,
         namespace: Namespace,
         number: usize,
         workers: usize,
-    ) -> Result<Worker<'a>, Error> {
+    ) -> Result<Worker, Error> {
         let memory = memory(load.payload.len())?;
         // The memory is as long.
         let _ = memory.write(0, load.payload.beginning());
         Ok(Worker {
-            load,
+            load: load.clone(),
             namespace,
             memory,
             random: Random::new(number as u64 + 1),
@@ -193,13 +193,13 @@ impl<'a> Worker<'a> {
     async fn make(&mut self) -> Result<(), HostError> {
         match (self.load.op, &self.namespace) {
             (NvmeOp::Read, Namespace::Block(blocks)) => {
-                let first = place(blocks, self.load, self.random.next());
+                let first = place(blocks, &self.load, self.random.next());
                 let sink = Sink::from(self.memory.clone());
                 blocks.read(first, sink).await.0.map(drop)
             }
             (NvmeOp::Write, Namespace::Block(blocks)) => {
                 // Workers keep to blocks of their own: what two write at once to the same is neither's.
-                let first = place(blocks, self.load, self.turn);
+                let first = place(blocks, &self.load, self.turn);
                 let blocks = blocks.clone();
                 self.turn += self.step;
                 self.stamp();
@@ -240,7 +240,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-impl Caller for Worker<'_> {
+impl Caller for Worker {
     type Error = HostError;
 
     async fn call(&mut self) -> Result<u64, HostError> {
@@ -249,7 +249,7 @@ impl Caller for Worker<'_> {
 }
 
 /// The first block of the place numbered `number`, of as many as there are.
-fn place(blocks: &BlockNamespace, load: &Load<'_>, number: u64) -> u64 {
+fn place(blocks: &BlockNamespace, load: &Load, number: u64) -> u64 {
     let size = load.payload.len() as u64;
     let places = (blocks.bytes() / size).min(load.objects).max(1);
     number % places * (size / u64::from(blocks.info().block_bytes))

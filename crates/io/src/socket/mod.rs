@@ -10,6 +10,7 @@ mod plain;
 
 use std::io;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use forebay_mem::RegionSlice;
@@ -27,21 +28,17 @@ pub struct Scatter<'a>(Places<'a>);
 
 /// What one call names to the kernel; whatever it names is borrowed for `'a`.
 struct Places<'a> {
-    vectors: [libc::iovec; PLACES_MAX],
+    /// The first `used` are set: to clear all of them would cost as much as a small call.
+    vectors: [MaybeUninit<libc::iovec>; PLACES_MAX],
     used: usize,
     bytes: usize,
     borrows: PhantomData<&'a mut [u8]>,
 }
 
-const NOWHERE: libc::iovec = libc::iovec {
-    iov_base: std::ptr::null_mut(),
-    iov_len: 0,
-};
-
 impl Places<'_> {
     fn new() -> Self {
         Places {
-            vectors: [NOWHERE; PLACES_MAX],
+            vectors: [const { MaybeUninit::uninit() }; PLACES_MAX],
             used: 0,
             bytes: 0,
             borrows: PhantomData,
@@ -55,8 +52,10 @@ impl Places<'_> {
         let Some(vector) = self.vectors.get_mut(self.used) else {
             return false;
         };
-        vector.iov_base = base.cast();
-        vector.iov_len = len;
+        vector.write(libc::iovec {
+            iov_base: base.cast(),
+            iov_len: len,
+        });
         self.used += 1;
         self.bytes += len;
         true
@@ -65,7 +64,7 @@ impl Places<'_> {
     fn message(&mut self) -> libc::msghdr {
         // SAFETY: all zeroes is a msghdr without address, control data or places.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = self.vectors.as_mut_ptr();
+        message.msg_iov = self.vectors.as_mut_ptr().cast();
         message.msg_iovlen = self.used as _;
         message
     }
