@@ -269,7 +269,7 @@ impl Store for MemoryStore {
         let mut state = self.shared.state();
         let mut forgotten = std::mem::take(&mut state.forgotten);
         for namespace in state.namespaces.values_mut() {
-            forgotten.append(&mut namespace.forgotten);
+            forgotten.append(&mut namespace.books.forgotten);
         }
         forgotten
     }
@@ -402,7 +402,7 @@ impl Store for MemoryStore {
             ));
         }
         if let Some(namespace) = state.namespaces.remove(name) {
-            state.forgotten.extend(namespace.forgotten);
+            state.forgotten.extend(namespace.books.forgotten);
         }
         Ok(())
     }
@@ -441,13 +441,13 @@ impl Store for MemoryStore {
     fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
         let state = self.shared.state();
         match scope {
-            Scope::Namespace(name) => Ok(state.namespace(name)?.usage),
+            Scope::Namespace(name) => Ok(state.namespace(name)?.books.usage),
             Scope::Tenant(tenant) => Ok(state
                 .namespaces
                 .values()
                 .filter(|namespace| namespace.info.config.tenant == tenant)
                 .fold(Usage::default(), |held, namespace| {
-                    held.plus(namespace.usage)
+                    held.plus(namespace.books.usage)
                 })),
         }
     }

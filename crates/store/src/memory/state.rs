@@ -26,9 +26,15 @@ pub(super) struct Namespace {
     pub info: Arc<NamespaceInfo>,
     pub objects: BTreeMap<Bytes, Slot>,
     pub staging: BTreeMap<Bytes, Slot>,
-    pub usage: Usage,
     /// Room promised to uploads under way.
     pub reserved: Usage,
+    pub books: Books,
+}
+
+/// What is known of all values of a namespace together.
+#[derive(Default)]
+pub(super) struct Books {
+    pub usage: Usage,
     /// Values that will expire: when, and which.
     expiring: BTreeSet<(u64, Space, Bytes, VersionId)>,
     /// Bytes of values that were let go.
@@ -59,12 +65,11 @@ impl State {
     /// Drops what is past its time. Every call begins here, so that nothing else has to think of expiry.
     pub fn expire(&mut self, now: u64) {
         for namespace in self.namespaces.values_mut() {
-            while let Some((expires, space, key, version)) = namespace.expiring.first().cloned() {
-                if expires > now {
-                    break;
-                }
+            while let Some((expires, ..)) = namespace.books.expiring.first()
+                && *expires <= now
+                && let Some((_, space, key, version)) = namespace.books.expiring.pop_first()
+            {
                 namespace.expire(space, &key, version);
-                namespace.expiring.remove(&(expires, space, key, version));
             }
         }
     }
@@ -76,12 +81,13 @@ impl State {
         let mut tenant = Usage::default();
         let mut bytes = 0;
         for other in self.namespaces.values() {
-            bytes += other.usage.bytes - other.away_bytes + other.reserved.bytes;
+            let books = &other.books;
+            bytes += books.usage.bytes - books.away_bytes + other.reserved.bytes;
             if other.info.config.tenant == config.tenant {
-                tenant = tenant.plus(other.usage).plus(other.reserved);
+                tenant = tenant.plus(books.usage).plus(other.reserved);
             }
         }
-        let taken = namespace.usage.plus(namespace.reserved);
+        let taken = namespace.books.usage.plus(namespace.reserved);
         config.quota.admit(taken, growth, "namespace")?;
         let tenant_quota = self.tenant_quota(&config.tenant);
         tenant_quota.admit(tenant, growth, "tenant")?;
@@ -105,11 +111,8 @@ impl Namespace {
             info: Arc::new(info),
             objects: BTreeMap::new(),
             staging: BTreeMap::new(),
-            usage: Usage::default(),
             reserved: Usage::default(),
-            expiring: BTreeSet::new(),
-            away_bytes: 0,
-            forgotten: Vec::new(),
+            books: Books::default(),
         }
     }
 
@@ -203,10 +206,10 @@ impl Namespace {
         value.chunks = chunks;
         match std::mem::replace(&mut value.away, away) {
             Some(gone) => {
-                self.away_bytes -= size;
-                self.forgotten.push(gone);
+                self.books.away_bytes -= size;
+                self.books.forgotten.push(gone);
             }
-            None => self.away_bytes += size,
+            None => self.books.away_bytes += size,
         }
     }
 
@@ -222,53 +225,24 @@ impl Namespace {
     }
 
     pub fn present(&self, space: Space, key: &[u8]) -> Present {
-        let Some(slot) = self.keys(space).get(key) else {
-            return Present::default();
-        };
-        let mut newest = slot.kept.iter().rev();
-        let mut kept = || newest.next().map(|kept| (kept.version(), kept.is_marker()));
-        Present {
-            current: slot.current.as_ref().map(|value| value.meta.version),
-            kept_null: slot.position(VersionId::NULL).is_some(),
-            newest_kept: kept(),
-            second_kept: kept(),
-        }
+        let slot = self.keys(space).get(key);
+        slot.map(Slot::present).unwrap_or_default()
     }
 
     /// What storing `size` bytes at a key adds, after what it replaces has gone.
     pub fn growth(&self, space: Space, key: &[u8], size: u64) -> Usage {
-        // Which id a new version gets makes no difference here.
-        let plan = plan_store(
-            self.versioning(space),
-            self.present(space, key),
-            VersionId(u64::MAX),
-        );
         let mut freed = Usage::default();
-        for change in &plan {
-            freed = freed.plus(self.freed(space, key, *change));
+        if let Some(slot) = self.keys(space).get(key) {
+            // Which id a new version gets makes no difference here.
+            let fresh = VersionId(u64::MAX);
+            let plan = plan_store(self.versioning(space), slot.present(), fresh);
+            let gone = plan.iter().filter_map(|change| slot.dropped_by(*change));
+            freed = gone.fold(freed, |freed, value| freed.plus(weight(space, value)));
         }
         Usage {
             objects: objects_of(space).saturating_sub(freed.objects),
             bytes: size.saturating_sub(freed.bytes),
         }
-    }
-
-    fn freed(&self, space: Space, key: &[u8], change: Change) -> Usage {
-        let Some(slot) = self.keys(space).get(key) else {
-            return Usage::default();
-        };
-        let value = match change {
-            Change::DropCurrent => slot.current.as_ref(),
-            Change::DropKept(version) => match slot.position(version).map(|at| &slot.kept[at]) {
-                Some(Kept::Value(value)) => Some(value),
-                Some(Kept::Marker { .. }) | None => None,
-            },
-            Change::PutCurrent(_)
-            | Change::KeepCurrent
-            | Change::PutMarker(_)
-            | Change::PromoteKept(_) => None,
-        };
-        value.map_or_else(Usage::default, |value| weight(space, value))
     }
 
     /// Carries out a plan. `value` is what `PutCurrent` puts, without its version; `now` dates markers.
@@ -281,29 +255,31 @@ impl Namespace {
         now: u64,
     ) {
         let key = Bytes::copy_from_slice(key);
+        let keys = match space {
+            Space::Objects => &mut self.objects,
+            Space::Staging => &mut self.staging,
+        };
+        let books = &mut self.books;
+        let slot = keys.entry(key.clone()).or_default();
         for change in plan {
-            let slot = self.keys_mut(space).entry(key.clone()).or_default();
             match *change {
                 Change::PutCurrent(version) => {
                     slot.current = value.take().map(|mut value| {
                         value.meta.version = version;
+                        books.count(space, &key, &value);
                         value
                     });
-                    let put = slot.current.clone();
-                    if let Some(put) = put {
-                        self.count(space, &key, &put);
-                    }
                 }
                 Change::KeepCurrent => slot.kept.extend(slot.current.take().map(Kept::Value)),
                 Change::DropCurrent => {
                     if let Some(gone) = slot.current.take() {
-                        self.discount(space, &key, &gone);
+                        books.discount(space, &key, &gone);
                     }
                 }
                 Change::DropKept(version) => {
                     let gone = slot.position(version).map(|at| slot.kept.remove(at));
                     if let Some(Kept::Value(gone)) = gone {
-                        self.discount(space, &key, &gone);
+                        books.discount(space, &key, &gone);
                     }
                 }
                 Change::PutMarker(version) => slot.kept.push(Kept::Marker {
@@ -320,7 +296,9 @@ impl Namespace {
                 }
             }
         }
-        self.tidy(space, &key);
+        if slot.is_empty() {
+            keys.remove(&key);
+        }
     }
 
     fn expire(&mut self, space: Space, key: &Bytes, version: VersionId) {
@@ -336,20 +314,18 @@ impl Namespace {
 
     /// Takes a staged value out without freeing its bytes.
     pub fn take_staged(&mut self, key: &[u8]) -> Option<Value> {
-        let value = self.staging.get_mut(key)?.current.take()?;
+        let slot = self.staging.get_mut(key)?;
+        let value = slot.current.take()?;
+        if slot.is_empty() {
+            self.staging.remove(key);
+        }
         let key = Bytes::copy_from_slice(key);
-        self.discount(Space::Staging, &key, &value);
-        self.tidy(Space::Staging, &key);
+        self.books.discount(Space::Staging, &key, &value);
         Some(value)
     }
+}
 
-    fn tidy(&mut self, space: Space, key: &Bytes) {
-        let keys = self.keys_mut(space);
-        if keys.get(key).is_some_and(Slot::is_empty) {
-            keys.remove(key);
-        }
-    }
-
+impl Books {
     fn count(&mut self, space: Space, key: &Bytes, value: &Value) {
         self.usage = self.usage.plus(weight(space, value));
         if let Some(expires) = value.meta.expires {

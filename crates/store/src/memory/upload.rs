@@ -10,8 +10,8 @@ use super::value::Value;
 use super::{CHUNK_BYTES, Shared, not_away};
 use crate::limits::VALUE_BYTES_MAX;
 use crate::{
-    Address, Away, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions, Stored,
-    Upload, Usage, VersionId, plan_store,
+    Address, Away, Change, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions,
+    Stored, Upload, Usage, VersionId, plan_store,
 };
 
 /// A value arriving in a [`MemoryStore`](crate::MemoryStore).
@@ -255,10 +255,12 @@ pub(super) fn put(
     let present = namespace.present(space, key);
     let plan = plan_store(namespace.versioning(space), present, fresh);
     let mut meta = value.meta.clone();
-    namespace.apply(space, key, &plan, Some(value), meta.modified);
-    if let Some(put) = namespace.current(space, key) {
-        meta = put.meta.clone();
+    for change in &plan {
+        if let Change::PutCurrent(version) = *change {
+            meta.version = version;
+        }
     }
+    namespace.apply(space, key, &plan, Some(value), meta.modified);
     Stored {
         meta,
         replaced: present.current.is_some(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_mem::Buf;
 
-use crate::{Away, Body, Meta, Result, VersionId};
+use crate::{Away, Body, Change, Meta, Present, Result, VersionId};
 
 /// Chunks are shared: a reader keeps its value alive whatever happens to the key.
 #[derive(Debug, Clone)]
@@ -59,6 +59,33 @@ impl Slot {
     pub fn marker(&self) -> Option<VersionId> {
         let newest = self.kept.last().filter(|kept| kept.is_marker());
         newest.filter(|_| self.current.is_none()).map(Kept::version)
+    }
+
+    /// What `versions::plan_*` wants to know.
+    pub fn present(&self) -> Present {
+        let mut newest = self.kept.iter().rev();
+        let mut kept = || newest.next().map(|kept| (kept.version(), kept.is_marker()));
+        Present {
+            current: self.current.as_ref().map(|value| value.meta.version),
+            kept_null: self.position(VersionId::NULL).is_some(),
+            newest_kept: kept(),
+            second_kept: kept(),
+        }
+    }
+
+    /// The value that a change lets go.
+    pub fn dropped_by(&self, change: Change) -> Option<&Value> {
+        match change {
+            Change::DropCurrent => self.current.as_ref(),
+            Change::DropKept(version) => match self.kept.get(self.position(version)?)? {
+                Kept::Value(value) => Some(value),
+                Kept::Marker { .. } => None,
+            },
+            Change::PutCurrent(_)
+            | Change::KeepCurrent
+            | Change::PutMarker(_)
+            | Change::PromoteKept(_) => None,
+        }
     }
 
     pub fn position(&self, version: VersionId) -> Option<usize> {
