@@ -9,7 +9,9 @@ use forebay_engine::{Config, Engine, Finding, OpenError};
 use forebay_io::sim::{SimClock, SimDisk};
 use forebay_io::{Disk, File, OpenOptions};
 use forebay_mem::{Pool, Region};
-use forebay_store::{Address, Attributes, ByteRange, ErrorKind, Seal, Store, StoreOptions};
+use forebay_store::{
+    Address, After, Attributes, ByteRange, ErrorKind, ListOptions, Seal, Space, Store, StoreOptions,
+};
 use support::{bytes, config, get, put, put_with, tenant};
 
 const SIZES: [usize; 5] = [900, 3000, 40_000, 200_000, 1_200_000];
@@ -305,6 +307,17 @@ async fn a_scrub_goes_on_after_a_rotten_row() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("n/k\u{1}"), "{error}");
+    let everything = ListOptions {
+        namespace: "n",
+        space: Space::Objects,
+        prefix: b"",
+        delimiter: None,
+        after: After::Start,
+        limit: 1000,
+    };
+    let error = engine.list(everything).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("k\\x01"), "{error}");
     let scrubbed = engine.scrub(|_| ()).await.unwrap();
     assert_eq!((scrubbed.values, scrubbed.damaged), (4, 2));
     let mut keys: Vec<_> = engine
