@@ -23,21 +23,12 @@ pub struct Group {
     pub optional: bool,
 }
 
-/// Tests of other groups that `ceph` runs too, its servers over a throwaway Ceph.
-const OVER_CEPH: [&str; 6] = [
-    "sdk/test_conditions.py",
-    "sdk/test_listing.py",
-    "sdk/test_multipart.py",
-    "sdk/test_versioning.py",
-    "cli/test_awscli.py",
-    "nvme/test_guest.py::test_values_by_passthrough_are_objects[plain]",
-];
+/// Groups that `ceph` runs too, their servers over a throwaway Ceph: every client of the S3 door.
+const OVER_CEPH: [&str; 5] = ["rust", "sdk", "ai", "cli", "data"];
+/// What it runs of the group `nvme` there.
+const GUEST_OVER_CEPH: &str = "nvme/test_guest.py::test_values_by_passthrough_are_objects[plain]";
 /// The same when there is time.
-const OVER_CEPH_THOROUGH: [&str; 3] = [
-    "sdk",
-    "cli",
-    "nvme/test_guest.py::test_values_by_passthrough_are_objects",
-];
+const GUEST_OVER_CEPH_THOROUGH: &str = "nvme/test_guest.py::test_values_by_passthrough_are_objects";
 /// That Ceph: what an OSD had is there when it was killed and comes back.
 const CLUSTER: [&str; 6] = ["--osds", "3", "--store", "bluestore", "--size", "4096"];
 
@@ -54,6 +45,11 @@ pub enum Kind {
 /// All groups but the crash loop, the longest first.
 pub const GROUPS: &[Group] = &[
     Group {
+        name: "ceph",
+        kind: Kind::Ceph("sdk"),
+        optional: true,
+    },
+    Group {
         name: "rust",
         kind: Kind::Rust,
         optional: false,
@@ -67,11 +63,6 @@ pub const GROUPS: &[Group] = &[
         name: "nvme",
         kind: Kind::Python("sdk"),
         optional: false,
-    },
-    Group {
-        name: "ceph",
-        kind: Kind::Ceph("sdk"),
-        optional: true,
     },
     Group {
         name: "lab",
@@ -131,9 +122,16 @@ pub struct Prepared {
 }
 
 /// Makes every environment that these groups need, one after the other: pip is bound by the disk.
-pub fn prepare_all(groups: &[&Group]) -> Vec<Prepared> {
+pub fn prepare_all(groups: &[&'static Group]) -> Vec<Prepared> {
+    let mut needed = groups.to_vec();
+    if groups
+        .iter()
+        .any(|group| matches!(group.kind, Kind::Ceph(_)))
+    {
+        needed.extend(over_ceph());
+    }
     let mut made: Vec<Prepared> = Vec::new();
-    for group in groups {
+    for group in needed {
         let log = log(&format!("setup-{}", group.name));
         if group.name == "cli"
             && let Err(error) = debian(&PROGRAMS, &log)
@@ -167,127 +165,146 @@ pub fn prepare_all(groups: &[&Group]) -> Vec<Prepared> {
 /// Variables for the tests of a group.
 pub type Variables = [(&'static str, String)];
 
-/// Runs one group to its end.
-pub fn run(
-    group: &Group,
-    prepared: &[Prepared],
-    binary: &Path,
-    variables: &Variables,
-    thorough: bool,
-) -> Outcome {
-    let begun = Instant::now();
-    let log = log(group.name);
-    let _ = std::fs::remove_file(&log);
-    let python = |name: &str| match prepared.iter().find(|one| one.name == name) {
-        Some(Prepared {
-            python: Ok(python), ..
-        }) => Ok(python.as_path()),
-        Some(Prepared {
-            python: Err(error), ..
-        }) => Err(anyhow::anyhow!("no environment: {error:#}")),
-        None => Err(anyhow::anyhow!("no environment {name} was prepared")),
-    };
-    let tests = |name: &str, folders: &[&str], more: &Variables| {
-        pytest(folders, python(name)?, binary, &[variables, more], &log)
-    };
-    let counts = match group.kind {
-        Kind::Rust => rust(binary, &log),
-        Kind::Python(name) => match python(name) {
-            Err(error) if group.optional => Ok(skipped(group, &error)),
-            _ => tests(name, &[group.name], &[]),
-        },
-        Kind::Ceph(name) => match Ceph::up(&CLUSTER) {
-            Err(error) => Ok(skipped(group, &error)),
-            Ok(ceph) => over(&ceph, &log, |more| {
-                let again = match thorough {
-                    true => &OVER_CEPH_THOROUGH[..],
-                    false => &OVER_CEPH[..],
-                };
-                tests(name, &[again, &[group.name]].concat(), more)
-            }),
-        },
-    };
-    let counts = counts.unwrap_or_else(|error| {
-        eprintln!("interop {}: {error:#}", group.name);
-        Counts {
-            failed: 1,
-            ..Counts::default()
+fn over_ceph() -> impl Iterator<Item = &'static Group> {
+    GROUPS
+        .iter()
+        .filter(|group| OVER_CEPH.contains(&group.name))
+}
+
+/// What groups run with.
+pub struct Runner<'a> {
+    /// Their environments.
+    pub prepared: &'a [Prepared],
+    /// The server under test.
+    pub binary: &'a Path,
+    /// Variables for every test.
+    pub variables: &'a Variables,
+    /// Whether heavy tests run at their full size.
+    pub thorough: bool,
+}
+
+impl Runner<'_> {
+    /// Runs one group to its end.
+    pub fn run(&self, group: &Group) -> Outcome {
+        let begun = Instant::now();
+        Outcome {
+            counts: self.counts(group, group.name, &[]),
+            took: begun.elapsed(),
         }
-    });
-    if counts.failed > 0 {
-        eprintln!("--- {}\n{}\n---", log.display(), tail(&log, 150));
     }
-    Outcome {
-        counts,
-        took: begun.elapsed(),
+
+    /// Runs a group with these variables more. What it says goes to the log of this name.
+    fn counts(&self, group: &Group, name: &str, more: &Variables) -> Counts {
+        let log = log(name);
+        let _ = std::fs::remove_file(&log);
+        let counts = match group.kind {
+            Kind::Rust => self.rust(&log, more),
+            Kind::Python(environment) => match self.python(environment) {
+                Err(error) if group.optional => Ok(skipped(name, &error)),
+                python => python.and_then(|python| self.pytest(&[group.name], python, more, &log)),
+            },
+            Kind::Ceph(environment) => match Ceph::up(&CLUSTER) {
+                Err(error) => Ok(skipped(name, &error)),
+                Ok(ceph) => self.beside(&ceph, group, environment, &log),
+            },
+        };
+        let counts = counts.unwrap_or_else(|error| {
+            eprintln!("interop {name}: {error:#}");
+            Counts {
+                failed: 1,
+                ..Counts::default()
+            }
+        });
+        if counts.failed > 0 {
+            eprintln!("--- {}\n{}\n---", log.display(), tail(&log, 150));
+        }
+        counts
+    }
+
+    /// The leaf's own tests on this cluster, then those of this group, then those of every S3 client.
+    fn beside(&self, ceph: &Ceph, group: &Group, environment: &str, log: &Path) -> Result<Counts> {
+        let mut leaf = cargo();
+        leaf.args(["test", "--locked", "--package", "forebay-rados"]);
+        let mut counts = finish(ceph.known_to(&mut leaf), log, cargo_counts)?;
+        let kept = log.with_extension("leaf.log");
+        std::fs::rename(log, &kept)?;
+        if counts.failed > 0 {
+            eprintln!("--- {}\n{}\n---", kept.display(), tail(&kept, 150));
+        }
+        let backend = [
+            ("FOREBAY_INTEROP_BACKEND", "rados".to_owned()),
+            ("FOREBAY_INTEROP_CEPH", ceph.name().to_owned()),
+            ("CEPH_CONF", ceph.variable("CEPH_CONF")?.to_owned()),
+        ];
+        let guest = match self.thorough {
+            true => GUEST_OVER_CEPH_THOROUGH,
+            false => GUEST_OVER_CEPH,
+        };
+        let tests = [group.name, guest];
+        counts += self.pytest(&tests, self.python(environment)?, &backend, log)?;
+        for client in over_ceph() {
+            counts += self.counts(client, &format!("{}-{}", group.name, client.name), &backend);
+        }
+        Ok(counts)
+    }
+
+    fn python(&self, name: &str) -> Result<&Path> {
+        match self.prepared.iter().find(|one| one.name == name) {
+            Some(Prepared {
+                python: Ok(python), ..
+            }) => Ok(python),
+            Some(Prepared {
+                python: Err(error), ..
+            }) => Err(anyhow::anyhow!("no environment: {error:#}")),
+            None => Err(anyhow::anyhow!("no environment {name} was prepared")),
+        }
+    }
+
+    fn pytest(
+        &self,
+        tests: &[&str],
+        python: &Path,
+        more: &Variables,
+        log: &Path,
+    ) -> Result<Counts> {
+        let mut pytest = command(python);
+        pytest
+            .current_dir(root().join("interop"))
+            .args(["-B", "-m", "pytest"])
+            .args(tests)
+            .env("FOREBAY_BIN", self.binary)
+            .env("FOREBAY_MODULES", modules::folder())
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .envs([self.variables, more].concat());
+        finish(&mut pytest, log, pytest_counts)
+    }
+
+    fn rust(&self, log: &Path, more: &Variables) -> Result<Counts> {
+        let test = |arguments: &[&str]| {
+            let mut test = cargo();
+            test.args([
+                "test",
+                "--locked",
+                "--manifest-path",
+                "interop/rust/Cargo.toml",
+            ])
+            .args(arguments)
+            .env("CARGO_TARGET_DIR", target().join("interop").join("rust"))
+            .env("FOREBAY_BIN", self.binary)
+            .envs(more.to_vec());
+            test
+        };
+        quietly(&mut test(&["--no-run"]), log).context("cannot be built")?;
+        finish(&mut test(&[]), log, cargo_counts)
     }
 }
 
-fn skipped(group: &Group, why: &anyhow::Error) -> Counts {
-    eprintln!("SKIP interop {}: {why:#}", group.name);
+fn skipped(name: &str, why: &anyhow::Error) -> Counts {
+    eprintln!("SKIP interop {name}: {why:#}");
     Counts {
         skipped: 1,
         ..Counts::default()
     }
-}
-
-/// The leaf's own tests on this cluster, then those of clients.
-fn over(
-    ceph: &Ceph,
-    log: &Path,
-    clients: impl FnOnce(&Variables) -> Result<Counts>,
-) -> Result<Counts> {
-    let mut leaf = cargo();
-    leaf.args(["test", "--locked", "--package", "forebay-rados"]);
-    let mut counts = finish(ceph.known_to(&mut leaf), log, cargo_counts)?;
-    let kept = log.with_extension("leaf.log");
-    std::fs::rename(log, &kept)?;
-    if counts.failed > 0 {
-        eprintln!("--- {}\n{}\n---", kept.display(), tail(&kept, 150));
-    }
-    counts += clients(&[
-        ("FOREBAY_INTEROP_BACKEND", "rados".to_owned()),
-        ("FOREBAY_INTEROP_CEPH", ceph.name().to_owned()),
-    ])?;
-    Ok(counts)
-}
-
-fn pytest(
-    tests: &[&str],
-    python: &Path,
-    binary: &Path,
-    variables: &[&Variables],
-    log: &Path,
-) -> Result<Counts> {
-    let mut pytest = command(python);
-    pytest
-        .current_dir(root().join("interop"))
-        .args(["-B", "-m", "pytest"])
-        .args(tests);
-    pytest
-        .env("FOREBAY_BIN", binary)
-        .env("FOREBAY_MODULES", modules::folder())
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .envs(variables.concat());
-    finish(&mut pytest, log, pytest_counts)
-}
-
-fn rust(binary: &Path, log: &Path) -> Result<Counts> {
-    let test = |more: &[&str]| {
-        let mut test = cargo();
-        test.args([
-            "test",
-            "--locked",
-            "--manifest-path",
-            "interop/rust/Cargo.toml",
-        ])
-        .args(more);
-        test.env("CARGO_TARGET_DIR", target().join("interop").join("rust"));
-        test.env("FOREBAY_BIN", binary);
-        test
-    };
-    quietly(&mut test(&["--no-run"]), log).context("cannot be built")?;
-    finish(&mut test(&[]), log, cargo_counts)
 }
 
 /// Runs a test runner and reads its closing lines; its exit status must agree with them.

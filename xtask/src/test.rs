@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use anyhow::{Result, bail};
 
-use crate::interop::{GROUPS, Group, Kind, cargo_counts, prepare_all, run as run_group};
+use crate::interop::{GROUPS, Group, Kind, Runner, cargo_counts, prepare_all};
 use crate::steps::{Counts, Steps};
 use crate::tool::{cargo, run as run_tool, target};
 
@@ -37,7 +37,7 @@ const CRASH: Group = Group {
 /// Runs every suite, or only the one named.
 pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
     let chosen = |name: &str| only.is_none_or(|only| only == name);
-    let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
+    let groups: Vec<&'static Group> = GROUPS.iter().filter(|group| chosen(group.name)).collect();
     let units = ["unit", "jit", "doc", CRASH.name];
     if !units.into_iter().any(chosen) && groups.is_empty() {
         bail!(
@@ -93,6 +93,12 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
             ("FOREBAY_HISTORY_SECONDS", seconds),
         ]
         .map(|(name, value)| (name, value.to_string()));
+        let runner = |variables| Runner {
+            prepared: &prepared,
+            binary: &binary,
+            variables,
+            thorough,
+        };
         let waiting = Mutex::new(groups.into_iter());
         let ended: Mutex<&mut Steps> = Mutex::new(&mut steps);
         std::thread::scope(|scope| {
@@ -102,7 +108,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                         let Some(group) = lock(&waiting).next() else {
                             break;
                         };
-                        let outcome = run_group(group, &prepared, &binary, &variables, thorough);
+                        let outcome = runner(&variables).run(group);
                         let name = format!("interop {}", group.name);
                         lock(&ended).add(&name, outcome.counts, outcome.took);
                     }
@@ -112,7 +118,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         if chosen(CRASH.name) {
             let kills = if thorough { KILLS_THOROUGH } else { KILLS };
             let variables = [("FOREBAY_KILLS", kills.to_string())];
-            let outcome = run_group(&CRASH, &prepared, &binary, &variables, thorough);
+            let outcome = runner(&variables).run(&CRASH);
             steps.add(&format!("{kills} crashes"), outcome.counts, outcome.took);
         }
     });

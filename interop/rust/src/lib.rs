@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the server may take to say that it is ready.
@@ -20,7 +21,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the binary that `FOREBAY_BIN` names, or takes `FOREBAY_INTEROP_ENDPOINT` as it is.
+    /// Starts the binary that `FOREBAY_BIN` names, or takes `FOREBAY_INTEROP_ENDPOINT` as it is. With
+    /// `FOREBAY_INTEROP_BACKEND=rados` its data lie in the Ceph of `CEPH_CONF`, in a place of their own.
     pub fn start() -> Self {
         let directory = tempfile::tempdir().expect("a scratch directory");
         if let Ok(endpoint) = std::env::var("FOREBAY_INTEROP_ENDPOINT") {
@@ -58,6 +60,7 @@ impl Server {
                 "--ready-file",
             ])
             .arg(&ready)
+            .args(backend())
             .stdin(Stdio::null())
             .spawn()
             .expect("the server starts");
@@ -89,6 +92,21 @@ impl Server {
             _directory: directory,
         }
     }
+}
+
+fn backend() -> Vec<String> {
+    if std::env::var("FOREBAY_INTEROP_BACKEND").as_deref() != Ok("rados") {
+        return Vec::new();
+    }
+    static SERVERS: AtomicU32 = AtomicU32::new(0);
+    let (process, server) = (std::process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
+    let conf = std::env::var("CEPH_CONF").expect("CEPH_CONF names the configuration");
+    vec![
+        "--backend".to_owned(),
+        format!("rados:forebay/rust-{process}-{server}"),
+        "--ceph-conf".to_owned(),
+        conf,
+    ]
 }
 
 impl Drop for Server {
