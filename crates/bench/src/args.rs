@@ -351,7 +351,8 @@ pub struct NvmeArgs {
     /// Generating threads, each a host with a queue of its own [default: half the cores]
     #[arg(long)]
     pub threads: Option<usize>,
-    /// A namespace, nvme+tcp://HOST:PORT/SUBNQN/NSID or kv://HOST:PORT/SUBNQN/NSID [default: those of a private server]
+    /// A namespace, nvme+tcp://HOST:PORT/SUBNQN/NSID or kv://HOST:PORT/SUBNQN/NSID; on this machine also nvme+vfio-user:///SOCKET/NSID or
+    /// kv:///SOCKET/NSID [default: those of a private server]
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<NamespaceUrl>,
     /// The endpoint's process, whose CPU time is then told

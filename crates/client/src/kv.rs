@@ -1,4 +1,4 @@
-//! Keys and values of any NVMe device that keeps them (Key Value command set), over NVMe/TCP.
+//! Keys and values of any NVMe device that keeps them (Key Value command set), over NVMe/TCP or, on the same machine, vfio-user.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), forebay_client::Error> {
@@ -14,12 +14,13 @@
 //! # }
 //! ```
 //!
-//! Payload moves between the socket and a [`Region`](crate::direct::Region) without passing through other memory of this process.
+//! Payload moves between the socket and a [`Region`](crate::direct::Region) without passing through other memory of this process; over
+//! vfio-user (`kv:///run/forebay/vfio/vm0/cntrl/1`) the device itself writes and reads the region.
 //! What is repeated after a lost connection, and what then has no known outcome, is told in [`forebay_nvme::initiator`].
 
 use bytes::Bytes;
 pub use forebay_nvme::initiator::{
-    Controller, HostIdentity, KeyValueInfo, Options, Secret, StoreOptions,
+    Controller, HostIdentity, KeyValueInfo, Options, Place, Secret, StoreOptions,
 };
 use forebay_nvme::initiator::{
     Error as HostError, Hold, KeyValueNamespace, NamespaceUrl, Sink, Source,
@@ -50,7 +51,7 @@ pub struct Found {
 }
 
 impl KeyValue {
-    /// Connects to the namespace of a `kv://HOST:PORT/SUBNQN/NSID`.
+    /// Connects to the namespace of a `kv://HOST:PORT/SUBNQN/NSID` or `kv:///PATH/OF/SOCKET/NSID`.
     ///
     /// # Errors
     /// [`Error::Transport`]; [`Error::Refused`] for a host that is not let in; [`Error::Local`] for a URL that is none.

@@ -4,9 +4,7 @@ mod harness;
 
 use std::fs;
 
-use forebay_io::passthrough::Data;
-use forebay_nvme::vfio_user::client::KeyValue;
-use forebay_proto::nvme::kv::{Key, KvCommand};
+use forebay_client::kv::{KeyValue, Options};
 use harness::{Place, Server, bytes};
 
 const HOST: &str = "nqn.2026-01.com.example:host";
@@ -125,24 +123,24 @@ fn a_namespace_is_used_by_its_socket() {
     }
     assert_eq!(nvme(&["keys", device]).expect(0).out, "key\n");
     nvme(&["store", device, "key", file, "--if-absent"]).expect(1);
-    let none = nvme(&["keys", &format!("{device}/8")]).expect(1);
-    assert!(none.err.contains("no such namespace"), "{none:?}");
-    let long = nvme(&["exist", device, "a key of more bytes than sixteen"]).expect(2);
-    assert!(long.err.contains("1 to 16 bytes"), "{long:?}");
+    let none = nvme(&["keys", &format!("{device}/8")]).expect(2);
+    assert!(none.err.contains("no namespace 8"), "{none:?}");
+    let long = "a key of more bytes than sixteen";
+    nvme(&["exist", device, long]).expect(3);
+    nvme(&["store", device, long, file]).expect(0);
+    nvme(&["retrieve", device, long, back]).expect(0);
+    assert!(fs::read(back).unwrap() == fs::read(file).unwrap());
+    let told = json(&["list", device]);
+    let url = format!("kv://{device}/7");
+    assert_eq!(told[0]["url"], url.as_str(), "{told:?}");
+    nvme(&["delete", &url, long]).expect(0);
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let values = runtime.block_on(KeyValue::connect(&socket, None)).unwrap();
-    assert_eq!(values.nsid(), 7);
+    let connecting = KeyValue::connect(&url, Options::default());
+    let values = runtime.block_on(connecting).unwrap();
     assert_eq!(server.terminate(), Some(0));
     let server = place.serve(&flags);
-    let mut value = vec![0; 3 << 20];
-    let command = KvCommand::Retrieve {
-        key: Key::new(b"key").unwrap(),
-        buffer_bytes: value.len() as u32,
-    };
-    let retrieved = values.execute(&command, Data::FromDevice(&mut value));
-    let completion = runtime.block_on(retrieved).unwrap();
-    assert!(completion.status.is_success(), "{}", completion.status);
+    let value = runtime.block_on(values.retrieve(b"key")).unwrap();
     assert!(value == fs::read(file).unwrap());
     nvme(&["delete", device, "key"]).expect(0);
     nvme(&["delete", device, "key"]).expect(3);

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_nvme::initiator::{Address, DiscoveredKind, NamespaceUrl, Options, Scheme, discover};
+use forebay_nvme::initiator::{
+    Address, DiscoveredKind, NamespaceUrl, Options, Place, Scheme, discover,
+};
 
 use crate::load::{About, Window, alone};
 use crate::payload::Payload;
@@ -161,10 +163,13 @@ fn start(args: &NvmeArgs, options: Options) -> Result<(Private, Target), Error> 
         .map_err(|error| Error::Usage(format!("{error}")))?;
     let subsystem = subsystem(&address, &options)?;
     let url = |scheme, nsid| {
-        Some(NamespaceUrl {
-            scheme,
+        let place = Place::Tcp {
             address: address.clone(),
             subsystem: subsystem.clone(),
+        };
+        Some(NamespaceUrl {
+            scheme,
+            place,
             nsid,
         })
     };
@@ -227,7 +232,7 @@ fn check(args: &NvmeArgs) -> Result<(), Error> {
     }
     let vfio_user = args.path == NvmePath::VfioUser;
     if args.endpoint.is_some() && (vfio_user || args.op.contains(&NvmeOp::Get)) {
-        return usage("get, and vfio-user, are measured with a private server alone");
+        return usage("get, and --path vfio-user, are measured with a private server alone");
     }
     if vfio_user {
         let most = device::DEPTH_MAX;
@@ -315,12 +320,16 @@ fn measure(
     let copied_bytes = copied_before
         .zip(copied()?)
         .map(|(before, now)| now.saturating_sub(before));
+    let path = match &args.endpoint {
+        Some(url) if matches!(url.place, Place::Socket(_)) => NvmePath::VfioUser,
+        _ => args.path,
+    };
     let point = tally.point(About {
         bench: "nvme",
         op: op.name(),
         size,
         concurrency,
-        path: args.path.name(),
+        path: path.name(),
     });
     Ok(Point {
         copied_bytes,

@@ -1,4 +1,4 @@
-//! The threads that ask over TCP.
+//! The threads that ask through the initiator: over TCP, or over vfio-user where the endpoint is a socket.
 
 use std::sync::Arc;
 

@@ -93,7 +93,7 @@ pub struct ServeArgs {
     /// What keeps the data: engine (files of DIR), memory (everything is gone at the end, for tests), rados:POOL[/NAMESPACE] (Ceph)
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::Engine)]
     pub backend: Backend,
-    /// Keep values on a namespace of blocks elsewhere, nvme+tcp://HOST:PORT/SUBNQN/NSID; DIR keeps their index, and belongs to it
+    /// Keep values on a namespace of blocks elsewhere, nvme+tcp://HOST:PORT/SUBNQN/NSID or nvme+vfio-user:///SOCKET/NSID; DIR keeps their index, and belongs to it
     #[arg(long, value_name = "URL")]
     pub device: Option<NamespaceUrl>,
     /// Our NVMe Qualified Name for the device [default: of /etc/nvme/hostnqn, else one that is made up at every start]

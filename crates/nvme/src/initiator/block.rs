@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::nvm::{Blocks, DsmRange, NvmCommand};
 
-use super::controller::{Completion, Controller, Repeat};
+use super::controller::{Completion, Controller, Repeat, Terms};
 use super::data::{Data, Sink, Source};
 use super::identify::BlockInfo;
 use super::{Error, Result};
@@ -228,9 +228,12 @@ impl BlockNamespace {
         patience: Option<Duration>,
     ) -> (Result<Completion>, Data) {
         let entry = command.entry(0, self.nsid);
-        self.controller
-            .io_with_patience(entry, data, Repeat::Safe, patience)
-            .await
+        let terms = Terms {
+            repeat: Repeat::Safe,
+            patience,
+            value_behind: None,
+        };
+        self.controller.io_on(entry, data, terms).await
     }
 
     fn check(&self, first: u64, count: u64) -> Result<()> {

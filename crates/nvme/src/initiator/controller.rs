@@ -1,6 +1,7 @@
 //! One host and one controller.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::block::BlockNamespace;
 use super::data::{Data, Sink};
-use super::host::{Address, NamespaceUrl, Options, Scheme, check_nqn};
+use super::host::{Address, NamespaceUrl, Options, Place, Scheme, check_nqn};
 use super::identify::{BlockInfo, ControllerInfo, KeyValueInfo, NamespaceContent, NamespaceInfo};
 use super::keeper::{self, ADMIN_DEPTH, ADMIN_KEPT, Keeper, Order, Shared, State, identify};
 use super::kv::KeyValueNamespace;
@@ -25,7 +26,7 @@ use super::{Error, Result};
 const ATTEMPTS: u32 = 4;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// A host and a controller of a subsystem. Cloning shares it; the connections end with the last clone.
+/// A host and a controller of a subsystem, by NVMe/TCP or vfio-user. Cloning shares it; the connections end with the last clone.
 #[derive(Clone)]
 pub struct Controller {
     shared: Arc<Shared>,
@@ -42,6 +43,16 @@ pub enum Repeat {
     Never,
 }
 
+/// How a command is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) repeat: Repeat,
+    /// How long it waits for a connection; for ever, when missing.
+    pub(super) patience: Option<Duration>,
+    /// As [`Command::value_behind`].
+    pub(super) value_behind: Option<u64>,
+}
+
 /// The end of a command that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
@@ -56,8 +67,7 @@ pub struct Completion {
 impl fmt::Debug for Controller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
-            .field("address", &self.shared.address)
-            .field("subsystem", &self.shared.subsystem)
+            .field("place", &self.shared.place)
             .finish_non_exhaustive()
     }
 }
@@ -73,7 +83,27 @@ impl Controller {
         subsystem: &str,
         options: Options,
     ) -> Result<Controller> {
-        check_nqn(subsystem)?;
+        let subsystem = subsystem.to_owned();
+        Controller::at(Place::Tcp { address, subsystem }, options).await
+    }
+
+    /// Connects to the controller behind a vfio-user socket, as [`Controller::connect`]. Of the options, what TCP needs means nothing
+    /// here: keep alive, digests, secrets, TLS. The controller tells no events.
+    ///
+    /// # Errors
+    /// As [`Controller::connect`].
+    pub async fn open(socket: &Path, options: Options) -> Result<Controller> {
+        Controller::at(Place::Socket(socket.to_owned()), options).await
+    }
+
+    /// [Connects](Controller::connect) or [opens](Controller::open).
+    ///
+    /// # Errors
+    /// As [`Controller::connect`].
+    pub async fn at(place: Place, options: Options) -> Result<Controller> {
+        if let Place::Tcp { subsystem, .. } = &place {
+            check_nqn(subsystem)?;
+        }
         let options = Arc::new(options.checked()?);
         let runtimes = match options.runtimes.as_slice() {
             [] => &[Handle::current()][..],
@@ -94,8 +124,7 @@ impl Controller {
             .collect::<Vec<_>>();
         let admin = queue((ADMIN_DEPTH, ADMIN_KEPT));
         let shared = Arc::new(Shared {
-            address,
-            subsystem: subsystem.to_owned(),
+            place,
             options: options.clone(),
             admin,
             io,
@@ -114,6 +143,7 @@ impl Controller {
             state: state_sender,
             association: watch::Sender::new(0),
             living: lives.count.subscribe(),
+            attached: None,
         };
         runtimes[0].spawn(keeper.run(first));
         let controller = Controller {
@@ -166,9 +196,9 @@ impl Controller {
         self.shared.changes.subscribe()
     }
 
-    /// Where it is, and of which subsystem.
-    pub fn place(&self) -> (&Address, &str) {
-        (&self.shared.address, &self.shared.subsystem)
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        &self.shared.place
     }
 
     /// Ends the connections in an orderly way; calls are refused from now on.
@@ -292,8 +322,12 @@ impl Controller {
         data: Data,
         repeat: Repeat,
     ) -> (Result<Completion>, Data) {
-        self.make(&self.shared.admin, entry, data, repeat, self.patience())
-            .await
+        let terms = Terms {
+            repeat,
+            patience: self.patience(),
+            value_behind: None,
+        };
+        self.make(&self.shared.admin, entry, data, terms).await
     }
 
     /// Makes an I/O command; its identifier and data pointer are set here. The memory comes back with the outcome.
@@ -303,19 +337,22 @@ impl Controller {
         data: Data,
         repeat: Repeat,
     ) -> (Result<Completion>, Data) {
-        self.io_with_patience(entry, data, repeat, self.patience())
-            .await
+        let terms = Terms {
+            repeat,
+            patience: self.patience(),
+            value_behind: None,
+        };
+        self.io_on(entry, data, terms).await
     }
 
-    pub(super) async fn io_with_patience(
+    pub(super) async fn io_on(
         &self,
         entry: SubmissionQueueEntry,
         data: Data,
-        repeat: Repeat,
-        patience: Option<Duration>,
+        terms: Terms,
     ) -> (Result<Completion>, Data) {
         match self.queue() {
-            Some(queue) => self.make(queue, entry, data, repeat, patience).await,
+            Some(queue) => self.make(queue, entry, data, terms).await,
             None => {
                 let why = "a discovery controller has no I/O queue";
                 (Err(Error::invalid(why)), data)
@@ -347,14 +384,13 @@ impl Controller {
         queue: &Queue,
         entry: SubmissionQueueEntry,
         data: Data,
-        repeat: Repeat,
-        patience: Option<Duration>,
+        terms: Terms,
     ) -> (Result<Completion>, Data) {
         if data.len() > u64::from(u32::MAX) {
             return (Err(Error::invalid("a command of 4 GiB")), data);
         }
-        let repeatable = repeat == Repeat::Safe;
-        let patience = patience.map(|patience| Instant::now() + patience);
+        let repeatable = terms.repeat == Repeat::Safe;
+        let patience = terms.patience.map(|patience| Instant::now() + patience);
         let mut data = data;
         let mut attempt = 1;
         loop {
@@ -368,6 +404,7 @@ impl Controller {
                 patience,
                 endless: false,
                 preparing: false,
+                value_behind: terms.value_behind,
             };
             let reply = queue.slots.execute(command).await;
             data = reply.data;
@@ -390,12 +427,12 @@ impl Controller {
 }
 
 impl NamespaceUrl {
-    /// Connects to the subsystem's controller.
+    /// Connects to the controller.
     ///
     /// # Errors
     /// As [`Controller::connect`].
     pub async fn connect(&self, options: Options) -> Result<Controller> {
-        Controller::connect(self.address.clone(), &self.subsystem, options).await
+        Controller::at(self.place.clone(), options).await
     }
 
     /// As [`NamespaceUrl::connect`], for a namespace of blocks.

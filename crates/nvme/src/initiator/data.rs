@@ -1,7 +1,9 @@
 //! Where a command's payload is: sent from and received into memory by reference.
 
 use forebay_io::socket::{Parts, Scatter};
-use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
+use std::sync::Arc;
+
+use forebay_mem::{Buf, BufMut, CopySite, Region, RegionSlice, count_copy};
 
 /// What a command sends from.
 #[derive(Debug, Clone)]
@@ -66,6 +68,20 @@ impl Data {
             Data::None => 0,
             Data::Out(source) => source.len(),
             Data::In(sink) => sink.len(),
+        }
+    }
+
+    /// The registered memory that all of it lies in, and where.
+    pub(super) fn memory(&self) -> Option<(&Arc<Region>, usize)> {
+        match self {
+            Data::Out(Source::Region(memory, _)) | Data::In(Sink::Region(memory, _)) => {
+                Some((memory.region(), memory.range().start))
+            }
+            Data::Out(Source::Buf(buf)) => Some((buf.region()?, buf.place()?.1)),
+            Data::In(Sink::Buf(buf, _)) => Some((buf.region(), buf.place().1)),
+            Data::None
+            | Data::Out(Source::Bufs(_) | Source::Led(..))
+            | Data::In(Sink::Bufs(_) | Sink::Bytes(_)) => None,
         }
     }
 }
@@ -168,6 +184,21 @@ impl Source {
                 rest.show(behind, left, each)
             }
         }
+    }
+
+    /// Copies it to the begin of a region; false when it does not fit, or memory is gone.
+    pub(super) fn copy_to(&self, region: &Arc<Region>) -> bool {
+        let len = self.len() as usize;
+        let Some(room) = region.slice(0..len) else {
+            return false;
+        };
+        count_copy(CopySite::LinkStaging, len);
+        let (mut at, mut whole) = (0, true);
+        let shown = self.show(0, len, &mut |bytes| {
+            whole &= room.write(at, bytes);
+            at += bytes.len();
+        });
+        shown && whole
     }
 
     /// Whether others may change it while it is sent.
@@ -292,6 +323,19 @@ impl Sink {
                 .map(|room| room.copy_from_slice(bytes))
                 .is_some(),
         }
+    }
+
+    /// Copies the first `len` bytes of a region; false when they do not fit, or memory is gone.
+    pub(super) fn copy_from(&mut self, region: &Arc<Region>, len: usize) -> bool {
+        let Some(from) = region.slice(0..len) else {
+            return false;
+        };
+        let (mut at, mut whole) = (0, true);
+        let shown = from.for_each_chunk(|bytes| {
+            whole &= self.write(at, bytes);
+            at += bytes.len() as u64;
+        });
+        shown && whole
     }
 
     /// Shows `len` bytes from `offset` as they have arrived, in order; false when memory is gone.

@@ -1,6 +1,7 @@
 //! Who asks, whom, and how.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -27,16 +28,28 @@ pub struct Address {
     pub port: u16,
 }
 
-/// One namespace of one subsystem: `nvme+tcp://HOST:PORT/SUBNQN/NSID` for a block namespace, `kv://HOST:PORT/SUBNQN/NSID` for a
-/// key-value one. Without a port it is 4420.
+/// Where a controller is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// By NVMe/TCP.
+    Tcp {
+        /// Where the subsystem's controllers listen.
+        address: Address,
+        /// The subsystem's NQN.
+        subsystem: String,
+    },
+    /// On this machine, by vfio-user: the socket's absolute path.
+    Socket(PathBuf),
+}
+
+/// One namespace of one controller: `nvme+tcp://HOST:PORT/SUBNQN/NSID` or `nvme+vfio-user:///PATH/OF/SOCKET/NSID` for a block
+/// namespace, `kv://HOST:PORT/SUBNQN/NSID` or `kv:///PATH/OF/SOCKET/NSID` for a key-value one. Without a port it is 4420.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceUrl {
-    /// `nvme+tcp` or `kv`.
+    /// What it keeps.
     pub scheme: Scheme,
-    /// Where the subsystem's controllers listen.
-    pub address: Address,
-    /// The subsystem's NQN.
-    pub subsystem: String,
+    /// Its controller.
+    pub place: Place,
     /// The namespace.
     pub nsid: u32,
 }
@@ -256,17 +269,42 @@ impl FromStr for Address {
     }
 }
 
+impl fmt::Display for Place {
+    /// As a [`NamespaceUrl`] has it between its scheme and its namespace.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Tcp { address, subsystem } => write!(f, "{address}/{subsystem}"),
+            Place::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    /// `HOST[:PORT]/SUBNQN`, `/PATH/OF/SOCKET`.
+    fn from_str(text: &str) -> Result<Place> {
+        if text.starts_with('/') {
+            return Ok(Place::Socket(text.into()));
+        }
+        let wrong = || Error::invalid(format!("{text:?} names no subsystem"));
+        let (address, subsystem) = text.split_once('/').ok_or_else(wrong)?;
+        check_nqn(subsystem)?;
+        Ok(Place::Tcp {
+            address: address.parse()?,
+            subsystem: subsystem.to_owned(),
+        })
+    }
+}
+
 impl fmt::Display for NamespaceUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.scheme {
-            Scheme::Block => "nvme+tcp",
-            Scheme::KeyValue => "kv",
+        let scheme = match (self.scheme, &self.place) {
+            (Scheme::Block, Place::Tcp { .. }) => "nvme+tcp",
+            (Scheme::Block, Place::Socket(_)) => "nvme+vfio-user",
+            (Scheme::KeyValue, _) => "kv",
         };
-        write!(
-            f,
-            "{scheme}://{}/{}/{}",
-            self.address, self.subsystem, self.nsid
-        )
+        write!(f, "{scheme}://{}/{}", self.place, self.nsid)
     }
 }
 
@@ -276,26 +314,23 @@ impl FromStr for NamespaceUrl {
     fn from_str(text: &str) -> Result<NamespaceUrl> {
         let wrong = || {
             Error::invalid(format!(
-                "{text:?} is not a namespace such as nvme+tcp://HOST:PORT/SUBNQN/NSID or kv://HOST:PORT/SUBNQN/NSID"
+                "{text:?} is not a namespace such as nvme+tcp://HOST:PORT/SUBNQN/NSID, kv://HOST:PORT/SUBNQN/NSID or kv:///SOCKET/NSID"
             ))
         };
         let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
-        let scheme = match scheme {
-            "nvme+tcp" => Scheme::Block,
-            "kv" => Scheme::KeyValue,
+        let (place, nsid) = rest.rsplit_once('/').ok_or_else(wrong)?;
+        let scheme = match (scheme, place.starts_with('/')) {
+            ("nvme+tcp", false) | ("nvme+vfio-user", true) => Scheme::Block,
+            ("kv", _) => Scheme::KeyValue,
             _ => return Err(wrong()),
         };
-        let (address, rest) = rest.split_once('/').ok_or_else(wrong)?;
-        let (subsystem, nsid) = rest.rsplit_once('/').ok_or_else(wrong)?;
         let nsid: u32 = nsid.parse().map_err(|_| wrong())?;
-        if nsid == 0 || nsid == u32::MAX {
+        if nsid == 0 || nsid == u32::MAX || !place.trim_start_matches('/').contains('/') {
             return Err(wrong());
         }
-        check_nqn(subsystem)?;
         Ok(NamespaceUrl {
             scheme,
-            address: address.parse()?,
-            subsystem: subsystem.to_owned(),
+            place: place.parse()?,
             nsid,
         })
     }
@@ -311,12 +346,18 @@ mod tests {
             "nvme+tcp://127.0.0.1:4420/nqn.2026-01.org.example:pool/3",
             "kv://[::1]:4421/nqn.2026-01.org.example:a/b/1",
             "kv://store.example:4420/nqn.x/4294967294",
+            "kv:///run/forebay/vfio/vm0/cntrl/7",
+            "nvme+vfio-user:///run/cntrl/1",
         ] {
             let url: NamespaceUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), text);
         }
         let short: NamespaceUrl = "kv://host/nqn.x/1".parse().unwrap();
-        assert_eq!(short.address.port, PORT);
+        let place = Place::Tcp {
+            address: "host:4420".parse().unwrap(),
+            subsystem: "nqn.x".to_owned(),
+        };
+        assert_eq!(short.place, place);
         for wrong in [
             "",
             "kv://",
@@ -325,7 +366,11 @@ mod tests {
             "kv://host/nqn.x/0",
             "kv://host/nqn.x/4294967295",
             "kv://host/nqn.x/one",
+            "kv:///1",
+            "kv://///1",
             "kv:///nqn.x/1",
+            "nvme+tcp:///run/cntrl/1",
+            "nvme+vfio-user://host/nqn.x/1",
             "kv://host//1",
             "kv://host:port/nqn.x/1",
             "http://host/nqn.x/1",

@@ -6,23 +6,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, DISCOVERY_NQN, Property};
-use forebay_proto::nvme::identify::{BYTES as IDENTIFY_BYTES, cns};
+use forebay_proto::nvme::fabrics::Property;
+use forebay_proto::nvme::identify::BYTES as IDENTIFY_BYTES;
 use forebay_proto::nvme::opcode::admin;
-use forebay_proto::nvme::property::{Capabilities, Configuration, ControllerStatus, offset};
+use forebay_proto::nvme::property::{Configuration, ControllerStatus, offset};
 use forebay_proto::nvme::{NSID_ALL, SubmissionQueueEntry};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::data::{Data, Sink};
-use super::host::{Address, Options};
+use super::device::Attached;
+use super::establishing::Establishing;
+use super::host::{Options, Place};
 use super::identify::ControllerInfo;
-use super::queue::{Dial, Gone, Queue};
-use super::setup::Purpose;
+use super::queue::{Gone, Queue};
 use super::slots::{Command, Completed, GiveUp, Slots};
 use super::{Error, Result};
 
@@ -33,21 +34,14 @@ pub(super) const ADMIN_DEPTH: u16 = 31;
 /// Of those, of the keeper alone: one that prepares the controller or its end, a keep alive, and one that hears events, which may still be
 /// with the controller when nobody waits for it any more.
 pub(super) const ADMIN_KEPT: u16 = 4;
-/// Payload that may go with an admin or fabrics command (NVMe/TCP 3.3.2.1.3).
-const ADMIN_IN_CAPSULE_BYTES_MAX: u64 = 8192;
 /// How long to wait between looks at whether a controller is ready.
-const READY_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const READY_PAUSE: Duration = Duration::from_millis(5);
 /// How long a controller may take to prepare for its end.
 const SHUTDOWN: Duration = Duration::from_secs(1);
-/// FID: Number of Queues.
-const NUMBER_OF_QUEUES: u32 = 0x07;
 /// FID: Asynchronous Event Configuration.
 const EVENT_CONFIGURATION: u32 = 0x0b;
 /// Log page: Changed Namespace List.
 const CHANGED_NAMESPACES: u32 = 0x04;
-/// Controller Configuration without further command sets: entries of 64 and 16 bytes, enabled.
-const ENABLE_NVM: Configuration = Configuration(0x0046_0001);
-
 /// What is known of a controller now.
 #[derive(Debug, Clone)]
 pub(super) enum State {
@@ -67,8 +61,7 @@ pub(super) enum Order {
 
 /// What keeper and handles share.
 pub(super) struct Shared {
-    pub(super) address: Address,
-    pub(super) subsystem: String,
+    pub(super) place: Place,
     pub(super) options: Arc<Options>,
     pub(super) admin: Queue,
     pub(super) io: Vec<Queue>,
@@ -97,6 +90,8 @@ pub(super) struct Keeper {
     pub(super) association: watch::Sender<u64>,
     /// How many connections there are.
     pub(super) living: watch::Receiver<usize>,
+    /// The device that the association is with, if it is with one.
+    pub(super) attached: Option<Arc<Attached>>,
 }
 
 /// Why an association ended.
@@ -114,7 +109,7 @@ impl Keeper {
             let over = match self.attempt().await {
                 Ok(info) => {
                     attempt = 0;
-                    tracing::info!(subsystem = self.shared.subsystem, address = %self.shared.address, "connected");
+                    tracing::info!(place = %self.shared.place, "connected");
                     self.state.send_replace(State::Live(info));
                     self.open(true);
                     if let Some(first) = first.take() {
@@ -135,7 +130,7 @@ impl Keeper {
                 }
                 Over::Lost(why) => {
                     if attempt == 0 {
-                        tracing::warn!(subsystem = self.shared.subsystem, address = %self.shared.address, why, "connection lost");
+                        tracing::warn!(place = %self.shared.place, why, "connection lost");
                     }
                     if !matches!(*self.state.borrow(), State::Away(_)) {
                         self.state
@@ -221,13 +216,17 @@ impl Keeper {
             association,
             now,
         };
+        self.attached = None;
         let made = match self.swept(establishing.run()).await {
             Err(Over::Lost(why)) => Err(Error::Unreachable(why)),
             Err(closed) => return Err(closed),
             Ok(made) => made,
         };
         match made {
-            Ok(info) => Ok(Arc::new(info)),
+            Ok((info, attached)) => {
+                self.attached = attached;
+                Ok(Arc::new(info))
+            }
             Err(error) => {
                 tracing::debug!(%error, "no association was made");
                 let why = error.to_string();
@@ -257,13 +256,16 @@ impl Keeper {
             order = self.orders.recv() => {
                 Over::Closed(order.map(|Order::Close(told)| told))
             }
-            why = keep_alive(&shared) => Over::Lost(why),
-            why = hear(&shared) => Over::Lost(why),
+            why = attend(&shared, self.attached.as_deref()) => Over::Lost(why),
         }
     }
 
     /// Tells the controller to get ready for the end; it may be gone.
     async fn shut_down(&mut self) {
+        if self.attached.is_some() {
+            // Nobody else has this device: with its connection it ends.
+            return;
+        }
         let shared = self.shared.clone();
         let shutting = async {
             let configuration = property_get(&shared, offset::CC).await? as u32;
@@ -295,114 +297,14 @@ async fn lost(
     }
 }
 
-/// An association in the making.
-struct Establishing<'a> {
-    shared: &'a Arc<Shared>,
-    association: u64,
-    now: watch::Receiver<u64>,
-}
-
-impl Establishing<'_> {
-    async fn run(self) -> Result<ControllerInfo> {
-        let shared = self.shared.clone();
-        let cntlid = self
-            .dial(
-                &shared.admin,
-                0,
-                CNTLID_DYNAMIC,
-                ADMIN_DEPTH,
-                ADMIN_IN_CAPSULE_BYTES_MAX,
-            )
-            .await?;
-        let capabilities = Capabilities(property_get(&shared, offset::CAP).await?);
-        let configuration = match capabilities.has_io_command_sets() {
-            true => Configuration::ENABLE,
-            false => ENABLE_NVM,
-        };
-        property_set(&shared, offset::CC, configuration.0.into()).await?;
-        let ready = wait_until_ready(&shared);
-        let patience = Duration::from_millis(capabilities.timeout_ms().max(500).into());
-        timeout(patience, ready)
-            .await
-            .map_err(|_| Error::protocol("the controller does not become ready"))??;
-        let data = identify(&shared, cns::CONTROLLER, 0, 0, true).await?;
-        let info = ControllerInfo::decode(&data, capabilities)
-            .ok_or_else(|| Error::protocol("Identify Controller is too short"))?;
-        if shared.io.is_empty() || shared.subsystem == DISCOVERY_NQN {
-            return Ok(info);
-        }
-        let wanted = shared.io.len() as u32 - 1;
-        let granted = set_features(&shared, NUMBER_OF_QUEUES, wanted | wanted << 16).await? as u32;
-        let granted = (granted & 0xffff).min(granted >> 16) as usize + 1;
-        let active = granted.min(shared.io.len());
-        let entries = capabilities.queue_entries_max().saturating_sub(1);
-        let mut depth = u32::from(shared.options.depth).min(entries).max(1) as u16;
-        if info.commands_max > 0 {
-            depth = depth.min(info.commands_max);
-        }
-        for (qid, queue) in (1..).zip(&shared.io[..active]) {
-            self.dial(queue, qid, cntlid, depth, info.in_capsule_bytes_max)
-                .await?;
-        }
-        for idle in &shared.io[active..] {
-            let fewer = Error::Unreachable("the controller grants fewer queues now".to_owned());
-            idle.slots.give_up(GiveUp::All, &fewer);
-        }
-        self.recognise().await?;
-        shared.active.store(active, Relaxed);
-        Ok(info)
-    }
-
-    async fn dial(
-        &self,
-        queue: &Queue,
-        qid: u16,
-        cntlid: u16,
-        depth: u16,
-        in_capsule_bytes_max: u64,
-    ) -> Result<u16> {
-        let (made, answer) = oneshot::channel();
-        queue.dial(Dial {
-            purpose: Purpose {
-                address: self.shared.address.clone(),
-                subsystem: self.shared.subsystem.clone(),
-                qid,
-                cntlid,
-                depth,
-            },
-            association: self.association,
-            in_capsule_bytes_max,
-            made,
-            association_now: self.now.clone(),
-        });
-        answer.await.map_err(|_| Error::Closed)?
-    }
-
-    /// Whether the namespaces in use are still those that they were: a number alone may be given to another one.
-    async fn recognise(&self) -> Result<()> {
-        let known = self.shared.known.lock().clone();
-        for (nsid, before) in known {
-            let data = identify(self.shared, cns::NAMESPACE_DESCRIPTORS, nsid, 0, true).await?;
-            if data != before {
-                return Err(Error::Unreachable(format!(
-                    "namespace {nsid} is not the one that it was"
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-async fn wait_until_ready(shared: &Shared) -> Result<()> {
-    loop {
-        let status = ControllerStatus(property_get(shared, offset::CSTS).await? as u32);
-        if status.fatal() {
-            return Err(Error::protocol("the controller reports a fatal status"));
-        }
-        if status.ready() {
-            return Ok(());
-        }
-        sleep(READY_PAUSE).await;
+/// Does what an association needs, until that fails.
+async fn attend(shared: &Shared, attached: Option<&Attached>) -> String {
+    match attached {
+        Some(attached) => attached.keep_tidy().await,
+        None => tokio::select! {
+            why = keep_alive(shared) => why,
+            why = hear(shared) => why,
+        },
     }
 }
 
@@ -467,6 +369,7 @@ fn command(entry: SubmissionQueueEntry, data: Data) -> Command {
         patience: None,
         endless: false,
         preparing: true,
+        value_behind: None,
     }
 }
 
@@ -479,18 +382,18 @@ async fn preparation(
     Ok((reply.outcome?, reply.data))
 }
 
-async fn property_get(shared: &Shared, at: u32) -> Result<u64> {
+pub(super) async fn property_get(shared: &Shared, at: u32) -> Result<u64> {
     let entry = Property::get(at, 0);
     let (completed, _) = preparation(shared, entry, Data::None).await?;
     Ok(completed.result)
 }
 
-async fn property_set(shared: &Shared, at: u32, value: u64) -> Result<()> {
+pub(super) async fn property_set(shared: &Shared, at: u32, value: u64) -> Result<()> {
     let entry = Property::set(at, value, 0);
     preparation(shared, entry, Data::None).await.map(drop)
 }
 
-async fn set_features(shared: &Shared, feature: u32, value: u32) -> Result<u64> {
+pub(super) async fn set_features(shared: &Shared, feature: u32, value: u32) -> Result<u64> {
     let entry = SubmissionQueueEntry::new(admin::SET_FEATURES, 0, 0)
         .with_cdw(10, feature)
         .with_cdw(11, value);

@@ -8,7 +8,7 @@ use forebay_proto::nvme::kv::{
     Verb, head,
 };
 
-use super::controller::{Completion, Controller, Repeat};
+use super::controller::{Completion, Controller, Repeat, Terms};
 use super::data::{Data, Sink, Source};
 use super::identify::KeyValueInfo;
 use super::{Error, Result};
@@ -124,7 +124,7 @@ impl KeyValueNamespace {
             key,
             buffer_bytes: room(&into)?,
         };
-        let (done, into) = self.receive(&command, into).await;
+        let (done, into) = self.receive(&command, into, Repeat::Safe, Some(0)).await;
         let done = done?;
         Ok(Retrieved {
             value_bytes: done.result & 0xffff_ffff,
@@ -157,11 +157,12 @@ impl KeyValueNamespace {
             offset,
             buffer_bytes,
         };
-        let (done, into) = match key {
-            RangeKey::Inline(_) => self.receive(&command, into).await,
+        let repeat = match key {
+            RangeKey::Inline(_) => Repeat::Safe,
             // A handle is of one association.
-            RangeKey::Bound(_) => self.receive_once(&command, into).await,
+            RangeKey::Bound(_) => Repeat::Never,
         };
+        let (done, into) = self.receive(&command, into, repeat, Some(offset)).await;
         let done = done?;
         Ok(Retrieved {
             value_bytes: done.result,
@@ -247,7 +248,7 @@ impl KeyValueNamespace {
             };
             // A handle is of one association.
             let into = Sink::Bytes(vec![0; room as usize]);
-            let (done, into) = self.receive_once(&command, into).await;
+            let (done, into) = self.receive(&command, into, Repeat::Never, None).await;
             let done = done?;
             let Sink::Bytes(mut piece) = into else {
                 return Err(Error::protocol("a result elsewhere"));
@@ -297,18 +298,21 @@ impl KeyValueNamespace {
                 buffer_bytes: page_bytes as u32,
             };
             let into = Sink::Bytes(vec![0; page_bytes]);
-            let (done, into) = match start {
+            let repeat = match start {
                 // A handle is of one association.
-                ListStart::Bound(_) => self.receive_once(&command, into).await,
-                ListStart::First | ListStart::Key(_) => self.receive(&command, into).await,
+                ListStart::Bound(_) => Repeat::Never,
+                ListStart::First | ListStart::Key(_) => Repeat::Safe,
             };
+            let (done, into) = self.receive(&command, into, repeat, None).await;
             done?;
             let Sink::Bytes(page) = into else {
                 return Ok(Vec::new());
             };
-            let keys = ListReader::new(&page).ok_or_else(|| Error::protocol("a list too short"))?;
-            let told = keys.left() as usize;
-            let keys: Vec<&[u8]> = keys.collect();
+            let mut list =
+                ListReader::new(&page).ok_or_else(|| Error::protocol("a list too short"))?;
+            let told = list.left() as usize;
+            let keys: Vec<&[u8]> = list.by_ref().collect();
+            let used = page.len() - list.unread();
             if keys.len() < told {
                 return Err(Error::protocol("a list with fewer keys than it says"));
             }
@@ -325,7 +329,7 @@ impl KeyValueNamespace {
             };
             if fresh.is_empty() && !keys.is_empty() && page_bytes < PAGE_BYTES_MAX {
                 let last = EXTENDED_KEY_BYTES_MAX + 8;
-                if page.len() + last >= page_bytes {
+                if used + last >= page_bytes {
                     page_bytes *= 4;
                     continue;
                 }
@@ -344,14 +348,22 @@ impl KeyValueNamespace {
         done.map_err(plain)
     }
 
-    async fn receive(&self, command: &KvCommand, into: Sink) -> (Result<Completion>, Sink) {
-        let (done, data) = self.make(command, Data::In(into), Repeat::Safe).await;
-        (done, sink(data))
-    }
-
-    async fn receive_once(&self, command: &KvCommand, into: Sink) -> (Result<Completion>, Sink) {
-        let (done, data) = self.make(command, Data::In(into), Repeat::Never).await;
-        (done, sink(data))
+    /// `value_behind`: of a value, what lies behind this comes.
+    async fn receive(
+        &self,
+        command: &KvCommand,
+        into: Sink,
+        repeat: Repeat,
+        value_behind: Option<u64>,
+    ) -> (Result<Completion>, Sink) {
+        let entry = command.entry(0, self.nsid);
+        let terms = Terms {
+            repeat,
+            patience: self.controller.patience(),
+            value_behind,
+        };
+        let (done, data) = self.controller.io_on(entry, Data::In(into), terms).await;
+        (done.map_err(plain), sink(data))
     }
 
     async fn make(

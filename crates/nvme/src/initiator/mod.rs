@@ -1,4 +1,5 @@
-//! A host: it connects to controllers over NVMe/TCP and uses their namespaces of blocks and of keys and values.
+//! A host: it connects to controllers over NVMe/TCP, or over vfio-user on the same machine, and uses their namespaces of blocks and of
+//! keys and values.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,19 +15,24 @@
 //! ```
 //!
 //! # The public interface
-//! - [`Controller`]: one host and one controller of a subsystem; [`Options`] says as whom and how.
+//! - [`Controller`]: one host and one controller, of a subsystem ([`Controller::connect`]) or behind a socket ([`Controller::open`]);
+//!   [`Options`] says as whom and how.
 //! - [`BlockNamespace`]: read, write, flush, write zeroes, deallocate, compare. [`KeyValueNamespace`]: store, retrieve, delete,
 //!   exist, list; keys of up to 16 bytes with any controller, of up to 255 with those that know our extended verbs.
 //! - [`discover`]: what subsystems there are.
 //! - [`Source`], [`Sink`]: where payload is; buffers and registered memory are sent from and received into as they lie.
 //! - [`NamespaceDisk`]: a [`forebay_io::Disk`] whose data file is a namespace of blocks.
-//! - [`NamespaceUrl`], [`Address`]: how all of that is written on a command line.
+//! - [`NamespaceUrl`], [`Place`], [`Address`]: how all of that is written on a command line.
 //!
 //! # How it moves
 //! Each queue is a connection and a task. A call leaves its command in a place of the queue (`slots`), from which the task takes all
 //! there are, lays them out, and sends them with one call (`sender`); what arrives is received straight into place and ends as many
 //! commands as it tells of (`receiver`, `driver`). No task and no allocation is made for a command. A thread's commands go to one
 //! queue, so that threads need not share one.
+//!
+//! Over vfio-user a queue is a pair of queues in shared memory, and a task (`device`): it lays the commands of a moment down and rings once.
+//! Registered memory of a file, such as that of `Region::memfd`, is read and written by the device in place, from the first command
+//! that names it until it is dropped; other payload is copied once, and counted.
 //!
 //! # When a connection is lost
 //! All connections end, and are made again with growing pauses (`keeper`). Meanwhile commands wait, each as long as
@@ -40,20 +46,23 @@
 //! Every completion tells in which association it was made, so that [`NamespaceDisk`] can write such data again.
 //!
 //! # What it does not do
-//! No multipath, no reservations, no metadata; of fused operations none.
+//! No multipath, no reservations, no metadata; of fused operations none. Over vfio-user no events: of what changes nobody tells.
 //!
 //! # Invariants
-//! - Memory of a command is let go when the command has ended, also when its future was dropped before.
+//! - Memory of a command is let go when the command has ended, also when its future was dropped before. A device that is left is first told
+//!   to unmap it, and has five seconds to answer.
 //! - What a controller sends is placed only where a command asked for it, and only as much.
 //! - It sleeps when it has nothing to do; then a keep alive twice in [`Options::keep_alive`] is all that wakes it.
 mod auth;
 mod block;
 mod controller;
 mod data;
+mod device;
 mod discovery;
 mod disk;
 mod driver;
 mod error;
+mod establishing;
 mod flights;
 mod host;
 mod identify;
@@ -79,8 +88,8 @@ pub use forebay_proto::nvme::identify::KvVendor;
 pub use forebay_proto::nvme::kv::StoreOptions;
 pub use forebay_proto::nvme::psk::TlsKey;
 pub use host::{
-    Address, DEPTH_MAX, DISCOVERY_PORT, HostIdentity, NamespaceUrl, Options, PORT, Scheme, Secret,
-    uuid,
+    Address, DEPTH_MAX, DISCOVERY_PORT, HostIdentity, NamespaceUrl, Options, PORT, Place, Scheme,
+    Secret, uuid,
 };
 pub use identify::{BlockInfo, ControllerInfo, KeyValueInfo, NamespaceContent, NamespaceInfo};
 pub use kv::{Executed, KeyValueNamespace, Retrieved};

@@ -1,4 +1,4 @@
-//! One queue: the places of its commands, and the task that carries them, over one connection after the other.
+//! One queue: the places of its commands, and the task that carries them, over one connection, or by one device, after the other.
 
 use std::sync::Arc;
 
@@ -6,18 +6,31 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Result;
+use super::device::{Admin, Attached, Pair};
 use super::driver::Driver;
 use super::host::Options;
 use super::receiver::End;
 use super::setup::{self, Purpose};
 use super::slots::Slots;
 
+/// What is to carry the commands of a queue.
+pub(super) enum Way {
+    /// A connection.
+    Tcp {
+        purpose: Purpose,
+        /// Payload that goes with its command, at most, in bytes.
+        in_capsule_bytes_max: u64,
+    },
+    /// The admin queue of a device.
+    Admin(Arc<Attached>),
+    /// A pair of I/O queues of a device, for so many commands.
+    Pair(Arc<Attached>, u16),
+}
+
 /// A connection to be made.
 pub(super) struct Dial {
-    pub(super) purpose: Purpose,
+    pub(super) way: Way,
     pub(super) association: u64,
-    /// Payload that goes with its command, at most, in bytes.
-    pub(super) in_capsule_bytes_max: u64,
     /// The controller's identifier, when the connection is there.
     pub(super) made: oneshot::Sender<Result<u16>>,
     /// Ends the connection when its value is no longer that of the association.
@@ -67,39 +80,92 @@ async fn run(
 ) {
     // Dropped last, also by a runtime that stops: nobody waits for a task that is gone.
     let closing = Closing(slots.clone());
-    while let Some(mut dial) = dials.recv().await {
-        let association = dial.association;
-        let opened = match setup::open(&dial.purpose, &options).await {
+    while let Some(dial) = dials.recv().await {
+        let Dial {
+            way,
+            association,
+            made,
+            mut association_now,
+        } = dial;
+        let (mut line, cntlid) = match Line::open(way, &slots, &options, association).await {
             Ok(opened) => opened,
             Err(error) => {
-                let _ = dial.made.send(Err(error));
+                let _ = made.send(Err(error));
                 continue;
             }
         };
-        let cntlid = opened.cntlid;
-        let mut driver = Driver::new(
-            slots.clone(),
-            opened,
-            association,
-            dial.in_capsule_bytes_max,
-            options.command_timeout,
-        );
         let mut life = lives.begin(association);
-        if dial.made.send(Ok(cntlid)).is_err() {
+        if made.send(Ok(cntlid)).is_err() {
             continue;
         }
         let why = tokio::select! {
-            end = &mut driver => reason(&end),
+            why = line.run() => why,
             // Also when nobody is left to end it.
-            _ = dial.association_now.wait_for(|now| *now != association) => {
+            _ = association_now.wait_for(|now| *now != association) => {
                 "the association was ended".to_owned()
             }
         };
-        tracing::debug!(qid = dial.purpose.qid, why, "an NVMe connection ended");
-        driver.wind_up(&why);
+        tracing::debug!(why, "an NVMe queue lost its connection");
+        line.wind_up(&why).await;
         life.why = why;
     }
     drop(closing);
+}
+
+/// What carries the commands of a queue now.
+enum Line {
+    Tcp(Box<Driver>),
+    Admin(Box<Admin>),
+    Pair(Box<Pair>),
+}
+
+impl Line {
+    /// Opens it; also tells the controller's identifier, where the connection does.
+    async fn open(
+        way: Way,
+        slots: &Arc<Slots>,
+        options: &Options,
+        association: u64,
+    ) -> Result<(Line, u16)> {
+        let (slots, timeout) = (slots.clone(), options.command_timeout);
+        Ok(match way {
+            Way::Tcp {
+                purpose,
+                in_capsule_bytes_max,
+            } => {
+                let opened = setup::open(&purpose, options).await?;
+                let cntlid = opened.cntlid;
+                let driver = Driver::new(slots, opened, association, in_capsule_bytes_max, timeout);
+                (Line::Tcp(Box::new(driver)), cntlid)
+            }
+            Way::Admin(attached) => {
+                let admin = Admin::new(slots, attached, association, timeout);
+                (Line::Admin(Box::new(admin)), 0)
+            }
+            Way::Pair(attached, depth) => {
+                let pair = Pair::open(slots, attached, depth, association, timeout).await?;
+                (Line::Pair(Box::new(pair)), 0)
+            }
+        })
+    }
+
+    /// Carries commands until the connection ends, and tells why it did.
+    async fn run(&mut self) -> String {
+        match self {
+            Line::Tcp(driver) => reason(&driver.as_mut().await),
+            Line::Admin(admin) => admin.run().await,
+            Line::Pair(pair) => pair.run().await,
+        }
+    }
+
+    /// Ends what was under way, when the connection is over.
+    async fn wind_up(&mut self, why: &str) {
+        match self {
+            Line::Tcp(driver) => driver.wind_up(why),
+            Line::Admin(admin) => admin.wind_up(why),
+            Line::Pair(pair) => pair.wind_up(why).await,
+        }
+    }
 }
 
 /// The connections of a host, for its keeper.

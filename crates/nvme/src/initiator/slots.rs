@@ -28,6 +28,9 @@ pub(super) struct Command {
     pub(super) endless: bool,
     /// Sent while the controller is being prepared; others wait for the end of that.
     pub(super) preparing: bool,
+    /// The result tells how long a value is, and what of it is behind this comes, as far as there is room: for transports that do not tell
+    /// how much came. All that there is room for, when missing.
+    pub(super) value_behind: Option<u64>,
 }
 
 /// What a controller says at a command's end.
@@ -444,6 +447,7 @@ mod tests {
             patience,
             endless: false,
             preparing,
+            value_behind: None,
         }
     }
 

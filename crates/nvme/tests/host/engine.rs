@@ -8,7 +8,7 @@ use forebay_engine::{Config, Engine, OpenError};
 use forebay_io::SystemClock;
 use forebay_io::files::Directory;
 use forebay_mem::{Pool, Region};
-use forebay_nvme::initiator::{NamespaceDisk, NamespaceUrl, Options, Scheme};
+use forebay_nvme::initiator::{NamespaceDisk, NamespaceUrl, Options, Place, Scheme};
 use forebay_store::{
     Address, Body, ByteRange, ErrorKind, NamespaceConfig, Result, Seal, Store, StoreOptions, Upload,
 };
@@ -38,8 +38,10 @@ async fn disk_with(
 ) -> NamespaceDisk {
     let url = NamespaceUrl {
         scheme: Scheme::Block,
-        address: place(target.address),
-        subsystem: NQN.to_owned(),
+        place: Place::Tcp {
+            address: place(target.address),
+            subsystem: NQN.to_owned(),
+        },
         nsid: BLOCK,
     };
     let options = Options {

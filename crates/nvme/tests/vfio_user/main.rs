@@ -4,6 +4,7 @@ mod execute;
 mod far;
 mod far_hostile;
 mod hostile;
+mod initiator;
 mod io;
 #[path = "../../../exec/tests/doors/programs.rs"]
 mod programs;

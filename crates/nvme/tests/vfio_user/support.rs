@@ -1,6 +1,7 @@
 //! A target with a namespace of keys and values (1), one of blocks of 512 bytes (2), and a thread that serves its clients.
 
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -20,7 +21,7 @@ use forebay_proto::nvme::{
 };
 use forebay_proto::vfio_user::{DmaUnmap, Request};
 use forebay_store::{MemoryStore, NamespaceConfig, Store};
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -38,7 +39,7 @@ type File = <Directory as Disk>::File;
 /// What is served, and its folder.
 pub struct World {
     pub target: Arc<Target<Exec<MemoryStore>, File>>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// A client that is being served.
@@ -68,6 +69,20 @@ impl Served {
     pub fn stop(self) -> Ended {
         self.stop.send(()).unwrap();
         self.thread.join().unwrap()
+    }
+}
+
+/// A socket that is served until this is gone.
+pub struct Listening {
+    thread: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Listening {
+    /// Ends it at once, with its clients' devices.
+    pub fn kill(self) {
+        drop(self.stop);
+        self.thread.join().unwrap();
     }
 }
 
@@ -134,7 +149,7 @@ impl World {
         ]);
         World {
             target: Arc::new(target),
-            _folder: folder,
+            folder,
         }
     }
 
@@ -183,6 +198,46 @@ impl World {
             clock,
         };
         (near, served)
+    }
+
+    /// Serves whoever connects to a new socket.
+    pub fn listen(&self) -> (PathBuf, Listening) {
+        let socket = self.folder.path().join("cntrl");
+        let listening = self.listen_at(&socket);
+        (socket, listening)
+    }
+
+    /// Serves whoever connects to this socket.
+    pub fn listen_at(&self, socket: &Path) -> Listening {
+        let _ = std::fs::remove_file(socket);
+        let listener = StdUnixListener::bind(socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let target = self.target.clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let served = async {
+                let listener = UnixListener::from_std(listener).unwrap();
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    let target = target.clone();
+                    tokio::task::spawn_local(async move {
+                        let viewer = Viewer::Tenant("tenant".to_owned());
+                        serve(stream, &target, viewer, std::future::pending()).await
+                    });
+                }
+            };
+            LocalSet::new().block_on(&runtime, async {
+                tokio::select! {
+                    () = served => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Listening { thread, stop }
     }
 
     pub async fn device(&self, mode: DoorbellMode) -> (Device, Served) {

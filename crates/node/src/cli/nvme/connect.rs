@@ -1,12 +1,14 @@
 //! Which device is meant, and as whom we come.
 
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
 use forebay_nvme::initiator::{
     Address, Controller, Discovered, DiscoveredKind, HostIdentity, KeyValueNamespace,
-    NamespaceContent, NamespaceInfo, Options, Secret, SecureChannel, discover as ask, uuid,
+    NamespaceContent, NamespaceInfo, NamespaceUrl, Options, Scheme, Secret, SecureChannel,
+    discover as ask, uuid,
 };
 use serde_json::{Value, json};
 
@@ -30,16 +32,16 @@ pub enum Place {
 impl FromStr for Place {
     type Err = String;
 
-    /// `/dev/ng0n1`; `/DIR/cntrl[/NSID]`; `[kv://]HOST[:PORT][/SUBNQN][/NSID]`.
+    /// `/dev/ng0n1`; `[kv://]/DIR/cntrl[/NSID]`; `[kv://]HOST[:PORT][/SUBNQN][/NSID]`.
     fn from_str(text: &str) -> Result<Place, String> {
-        if text.starts_with('/') {
-            return Ok(Place::Path(PathBuf::from(text)));
-        }
         let rest = match text.split_once("://") {
             None => text,
-            Some(("kv" | "nvme+tcp", rest)) => rest,
+            Some(("kv" | "nvme+tcp" | "nvme+vfio-user", rest)) => rest,
             Some((scheme, _)) => return Err(format!("{scheme:?} is not kv or nvme+tcp")),
         };
+        if rest.starts_with('/') {
+            return Ok(Place::Path(PathBuf::from(rest)));
+        }
         let (address, rest) = match rest.split_once('/') {
             Some((address, rest)) => (address, rest),
             None => (rest, ""),
@@ -119,19 +121,48 @@ impl HostArgs {
 
     /// The namespace of keys and values that is meant.
     pub async fn key_value(&self, place: &Place) -> Outcome<KeyValueNamespace> {
-        let (address, subsystem, nsid) = remote(place)?;
-        let nsid = nsid.ok_or_else(|| {
+        let missing = || {
             Failure::new(
                 Exit::Usage,
                 "which namespace: kv://HOST[:PORT]/NSID (`forebay nvme list` shows them)",
             )
-        })?;
-        let controller = self.controller(address, subsystem).await?;
-        Ok(controller.key_value(nsid).await?)
+        };
+        if let Place::Remote { nsid: None, .. } = place {
+            return Err(missing());
+        }
+        let (controller, nsid) = self.controller(place).await?;
+        if let Some(nsid) = nsid {
+            return Ok(controller.key_value(nsid).await?);
+        }
+        for nsid in controller.namespaces().await? {
+            let kind = controller.namespace(nsid).await?.kind;
+            if matches!(kind, NamespaceContent::KeyValue(_)) {
+                return Ok(controller.key_value(nsid).await?);
+            }
+        }
+        let none = "there is no namespace of keys and values";
+        Err(Failure::new(Exit::NotFound, none))
+    }
+
+    /// The controller that is meant, and the namespace as far as that was said.
+    async fn controller(&self, place: &Place) -> Outcome<(Controller, Option<u32>)> {
+        match place {
+            Place::Remote {
+                address,
+                subsystem,
+                nsid,
+            } => Ok((self.dial(address, subsystem.as_deref()).await?, *nsid)),
+            Place::Path(path) => {
+                let none = || format!("{}: there is no vfio-user socket", path.display());
+                let (socket, nsid) =
+                    socket_at(path).ok_or_else(|| Failure::new(Exit::Usage, none()))?;
+                Ok((Controller::open(&socket, self.options()?).await?, nsid))
+            }
+        }
     }
 
     /// A controller of the subsystem that is meant, or of the only one.
-    async fn controller(&self, address: &Address, subsystem: Option<&str>) -> Outcome<Controller> {
+    async fn dial(&self, address: &Address, subsystem: Option<&str>) -> Outcome<Controller> {
         let options = self.options()?;
         if let Some(subsystem) = subsystem {
             return Ok(Controller::connect(address.clone(), subsystem, options).await?);
@@ -165,15 +196,23 @@ impl HostArgs {
     }
 }
 
-type Remote<'a> = (&'a Address, Option<&'a str>, Option<u32>);
+/// The socket of `SOCKET` or `SOCKET/NSID`.
+pub fn socket_at(path: &Path) -> Option<(PathBuf, Option<u32>)> {
+    let is_socket = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|meta| meta.file_type().is_socket())
+    };
+    if is_socket(path) {
+        return Some((path.to_owned(), None));
+    }
+    let nsid = path.file_name()?.to_str()?.parse().ok()?;
+    let parent = path.parent().filter(|parent| is_socket(parent))?;
+    Some((parent.to_owned(), Some(nsid)))
+}
 
-fn remote(place: &Place) -> Outcome<Remote<'_>> {
+fn address(place: &Place) -> Outcome<&Address> {
     match place {
-        Place::Remote {
-            address,
-            subsystem,
-            nsid,
-        } => Ok((address, subsystem.as_deref(), *nsid)),
+        Place::Remote { address, .. } => Ok(address),
         Place::Path(path) => Err(Failure::new(
             Exit::Usage,
             format_args!("{} is not an address", path.display()),
@@ -183,7 +222,7 @@ fn remote(place: &Place) -> Outcome<Remote<'_>> {
 
 /// `forebay nvme discover`.
 pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
-    let (address, ..) = remote(place)?;
+    let address = address(place)?;
     let found = ask(address.clone(), host.options()?).await?;
     let rows = found.iter().map(|one| {
         let kind = match one.kind {
@@ -234,7 +273,7 @@ pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
 
 /// `forebay nvme connect-string`.
 pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
-    let (address, ..) = remote(place)?;
+    let address = address(place)?;
     for found in host.subsystems(address).await? {
         let Some(at) = found.tcp() else { continue };
         let family = if at.host.contains(':') {
@@ -275,13 +314,11 @@ pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
 
 /// `forebay nvme list`.
 pub async fn list(place: &Place, host: &HostArgs) -> Outcome {
-    let (address, subsystem, only) = remote(place)?;
-    let controller = host.controller(address, subsystem).await?;
-    let name = controller.place().1.to_owned();
+    let (controller, only) = host.controller(place).await?;
     let mut rows = Vec::new();
     for nsid in controller.namespaces().await? {
         if only.is_none_or(|only| only == nsid) {
-            rows.push(Row::of(&controller.namespace(nsid).await?, address, &name));
+            rows.push(Row::of(&controller, &controller.namespace(nsid).await?));
         }
     }
     controller.close().await;
@@ -316,8 +353,15 @@ struct Row {
 }
 
 impl Row {
-    fn of(info: &NamespaceInfo, address: &Address, subsystem: &str) -> Row {
-        let url = |scheme: &str| Some(format!("{scheme}://{address}/{subsystem}/{}", info.nsid));
+    fn of(controller: &Controller, info: &NamespaceInfo) -> Row {
+        let url = |scheme| {
+            let url = NamespaceUrl {
+                scheme,
+                place: controller.place().clone(),
+                nsid: info.nsid,
+            };
+            Some(url.to_string())
+        };
         let row = Row {
             nsid: info.nsid,
             kind: String::new(),
@@ -332,7 +376,7 @@ impl Row {
                 kind: "blocks".to_owned(),
                 bytes: block.blocks.saturating_mul(u64::from(block.block_bytes)),
                 unit: format!("blocks of {} B", block.block_bytes),
-                url: url("nvme+tcp"),
+                url: url(Scheme::Block),
                 ..row
             },
             NamespaceContent::KeyValue(values) => Row {
@@ -340,7 +384,7 @@ impl Row {
                 bytes: values.capacity_bytes,
                 used: Some(values.used_bytes),
                 unit: format!("values to {}", show::size(values.value_bytes_max.into())),
-                url: url("kv"),
+                url: url(Scheme::KeyValue),
                 ..row
             },
             NamespaceContent::Other(csi) => Row {
@@ -378,6 +422,10 @@ mod tests {
         assert_eq!(
             parse("/dev/ng0n1"),
             Ok(Place::Path(PathBuf::from("/dev/ng0n1")))
+        );
+        assert_eq!(
+            parse("kv:///run/vm/cntrl/7"),
+            Ok(Place::Path(PathBuf::from("/run/vm/cntrl/7")))
         );
         assert_eq!(parse("host"), remote("host", 4420, None, None));
         assert_eq!(parse("kv://host:5/7"), remote("host", 5, None, Some(7)));

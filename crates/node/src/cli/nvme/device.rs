@@ -1,18 +1,16 @@
-//! A namespace of keys and values: of a controller elsewhere, of this machine's kernel, or behind a vfio-user socket.
+//! A namespace of keys and values: of a controller elsewhere or behind a vfio-user socket, or of this machine's kernel.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_io::passthrough::{self, Data};
 use forebay_nvme::initiator::{Executed, KeyValueNamespace, Sink, StoreOptions};
-use forebay_nvme::vfio_user::client as vfio_user;
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, ListReader, ListStart, head};
 
-use super::connect::{HostArgs, Place};
+use super::connect::{HostArgs, Place, socket_at};
 use super::exit_of;
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -31,28 +29,23 @@ const ATTEMPTS: usize = 8;
 pub enum Device {
     /// Over a transport of our own.
     Remote(KeyValueNamespace),
-    /// On this machine: its commands go as they are.
+    /// By the kernel's driver: its commands go as they are.
     Local(Local),
 }
 
-/// A namespace on this machine, with its path for messages.
+/// A namespace of the kernel's driver, with its path for messages.
 pub struct Local {
-    way: Way,
+    namespace: passthrough::Namespace,
     path: String,
-}
-
-enum Way {
-    /// By the kernel's driver.
-    Kernel(passthrough::Namespace),
-    /// By a socket.
-    VfioUser(Box<vfio_user::KeyValue>),
 }
 
 impl Device {
     /// Opens a device, or connects to its controller.
     pub async fn open(place: &Place, host: &HostArgs) -> Outcome<Device> {
-        if let Place::Path(path) = place {
-            return Local::open(path).await.map(Device::Local);
+        if let Place::Path(path) = place
+            && socket_at(path).is_none()
+        {
+            return Local::open(path).map(Device::Local);
         }
         Ok(Device::Remote(host.key_value(place).await?))
     }
@@ -194,24 +187,19 @@ fn short(key: &[u8]) -> Outcome<Key> {
     Key::new(key).ok_or_else(|| {
         Failure::new(
             Exit::Usage,
-            "on a device of this machine a key has 1 to 16 bytes",
+            "by the kernel's driver a key has 1 to 16 bytes",
         )
     })
 }
 
 impl Local {
-    async fn open(path: &Path) -> Outcome<Local> {
+    fn open(path: &Path) -> Outcome<Local> {
         let shown = path.display().to_string();
-        let way = match socket_at(path) {
-            Some((socket, nsid)) => vfio_user::KeyValue::connect(&socket, nsid)
-                .await
-                .map(|namespace| Way::VfioUser(Box::new(namespace)))
-                .map_err(|error| of_device(&shown, &error))?,
-            None => passthrough::Namespace::open(path)
-                .map(Way::Kernel)
-                .map_err(|error| of_system(&shown, &error))?,
-        };
-        Ok(Local { way, path: shown })
+        let namespace = passthrough::Namespace::open(path);
+        Ok(Local {
+            namespace: namespace.map_err(|error| of_system(&shown, &error))?,
+            path: shown,
+        })
     }
 
     /// Execute-submit, then Execute-fetch until all is there.
@@ -254,41 +242,18 @@ impl Local {
 
     /// Executes a command; its result.
     async fn execute(&self, command: &KvCommand, data: Data<'_>) -> Outcome<u64> {
-        let (status, result) = match &self.way {
-            Way::Kernel(namespace) => {
-                let entry = command.entry(0, namespace.nsid());
-                // The call blocks: other threads go on with what else there is.
-                let done = tokio::task::block_in_place(|| {
-                    namespace.execute(entry.as_bytes(), data, PATIENCE)
-                });
-                let done = done.map_err(|error| of_system(&self.path, &error))?;
-                (Status::from_wire(done.status), done.result)
-            }
-            Way::VfioUser(namespace) => {
-                let done = namespace.execute(command, data).await;
-                let done = done.map_err(|error| of_device(&self.path, &error))?;
-                (done.status, done.result)
-            }
-        };
+        let entry = command.entry(0, self.namespace.nsid());
+        // The call blocks: other threads go on with what else there is.
+        let done = tokio::task::block_in_place(|| {
+            self.namespace.execute(entry.as_bytes(), data, PATIENCE)
+        });
+        let done = done.map_err(|error| of_system(&self.path, &error))?;
+        let status = Status::from_wire(done.status);
         match status.is_success() {
-            true => Ok(result),
+            true => Ok(done.result),
             false => Err(Failure::new(exit_of(status), status)),
         }
     }
-}
-
-/// The socket of `SOCKET` or `SOCKET/NSID`.
-fn socket_at(path: &Path) -> Option<(PathBuf, Option<u32>)> {
-    let is_socket = |path: &Path| {
-        path.metadata()
-            .is_ok_and(|meta| meta.file_type().is_socket())
-    };
-    if is_socket(path) {
-        return Some((path.to_owned(), None));
-    }
-    let nsid = path.file_name()?.to_str()?.parse().ok()?;
-    let parent = path.parent().filter(|parent| is_socket(parent))?;
-    Some((parent.to_owned(), Some(nsid)))
 }
 
 fn of_system(path: &str, error: &io::Error) -> Failure {
@@ -298,11 +263,4 @@ fn of_system(path: &str, error: &io::Error) -> Failure {
         _ => Exit::Failed,
     };
     Failure::new(exit, format_args!("{path}: {error}"))
-}
-
-fn of_device(path: &str, error: &vfio_user::Error) -> Failure {
-    match error {
-        vfio_user::Error::Io(error) => of_system(path, error),
-        error => Failure::new(Exit::Failed, format_args!("{path}: {error}")),
-    }
 }

@@ -26,7 +26,8 @@ const VALUE_BYTES_MAX: u64 = 4 << 30;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A DEVICE is kv://HOST[:PORT]/SUBNQN/NSID, kv://HOST[:PORT]/NSID where there is one subsystem, a device of the kernel's driver such as
-/dev/ng0n1, or a vfio-user socket, /DIR/cntrl or /DIR/cntrl/NSID. Keys have 1 to 16 bytes; a Forebay takes up to 255 at an address.
+/dev/ng0n1, or a vfio-user socket, /DIR/cntrl or /DIR/cntrl/NSID. Keys have 1 to 16 bytes; a Forebay takes up to 255, but not by the kernel's
+driver.
 
 Examples:
   forebay nvme discover 10.0.0.7
@@ -62,7 +63,7 @@ enum What {
     },
     /// List the namespaces that we see
     List {
-        /// `kv://HOST[:PORT][/SUBNQN]`
+        /// `kv://HOST[:PORT][/SUBNQN]`, or a vfio-user socket
         #[arg(default_value = "127.0.0.1:4420")]
         place: Place,
         #[command(flatten)]

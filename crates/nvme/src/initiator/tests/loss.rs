@@ -8,7 +8,7 @@ use forebay_mem::{Pool, Region};
 use forebay_proto::nvme::opcode::{kv, nvm};
 use tokio::task::JoinSet;
 
-use super::super::{Error, NamespaceDisk, NamespaceUrl, Options, Scheme, StoreOptions};
+use super::super::{Error, NamespaceDisk, NamespaceUrl, Options, Place, Scheme, StoreOptions};
 use super::fake::{Answer, BLOCK_BYTES, Fake, Manner, SUBNQN};
 use super::*;
 
@@ -170,8 +170,10 @@ async fn a_closed_host_refuses_and_a_dropped_one_disconnects() {
 fn url(fake: &Fake) -> NamespaceUrl {
     NamespaceUrl {
         scheme: Scheme::Block,
-        address: address(fake),
-        subsystem: SUBNQN.to_owned(),
+        place: Place::Tcp {
+            address: address(fake),
+            subsystem: SUBNQN.to_owned(),
+        },
         nsid: 1,
     }
 }

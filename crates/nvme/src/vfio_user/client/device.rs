@@ -115,17 +115,25 @@ impl Mapping {
         if end > self.region.len() {
             return None;
         }
-        let address = self.address + offset as u64;
-        let first_page = PAGE_BYTES - offset % PAGE_BYTES;
-        // Two pages fit into the command itself. What is longer needs a list, or one descriptor.
-        Some(match len {
-            _ if len <= first_page && offset.is_multiple_of(4) => entry.with_prps(address, 0),
-            _ if len <= first_page + PAGE_BYTES && offset.is_multiple_of(4) => {
-                entry.with_prps(address, address + first_page as u64)
-            }
-            _ => entry.with_sgl(SglDescriptor::data_block(address, u32::try_from(len).ok()?)),
-        })
+        point(entry, self.address + offset as u64, len)
     }
+}
+
+/// The command with `len` bytes that lie together as its data.
+pub(crate) fn point(
+    entry: SubmissionQueueEntry,
+    address: u64,
+    len: usize,
+) -> Option<SubmissionQueueEntry> {
+    let first_page = PAGE_BYTES - address as usize % PAGE_BYTES;
+    // Two pages fit into the command itself. What is longer needs a list, or one descriptor.
+    Some(match len {
+        _ if len <= first_page && address.is_multiple_of(4) => entry.with_prps(address, 0),
+        _ if len <= first_page + PAGE_BYTES && address.is_multiple_of(4) => {
+            entry.with_prps(address, address + first_page as u64)
+        }
+        _ => entry.with_sgl(SglDescriptor::data_block(address, u32::try_from(len).ok()?)),
+    })
 }
 
 impl Device {
@@ -238,15 +246,30 @@ impl Device {
     /// # Errors
     /// See [`Error`].
     pub async fn unmap(&self, mapping: Mapping) -> Result<()> {
+        self.unmap_at(mapping.address, mapping.region.len()).await
+    }
+
+    /// As [`Device::unmap`], for memory that may be gone.
+    pub(crate) async fn unmap_at(&self, address: u64, bytes: usize) -> Result<()> {
         let unmap = DmaUnmap {
             all: false,
-            address: mapping.address,
-            size: mapped_bytes(&mapping.region),
+            address,
+            size: mapped_bytes(bytes),
         };
         let request = Request::DmaUnmap(unmap);
         self.shared.connection.call(&request, &[]).await?;
-        self.shared.connection.lent.take_back(mapping.address);
+        self.shared.connection.lent.take_back(address);
         Ok(())
+    }
+
+    /// How many pairs of queues the controller grants.
+    pub fn queues_granted(&self) -> u16 {
+        self.queues.lock().1
+    }
+
+    /// Returns when the device has gone.
+    pub async fn closed(&self) {
+        self.shared.connection.closed().await;
     }
 
     /// Makes a pair of queues.
@@ -442,7 +465,7 @@ impl Shared {
         let backing = region
             .backing()
             .ok_or(Error::Device("only memory of a file can be mapped"))?;
-        let size = mapped_bytes(&region);
+        let size = mapped_bytes(region.len());
         let address = self.next_address.fetch_add(size, Relaxed);
         let map = Request::DmaMap(DmaMap {
             readable: true,
@@ -456,7 +479,7 @@ impl Shared {
     }
 
     pub(super) async fn lend(&self, region: Arc<Region>, may: DeviceMay) -> Result<Mapping> {
-        let size = mapped_bytes(&region);
+        let size = mapped_bytes(region.len());
         let address = self.next_address.fetch_add(size, Relaxed);
         self.connection.lent.lend(address, region.clone(), may);
         let map = Request::DmaMap(DmaMap {
@@ -502,6 +525,6 @@ impl Shared {
 }
 
 /// The device maps whole pages.
-fn mapped_bytes(region: &Region) -> u64 {
-    region.len().next_multiple_of(PAGE_BYTES) as u64
+fn mapped_bytes(bytes: usize) -> u64 {
+    bytes.next_multiple_of(PAGE_BYTES) as u64
 }

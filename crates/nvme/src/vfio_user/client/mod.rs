@@ -21,17 +21,15 @@
 //! - [`Device`]: a connection and the controller behind it, enabled; admin commands.
 //! - [`QueuePair`]: commands in, completions out, by the shared memory of a pair of queues. One at a time uses it; several pairs are used
 //!   side by side.
-//! - [`KeyValue`]: a namespace of keys and values, one command at a time.
 //! - [`Mapping`]: memory that the device reads and writes, in place ([`Device::map`]) or by asking us ([`Device::lend`]).
 //!
 //! # What it does not do
-//! A [`Device`] reconnects to nobody (a [`KeyValue`] does) and gives up no command: when the connection ends, whoever waits is told. The device's questions are answered
-//! by whoever waits: who only polls answers none.
+//! A [`Device`] reconnects to nobody and gives up no command: when the connection ends, whoever waits is told. What does, and knows
+//! namespaces, is [`initiator`](crate::initiator). The device's questions are answered by whoever waits: who only polls answers none.
 
 mod admin;
 mod connection;
 mod device;
-mod key_value;
 mod lent;
 mod queue;
 
@@ -40,8 +38,8 @@ use std::io;
 use forebay_proto::nvme::Status;
 use forebay_proto::vfio_user::Malformed;
 
+pub(crate) use device::point;
 pub use device::{Device, DoorbellMode, Mapping, QueueMemory};
-pub use key_value::KeyValue;
 pub use lent::DeviceMay;
 pub use queue::{QueueOptions, QueuePair};
 

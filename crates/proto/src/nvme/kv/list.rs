@@ -78,6 +78,11 @@ impl<'a> ListReader<'a> {
         })
     }
 
+    /// How many of the bytes were not looked at.
+    pub fn unread(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// How many keys the list says still follow.
     pub fn left(&self) -> u32 {
         self.left
