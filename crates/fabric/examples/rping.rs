@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let options = Options {
         crc: Some(args.last() == Some(&"crc")),
         segment_bytes: SEGMENT_BYTES,
-        peer_to_peer: true,
+        ..Options::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -102,6 +102,8 @@ pub enum CloseReason {
     SessionEnded,
     /// The peer went away or the connection broke.
     Lost,
+    /// The peer did not go on with what it had to take or to answer.
+    Stalled,
     /// The peer broke the protocol; what it did.
     Violation(String),
     /// The peer ended the link for an error of ours; what it says.
@@ -114,6 +116,7 @@ impl fmt::Display for CloseReason {
             CloseReason::Done => f.write_str("finished"),
             CloseReason::SessionEnded => f.write_str("the session has ended"),
             CloseReason::Lost => f.write_str("the connection was lost"),
+            CloseReason::Stalled => f.write_str("the peer did not go on"),
             CloseReason::Violation(what) => write!(f, "the peer broke the protocol: {what}"),
             CloseReason::Terminated(what) => write!(f, "the peer ended the link: {what}"),
         }

@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use super::link::{Io, SESSION_ENDED, Shared};
 use super::orders::{Inbox, Order, SPENT_MAX};
 use super::receiver::{End, Receiver, is_passing};
+use super::stall::Stall;
 use crate::{CloseReason, ErrorKind};
 
 /// Calls to the socket before other tasks get a turn.
@@ -41,6 +42,7 @@ pub(super) struct Driver {
     /// It went to sleep and can be woken by an order.
     asleep: bool,
     watch: Watch,
+    stall: Stall,
 }
 
 enum Round {
@@ -55,13 +57,14 @@ enum Round {
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, receiver: Receiver) -> Driver {
+    pub(super) fn new(shared: Arc<Shared>, receiver: Receiver, stall: Duration) -> Driver {
         Driver {
             shared,
             receiver,
             taken: VecDeque::new(),
             asleep: false,
             watch: Watch::default(),
+            stall: Stall::new(stall),
         }
     }
 
@@ -93,6 +96,7 @@ impl Driver {
             receiver,
             taken,
             watch,
+            stall,
             ..
         } = self;
         let mut io = shared.io.lock();
@@ -108,6 +112,10 @@ impl Driver {
             Err(end) => Err(end),
         };
         match stepped {
+            Ok(Round::Sleep) if stall.poll(cx, io.sender.moved(receiver.received())) => {
+                finish(shared, receiver, &mut io, End::Stalled);
+                Round::Over
+            }
             Ok(round) => round,
             Err(end) => {
                 finish(shared, receiver, &mut io, end);
@@ -345,6 +353,10 @@ fn finish(shared: &Shared, receiver: &Receiver, io: &mut Io, end: End) {
         End::Terminated(said) => {
             let said = said.map_or_else(String::new, |said| said.to_string());
             (ErrorKind::Closed, CloseReason::Terminated(said), true)
+        }
+        End::Stalled => {
+            tracing::info!("an iWARP peer does not go on");
+            (ErrorKind::Closed, CloseReason::Stalled, false)
         }
         End::Lost(error) => {
             tracing::debug!(%error, "an iWARP connection broke");

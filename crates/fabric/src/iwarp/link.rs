@@ -234,7 +234,12 @@ fn wake(mut orders: parking_lot::MutexGuard<'_, Orders>) {
 }
 
 impl IwarpLink {
-    pub(super) fn start(wire: Wire, sender: Sender, receiver: Receiver) -> IwarpLink {
+    pub(super) fn start(
+        wire: Wire,
+        sender: Sender,
+        receiver: Receiver,
+        stall: Duration,
+    ) -> IwarpLink {
         let shared = Arc::new(Shared {
             io: Mutex::new(Io {
                 open: true,
@@ -251,7 +256,7 @@ impl IwarpLink {
             end: OnceLock::new(),
             wire,
         });
-        tokio::spawn(Driver::new(shared.clone(), receiver).run());
+        tokio::spawn(Driver::new(shared.clone(), receiver, stall).run());
         IwarpLink { shared }
     }
 }
@@ -412,7 +417,7 @@ impl Link for IwarpLink {
             CloseReason::SessionEnded => io.sender.terminate(SESSION_ENDED, &[], 0, wire),
             CloseReason::Violation(_) => io.sender.terminate(Fault::Stream, &[], 0, wire),
             CloseReason::Terminated(_) => true,
-            CloseReason::Lost => false,
+            CloseReason::Lost | CloseReason::Stalled => false,
         };
         self.shared.end(&mut io, ErrorKind::Closed, reason, whole);
     }

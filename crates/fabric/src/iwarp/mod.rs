@@ -16,7 +16,7 @@
 //! # Bounds
 //! At most [`OUTSTANDING_BYTES_MAX`] of payload and 1 MiB of messages ordered and not yet sent; at most [`READS_MAX`] reads in either
 //! direction at once; at most 4096 regions a link. A peer whose messages nobody takes is no longer read from, unless an answer is
-//! awaited from it.
+//! awaited from it. A peer that does not go on with what it has to take or to answer (`stall`) has 30 s, and may then connect anew.
 //!
 //! # What is withdrawn too early
 //! Payload for a region that is no longer exposed ends the link (RFC 5040 section 7). It could be dropped as safely, but a fence behind it
@@ -25,6 +25,8 @@
 //! # Integrity
 //! With TLS nobody on the way reads or changes a byte: `wire` moves what the others send and receive through it.
 //! With CRCs ([`Options::crc`], or the peer's wish) every segment is staged and checked before a byte of it is placed.
+use std::time::Duration;
+
 mod driver;
 mod fpdu;
 mod kernel;
@@ -35,6 +37,7 @@ mod receiver;
 mod regions;
 mod sender;
 mod setup;
+mod stall;
 mod stream;
 mod tls;
 mod wire;
@@ -52,6 +55,8 @@ pub struct Options {
     pub segment_bytes: usize,
     /// An initiator's wish that the responder may send first, too (RFC 6581). Without, it waits until it has heard something.
     pub peer_to_peer: bool,
+    /// In this time the peer has to take or answer 64 KiB of what is under way, or all of it, else the link ends.
+    pub stall: Duration,
 }
 
 impl Default for Options {
@@ -60,6 +65,7 @@ impl Default for Options {
             crc: None,
             segment_bytes: SEGMENT_BYTES_MAX,
             peer_to_peer: true,
+            stall: Duration::from_secs(30),
         }
     }
 }

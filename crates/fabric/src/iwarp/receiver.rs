@@ -46,6 +46,8 @@ pub(super) enum End {
     Terminated(Option<Terminate>),
     /// The peer has finished.
     Finished,
+    /// The peer does not go on with what it has to take or to answer.
+    Stalled,
     /// The connection broke, or memory vanished.
     Lost(io::Error),
 }
@@ -107,6 +109,8 @@ pub(super) struct Receiver {
     pub(super) spare: Vec<Vec<u8>>,
     /// Bytes of a segment, a moving average.
     average: usize,
+    /// Bytes that came so far.
+    received: u64,
     pub(super) outcome: Outcome,
 }
 
@@ -128,8 +132,14 @@ impl Receiver {
             message: Vec::new(),
             spare: Vec::new(),
             average: 0,
+            received: 0,
             outcome: Outcome::default(),
         }
+    }
+
+    /// Bytes that came so far.
+    pub(super) fn received(&self) -> u64 {
+        self.received
     }
 
     /// Whether anything was received.
@@ -170,6 +180,7 @@ impl Receiver {
             let lost = || End::Lost(io::ErrorKind::UnexpectedEof.into());
             return Err(if whole { End::Finished } else { lost() });
         }
+        self.received += received as u64;
         let direct = direct.min(received);
         if let Some(current) = &mut self.current {
             current.placed += direct;

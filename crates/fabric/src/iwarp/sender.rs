@@ -13,6 +13,7 @@ use super::fpdu::{Fpdu, PLACES_PER_FPDU, Payload, Piece, gone};
 use super::orders::{Order, ReadOrder};
 use super::receiver::LONG_BYTES;
 use super::regions::Regions;
+use super::stall::Moved;
 use super::wire::Wire;
 use crate::{RemoteRange, Stag};
 
@@ -80,6 +81,11 @@ pub(super) struct Sender {
     average: usize,
     /// Bytes of the first segment of the queue that are sent.
     sent: usize,
+    /// Bytes that went so far.
+    sent_bytes: u64,
+    /// Reads that were asked for so far, and those that were answered.
+    asked: u64,
+    answered: u64,
     pub(super) outcome: Outcome,
 }
 
@@ -104,6 +110,9 @@ impl Sender {
             queue_bytes: 0,
             average: 0,
             sent: 0,
+            sent_bytes: 0,
+            asked: 0,
+            answered: 0,
             outcome: Outcome::default(),
         }
     }
@@ -172,6 +181,20 @@ impl Sender {
     /// One read was answered by the peer.
     pub(super) fn read_done(&mut self) {
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.answered += 1;
+    }
+
+    /// How far it is, besides what was `received`.
+    pub(super) fn moved(&self, received: u64) -> Moved {
+        // What may not be sent yet is not cut either, and waits for the peer, too.
+        let held = self.held && self.is_behind();
+        Moved {
+            cut: self.sent_bytes + self.queue_bytes as u64 + u64::from(held),
+            sent: self.sent_bytes,
+            asked: self.asked,
+            answered: self.answered,
+            received,
+        }
     }
 
     /// Whether the peer owes an answer.
@@ -351,6 +374,7 @@ impl Sender {
     fn request(&mut self, read: ReadOrder) {
         self.sinks = self.sinks.wrapping_add(1);
         self.outstanding += 1;
+        self.asked += 1;
         let head = self.outbound.read_request(&ReadRequest {
             sink_stag: self.sinks,
             sink_offset: 0,
@@ -426,6 +450,7 @@ impl Sender {
     /// Lets go of what was sent.
     fn advance(&mut self, bytes: usize, regions: &mut Regions) {
         self.sent += bytes;
+        self.sent_bytes += bytes as u64;
         self.queue_bytes -= bytes;
         while let Some(first) = self.queue.front() {
             let whole = first.bytes();

@@ -68,7 +68,8 @@ async fn accept_in_time<T>(
     stream.flush().await.map_err(failed)?;
     let sender = Sender::new(agreed.crc, segment_bytes(&options), agreed.ord, true);
     let receiver = Receiver::new(limits(agreed.ird, agreed.rtr), agreed.crc);
-    Ok((IwarpLink::start(stream.into(), sender, receiver), admitted))
+    let link = IwarpLink::start(stream.into(), sender, receiver, options.stall);
+    Ok((link, admitted))
 }
 
 /// Asks the peer at the other end for a link, saying `private_data` about this side.
@@ -119,7 +120,12 @@ async fn connect_in_time(
         Some(Rtr::Send) | None => {}
     }
     let receiver = Receiver::new(limits(agreed.ird, None), agreed.crc);
-    Ok(IwarpLink::start(stream.into(), sender, receiver))
+    Ok(IwarpLink::start(
+        stream.into(),
+        sender,
+        receiver,
+        options.stall,
+    ))
 }
 
 /// Receives one frame, and not a byte after it.

@@ -110,7 +110,7 @@ impl Frame {
                 let (value, text) = match reason {
                     CloseReason::Done => (0, ""),
                     CloseReason::SessionEnded => (1, ""),
-                    CloseReason::Lost => (2, ""),
+                    CloseReason::Lost | CloseReason::Stalled => (2, ""),
                     // What the peer did wrong is what it hears that it is ended for.
                     CloseReason::Violation(what) | CloseReason::Terminated(what) => {
                         (3, what.as_str())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_fabric::iwarp::{IwarpLink, Options, accept, connect};
-use forebay_fabric::{Access, CloseReason, ErrorKind, Exposure, Link, RemoteRange};
+use forebay_fabric::{Access, CloseReason, ErrorKind, Exposure, Link, RemoteRange, Stag};
 use forebay_mem::{Buf, Pool, Region, RegionSlice};
 use forebay_proto::iwarp::ddp::{Header, Tagged, Untagged};
 use forebay_proto::iwarp::fpdu::{Crc, Trailer};
@@ -28,6 +28,10 @@ struct Victim {
 }
 
 async fn victim(crc: bool) -> Victim {
+    victim_with(crc, Options::default()).await
+}
+
+async fn victim_with(crc: bool, options: Options) -> Victim {
     let (theirs, mut peer) = streams().await;
     let terms = Terms {
         crc,
@@ -37,9 +41,7 @@ async fn victim(crc: bool) -> Victim {
     };
     let request = mpa::request(&terms, b"").encode().unwrap();
     peer.write_all(&request).await.unwrap();
-    let (link, ()) = accept(theirs, Options::default(), |_| Some(()))
-        .await
-        .unwrap();
+    let (link, ()) = accept(theirs, options, |_| Some(())).await.unwrap();
     let mut reply = [0; FRAME_BYTES_MAX];
     let length = request.len();
     peer.read_exact(&mut reply[..length]).await.unwrap();
@@ -494,6 +496,67 @@ async fn proof_of_placement_survives_cuts_and_garbling() {
         drop((server, client));
         relayed.await.unwrap();
     }
+}
+
+/// Memory of ours that a peer neither takes nor fills is not kept from others for ever.
+#[tokio::test]
+async fn a_peer_that_does_not_go_on_is_left() {
+    let options = Options {
+        stall: Duration::from_millis(50),
+        ..Options::default()
+    };
+    let far = RemoteRange {
+        stag: Stag(1),
+        offset: 0,
+        len: 1 << 20,
+    };
+    let pool = Pool::new(64 << 20);
+    for said_ready in [false, true] {
+        for reads in [false, true] {
+            let mut victim = victim_with(false, options).await;
+            if said_ready {
+                let ready = tagged(Opcode::Write, 0, 0, true, b"");
+                victim.peer.write_all(&ready).await.unwrap();
+            }
+            let moving = async {
+                loop {
+                    let moved = match reads {
+                        true => victim
+                            .link
+                            .read(far, pool.take(1 << 20).await)
+                            .await
+                            .map(drop),
+                        false => {
+                            let bytes = Buf::from(vec![7; 1 << 20]);
+                            victim.link.write(far, vec![bytes]).await
+                        }
+                    };
+                    if let Err(error) = moved {
+                        return error.kind;
+                    }
+                }
+            };
+            assert_eq!(moving.await, ErrorKind::Closed);
+            assert_eq!(victim.link.closed().await, CloseReason::Stalled);
+        }
+    }
+    assert_eq!(pool.usage().in_use, 0, "buffers are kept");
+    // One that owes nothing may say nothing for as long as it likes, and one that is slow goes on.
+    let (server, client) = links(options, options).await;
+    tokio::time::sleep(4 * options.stall).await;
+    let region = Region::anonymous(1 << 20).unwrap();
+    let memory = region.slice(0..1 << 20).unwrap();
+    let exposure = client.expose(memory, Access::ReadWrite).await.unwrap();
+    let range = RemoteRange {
+        stag: exposure.stag,
+        offset: 0,
+        len: 1 << 20,
+    };
+    server
+        .write(range, vec![Buf::from(vec![7; 1 << 20])])
+        .await
+        .unwrap();
+    let _placed = server.fence().await.unwrap();
 }
 
 /// Memory whose owner takes it away while it is in use harms the link, and nothing else.
