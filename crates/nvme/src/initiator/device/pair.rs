@@ -19,6 +19,8 @@ use crate::vfio_user::client::{Error as DeviceError, Mapping, QueueOptions, Queu
 
 /// Looks at the completions in a row before other tasks get a turn; some microseconds.
 const LOOKS: usize = 64;
+/// What a place keeps of memory of our own for its next commands.
+const KEPT_BYTES: usize = 256 << 10;
 
 /// What carries the commands of one queue until the connection ends.
 pub(in super::super) struct Pair {
@@ -39,6 +41,8 @@ pub(in super::super) struct Pair {
     wakers: Vec<Waker>,
     /// Memory of our own, by place, for payload that the device cannot reach where it is.
     bounces: Vec<Option<Mapping>>,
+    /// Such memory that was large, and is not kept.
+    spent: Vec<Mapping>,
     watch: Watch,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
@@ -90,6 +94,7 @@ impl Pair {
             replies: Vec::with_capacity(places),
             wakers: Vec::with_capacity(places),
             bounces: (0..places).map(|_| None).collect(),
+            spent: Vec::new(),
             watch: Watch::default(),
             timeout,
             timer: Box::pin(tokio::time::sleep(timeout)),
@@ -110,7 +115,14 @@ impl Pair {
     async fn turn(&mut self) -> Result<(), String> {
         self.wait().await?;
         self.finish()?;
-        self.submit().await.map_err(|error| error.to_string())
+        let moved = async {
+            self.submit().await?;
+            while let Some(large) = self.spent.pop() {
+                self.attached.device.unmap(large).await?;
+            }
+            Ok::<(), DeviceError>(())
+        };
+        moved.await.map_err(|error| error.to_string())
     }
 
     /// Waits for commands or completions: looks for them while that is worth it, and sleeps then.
@@ -200,6 +212,8 @@ impl Pair {
                 }),
             };
             self.replies.push((entry.cid, Reply { outcome, data }));
+            let large = |one: &mut Mapping| one.region().len() > KEPT_BYTES;
+            self.spent.extend(self.bounces[place].take_if(large));
         }
         self.slots.complete(&mut self.replies, &mut self.wakers);
         Ok(())
