@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum_combine};
 use forebay_mem::{BLOCK_MAX_BYTES, Pool};
 use parking_lot::{Mutex, MutexGuard};
 
-use self::state::{Namespace, State};
+use self::state::{Namespace, State, check};
 use self::value::{Kept, Slot, Value};
 use crate::limits::{
     VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_let_go, check_name,
@@ -160,7 +161,8 @@ impl Store for MemoryStore {
         check_compose(target, sources, consumed)?;
         let mut state = self.shared.state();
         let namespace = state.namespace(target.namespace)?;
-        namespace.check(target.space, target.key, options.condition)?;
+        let slot = namespace.slot(target.space, target.key);
+        check(slot, options.condition)?;
         let (size, crc64nvme) = joined(namespace, sources)?;
         if options.size.is_some_and(|declared| declared != size) {
             return Err(StoreError::new(
@@ -174,7 +176,7 @@ impl Store for MemoryStore {
             .filter_map(|key| namespace.current(Space::Staging, key))
             .map(|value| value.meta.size)
             .sum();
-        let mut growth = namespace.growth(target.space, target.key, size);
+        let mut growth = namespace.growth(target.space, slot, size);
         growth.bytes = growth.bytes.saturating_sub(freed);
         state.admit(target.namespace, growth)?;
 
@@ -203,13 +205,8 @@ impl Store for MemoryStore {
             chunks: chunks.into(),
             away: None,
         };
-        Ok(upload::put(
-            namespace,
-            target.space,
-            target.key,
-            fresh,
-            value,
-        ))
+        let key = Bytes::copy_from_slice(target.key);
+        Ok(namespace.store(target.space, key, fresh, value))
     }
 
     async fn amend(
@@ -278,19 +275,18 @@ impl Store for MemoryStore {
         let Address { space, key, .. } = address;
         check_key(space, key)?;
         let mut state = self.shared.state();
-        state
-            .namespace(address.namespace)?
-            .check(space, key, options.condition)?;
+        let slot = state.namespace(address.namespace)?.slot(space, key);
+        check(slot, options.condition)?;
         let fresh = state.fresh_version();
         let namespace = state.namespace_mut(address.namespace)?;
-        let present = namespace.present(space, key);
-        let slot = namespace.keys(space).get(key);
+        let slot = namespace.slot(space, key);
+        let present = slot.map(Slot::present).unwrap_or_default();
         let plan = plan_delete(namespace.versioning(space), present, options.version, fresh);
         let marker = options.version.and_then(|version| {
             let slot = slot?;
             slot.position(version).map(|at| slot.kept[at].is_marker())
         });
-        namespace.apply(space, key, &plan, None, (self.shared.clock)());
+        namespace.apply(space, key, &plan, (self.shared.clock)());
         Ok(answer_delete(present, options.version, &plan, marker))
     }
 

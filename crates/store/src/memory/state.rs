@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::value::{Kept, Slot, Value};
 use crate::{
-    Address, Away, Change, Condition, ErrorKind, NamespaceInfo, Plan, Present, Quota, Result,
-    Space, StoreError, Usage, VersionId, Versioning, plan_store,
+    Address, Away, Change, Condition, ErrorKind, NamespaceInfo, Plan, Quota, Result, Space,
+    StoreError, Stored, Usage, VersionId, Versioning, plan_store,
 };
 
 pub(super) struct State {
@@ -213,26 +213,14 @@ impl Namespace {
         }
     }
 
-    pub fn check(&self, space: Space, key: &[u8], condition: Condition) -> Result<()> {
-        let current = self.current(space, key).map(|value| &value.meta.etag);
-        if condition.holds(current) {
-            return Ok(());
-        }
-        Err(StoreError::new(
-            ErrorKind::PreconditionFailed,
-            "the condition does not hold of the current value",
-        ))
+    pub fn slot(&self, space: Space, key: &[u8]) -> Option<&Slot> {
+        self.keys(space).get(key)
     }
 
-    pub fn present(&self, space: Space, key: &[u8]) -> Present {
-        let slot = self.keys(space).get(key);
-        slot.map(Slot::present).unwrap_or_default()
-    }
-
-    /// What storing `size` bytes at a key adds, after what it replaces has gone.
-    pub fn growth(&self, space: Space, key: &[u8], size: u64) -> Usage {
+    /// What storing `size` bytes at a key, under which `slot` stands, adds, after what it replaces has gone.
+    pub fn growth(&self, space: Space, slot: Option<&Slot>, size: u64) -> Usage {
         let mut freed = Usage::default();
-        if let Some(slot) = self.keys(space).get(key) {
+        if let Some(slot) = slot {
             // Which id a new version gets makes no difference here.
             let fresh = VersionId(u64::MAX);
             let plan = plan_store(self.versioning(space), slot.present(), fresh);
@@ -245,60 +233,43 @@ impl Namespace {
         }
     }
 
-    /// Carries out a plan. `value` is what `PutCurrent` puts, without its version; `now` dates markers.
-    pub fn apply(
-        &mut self,
-        space: Space,
-        key: &[u8],
-        plan: &Plan,
-        mut value: Option<Value>,
-        now: u64,
-    ) {
+    /// Carries out a plan that puts no value; `now` dates markers.
+    pub fn apply(&mut self, space: Space, key: &[u8], plan: &Plan, now: u64) {
         let key = Bytes::copy_from_slice(key);
+        let (keys, books) = self.parts(space);
+        let slot = keys.entry(key.clone()).or_default();
+        books.carry_out(space, &key, slot, plan, None, now);
+        if slot.is_empty() {
+            keys.remove(&key);
+        }
+    }
+
+    /// Makes `value`, whose version is not decided yet, current as the namespace's versioning says.
+    pub fn store(&mut self, space: Space, key: Bytes, fresh: VersionId, value: Value) -> Stored {
+        let versioning = self.versioning(space);
+        let (keys, books) = self.parts(space);
+        let slot = keys.entry(key.clone()).or_default();
+        let present = slot.present();
+        let plan = plan_store(versioning, present, fresh);
+        let mut meta = value.meta.clone();
+        for change in &plan {
+            if let Change::PutCurrent(version) = *change {
+                meta.version = version;
+            }
+        }
+        books.carry_out(space, &key, slot, &plan, Some(value), meta.modified);
+        Stored {
+            meta,
+            replaced: present.current.is_some(),
+        }
+    }
+
+    fn parts(&mut self, space: Space) -> (&mut BTreeMap<Bytes, Slot>, &mut Books) {
         let keys = match space {
             Space::Objects => &mut self.objects,
             Space::Staging => &mut self.staging,
         };
-        let books = &mut self.books;
-        let slot = keys.entry(key.clone()).or_default();
-        for change in plan {
-            match *change {
-                Change::PutCurrent(version) => {
-                    slot.current = value.take().map(|mut value| {
-                        value.meta.version = version;
-                        books.count(space, &key, &value);
-                        value
-                    });
-                }
-                Change::KeepCurrent => slot.kept.extend(slot.current.take().map(Kept::Value)),
-                Change::DropCurrent => {
-                    if let Some(gone) = slot.current.take() {
-                        books.discount(space, &key, &gone);
-                    }
-                }
-                Change::DropKept(version) => {
-                    let gone = slot.position(version).map(|at| slot.kept.remove(at));
-                    if let Some(Kept::Value(gone)) = gone {
-                        books.discount(space, &key, &gone);
-                    }
-                }
-                Change::PutMarker(version) => slot.kept.push(Kept::Marker {
-                    version,
-                    modified: now,
-                }),
-                Change::PromoteKept(version) => {
-                    if let Some(at) = slot.position(version)
-                        && let Kept::Value(_) = slot.kept[at]
-                        && let Kept::Value(value) = slot.kept.remove(at)
-                    {
-                        slot.current = Some(value);
-                    }
-                }
-            }
-        }
-        if slot.is_empty() {
-            keys.remove(&key);
-        }
+        (keys, &mut self.books)
     }
 
     fn expire(&mut self, space: Space, key: &Bytes, version: VersionId) {
@@ -309,7 +280,7 @@ impl Namespace {
             Some(current) if current.meta.version == version => Change::DropCurrent,
             Some(_) | None => Change::DropKept(version),
         };
-        self.apply(space, key, &vec![change], None, 0);
+        self.apply(space, key, &vec![change], 0);
     }
 
     /// Takes a staged value out without freeing its bytes.
@@ -326,6 +297,53 @@ impl Namespace {
 }
 
 impl Books {
+    /// Carries out a plan. `value` is what `PutCurrent` puts, without its version; `now` dates markers.
+    fn carry_out(
+        &mut self,
+        space: Space,
+        key: &Bytes,
+        slot: &mut Slot,
+        plan: &Plan,
+        mut value: Option<Value>,
+        now: u64,
+    ) {
+        for change in plan {
+            match *change {
+                Change::PutCurrent(version) => {
+                    slot.current = value.take().map(|mut value| {
+                        value.meta.version = version;
+                        self.count(space, key, &value);
+                        value
+                    });
+                }
+                Change::KeepCurrent => slot.kept.extend(slot.current.take().map(Kept::Value)),
+                Change::DropCurrent => {
+                    if let Some(gone) = slot.current.take() {
+                        self.discount(space, key, &gone);
+                    }
+                }
+                Change::DropKept(version) => {
+                    let gone = slot.position(version).map(|at| slot.kept.remove(at));
+                    if let Some(Kept::Value(gone)) = gone {
+                        self.discount(space, key, &gone);
+                    }
+                }
+                Change::PutMarker(version) => slot.kept.push(Kept::Marker {
+                    version,
+                    modified: now,
+                }),
+                Change::PromoteKept(version) => {
+                    if let Some(at) = slot.position(version)
+                        && let Kept::Value(_) = slot.kept[at]
+                        && let Kept::Value(value) = slot.kept.remove(at)
+                    {
+                        slot.current = Some(value);
+                    }
+                }
+            }
+        }
+    }
+
     fn count(&mut self, space: Space, key: &Bytes, value: &Value) {
         self.usage = self.usage.plus(weight(space, value));
         if let Some(expires) = value.meta.expires {
@@ -347,6 +365,18 @@ impl Books {
             self.expiring.remove(&entry);
         }
     }
+}
+
+/// Refuses what is stored or deleted under a condition that does not hold.
+pub(super) fn check(slot: Option<&Slot>, condition: Condition) -> Result<()> {
+    let current = slot.and_then(|slot| slot.current.as_ref());
+    if condition.holds(current.map(|value| &value.meta.etag)) {
+        return Ok(());
+    }
+    Err(StoreError::new(
+        ErrorKind::PreconditionFailed,
+        "the condition does not hold of the current value",
+    ))
 }
 
 fn objects_of(space: Space) -> u64 {

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use forebay_mem::{Buf, BufMut, CopySite, count_copy};
 
+use super::state::check;
 use super::value::Value;
 use super::{CHUNK_BYTES, Shared, not_away};
 use crate::limits::VALUE_BYTES_MAX;
 use crate::{
-    Address, Away, Change, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions,
-    Stored, Upload, Usage, VersionId, plan_store,
+    Address, Away, Condition, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions,
+    Stored, Upload, Usage, VersionId,
 };
 
 /// A value arriving in a [`MemoryStore`](crate::MemoryStore).
@@ -54,11 +55,11 @@ impl MemoryUpload {
             failed: false,
             back: None,
         };
-        namespace.check(address.space, address.key, options.condition)?;
         if options.size.is_some_and(|size| size > VALUE_BYTES_MAX) {
             return Err(too_large());
         }
-        upload.reserve(&mut state, options.size.unwrap_or(0))?;
+        let size = options.size.unwrap_or(0);
+        upload.reserve(&mut state, size, options.condition)?;
         drop(state);
         Ok(upload)
     }
@@ -126,8 +127,8 @@ impl MemoryUpload {
         })
     }
 
-    /// Makes room for a value of `size` bytes, beyond what is reserved already.
-    fn reserve(&mut self, state: &mut super::State, size: u64) -> Result<()> {
+    /// Makes room for a value of `size` bytes, beyond what is reserved already, if this holds of the current one.
+    fn reserve(&mut self, state: &mut super::State, size: u64, condition: Condition) -> Result<()> {
         let namespace = state.namespace(&self.namespace)?;
         if namespace.info.id != self.namespace_id {
             return Err(StoreError::new(
@@ -135,7 +136,9 @@ impl MemoryUpload {
                 "the namespace was deleted meanwhile",
             ));
         }
-        let needed = namespace.growth(self.space, &self.key, size);
+        let slot = namespace.slot(self.space, &self.key);
+        check(slot, condition)?;
+        let needed = namespace.growth(self.space, slot, size);
         let more = Usage {
             objects: needed.objects.saturating_sub(self.reserved.objects),
             bytes: needed.bytes.saturating_sub(self.reserved.bytes),
@@ -165,7 +168,8 @@ impl MemoryUpload {
             None if size > VALUE_BYTES_MAX => return Err(too_large()),
             None => {
                 let shared = self.shared.clone();
-                self.reserve(&mut shared.state(), size)?;
+                // Whether its condition still holds is decided at the end.
+                self.reserve(&mut shared.state(), size, Condition::default())?;
             }
         }
         if buf.is_empty() {
@@ -214,9 +218,7 @@ impl Upload for MemoryUpload {
         }
         // Decided afresh: the room that was reserved counted on the value being replaced, which may have changed.
         self.release(&mut state);
-        self.reserve(&mut state, self.size)?;
-        let namespace = state.namespace(&self.namespace)?;
-        namespace.check(self.space, &self.key, self.options.condition)?;
+        self.reserve(&mut state, self.size, self.options.condition)?;
         let fresh = state.fresh_version();
         let crc64nvme = self.digest.finalize();
         let now = (shared.clock)();
@@ -238,32 +240,9 @@ impl Upload for MemoryUpload {
             chunks,
             away: None,
         };
-        let stored = put(namespace, self.space, &self.key, fresh, value);
+        let stored = namespace.store(self.space, self.key.clone(), fresh, value);
         self.release(&mut state);
         Ok(stored)
-    }
-}
-
-/// Makes `value` current as the namespace's versioning decides.
-pub(super) fn put(
-    namespace: &mut super::Namespace,
-    space: Space,
-    key: &[u8],
-    fresh: VersionId,
-    value: Value,
-) -> Stored {
-    let present = namespace.present(space, key);
-    let plan = plan_store(namespace.versioning(space), present, fresh);
-    let mut meta = value.meta.clone();
-    for change in &plan {
-        if let Change::PutCurrent(version) = *change {
-            meta.version = version;
-        }
-    }
-    namespace.apply(space, key, &plan, Some(value), meta.modified);
-    Stored {
-        meta,
-        replaced: present.current.is_some(),
     }
 }
 
