@@ -2,6 +2,8 @@
 //!
 //! A host that asks on as soon as it is answered finds it looking at the socket; it sleeps when that was in vain.
 
+mod commands;
+
 use std::future::{Future, poll_fn};
 use std::hint::spin_loop;
 use std::io;
@@ -10,8 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use forebay_io::{Slots, Watch};
-use forebay_proto::nvme::opcode::FABRICS;
-use forebay_proto::nvme::{CompletionQueueEntry, Effect, Status, SubmissionQueueEntry};
+use forebay_proto::nvme::Status;
 use forebay_proto::nvme_tcp::{FatalErrorStatus, Fault};
 use forebay_store::Store;
 use tokio::io::Interest;
@@ -20,13 +21,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::association::{Association, Ending, Orders};
 use super::end::End;
-use super::payload::Pointer;
-use super::receiver::{Capsule, Next};
+use super::receiver::Next;
 use super::stall::{Debt, Stall};
 use super::transfers::PLACES_MAX;
 use super::wire::Wire;
-use super::work::{Begin, Outcome, Then, Work};
-use crate::target::{Fused, Fuser};
+use super::work::{Begin, Outcome, Work};
+use crate::target::Fuser;
 
 /// Calls to the socket before other tasks get a turn.
 const ROUNDS_MAX: usize = 16;
@@ -242,75 +242,6 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
         }
     }
 
-    fn complete(&mut self, place: usize, outcome: Outcome) {
-        if let Some((first, status)) = outcome.first {
-            self.fused.retain(|pair| pair.0 != first);
-            self.complete_waiting(first, status);
-        }
-        if let Some((_, payload)) = &outcome.last {
-            self.wire.state().kept_promise(payload.len());
-        }
-        let Some(cid) = self.cids.get_mut(place).and_then(Option::take) else {
-            return;
-        };
-        let success = outcome.status.is_success();
-        match outcome.then {
-            Then::Nothing => {}
-            Then::Held => return self.held.push(cid),
-            Then::Effect(Effect::None | Effect::Enable) => {}
-            Then::Effect(Effect::Reset) => {
-                // The controller has forgotten them, and so has the host.
-                self.held.clear();
-                self.association.reset();
-            }
-            Then::Effect(Effect::Shutdown) => self.association.end_io_queues(Ending::Soon),
-            Then::Disconnect => self.end(Ending::Soon),
-        }
-        let mut implied = false;
-        if let Some((mut data, payload)) = outcome.last.filter(|_| success) {
-            implied = outcome.success_by_data && !self.queue.flow_control && outcome.result == 0;
-            data.last = true;
-            data.success = implied;
-            self.wire.state().sender.data(&data, payload);
-        }
-        if !implied {
-            self.respond(cid, outcome.status, outcome.result);
-        }
-    }
-
-    /// Completes a command that has a place and does not run in it.
-    fn complete_waiting(&mut self, place: usize, status: Status) {
-        self.slots.give_back(place);
-        self.complete(place, Outcome::status(status.answered()));
-    }
-
-    fn respond(&self, cid: u16, status: Status, result: u64) {
-        let entry = CompletionQueueEntry {
-            result,
-            sq_head: self.queue.head,
-            // Reserved over fabrics.
-            sq_id: 0,
-            cid,
-            status,
-        };
-        self.wire.state().sender.completion(&entry.encode(false));
-    }
-
-    /// Completes held commands by what has happened.
-    fn raise_events(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
-        loop {
-            let event = self.association.controller().next_event();
-            let Some(event) = event else {
-                return;
-            };
-            self.held.retain(|cid| *cid != event.cid);
-            self.respond(event.cid, Status::SUCCESS, event.result);
-        }
-    }
-
     /// Takes what is there, and at most one call's worth more.
     fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let wire = self.wire;
@@ -395,116 +326,6 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             self.complete(place, outcome);
         }
         self.settle()
-    }
-
-    /// Starts a command.
-    fn take(&mut self, capsule: &Capsule) -> Result<(), End> {
-        let entry = SubmissionQueueEntry::from_bytes(&capsule.entry);
-        let cid = entry.cid();
-        if self.queue.flow_control {
-            self.queue.head = ((u32::from(self.queue.head) + 1) % self.queue.entries.max(1)) as u16;
-        }
-        let known = self.cids.contains(&Some(cid)) || self.held.contains(&cid);
-        let room = self.slots.busy() + self.held.len() < self.queue.entries as usize;
-        let place = self.slots.place().filter(|_| room);
-        let Some(place) = place else {
-            // More than its queue has entries.
-            return Err(End::Fault(Fault::of(FatalErrorStatus::PduSequenceError)));
-        };
-        if known {
-            self.slots.give_back(place);
-            self.wire.state().receiver.consume(capsule);
-            self.respond(cid, Status::CID_CONFLICT.answered(), 0);
-            return Ok(());
-        }
-        if self.cids.len() <= place {
-            self.cids.resize(place + 1, None);
-        }
-        self.cids[place] = Some(cid);
-        let pointer = match capsule.damaged {
-            true => Err(Status::TRANSIENT_TRANSPORT_ERROR),
-            false => Pointer::of(&entry, capsule.data.len()),
-        };
-        self.wire.state().begin(place, capsule.data.clone());
-        let goes_on = self.begin(place, entry, pointer);
-        let mut state = self.wire.state();
-        state.begun(goes_on);
-        state.receiver.consume(capsule);
-        drop(state);
-        self.settle()
-    }
-
-    /// Starts a command, or what it is a part of; says whether it goes on.
-    fn begin(
-        &mut self,
-        place: usize,
-        entry: SubmissionQueueEntry,
-        pointer: Result<Pointer, Status>,
-    ) -> bool {
-        let qid = self.queue.qid;
-        let pointer = match pointer {
-            Ok(pointer) => pointer,
-            Err(status) => {
-                self.interrupt();
-                self.complete_waiting(place, status);
-                return false;
-            }
-        };
-        let begin = Begin {
-            place,
-            entry,
-            pointer,
-        };
-        if qid == 0 || entry.opcode() == FABRICS {
-            self.interrupt();
-            return self.start(place, Work::Admin(begin));
-        }
-        let now_ms = (self.now_ms)();
-        let command = self.association.controller().io(now_ms, qid, &entry);
-        let command = match command {
-            Ok(command) => command,
-            Err(status) => {
-                self.interrupt();
-                self.complete_waiting(place, status);
-                return false;
-            }
-        };
-        let mut fused = self.fuser.next(command, begin);
-        loop {
-            match fused {
-                Fused::Wait => return true,
-                Fused::One(command, begin) => return self.start(place, Work::Io(command, begin)),
-                Fused::Both(first, second) => {
-                    self.fused.push((first.1.place, place));
-                    return self.start(place, Work::Fused(first, second));
-                }
-                Fused::Missing(first, (command, begin)) => {
-                    self.complete_waiting(first.place, Status::ABORTED_MISSING_FUSED);
-                    fused = self.fuser.next(command, begin);
-                }
-                Fused::Alone(begin) => {
-                    self.complete_waiting(begin.place, Status::ABORTED_MISSING_FUSED);
-                    return false;
-                }
-            }
-        }
-    }
-
-    /// The first half of a fused operation, if one waits, will have no second.
-    fn interrupt(&mut self) {
-        if let Some(first) = self.fuser.interrupted() {
-            self.complete_waiting(first.place, Status::ABORTED_MISSING_FUSED);
-        }
-    }
-
-    fn start(&mut self, place: usize, work: Work) -> bool {
-        match self.slots.start(place, (self.begin)(work)) {
-            Some(outcome) => {
-                self.complete(place, outcome);
-                false
-            }
-            None => true,
-        }
     }
 
     /// Sends in one call what the socket takes.
