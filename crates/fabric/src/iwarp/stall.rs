@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Context;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
@@ -75,7 +75,7 @@ impl Stall {
                     timer
                 }
             };
-            if let Poll::Pending = timer.as_mut().poll(cx) {
+            if timer.as_mut().poll(cx).is_pending() {
                 return false;
             }
             if self.look.take().is_some_and(|then| now.is_late(&then)) {
