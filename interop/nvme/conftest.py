@@ -133,6 +133,14 @@ class Guest:
         self.process.stdin.close()
         self.process.stdin = None
 
+    def until(self, true):
+        """Waits for something that the guest does. It has a time of its own, and ends when that is over."""
+        while not true():
+            if self.process.poll() is not None:
+                self.wait()
+                pytest.fail("the guest ended before it was waited for")
+            time.sleep(0.05)
+
     def wait(self):
         """What it printed, by section; it must have ended well."""
         out, _ = self.process.communicate()

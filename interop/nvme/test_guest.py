@@ -23,13 +23,6 @@ def disk(scratch):
     return path
 
 
-def until(true, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.05)
-
-
 def test_tools_print_what_is_there(place, disk):
     """nvme-cli: discover, list, and what identify, registers and logs hold."""
     place.serve("--nvme-allow-any-host", "--nvme-namespace", "values=2", "--export", f"disk={disk}:1")
@@ -227,7 +220,7 @@ section state; cat /sys/class/nvme/$CTRL/state
 section dmesg; dmesg | grep -i "nvme.*reconnect" | tail -5
 disconnect
 """)
-    until((place.shared / "begun").exists)
+    guest.until((place.shared / "begun").exists)
     time.sleep(4)
     place.server.kill()
     time.sleep(1)

@@ -125,6 +125,8 @@ fn a_namespace_is_used_by_its_socket() {
     nvme(&["store", device, "key", file, "--if-absent"]).expect(1);
     let none = nvme(&["keys", &format!("{device}/8")]).expect(2);
     assert!(none.err.contains("no namespace 8"), "{none:?}");
+    let secret = ["keys", device, "--chap-secret", SECRET];
+    assert!(nvme(&secret).expect(2).err.contains("no secret"));
     let long = "a key of more bytes than sixteen";
     nvme(&["exist", device, long]).expect(3);
     nvme(&["store", device, long, file]).expect(0);

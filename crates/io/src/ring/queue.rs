@@ -26,6 +26,8 @@ const PIECE_MAX_BYTES: usize = 1 << 30;
 const PLENTY: usize = 16;
 /// A device that has plenty to do is given so many together, for less of the processor.
 const BATCH: usize = 4;
+/// How often in a row the kernel is asked in vain for completions that it announces.
+const VAIN_MAX: u32 = 16;
 
 pub(super) struct Queue {
     ring: IoUring,
@@ -106,12 +108,14 @@ impl Queue {
             self.files.sweep(&self.ring.submitter());
         }
         let mut reap = completed;
+        let mut announced = Announced::default();
         while reap || self.can_fill() {
             self.fill();
+            let submits = !self.ring.submission().is_empty();
             let entered = self.enter(0);
-            self.reap();
+            let moved = self.reap() > 0 || submits;
             // The kernel finishes a bounded number at a time, and announces the rest by this flag alone.
-            reap = self.ring.submission().taskrun();
+            reap = announced.again(self.ring.submission().taskrun(), moved, self.in_ring);
             match entered {
                 Ok(()) => {}
                 Err(error) if is_passing(&error) => {
@@ -191,13 +195,15 @@ impl Queue {
         entered.map(drop)
     }
 
-    fn reap(&mut self) {
-        let mut finished = 0;
+    /// Takes completions; tells how many.
+    fn reap(&mut self) -> usize {
+        let (mut taken, mut finished) = (0, 0);
         for entry in self.ring.completion() {
             let index = entry.user_data() as usize;
             let Some(mut transfer) = self.transfers.get_mut(index).and_then(Option::take) else {
                 continue;
             };
+            taken += 1;
             self.in_ring -= 1;
             let moved = match entry.result() {
                 moved @ 0.. => Ok(moved as usize),
@@ -217,6 +223,25 @@ impl Queue {
             transfer.finish(result);
         }
         CELLS.ring_operations.fetch_add(finished, Relaxed);
+        taken
+    }
+}
+
+/// Whether completions that the kernel announces are there.
+///
+/// The flag may stay set when none is: a processor that adds a completion sets it afterwards, and this one may have cleared the flag and
+/// taken the completion in between. It is cleared only when the next one is taken. Who believed it would ask for ever.
+#[derive(Default)]
+struct Announced {
+    /// How often in a row the kernel was asked in vain.
+    in_vain: u32,
+}
+
+impl Announced {
+    /// Whether to ask once more, when the flag is as it is, something `moved` the last time, and so many transfers are in the ring.
+    fn again(&mut self, flag: bool, moved: bool, in_ring: usize) -> bool {
+        self.in_vain = if moved { 0 } else { self.in_vain + 1 };
+        flag && in_ring > 0 && self.in_vain < VAIN_MAX
     }
 }
 
@@ -302,4 +327,21 @@ fn entry(
     };
     counter.fetch_add(1, Relaxed);
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_without_completions_is_not_believed_for_ever() {
+        let mut announced = Announced::default();
+        assert!(!announced.again(false, true, 5), "nothing is announced");
+        assert!(!announced.again(true, true, 0), "nothing is in the ring");
+        for _ in 0..1000 {
+            assert!(announced.again(true, true, 5), "the rest is to be taken");
+        }
+        let asked = (0..1000).take_while(|_| announced.again(true, false, 5));
+        assert!(asked.count() < 100);
+    }
 }

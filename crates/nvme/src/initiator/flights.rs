@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use forebay_proto::nvme::{CompletionQueueEntry, SglDescriptor, SubmissionQueueEntry};
+use forebay_proto::nvme::{CompletionQueueEntry, SglDescriptor};
 use forebay_proto::nvme_tcp::Transfer;
 
 use super::data::Data;
@@ -72,7 +72,7 @@ impl Flights {
         } else {
             SglDescriptor::transport(bytes)
         };
-        command.entry = with_cid(command.entry, cid).with_sgl(sgl);
+        command.entry = command.entry.with_cid(cid).with_sgl(sgl);
         let transfer = match command.data {
             Data::In(_) => Some(Transfer::answer(cid, bytes)),
             Data::None | Data::Out(_) => None,
@@ -174,8 +174,4 @@ impl Flight {
             association,
         })
     }
-}
-
-fn with_cid(entry: SubmissionQueueEntry, cid: u16) -> SubmissionQueueEntry {
-    entry.with_cdw(0, entry.cdw(0) & 0xffff | u32::from(cid) << 16)
 }

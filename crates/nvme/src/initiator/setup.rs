@@ -178,9 +178,7 @@ impl Line {
             0 => SglDescriptor::transport(data_in.len() as u32),
             bytes => SglDescriptor::in_capsule(0, bytes),
         };
-        let entry = entry
-            .with_cdw(0, entry.cdw(0) & 0xffff | u32::from(cid) << 16)
-            .with_sgl(sgl);
+        let entry = entry.with_cid(cid).with_sgl(sgl);
         let framing = self.agreed.h2c;
         let mut capsule = Vec::new();
         capsule_cmd(&framing, entry.as_bytes(), bytes, &mut capsule);

@@ -108,6 +108,12 @@ impl SubmissionQueueEntry {
         self
     }
 
+    /// The same by another identifier.
+    pub fn with_cid(mut self, cid: u16) -> SubmissionQueueEntry {
+        self.0[2..4].copy_from_slice(&cid.to_le_bytes());
+        self
+    }
+
     /// The same with FUSE set (0 to 2).
     pub fn with_fuse(mut self, fuse: u8) -> SubmissionQueueEntry {
         self.0[1] = self.0[1] & !3 | fuse & 3;

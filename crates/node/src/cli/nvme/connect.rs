@@ -156,7 +156,13 @@ impl HostArgs {
                 let none = || format!("{}: there is no vfio-user socket", path.display());
                 let (socket, nsid) =
                     socket_at(path).ok_or_else(|| Failure::new(Exit::Usage, none()))?;
-                Ok((Controller::open(&socket, self.options()?).await?, nsid))
+                let options = self.options()?;
+                let proofs = [&options.secret, &options.controller_secret];
+                if options.tls_key.is_some() || proofs.into_iter().any(Option::is_some) {
+                    let what = "a vfio-user socket asks for no secret and has no TLS: who may open it may use it";
+                    return Err(Failure::new(Exit::Usage, what));
+                }
+                Ok((Controller::open(&socket, options).await?, nsid))
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use forebay_io::Watch;
 use forebay_mem::{PAGE_BYTES, Region};
-use forebay_proto::nvme::{CompletionQueueEntry, SubmissionQueueEntry};
+use forebay_proto::nvme::CompletionQueueEntry;
 use tokio::time::Sleep;
 
 use super::super::data::Data;
@@ -36,6 +36,8 @@ pub(in super::super) struct Pair {
     number: u64,
     association: u64,
     taken: Vec<(u16, Command)>,
+    /// Where the payloads of those that were taken are.
+    payloads: Vec<Payload>,
     ended: Vec<CompletionQueueEntry>,
     replies: Vec<(u16, Reply)>,
     wakers: Vec<Waker>,
@@ -90,6 +92,7 @@ impl Pair {
             number: 0,
             association,
             taken: Vec::with_capacity(places),
+            payloads: Vec::with_capacity(places),
             ended: Vec::with_capacity(places),
             replies: Vec::with_capacity(places),
             wakers: Vec::with_capacity(places),
@@ -225,12 +228,13 @@ impl Pair {
             return Ok(());
         }
         // Nothing is taken from the list before all that can be waited for is there: whoever ends us finds every command in a list.
-        let mut payloads = Vec::with_capacity(self.taken.len());
+        self.payloads.clear();
         for at in 0..self.taken.len() {
-            payloads.push(self.payload(at).await?);
+            let payload = self.payload(at).await?;
+            self.payloads.push(payload);
         }
         let now = Instant::now();
-        for ((at, command), payload) in self.taken.drain(..).zip(payloads) {
+        for ((at, command), payload) in self.taken.drain(..).zip(self.payloads.drain(..)) {
             let place = usize::from(at);
             let len = command.data.len() as usize;
             let bounced = matches!(payload, Payload::Bounced);
@@ -253,7 +257,7 @@ impl Pair {
                 self.replies.push((at, Reply { outcome, data }));
                 continue;
             };
-            if !self.queue.submit(&identified(entry, at)) {
+            if !self.queue.submit(&entry.with_cid(at)) {
                 debug_assert!(false, "no more commands are taken than there is room for");
             }
             self.number += 1;
@@ -334,8 +338,4 @@ impl Drop for Pair {
     fn drop(&mut self) {
         self.end("its runtime has ended");
     }
-}
-
-fn identified(entry: SubmissionQueueEntry, cid: u16) -> SubmissionQueueEntry {
-    entry.with_cdw(0, entry.cdw(0) & 0xffff | u32::from(cid) << 16)
 }

@@ -60,7 +60,7 @@ impl AdminQueue {
         self.queue.poll(|_| {}).await?;
         self.cid = self.cid.wrapping_add(1);
         let cid = self.cid;
-        if !self.queue.submit(&identified(&entry, cid)) {
+        if !self.queue.submit(&entry.with_cid(cid)) {
             return Err(Error::Device("its admin queue is full"));
         }
         self.queue.ring().await?;
@@ -130,11 +130,4 @@ impl AdminQueue {
         self.execute(entry).await?;
         Ok(())
     }
-}
-
-/// The same command by another identifier.
-fn identified(entry: &SubmissionQueueEntry, cid: u16) -> SubmissionQueueEntry {
-    let mut bytes = *entry.as_bytes();
-    bytes[2..4].copy_from_slice(&cid.to_le_bytes());
-    SubmissionQueueEntry::from_bytes(&bytes)
 }
