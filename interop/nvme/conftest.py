@@ -105,7 +105,7 @@ class Place:
         command = [str(self.lab / "guest-run.sh"), "--netns", self.netns, "--share", f"{self.shared}:/share",
                    "--timeout", str(timeout), *map(str, options), "-"]
         port = self.server.nvme.rsplit(":", 1)[1]
-        return Guest(command, PRELUDE.replace("@PORT@", port) + script)
+        return Guest(command, PRELUDE.replace("@PORT@", port) + script, self.server)
 
     def close(self):
         try:
@@ -123,9 +123,10 @@ class Place:
 
 
 class Guest:
-    """A guest that runs a script; what it prints comes in sections that begin with `=== NAME`."""
+    """A guest of a server that runs a script; what it prints comes in sections that begin with `=== NAME`."""
 
-    def __init__(self, command, script):
+    def __init__(self, command, script, server):
+        self.server = server
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -146,7 +147,8 @@ class Guest:
         out, _ = self.process.communicate()
         if self.process.returncode == 125:
             pytest.fail(f"the lab failed:\n{out}")
-        assert self.process.returncode == 0, f"exit {self.process.returncode} in the guest:\n{out}"
+        code = self.process.returncode
+        assert code == 0, f"exit {code} in the guest:\n{out}\nthe server said:\n{self.server.tail()}"
         parts = SECTION.split(out)
         return Sections(zip(parts[1::2], parts[2::2]))
 
@@ -182,10 +184,11 @@ discover() {
     NQN=$(nvme discover -t tcp -a $HOST_IP -s $PORT "$@" -o json 2>/dev/null |
         sed -n 's/.*"subnqn" *: *"\([^"]*\)".*/\1/p' | grep -v discovery | head -1) || true
 }
-# Connects, and tells its controller's device.
+# Connects, and tells its controller's device. An emulated machine may stand still for seconds: longer than the 5 s that a host has
+# by default for a sign of life.
 connect() {
     discover
-    nvme connect -t tcp -a $HOST_IP -s $PORT -n "$NQN" "$@" >/dev/null
+    nvme connect -t tcp -a $HOST_IP -s $PORT -n "$NQN" -k 60 "$@" >/dev/null
     for dev in /sys/class/nvme/nvme*; do
         if [ "$(cat $dev/subsysnqn)" = "$NQN" ]; then CTRL=${dev##*/}; fi
     done

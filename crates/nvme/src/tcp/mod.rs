@@ -191,7 +191,12 @@ impl<S: Store, F: File> Door<S, F> {
             }
             Err(end) => end,
         };
-        tracing::debug!(?peer, %end, "an NVMe/TCP connection has ended");
+        match end {
+            End::Stalled | End::KeepAliveExpired => {
+                tracing::warn!(?peer, %end, "an NVMe/TCP connection has ended");
+            }
+            _ => tracing::debug!(?peer, %end, "an NVMe/TCP connection has ended"),
+        }
         setup::farewell(&wire, &end).await;
     }
 
