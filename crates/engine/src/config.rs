@@ -20,6 +20,9 @@ pub struct Config {
     /// An index of at most so many bytes is compared with its checksums when the store is opened; of a larger one, which would
     /// take long, each row that is read.
     pub index_check_bytes: u64,
+    /// The group of the journal whose damage is accepted, which [`OpenError::Journal`](crate::OpenError::Journal) names: the store
+    /// opens as it was before that group, and what came after is lost. Any other damage is refused.
+    pub lose_journal_from: Option<u64>,
     /// Writes in flight of one upload.
     pub upload_depth: usize,
     /// Reads in flight of one body.
@@ -37,6 +40,7 @@ impl Default for Config {
             index_cache_bytes: 64 << 20,
             recent_bytes: 128 << 20,
             index_check_bytes: 256 << 20,
+            lose_journal_from: None,
             upload_depth: 4,
             read_depth: 3,
         }

@@ -17,11 +17,12 @@ use crate::group::Position;
 use crate::index::{Index, corrupt};
 use crate::keys::Table;
 use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, decode_usage};
+use crate::replay::{self, Replay};
 use crate::space::CHUNK_GRANULES;
 use crate::superblock::{FORMAT_VERSION, Geometry};
 use crate::tables::{Memtable, Tables};
 use crate::usage::Ledger;
-use crate::{Config, batch, keys, replay};
+use crate::{Config, batch, keys};
 
 const DATA: &str = "data";
 const INDEX: &str = "index";
@@ -49,6 +50,17 @@ pub enum OpenError {
     /// It cannot be written.
     #[error("the directory cannot be written")]
     ReadOnly(#[source] io::Error),
+    /// Its journal lacks what was acknowledged, or may have been.
+    #[error(
+        "{what}; opening the store would lose acknowledged changes, so nothing was changed: keep a copy of the directory and restore \
+         it from a backup"
+    )]
+    Journal {
+        /// What is wrong, and where.
+        what: String,
+        /// The first group that is missing: what [`Config::lose_journal_from`] accepts.
+        group: u64,
+    },
     /// The system refused something.
     #[error("{what} failed")]
     Io {
@@ -101,7 +113,7 @@ pub(crate) fn open<D: Disk>(
         return Err(OpenError::Mismatch);
     }
     let space = Allocator::new(data.clone(), geometry.extents(), &config)?;
-    let (position, groups) = replay(&data, &geometry, &space, &index)?;
+    let (position, groups) = replay(&data, &geometry, &space, &index, config.lose_journal_from)?;
     claim_space(&index, &space)?;
     let tables = Tables::new(index.snapshot()?, config.recent_bytes);
     let (registry, ledger) = namespaces(&tables)?;
@@ -173,22 +185,10 @@ fn replay<F: File>(
     geometry: &Geometry,
     space: &Allocator<F>,
     index: &Index,
+    lose_from: Option<u64>,
 ) -> Result<(Position, u64), OpenError> {
-    let position = index.position()?;
-    let groups = replay::groups(data, geometry, space, position)?;
-    // A segment that no group on the device can be in, also none that was cut.
-    let next = match groups.last() {
-        None => Position {
-            segment: position.segment + 3,
-            ..position
-        },
-        Some(last) => Position {
-            segment: position.segment + 3,
-            group: last.header.group + 1,
-            link: last.link,
-            next_id: last.header.next_id,
-        },
-    };
+    let Replay { groups, next } =
+        replay::find(data, geometry, space, index.position()?, lose_from)?;
     let count = groups.len() as u64;
     let mut memtable = Memtable::default();
     for group in groups {

@@ -29,13 +29,22 @@ pub(crate) struct Group {
     pub records: Vec<Record>,
 }
 
+/// What there is to replay.
+pub(crate) struct Replay {
+    pub groups: Vec<Group>,
+    /// Where the journal goes on behind them: in a segment that no group on the device is in, also none that was cut or lost.
+    pub next: Position,
+}
+
 /// Groups that follow one another, and where the next one was looked for in vain.
 struct Chain {
     groups: Vec<Group>,
-    /// The number that the next group would have.
-    group: u64,
-    segment: u64,
-    offset: u64,
+    /// Behind the last of them.
+    next: Position,
+    /// Where the next group is due, in bytes of file data.
+    due: u64,
+    /// It ended because the device failed.
+    unreadable: Option<io::Error>,
 }
 
 /// What all headers in the journal tell, wherever they are.
@@ -45,33 +54,44 @@ struct Witness {
     durable: u64,
     /// The greatest segment number.
     segment: u64,
+    /// The smallest id that none of their groups gave.
+    next_id: u64,
+    /// Pages that the device failed to read, in bytes of file data.
+    lost: Vec<u64>,
+    /// Why, of the last.
+    unreadable: Option<io::Error>,
 }
 
-/// The groups from `position` on that count.
+/// What there is to replay from `position` on; `lose_from`: [`Config::lose_journal_from`](crate::Config::lose_journal_from).
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] when one is missing that was on stable storage.
-pub(crate) fn groups<F: File>(
+/// [`OpenError::Journal`] when a group is missing that was on stable storage, or may have been.
+pub(crate) fn find<F: File>(
     data: &F,
     geometry: &Geometry,
     space: &Allocator<F>,
     position: Position,
-) -> Result<Vec<Group>, OpenError> {
+    lose_from: Option<u64>,
+) -> Result<Replay, OpenError> {
     let chain = chain(data, geometry, position)?;
     let witness = witness(data, geometry, position)?;
-    if witness.segment > position.segment + 1 {
-        return Err(damaged(format!(
-            "the index is older than the journal: it was written before segment {}, and the journal is at segment {}",
-            position.segment, witness.segment
-        )));
-    }
-    if witness.durable >= chain.group {
-        return Err(damaged(format!(
-            "group {} of the journal, due at byte {} of file data, is damaged, and groups up to {} had been acknowledged",
-            chain.group,
-            geometry.area(chain.segment) + chain.offset,
-            witness.durable
-        )));
+    let missing = chain.next.group;
+    let lost = damage(&chain, &witness, position);
+    if let Some(what) = lost {
+        if lose_from != Some(missing) {
+            return Err(OpenError::Journal {
+                what,
+                group: missing,
+            });
+        }
+        tracing::error!(
+            "{what}; as was asked for, the store opens as it was before group {missing}: what came after is lost"
+        );
+        // A device that cannot read a sector can often write it.
+        for at in &witness.lost {
+            data.write_all_at(*at, &[0; GRANULE_BYTES])
+                .map_err(failed("writing over what cannot be read of the journal"))?;
+        }
     }
     let mut groups = chain.groups;
     let said = groups.last().map_or(0, |last| last.header.synced);
@@ -81,39 +101,80 @@ pub(crate) fn groups<F: File>(
         let cut = whole - groups.len();
         tracing::warn!(cut, "extents of the last journal groups were not written");
     }
-    Ok(groups)
+    let last = groups.last().map_or(position, |last| Position {
+        group: last.header.group + 1,
+        link: last.link,
+        next_id: last.header.next_id,
+        ..position
+    });
+    let next = Position {
+        segment: (position.segment + 3).max(witness.segment + 1),
+        // No id comes twice, not even one that was lost.
+        next_id: last.next_id.max(witness.next_id),
+        ..last
+    };
+    Ok(Replay { groups, next })
 }
 
-fn damaged(what: String) -> OpenError {
-    let message = format!(
-        "{what}; opening the store would lose acknowledged changes, so nothing was changed: keep a copy of the directory and restore it \
-         from a backup"
-    );
-    StoreError::new(ErrorKind::Corrupt, message).into()
+/// What was lost that was on stable storage, or may have been.
+fn damage(chain: &Chain, witness: &Witness, position: Position) -> Option<String> {
+    let (group, due) = (chain.next.group, chain.due);
+    if witness.segment > position.segment + 1 {
+        return Some(format!(
+            "the index is older than the journal: it was written before segment {}, and the journal is at segment {}",
+            position.segment, witness.segment
+        ));
+    }
+    if witness.durable >= group {
+        return Some(format!(
+            "group {group} of the journal, due at byte {due} of file data, is damaged, and groups up to {} had been acknowledged",
+            witness.durable
+        ));
+    }
+    let error = chain.unreadable.as_ref().or(witness.unreadable.as_ref())?;
+    let at = witness.lost.first().unwrap_or(&due);
+    Some(format!(
+        "the journal cannot be read at byte {at} of file data ({error}), and group {group} may have been acknowledged"
+    ))
 }
 
 fn chain<F: File>(data: &F, geometry: &Geometry, position: Position) -> Result<Chain, OpenError> {
     let mut chain = Chain {
         groups: Vec::new(),
-        group: position.group,
-        segment: position.segment,
-        offset: 0,
+        next: position,
+        due: geometry.area(position.segment),
+        unreadable: None,
     };
-    let mut link = position.link;
     for segment in [position.segment, position.segment + 1] {
         let mut offset = 0;
-        while let Some(found) = group_at(data, geometry, segment, offset)? {
-            if found.header.group != chain.group || found.header.link != link {
+        loop {
+            let found = match group_at(data, geometry, segment, offset)? {
+                Looked::Group(found) => found,
+                Looked::Nothing => break,
+                Looked::Unreadable(error) => {
+                    chain.due = geometry.area(segment) + offset;
+                    chain.unreadable = Some(error);
+                    return Ok(chain);
+                }
+            };
+            if found.header.group != chain.next.group || found.header.link != chain.next.link {
                 break;
             }
-            link = found.link;
             offset += group_bytes(found.header.payload_bytes);
-            chain.group += 1;
-            (chain.segment, chain.offset) = (segment, offset);
+            chain.due = geometry.area(segment) + offset;
+            chain.next.group += 1;
+            chain.next.link = found.link;
             chain.groups.push(found);
         }
     }
     Ok(chain)
+}
+
+enum Looked {
+    Group(Group),
+    Nothing,
+    /// The device failed.
+    Unreadable(io::Error),
 }
 
 fn group_at<F: File>(
@@ -121,36 +182,48 @@ fn group_at<F: File>(
     geometry: &Geometry,
     segment: u64,
     offset: u64,
-) -> Result<Option<Group>, OpenError> {
+) -> Result<Looked, OpenError> {
     if offset + GRANULE_BYTES as u64 > geometry.segment_bytes {
-        return Ok(None);
+        return Ok(Looked::Nothing);
     }
     let at = geometry.area(segment) + offset;
     let mut head = [0; HEADER_BYTES];
-    data.read_exact_at(at, &mut head).map_err(failed(READING))?;
+    if let Some(error) = read(data, at, &mut head)? {
+        return Ok(Looked::Unreadable(error));
+    }
     let Ok((header, link)) = Header::decode(&head) else {
-        return Ok(None);
+        return Ok(Looked::Nothing);
     };
     let room = geometry.segment_bytes - offset - HEADER_BYTES as u64;
     if header.segment != segment || header.payload_bytes > room {
-        return Ok(None);
+        return Ok(Looked::Nothing);
     }
     let mut payload = vec![0; header.payload_bytes as usize];
-    data.read_exact_at(at + HEADER_BYTES as u64, &mut payload)
-        .map_err(failed(READING))?;
+    if let Some(error) = read(data, at + HEADER_BYTES as u64, &mut payload)? {
+        return Ok(Looked::Unreadable(error));
+    }
     if crc32c(&payload) != header.payload_crc {
         let group = header.group;
         tracing::warn!(group, at, "a journal group does not match its checksum");
-        return Ok(None);
+        return Ok(Looked::Nothing);
     }
     let payload = Bytes::from(payload);
     let records = Record::decode_all(&payload, header.records)
         .map_err(|_| StoreError::new(ErrorKind::Corrupt, "a journal group breaks the format"))?;
-    Ok(Some(Group {
+    Ok(Looked::Group(Group {
         header,
         link,
         records,
     }))
+}
+
+/// Reads a part of the journal; the error of a device that cannot is a finding.
+fn read<F: File>(data: &F, at: u64, into: &mut [u8]) -> Result<Option<io::Error>, OpenError> {
+    match data.read_exact_at(at, into) {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(failed(READING)(error)),
+        Err(error) => Ok(Some(error)),
+    }
 }
 
 /// Looks for headers in both areas, also where no chain leads. Numbers of segments never return, so that one from `position` on is no
@@ -164,12 +237,22 @@ fn witness<F: File>(
     let mut at = geometry.area(0);
     while at < geometry.extents() {
         let mut part = vec![0; LOOK_BYTES.min(geometry.extents() - at) as usize];
-        data.read_exact_at(at, &mut part).map_err(failed(READING))?;
+        if read(data, at, &mut part)?.is_some() {
+            for (number, page) in part.chunks_mut(GRANULE_BYTES).enumerate() {
+                let page_at = at + (number * GRANULE_BYTES) as u64;
+                if let Some(error) = read(data, page_at, page)? {
+                    page.fill(0);
+                    witness.lost.push(page_at);
+                    witness.unreadable = Some(error);
+                }
+            }
+        }
         let heads = part.chunks(GRANULE_BYTES).map(|page| page.first_chunk());
         for (header, _) in heads.flatten().flat_map(Header::decode) {
             if header.store == geometry.mark() && header.segment >= position.segment {
                 witness.durable = witness.durable.max(header.synced);
                 witness.segment = witness.segment.max(header.segment);
+                witness.next_id = witness.next_id.max(header.next_id);
             }
         }
         at += part.len() as u64;

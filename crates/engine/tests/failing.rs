@@ -130,7 +130,7 @@ impl World {
             self.break_disk();
             match try_open(&self.disk) {
                 Ok(engine) => engine.close(),
-                Err(OpenError::Io { .. }) => {}
+                Err(OpenError::Io { .. } | OpenError::Journal { .. }) => {}
                 Err(OpenError::Store(error)) => {
                     assert!(is_of_the_disk(error.kind()), "{error:?}");
                 }

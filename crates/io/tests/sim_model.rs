@@ -276,6 +276,31 @@ fn rot_flips_one_bit() {
 }
 
 #[test]
+fn a_spoilt_sector_is_read_again_once_it_is_written() {
+    let disk = SimDisk::new(0);
+    let file = disk.open("data", OPTIONS).unwrap();
+    file.write_all_at(0, &[1; 2000]).unwrap();
+    disk.spoil("data", 1000).unwrap();
+    let reads = |file: &forebay_io::sim::SimFile, at, len| {
+        file.read_exact_at(at, &mut vec![0; len]).is_ok()
+    };
+    for (at, len, is_read) in [
+        (0, 512, true),
+        (0, 513, false),
+        (1023, 1, false),
+        (1024, 900, true),
+    ] {
+        assert_eq!(reads(&file, at, len), is_read, "{len} bytes at {at}");
+    }
+    let later = disk.crash(1).open("data", OPTIONS).unwrap();
+    assert!(later.len().unwrap() < 1000 || !reads(&later, 512, 100));
+    file.write_all_at(1500, &[2; 10]).unwrap();
+    assert!(!reads(&file, 512, 512));
+    file.write_all_at(512, &[2; 512]).unwrap();
+    assert!(reads(&file, 0, 2000));
+}
+
+#[test]
 fn the_simulated_clock_stands_still_until_told() {
     let clock = SimClock::new(1000);
     let shared = clock.clone();

@@ -131,6 +131,41 @@ fn wrong_flags_are_wrong_usage() {
     assert!(script.expect(0).out.contains("forebay"));
 }
 
+/// Of a store with a rotten journal, what came before is to be had.
+#[test]
+fn what_a_damaged_journal_costs_is_for_people_to_accept() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "store"]);
+    let file = place.path("value");
+    for key in ["before", "damaged", "after"] {
+        fs::write(&file, key).unwrap();
+        server.ok(&["cp", file.to_str().unwrap(), &format!("fb://store/{key}")]);
+    }
+    server.kill();
+    let data = place.data().join("data");
+    let mut bytes = fs::read(&data).unwrap();
+    let needle = b"damaged";
+    let at = bytes.windows(needle.len()).position(|at| at == needle);
+    bytes[at.unwrap()] ^= 1;
+    fs::write(&data, bytes).unwrap();
+
+    let refused = Ran::new(place.serve_command(&[]).output().unwrap()).expect(1);
+    let (_, group) = refused.err.split_once("--lose-journal-from ").unwrap();
+    let group = group.split(' ').next().unwrap();
+    let other = (group.parse::<u64>().unwrap() + 1).to_string();
+    let flags = ["--lose-journal-from", &other];
+    let again = Ran::new(place.serve_command(&flags).output().unwrap()).expect(1);
+    assert!(again.err.contains("--lose-journal-from"), "{}", again.err);
+    let server = place.serve(&["--lose-journal-from", group]);
+    assert_eq!(server.ok(&["cat", "fb://store/before"]), "before");
+    server.run(&["cat", "fb://store/after"]).expect(3);
+    assert_eq!(server.terminate(), Some(0));
+    assert!(place.log().contains("what came after is lost"));
+    let server = place.serve(&[]);
+    assert_eq!(server.ok(&["cat", "fb://store/before"]), "before");
+}
+
 #[test]
 fn one_process_a_directory() {
     let place = Place::new();

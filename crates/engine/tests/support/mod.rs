@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use forebay_engine::{Config, Engine};
-use forebay_io::{Clock, Disk};
-use forebay_mem::{BufMut, Pool};
+use forebay_io::sim::SimDisk;
+use forebay_io::{Clock, Disk, File, OpenOptions};
+use forebay_mem::{BufMut, PAGE_BYTES, Pool};
 use forebay_store::{
     Address, Body, ByteRange, NamespaceConfig, Result, Seal, Store, StoreOptions, Stored, Upload,
 };
@@ -138,4 +139,40 @@ pub fn for_each_seed(test: impl AsyncFn(u64)) {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// All bytes of a file.
+pub fn content(disk: &SimDisk, name: &str) -> Vec<u8> {
+    let options = OpenOptions {
+        create: false,
+        read_only: true,
+        direct: false,
+    };
+    let file = disk.open(name, options).unwrap();
+    let mut content = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(0, &mut content).unwrap();
+    content
+}
+
+/// Where the groups in the journal of a store that was just made begin.
+pub fn groups(disk: &SimDisk) -> Vec<usize> {
+    let journal = 2 * PAGE_BYTES + 2 * config().segment_bytes as usize;
+    let data = content(disk, "data");
+    (2 * PAGE_BYTES..journal)
+        .step_by(PAGE_BYTES)
+        .filter(|at| data[*at..].starts_with(b"FBGR"))
+        .collect()
+}
+
+/// Another content for a file, on the medium.
+pub fn replace(disk: &SimDisk, name: &str, content: &[u8]) {
+    let options = OpenOptions {
+        create: false,
+        read_only: false,
+        direct: false,
+    };
+    let file = disk.open(name, options).unwrap();
+    file.set_len(content.len() as u64).unwrap();
+    file.write_all_at(0, content).unwrap();
+    file.sync_data().unwrap();
 }

@@ -80,14 +80,8 @@ impl File for SimFile {
             }
             let (before, after) = file.turns();
             pass(before).await;
-            let result = {
-                let mut world = file.world.lock();
-                world.begin(Kind::Read).map(|()| {
-                    world.inodes[file.index]
-                        .current
-                        .read(offset, &mut into.spare()[..len])
-                })
-            };
+            let room = &mut into.spare()[..len];
+            let result = file.world.lock().read(file.index, offset, room);
             let result = result.map(|filled| into.set_len(filled));
             pass(after).await;
             (result, into)
@@ -106,12 +100,7 @@ impl File for SimFile {
             let (before, after) = file.turns();
             pass(before).await;
             let mut read = vec![0; into.len()];
-            let result = {
-                let mut world = file.world.lock();
-                world
-                    .begin(Kind::Read)
-                    .map(|()| world.inodes[file.index].current.read(offset, &mut read))
-            };
+            let result = file.world.lock().read(file.index, offset, &mut read);
             // What a device read before it failed may have landed.
             into.write(0, &read);
             pass(after).await;
@@ -134,9 +123,7 @@ impl File for SimFile {
     }
 
     fn read_exact_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let mut world = self.world.lock();
-        world.begin(Kind::Read)?;
-        let filled = world.inodes[self.index].current.read(offset, into);
+        let filled = self.world.lock().read(self.index, offset, into)?;
         if filled < into.len() {
             Err(io::ErrorKind::UnexpectedEof.into())
         } else {

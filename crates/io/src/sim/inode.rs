@@ -1,5 +1,7 @@
 //! One file: what a reader sees, what the medium holds, and what is between them.
 
+use std::collections::BTreeSet;
+
 use super::content::Content;
 use super::rng::Rng;
 use super::space::Space;
@@ -16,6 +18,8 @@ pub(super) struct Inode {
     /// What separates the two, oldest first.
     pending: Vec<Pending>,
     pub(super) space: Space,
+    /// Sectors that cannot be read before they are written, by their numbers.
+    spoilt: BTreeSet<u64>,
     /// Whether the directory entry is on the medium.
     pub(super) linked: bool,
 }
@@ -49,6 +53,8 @@ impl Inode {
         self.current.put(offset, from);
         self.current.extend_to(end);
         let first = offset - offset % SECTOR_BYTES;
+        self.spoilt
+            .retain(|sector| !(offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)).contains(sector));
         let mut image = vec![0; (end.next_multiple_of(SECTOR_BYTES) - first) as usize];
         self.current.image(first, &mut image);
         let len_after = self.current.len();
@@ -85,6 +91,17 @@ impl Inode {
         self.durable.flip(offset, bit);
     }
 
+    pub(super) fn spoil(&mut self, offset: u64) {
+        self.spoilt.insert(offset / SECTOR_BYTES);
+    }
+
+    /// Whether the medium gives these bytes.
+    pub(super) fn is_readable(&self, offset: u64, len: usize) -> bool {
+        let end = offset.saturating_add(len as u64).div_ceil(SECTOR_BYTES);
+        let first = offset / SECTOR_BYTES;
+        len == 0 || self.spoilt.range(first..end).next().is_none()
+    }
+
     /// The file as found after power loss.
     pub(super) fn crash(&self, all: Option<Fate>, rng: &mut Rng) -> Inode {
         let mut durable = self.durable.clone();
@@ -96,6 +113,7 @@ impl Inode {
             durable,
             pending: Vec::new(),
             space,
+            spoilt: self.spoilt.clone(),
             linked: true,
         }
     }

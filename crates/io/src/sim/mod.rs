@@ -158,6 +158,17 @@ impl SimDisk {
         Ok(())
     }
 
+    /// Makes the sector that holds byte `offset` of a file unreadable until it is written: `EIO`.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such file.
+    pub fn spoil(&self, name: &str, offset: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let index = *world.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        world.inodes[index].spoil(offset);
+        Ok(())
+    }
+
     /// The disk as found when power comes back, one of many possible ones chosen by `seed`: unlocked, without faults, of the same
     /// capacity. This one is not changed.
     pub fn crash(&self, seed: u64) -> SimDisk {
@@ -240,6 +251,16 @@ impl World {
         self.used = used;
         self.inodes[index].space = space;
         Ok(())
+    }
+
+    /// Reads what there is; says how many bytes that is.
+    fn read(&mut self, index: usize, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.begin(Kind::Read)?;
+        let inode = &self.inodes[index];
+        match inode.is_readable(offset, into.len()) {
+            true => Ok(inode.current.read(offset, into)),
+            false => Err(Errno::IO.into()),
+        }
     }
 
     fn write(&mut self, index: usize, offset: u64, from: &[u8]) -> io::Result<()> {

@@ -216,6 +216,9 @@ pub struct ServeArgs {
     /// Bound on the space that values take on disk [default: the file system's]
     #[arg(long, value_name = "SIZE")]
     pub capacity: Option<Size>,
+    /// Open a store whose journal is damaged as it was before GROUP, which the refusal names: what came after is lost
+    #[arg(long, value_name = "GROUP")]
+    pub lose_journal_from: Option<u64>,
     /// Connections open at once; more wait
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub connections: usize,

@@ -24,7 +24,7 @@ pub fn stack(
     pool: &Pool,
     clock: &UnixClock,
 ) -> Outcome<Arc<Stack>> {
-    let tier = cache::open(Arc::new(cold.clone()), &args.before, pool, clock.clone())?;
+    let tier = cache::open(Arc::new(cold.clone()), args, pool, clock.clone())?;
     let executor = exec::open(&args.exec, &args.dir, pool)?;
     Ok(Arc::new(Exec::new(tier, executor)))
 }

@@ -17,7 +17,9 @@ use forebay_tier::{Config, Tier, Trust, buffer_bytes};
 
 use self::flags::{CacheArgs, CacheDisk};
 use super::UnixClock;
-use crate::exit::{Exit, Failure, Outcome};
+use super::args::ServeArgs;
+use super::leaf::refused;
+use crate::exit::{Failure, Outcome};
 
 /// What the index of the cache's disk may keep in memory, in bytes.
 const DISK_INDEX_BYTES: usize = 32 << 20;
@@ -28,10 +30,12 @@ const MS_DEFAULT: u64 = 1000;
 /// A cache before `store`, if the flags say so.
 pub fn open<S: Store>(
     store: Arc<S>,
-    args: &CacheArgs,
+    args: &ServeArgs,
     pool: &Pool,
     clock: UnixClock,
 ) -> Outcome<Tier<S>> {
+    let lose_journal_from = args.lose_journal_from;
+    let args = &args.before;
     let Some(memory) = args.cache_memory else {
         return Ok(Tier::off(store));
     };
@@ -53,7 +57,7 @@ pub fn open<S: Store>(
         return Ok(Tier::new(store, config, Some(pool)));
     };
     config.disk_bytes = disk.size.0;
-    let engine = open_disk(disk, pool)?;
+    let engine = open_disk(disk, lose_journal_from, pool)?;
     Ok(Tier::with_disk(store, config, Some(pool), engine))
 }
 
@@ -72,7 +76,11 @@ pub async fn tend<S: Store>(tier: &Tier<S>) -> Infallible {
     std::future::pending().await
 }
 
-fn open_disk(disk: &CacheDisk, pool: &Pool) -> Outcome<Engine<Directory>> {
+fn open_disk(
+    disk: &CacheDisk,
+    lose_journal_from: Option<u64>,
+    pool: &Pool,
+) -> Outcome<Engine<Directory>> {
     let place = disk.dir.display();
     DirBuilder::new()
         .recursive(true)
@@ -86,9 +94,9 @@ fn open_disk(disk: &CacheDisk, pool: &Pool) -> Outcome<Engine<Directory>> {
         index_cache_bytes: DISK_INDEX_BYTES,
         recent_bytes: DISK_INDEX_BYTES as u64,
         capacity_bytes: disk.size.0.saturating_add(disk.size.0 / DISK_SPARE),
+        lose_journal_from,
         ..forebay_engine::Config::default()
     };
     let clock = Arc::new(SystemClock::default());
-    Engine::open(directory, clock, pool.clone(), config)
-        .map_err(|error| Failure::new(Exit::Failed, format_args!("{place}: {error}")))
+    Engine::open(directory, clock, pool.clone(), config).map_err(|error| refused(&place, &error))
 }

@@ -36,6 +36,7 @@ pub fn open(
     let config = forebay_engine::Config {
         cache_bytes: memory.cache,
         capacity_bytes: args.capacity.map_or(u64::MAX, |size| size.0),
+        lose_journal_from: args.lose_journal_from,
         ..forebay_engine::Config::default()
     };
     let begun = Instant::now();
@@ -47,15 +48,23 @@ pub fn open(
             opened => break opened,
         }
     };
-    opened.map_err(|error| {
-        let mut message = format!("{place}: {error}");
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            message.push_str(&format!(": {error}"));
-            cause = error.source();
-        }
-        Failure::new(Exit::Failed, message)
-    })
+    opened.map_err(|error| refused(&place, &error))
+}
+
+/// An engine's directory was not opened: why, and what to do.
+pub fn refused(place: impl fmt::Display, error: &OpenError) -> Failure {
+    let mut message = format!("{place}: {error}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        message.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    if let OpenError::Journal { group, .. } = error {
+        message.push_str(&format!(
+            "; without one, --lose-journal-from {group} opens the store as it was before that group, and loses what came after"
+        ));
+    }
+    Failure::new(Exit::Failed, message)
 }
 
 /// Drops some of what has expired.
