@@ -1,5 +1,7 @@
 """Gateways: servers without a state of their own, over one cluster."""
 
+import subprocess
+import time
 from types import SimpleNamespace
 
 from conftest import binary, connect
@@ -7,6 +9,7 @@ from server import Server
 
 # How long a client waits for an answer; a gateway gives up before.
 PATIENCE = 90
+SWEPT_SECONDS = 120
 
 
 class Gateways:
@@ -41,3 +44,36 @@ class Gateways:
         for server in self.servers:
             if server.process.poll() is None:
                 server.stop()
+
+
+def patiently(client, call, deadline):
+    """Until somebody knows that a gateway died while it joined parts, their target and they are busy."""
+    while True:
+        try:
+            return call()
+        except client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] != "SlowDown" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def clean(gateways, server, client, bucket):
+    """What the dead left goes: the pool holds what is listed, and nothing once that is deleted."""
+    listed = set()
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        listed |= {one["Key"] for one in page.get("Contents", [])}
+    place = f"{gateways.namespace}/{bucket}"
+    assert {name for space, name in gateways.cluster.objects() if space == place} == listed
+    deadline = time.monotonic() + SWEPT_SECONDS
+    for key in listed:
+        patiently(client, lambda: client.delete_object(Bucket=bucket, Key=key), deadline)
+    for upload in client.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
+        about = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+        patiently(client, lambda: client.abort_multipart_upload(**about), deadline)
+    values = [place, *(f"{place}//{kind}" for kind in ("named", "staging", "stripes"))]
+    deadline = time.monotonic() + SWEPT_SECONDS
+    while left := [one for one in gateways.cluster.objects() if one[0] in values]:
+        assert time.monotonic() < deadline, f"{len(left)} orphans: {left[:5]}"
+        subprocess.run(
+            [binary(), "admin", "scrub", "--dir", server.directory], check=True, stdout=subprocess.DEVNULL, timeout=60
+        )

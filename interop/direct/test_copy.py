@@ -8,6 +8,7 @@ import sys
 import pytest
 
 MIB = 1 << 20
+GIB = 1 << 30
 SIZE = 150 * MIB + 7
 
 
@@ -57,6 +58,20 @@ def test_between_two_network_namespaces(link, serve, namespace, forebay, aws, bi
     server = serve("--insecure", host=clean.address, within=clean.within("a"))
     namespace(server, "things")
     there_and_back(forebay, aws, server, big, "iwarp", clean.within("b"))
+
+
+def test_more_than_a_gibibyte_goes_in_parts(serve, namespace, forebay, scratch, data):
+    server = serve()
+    namespace(server, "things")
+    large, back = scratch / "large", scratch / "back"
+    with open(large, "wb") as out:
+        for at in (0, 300 * MIB - 1, GIB - MIB + 1):
+            out.seek(at)
+            out.write(data(MIB, seed=at))
+    assert large.stat().st_size == GIB + 1
+    assert forebay(server).copy(large, "fb://things/large", "--path", "iwarp") == "iwarp"
+    assert forebay(server).copy("fb://things/large", back, "--path", "shm") == "shm"
+    assert subprocess.run(["cmp", str(large), str(back)]).returncode == 0
 
 
 def test_the_best_path_is_taken_and_told(serve, namespace, forebay, scratch, data):

@@ -58,6 +58,7 @@ class Place:
         self.shared = scratch / "shared"
         self.shared.mkdir()
         self.server = self.ceph = None
+        self.guests = []
         self.run(self.lab / "guest-run.sh", "--netns-up", self.netns)
 
     @staticmethod
@@ -104,10 +105,13 @@ class Place:
         """Starts a guest that runs `script` with this place's shared folder at /share."""
         command = [str(self.lab / "guest-run.sh"), "--netns", self.netns, "--share", f"{self.shared}:/share",
                    "--timeout", str(timeout), *map(str, options), "-"]
-        port = self.server.nvme.rsplit(":", 1)[1]
-        return Guest(command, PRELUDE.replace("@PORT@", port) + script, self.server)
+        port = self.server.nvme.rsplit(":", 1)[1] if self.server else ""
+        self.guests.append(Guest(command, PRELUDE.replace("@PORT@", port) + script, self.server))
+        return self.guests[-1]
 
     def close(self):
+        for guest in self.guests:
+            guest.end()
         try:
             if self.server and self.server.process.poll() is None:
                 # A guest that went away without a word is not waited for.
@@ -123,7 +127,7 @@ class Place:
 
 
 class Guest:
-    """A guest of a server that runs a script; what it prints comes in sections that begin with `=== NAME`."""
+    """A guest, perhaps of a server, that runs a script; what it prints comes in sections that begin with `=== NAME`."""
 
     def __init__(self, command, script, server):
         self.server = server
@@ -142,13 +146,20 @@ class Guest:
                 pytest.fail("the guest ended before it was waited for")
             time.sleep(0.05)
 
+    def end(self):
+        """Of a test that failed: others wait for their turn."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.communicate()
+
     def wait(self):
         """What it printed, by section; it must have ended well."""
         out, _ = self.process.communicate()
         if self.process.returncode == 125:
             pytest.fail(f"the lab failed:\n{out}")
         code = self.process.returncode
-        assert code == 0, f"exit {code} in the guest:\n{out}\nthe server said:\n{self.server.tail()}"
+        said = f"\nthe server said:\n{self.server.tail()}" if self.server else ""
+        assert code == 0, f"exit {code} in the guest:\n{out}{said}"
         parts = SECTION.split(out)
         return Sections(zip(parts[1::2], parts[2::2]))
 

@@ -1,5 +1,9 @@
 """Servers with a gRPC door, and clients for their identities."""
 
+import mmap
+import os
+import pathlib
+import subprocess
 import uuid
 
 import grpc
@@ -10,6 +14,7 @@ from rpc_interface import Interface, bearer
 from server import Server
 
 SPARE_FILES = 16
+MEMORY_BYTES = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +78,32 @@ def tenant(root, connect):
         return identity
 
     return make
+
+
+@pytest.fixture
+def exposed(scratch):
+    """`exposed(opened, fabric)`: memory that another process exposes on a link of a session, and what it is called there."""
+    processes = []
+
+    def expose(opened, fabric):
+        file = scratch / f"memory-{fabric}"
+        file.write_bytes(bytes(MEMORY_BYTES))
+        address = next(path.address for path in opened.paths if path.fabric == fabric)
+        examples = pathlib.Path(os.environ.get("FOREBAY_EXAMPLES", binary().parent / "examples"))
+        command = [str(examples / "exposed_file"), fabric, address, opened.session.hex(), opened.key.hex(), str(file)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        ready, *numbers = process.stdout.readline().split()
+        assert ready == "ready"
+        stag, base, length, link = map(int, numbers)
+        told = {"fabric": fabric, "stag": stag, "base": base, "length": length, "link": link}
+        with open(file, "r+b") as opened_file:
+            return mmap.mmap(opened_file.fileno(), MEMORY_BYTES), told
+
+    yield expose
+    for process in processes:
+        process.stdin.close()
+        assert process.wait(30) == 0
 
 
 @pytest.fixture

@@ -155,6 +155,63 @@ def test_objects(root, namespace):
     assert not root.call("Objects.Delete", **where, key=b"a/value").existed
 
 
+@pytest.mark.parametrize("fabric", ["shm", "iwarp"])
+def test_memory_is_registered_granted_and_moved(root, connect, namespace, exposed, fabric):
+    """The file of another process is what the calls fill and read."""
+    access = {name[7:].lower(): value.number for name, value in root.enum("Access").items()}
+    opened = root.call("Sessions.Open", lease_ms=60_000)
+    session = opened.session
+    memory, told = exposed(opened, fabric)
+    region = root.call("Sessions.RegisterRegion", session=session, access=access["read_write"], **told).region
+
+    values = {b"layer-%d" % number: os.urandom(size) for number, size in enumerate((5, 4096, 300_000))}
+    offsets = dict(zip(values, (0, 8192, 65_536)))
+    memory[:] = bytes(len(memory))
+    place = lambda key, **memory: {**memory, "offset": offsets[key], "length": len(values[key])}
+    elements = lambda **memory: [{"key": key, "place": place(key, **memory)} for key in values]
+    for key, value in values.items():
+        memory[offsets[key] : offsets[key] + len(value)] = value
+    stored = list(root.call("Objects.Scatter", namespace=namespace, session=session, elements=elements(region=region)))
+    assert [(one.index, one.HasField("failure")) for one in stored] == [(0, False), (1, False), (2, False)]
+    for key, value in values.items():
+        if len(value) <= 4096:
+            assert root.call("Objects.Retrieve", namespace=namespace, key=key).data == value
+
+    def gathered(client, **place):
+        memory[:] = bytes(len(memory))
+        asked = elements(**{name: value for name, value in place.items() if name != "session"})
+        where = {"namespace": namespace, "session": place.get("session", b"")}
+        answers = list(client.call("Objects.Gather", **where, elements=asked, checksum=True))
+        assert [one.index for one in answers] == [0, 1, 2]
+        failures = {one.failure.reason for one in answers if one.HasField("failure")}
+        if not failures:
+            assert [(one.length, one.path) for one in answers] == [(len(value), fabric) for value in values.values()]
+            for key, value in values.items():
+                assert memory[offsets[key] : offsets[key] + len(value)] == value
+        else:
+            assert memory[:] == bytes(len(memory))
+        names = {value.number: name for name, value in root.enum("Reason").items()}
+        return {names[reason] for reason in failures}
+
+    assert gathered(root, session=session, region=region) == set()
+    # Whoever is of the tenant may use a grant, without the session.
+    key = root.call("Admin.CreateKey", tenant="root")
+    other = connect(key.access_key, key.secret_key)
+    granted = root.call("Sessions.Grant", session=session, region=region, length=len(memory), access=access["write"])
+    assert gathered(other, grant=granted.grant) == set()
+    scattered = other.call("Objects.Scatter", namespace=namespace, elements=elements(grant=granted.grant))
+    assert all(one.HasField("failure") for one in scattered), "it may be written, not read"
+    renewed = root.call("Sessions.Renew", grant=granted.grant, lifetime_ms=30_000)
+    assert renewed.grant != granted.grant and gathered(other, grant=renewed.grant) == set()
+    root.call("Sessions.Revoke", session=session, id=granted.id)
+    for grant in (granted.grant, renewed.grant):
+        assert gathered(other, grant=grant) == {"REASON_NO_SUCH_GRANT"}
+    root.call("Sessions.DeregisterRegion", session=session, region=region)
+    assert gathered(root, session=session, region=region) == {"REASON_NO_SUCH_REGION"}
+    root.call("Admin.RemoveKey", access_key=key.access_key)
+    root.call("Sessions.Close", session=session)
+
+
 def test_objects_are_the_same_through_every_door(root, server, namespace):
     access_key, secret_key = server.keys
     s3 = s3_client(SimpleNamespace(

@@ -151,7 +151,14 @@ fn build() -> Result<PathBuf> {
     // What drives some of the tests.
     for examples in [
         ["--package", "forebay-client", "--examples"].as_slice(),
-        &["--package", "forebay-fabric", "--example", "rping"],
+        &[
+            "--package",
+            "forebay-fabric",
+            "--example",
+            "rping",
+            "--example",
+            "exposed_file",
+        ],
         &["--package", "forebay-history", "--examples"],
     ] {
         run_tool(

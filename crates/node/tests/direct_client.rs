@@ -154,6 +154,31 @@ async fn ranges_are_cut_and_checked() {
     }
 }
 
+/// 2^32 bytes is one more than some fabrics' registrations take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_of_four_gibibytes_is_a_window() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let contents = bytes(8, 1 << 20);
+    let source = filled(&contents);
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        client.put_from(NAMESPACE, "value", &source).await.unwrap();
+        let target = Region::alloc(1 << 32).unwrap();
+        let got = client.get_into(NAMESPACE, "value", .., &target).await;
+        let got = got.unwrap();
+        assert_eq!((got.bytes, got.path), (1 << 20, path));
+        assert!(seen(&target, 0..1 << 20) == contents);
+        let end = (1 << 32) - contents.len();
+        let window = target.window(end..1 << 32);
+        client
+            .get_into(NAMESPACE, "value", .., window)
+            .await
+            .unwrap();
+        assert!(seen(&target, end..1 << 32) == contents);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_values_in_one_call_complete_in_order() {
     let place = Place::new();

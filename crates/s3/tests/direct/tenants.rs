@@ -3,7 +3,7 @@
 use forebay_fabric::{Access, Link, SessionId};
 
 use crate::rig::*;
-use crate::support::{ALPHA, Ask, BETA, Sign};
+use crate::support::{ALPHA, ALPHA_ELSEWHERE, Ask, BETA, Sign};
 
 #[tokio::test]
 async fn x3_x5_a_session_is_its_principals_alone() {
@@ -51,6 +51,34 @@ async fn x3_x5_a_session_is_its_principals_alone() {
     alpha.untouched_but(0, 0);
     unhurt(&rig, &etag).await;
     drop((alpha, beta));
+    rig.finish().await;
+}
+
+/// The principal is the access key: other keys of its tenant, as sessions of one role would be, are strangers to its sessions.
+#[tokio::test]
+async fn x9_another_key_of_the_same_tenant_has_sessions_of_its_own() {
+    let rig = Rig::open().await;
+    let etag = victim(&rig).await;
+    let alpha = rig.peer(ALPHA, Way::Mapped).await;
+    let elsewhere = rig.peer(ALPHA_ELSEWHERE, Way::Mapped).await;
+    let ask = Ask::new("GET", "/bucket/victim");
+    let token = alpha.token(&ask, rig.server.now_ms(), 0, 9);
+    let lent = alpha.carry(ask.clone(), &token);
+    refused(
+        &rig.server.ask(ALPHA_ELSEWHERE, lent.clone()).await,
+        403,
+        "AccessDenied",
+    );
+    alpha.untouched_but(0, 0);
+    // What was refused was not used up, and its own session serves it well.
+    let own = elsewhere.token(&ask, rig.server.now_ms(), 0, 9);
+    let own = elsewhere.carry(ask, &own);
+    assert_eq!(rig.server.ask(ALPHA_ELSEWHERE, own).await.status, 200);
+    elsewhere.untouched_but(0, 9);
+    assert_eq!(rig.server.ask(ALPHA, lent).await.status, 200);
+    alpha.untouched_but(0, 9);
+    unhurt(&rig, &etag).await;
+    drop((alpha, elsewhere));
     rig.finish().await;
 }
 

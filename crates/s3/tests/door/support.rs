@@ -35,6 +35,12 @@ pub const ALPHA: Who = Who {
     secret: "alpha/secret",
     tenant: "alpha",
 };
+/// Another key of the same tenant.
+pub const ALPHA_ELSEWHERE: Who = Who {
+    id: "ALPHAKEY2",
+    secret: "alpha/elsewhere",
+    tenant: "alpha",
+};
 pub const BETA: Who = Who {
     id: "BETAKEY",
     secret: "beta/secret",
@@ -61,7 +67,7 @@ impl Keys {
 
 impl AccessKeys for Keys {
     fn find(&self, access_key_id: &str) -> Option<Arc<AccessKey>> {
-        [ALPHA, BETA]
+        [ALPHA, ALPHA_ELSEWHERE, BETA]
             .into_iter()
             .find(|who| who.id == access_key_id && !self.is_deleted(who.id))
             .map(|who| {
