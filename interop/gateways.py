@@ -10,6 +10,8 @@ from server import Server
 # How long a client waits for an answer; a gateway gives up before.
 PATIENCE = 90
 SWEPT_SECONDS = 120
+# The dead are known as such soon, and nobody reads what they left.
+SOON = ["--ceph-lease", "3", "--ceph-grace", "1", "--ceph-patience", "5"]
 
 
 class Gateways:

@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from conftest import binary
+from gateways import SOON, clean
 from history import Register, finish, work
 
 SECONDS = float(os.environ.get("FOREBAY_HISTORY_SECONDS", "8"))
@@ -19,6 +20,9 @@ CLIENTS = 8
 BUCKET = "register"
 # One key whose values are cut in pieces.
 LARGE = 5 << 20
+# What every part but the last has.
+PART_BYTES_MIN = 5 << 20
+UPLOADS = 6
 
 
 @pytest.fixture(params=["uncached", "strict"])
@@ -98,6 +102,52 @@ def test_gateways_share_what_is_made(gateways):
     part = other.upload_part(**name, PartNumber=1, Body=b"part")
     one.complete_multipart_upload(**name, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
     assert other.get_object(Bucket=BUCKET, Key="parts")["Body"].read() == b"part"
+
+
+def test_one_upload_through_two_gateways(gateways):
+    """Its parts are sent, replaced, joined and given up by both at once: what appears is what somebody joined, and nothing is left."""
+    servers = [gateways.start(*SOON) for _ in range(2)]
+    clients = [gateways.client(server) for server in servers]
+    gateways.bucket(BUCKET, clients)
+    print(f"FOREBAY_SEED={SEED}")
+    rng = random.Random(SEED)
+    for number in range(UPLOADS):
+        key = f"k{number}"
+        upload = clients[0].create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
+        name = dict(Bucket=BUCKET, Key=key, UploadId=upload)
+        joined, refusals = [], []
+
+        def take_part(client, mark, gives_up):
+            # The first of two parts must not be small.
+            bodies = [bytes([mark]) * (PART_BYTES_MIN + mark), bytes([mark]) * (1000 + mark)]
+            try:
+                parts = []
+                for part, body in enumerate(bodies, 1):
+                    etag = client.upload_part(**name, PartNumber=part, Body=body)["ETag"]
+                    parts.append({"PartNumber": part, "ETag": etag})
+                if gives_up:
+                    client.abort_multipart_upload(**name)
+                else:
+                    client.complete_multipart_upload(**name, MultipartUpload={"Parts": parts})
+                    joined.append(b"".join(bodies))
+            except client.exceptions.ClientError as error:
+                refusals.append(error.response["Error"]["Code"])
+
+        workers = [
+            threading.Thread(target=take_part, args=(clients[mark % 2], mark, rng.random() < 0.2)) for mark in range(4)
+        ]
+        [worker.start() for worker in workers]
+        [worker.join() for worker in workers]
+        assert set(refusals) <= {"NoSuchUpload", "InvalidPart", "SlowDown"}, refusals
+        # Each names parts of its own.
+        assert len(set(joined)) <= 1, [len(one) for one in joined]
+        for client in clients:
+            if joined:
+                assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == joined[0]
+            else:
+                found = client.list_objects_v2(Bucket=BUCKET, Prefix=key)
+                assert key not in [one["Key"] for one in found.get("Contents", [])]
+    clean(gateways, servers[0], clients[0], BUCKET)
 
 
 def test_gateways_know_each_others_keys(gateways):

@@ -7,12 +7,10 @@ import os
 import random
 
 from crash.test_kill import BUCKET, CLIENTS, kill_and_verify
-from gateways import clean
+from gateways import SOON, clean
 
 KILLS = int(os.environ.get("FOREBAY_GATEWAY_KILLS", "4"))
 SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)
-# The dead are known as such soon, and nobody reads what they left.
-SOON = ["--ceph-lease", "3", "--ceph-grace", "1", "--ceph-patience", "5"]
 # What a gateway begins takes longer than what an engine does.
 LIFE_SECONDS = (0.04, 1.8)
 

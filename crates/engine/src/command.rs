@@ -46,7 +46,8 @@ pub(crate) struct ComposeCommand {
     pub condition: Condition,
     pub size: Option<u64>,
     pub seal: Seal,
-    pub sources: Vec<Bytes>,
+    /// Keys, and what was seen there.
+    pub sources: Vec<(Bytes, Option<Meta>)>,
     pub consumed: Vec<Bytes>,
 }
 

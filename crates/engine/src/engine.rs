@@ -13,8 +13,8 @@ use forebay_store::limits::{
 };
 use forebay_store::{
     Address, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions,
-    ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Scope, Seal, Store, StoreError,
-    StoreOptions, Stored, Usage, VersionId, VersionPage,
+    ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Scope, Seal, Source, Store,
+    StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage,
 };
 use parking_lot::Mutex;
 
@@ -383,20 +383,22 @@ impl<D: Disk> Store for Engine<D> {
     async fn compose(
         &self,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,
     ) -> Result<Stored> {
         check_compose(target, sources, consumed)?;
-        let owned = |keys: &[&[u8]]| keys.iter().map(|key| Bytes::copy_from_slice(key)).collect();
+        let owned = |key: &[u8]| Bytes::copy_from_slice(key);
+        let sources = sources.iter();
+        let sources = sources.map(|source| (owned(source.key), source.seen.cloned()));
         let command = ComposeCommand {
             target: self.target(target)?,
             condition: options.condition,
             size: options.size,
             seal,
-            sources: owned(sources),
-            consumed: owned(consumed),
+            sources: sources.collect(),
+            consumed: consumed.iter().map(|key| owned(key)).collect(),
         };
         self.core
             .submit(|reply| Command::Compose(command, reply))

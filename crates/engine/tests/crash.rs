@@ -13,7 +13,7 @@ use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{
     Address, Attributes, DeleteOptions, Durability, ErrorKind, ListOptions, NamespaceConfig,
-    Result, Scope, Seal, Space, Store, StoreOptions, Usage,
+    Result, Scope, Seal, Source, Space, Store, StoreOptions, Usage,
 };
 use support::{Random, bytes, config, for_each_seed, get, put_with, tenant};
 
@@ -98,8 +98,9 @@ async fn change(world: &mut World, engine: &Engine<SimDisk>) -> Result<()> {
             next.insert((Space::Objects, key.clone()), made);
             let options = StoreOptions::default();
             let target = address(Space::Objects, &key);
+            let source = Source::any(&source);
             engine
-                .compose(target, &[&source], &[b"gone"], options, Seal::default())
+                .compose(target, &[source], &[], options, Seal::default())
                 .await
                 .map(drop)
         }

@@ -10,7 +10,7 @@ use forebay_io::SystemClock;
 use forebay_io::files::Directory;
 use forebay_mem::{Pool, Region};
 use forebay_store::{
-    Address, ByteRange, DeleteOptions, ErrorKind, ListOptions, Scope, Seal, Space, Store,
+    Address, ByteRange, DeleteOptions, ErrorKind, ListOptions, Scope, Seal, Source, Space, Store,
     StoreOptions, Usage,
 };
 use support::{bytes, config, get, get_range, open, put, tenant};
@@ -171,7 +171,8 @@ async fn parts_are_joined_without_moving() {
         whole.extend(value);
     }
     let keys: Vec<String> = (0..sizes.len()).map(|at| format!("up/{at}")).collect();
-    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    let keys = keys.iter().map(|key| Source::any(key.as_bytes()));
+    let keys: Vec<Source<'_>> = keys.collect();
     let target = Address::object("photos", b"joined");
     let stored = engine
         .compose(target, &keys, &[], StoreOptions::default(), Seal::default())

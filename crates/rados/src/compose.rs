@@ -11,7 +11,8 @@ use std::time::Duration;
 use crc_fast::{CrcAlgorithm, checksum_combine};
 use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{
-    Address, ErrorKind, Notice, Result, Seal, Space, StoreError, StoreOptions, Stored, Usage,
+    Address, ErrorKind, Meta, Notice, Result, Seal, Source, Space, StoreError, StoreOptions,
+    Stored, Usage,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -21,7 +22,7 @@ use crate::heads::{CLAIM, LOOKS, Seen, changing};
 use crate::index::Settle;
 use crate::keeper::Task;
 use crate::names;
-use crate::record::{Entry, Layout, Segment};
+use crate::record::{Entry, Layout, Segment, Value};
 use crate::sys::{Errno, Guard, ReadOp, WriteOp};
 use crate::under_way::{Named, Pending, Sum, Taken};
 use crate::upload::{Content, Put, stored};
@@ -98,7 +99,7 @@ impl Core {
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,
@@ -107,8 +108,10 @@ impl Core {
             space: Space::Objects,
             key: target.key.to_vec(),
         };
-        let owned = |keys: &[&[u8]]| keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>();
-        let (sources, consumed) = (owned(sources), owned(consumed));
+        let sources = sources.iter();
+        let sources = sources.map(|source| (source.key.to_vec(), source.seen.cloned()));
+        let sources: Vec<_> = sources.collect();
+        let consumed: Vec<_> = consumed.iter().map(|key| key.to_vec()).collect();
         let (core, namespace) = (self.clone(), namespace.clone());
         let composing = tokio::spawn(async move {
             let key = named.key.clone().into();
@@ -131,7 +134,7 @@ impl Core {
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         named: Named,
-        sources: &[Vec<u8>],
+        sources: &[(Vec<u8>, Option<Meta>)],
         consumed: &[Vec<u8>],
         options: StoreOptions,
         seal: Seal,
@@ -147,6 +150,7 @@ impl Core {
                 return Err(crate::error::condition_failed());
             }
             let taken = self.sources(namespace, sources, consumed).await?;
+            check_there(&taken, consumed, self.now())?;
             let content = joined(&taken, sources, self.now())?;
             if options.size.is_some_and(|size| size != content.size) {
                 return Err(StoreError::new(
@@ -292,14 +296,14 @@ impl Core {
         Ok(())
     }
 
-    /// Looks at what is to be joined and at what goes with it. A source that is missing is refused later, in order.
+    /// Looks at what is to be joined and at what goes with it.
     async fn sources(
         &self,
         namespace: &Arc<Namespace>,
-        sources: &[Vec<u8>],
+        sources: &[(Vec<u8>, Option<Meta>)],
         consumed: &[Vec<u8>],
     ) -> Result<BTreeMap<Vec<u8>, Seen>> {
-        let keys = sources.iter().chain(consumed).cloned();
+        let keys = sources.iter().map(|(key, _)| key).chain(consumed).cloned();
         let keys: std::collections::BTreeSet<Vec<u8>> = keys.collect();
         let looks = keys.into_iter().map(|key| async move {
             let named = staged(key);
@@ -534,8 +538,29 @@ fn bytes(seen: &Seen) -> u64 {
     seen.head.as_ref().map_or(0, |head| head.usage.bytes)
 }
 
+/// Whatever is consumed is there.
+fn check_there(taken: &BTreeMap<Vec<u8>, Seen>, keys: &[Vec<u8>], now: u64) -> Result<()> {
+    keys.iter()
+        .try_for_each(|key| current(taken, key, now).map(drop))
+}
+
+/// What is under a staged key.
+fn current<'t>(taken: &'t BTreeMap<Vec<u8>, Seen>, key: &[u8], now: u64) -> Result<&'t Value> {
+    let head = taken.get(key).and_then(|seen| seen.head.as_deref());
+    head.and_then(|head| head.current(now)).ok_or_else(|| {
+        StoreError::new(
+            ErrorKind::NotFound,
+            "a value to be joined or consumed is not there",
+        )
+    })
+}
+
 /// The joined value: its bytes stay where they are.
-fn joined(taken: &BTreeMap<Vec<u8>, Seen>, sources: &[Vec<u8>], now: u64) -> Result<Content> {
+fn joined(
+    taken: &BTreeMap<Vec<u8>, Seen>,
+    sources: &[(Vec<u8>, Option<Meta>)],
+    now: u64,
+) -> Result<Content> {
     let mut content = Content {
         size: 0,
         crc64nvme: 0,
@@ -543,11 +568,10 @@ fn joined(taken: &BTreeMap<Vec<u8>, Seen>, sources: &[Vec<u8>], now: u64) -> Res
         bufs: Vec::new(),
     };
     let mut segments: Vec<Segment> = Vec::new();
-    for key in sources {
-        let head = taken.get(key).and_then(|seen| seen.head.as_deref());
-        let part = head.and_then(|head| head.current(now)).ok_or_else(|| {
-            StoreError::new(ErrorKind::NotFound, "a value to be joined is not there")
-        })?;
+    for (key, seen) in sources {
+        let part = current(taken, key, now)?;
+        let seen = seen.as_ref();
+        Source { key, seen }.check(&part.meta())?;
         let crc64nvme = checksum_combine(
             CrcAlgorithm::Crc64Nvme,
             content.crc64nvme,

@@ -9,8 +9,8 @@ use forebay_mem::{BLOCK_MAX_BYTES, Pool, RegionSlice};
 use forebay_store::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
 use forebay_store::{
     Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
-    Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Store, StoreError,
-    StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
+    Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Source, Store,
+    StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::{mpsc, oneshot};
@@ -356,7 +356,7 @@ impl Store for RadosStore {
     async fn compose(
         &self,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,

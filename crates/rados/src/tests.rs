@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_store::suite::TestClock;
-use forebay_store::{Address, Scope, Seal, Space, Store, StoreOptions};
+use forebay_store::{Address, Scope, Seal, Source, Space, Store, StoreOptions};
 
 use crate::config::Config;
 use crate::names;
@@ -160,13 +160,8 @@ fn a_change_that_was_cut_short_frees_no_joined_part() {
         namespace.journal.enter(vec![entry]).await.unwrap();
         register_dead(&store, gateway).await;
         let key = Address::object("joined", b"k");
-        let joined = store.compose(
-            key,
-            &[b"part"],
-            &[],
-            StoreOptions::default(),
-            Seal::default(),
-        );
+        let parts = [Source::any(b"part")];
+        let joined = store.compose(key, &parts, &[], StoreOptions::default(), Seal::default());
         joined.await.unwrap();
         store.settle().await.unwrap();
         assert_eq!(store.sweep().await.unwrap(), 1);
@@ -191,7 +186,7 @@ fn a_composition_that_nobody_waits_for_is_finished() {
             for part in &parts {
                 put(&store, Address::staging("joined", part), &bytes(1, 70_000)).await;
             }
-            let sources = [&parts[0][..], &parts[1][..], &parts[2][..]];
+            let sources = [0, 1, 2].map(|at: usize| Source::any(&parts[at]));
             let key = [b'k', round];
             let key = Address::object("joined", &key);
             let joined =

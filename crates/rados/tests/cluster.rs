@@ -10,7 +10,7 @@ use forebay_rados::RadosStore;
 use forebay_store::suite::TestClock;
 use forebay_store::{
     Address, After, Body, ByteRange, Condition, ErrorKind, Item, ListOptions, NamespaceConfig,
-    Notice, Scope, Seal, Space, Store, StoreOptions, Upload, Versioning,
+    Notice, Scope, Seal, Source, Space, Store, StoreOptions, Upload, Versioning,
 };
 use support::{bytes, cluster, config, fresh, get, open, put, rados, runtime, space};
 
@@ -439,7 +439,7 @@ fn victim() {
                     2 => {
                         put(&store, staged, &bytes(lane, 3000)).await;
                         let free = StoreOptions::default();
-                        let parts: [&[u8]; 1] = [&part];
+                        let parts = [Source::any(&part)];
                         let joined = store.compose(address, &parts, &[], free, Seal::default());
                         joined.await.unwrap();
                     }

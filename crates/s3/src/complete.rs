@@ -1,5 +1,7 @@
 //! `CompleteMultipartUpload`: the parts become one object without being copied.
 
+use std::time::Duration;
+
 use forebay_proto::md5::Md5;
 use forebay_proto::s3::checksum::{
     Algorithm, Checksum, ChecksumType, combine, composite, multipart_etag, parse_composite,
@@ -11,19 +13,22 @@ use forebay_proto::s3::xml::{
     parse_complete_multipart_upload,
 };
 use forebay_store::limits::VALUE_BYTES_MAX;
-use forebay_store::{ErrorKind, Etag, Meta, Seal, Store, StoreOptions};
+use forebay_store::{Condition, ErrorKind, Etag, Meta, Seal, Source, Store, StoreOptions};
 use http::header::HeaderMap;
 
 use crate::call::Call;
 use crate::ingest::Inbound;
 use crate::kept::{self, PartSizes, Shown};
-use crate::multipart::{part_checksum, upload_id};
+use crate::multipart::{part_checksum, remove_parts, upload_id};
 use crate::object_put::unmet;
 use crate::reply::{self, Reply};
 use crate::staging::{self, Part, UploadId};
 use crate::status::{Outcome, Refusal};
 use crate::{conditions, encryption, headers};
 
+/// How often an upload is looked at that changes meanwhile, and the first pause between.
+const TRIES: usize = 8;
+const PAUSE: Duration = Duration::from_millis(5);
 /// The smallest part but the last: 5 MiB.
 const PART_BYTES_MIN: u64 = 5 << 20;
 
@@ -40,13 +45,30 @@ pub(crate) async fn complete<S: Store>(
     let condition = conditions::of_write(call.headers)?;
     let _ending = call.door.uploads.exclusive(&id).await;
     call.still_there()?;
-    let manifest = match staging::find(call.store(), call.bucket, call.key, &id).await {
+    let mut pause = PAUSE;
+    for _ in 0..TRIES {
+        if let Some(reply) = join(call, &id, &asked, condition).await? {
+            return Ok(reply);
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    Err(ErrorCode::SlowDown.into())
+}
+
+/// `None` when another server of the same store changed the upload after it was looked at here.
+async fn join<S: Store>(
+    call: &Call<'_, S>,
+    id: &UploadId,
+    asked: &[CompletedPart],
+    condition: Condition,
+) -> Outcome<Option<Reply<S::Body>>> {
+    let manifest = match staging::find(call.store(), call.bucket, call.key, id).await {
         Ok(manifest) => manifest,
-        Err(refusal) => return again(call, &id).await.ok_or(refusal),
+        Err(refusal) => return again(call, id, asked).await.ok_or(refusal).map(Some),
     };
-    let (present, _) =
-        staging::parts(call.store(), call.bucket, &id, 0, MAX_PARTS as usize).await?;
-    let (chosen, unused) = choose(&asked, &present, &id)?;
+    let (present, _) = staging::parts(call.store(), call.bucket, id, 0, MAX_PARTS as usize).await?;
+    let (chosen, unused) = choose(asked, &present, id)?;
     let sizes = check_sizes(&chosen, call.headers)?;
     let choice = staging::chosen(&manifest.attributes);
     let sums = checksum(&chosen, choice, call.headers)?;
@@ -59,16 +81,17 @@ pub(crate) async fn complete<S: Store>(
         kept.insert(kept::CHECKSUM, sums.shown.encode());
         kept.insert(kept::PART_CHECKSUMS, sums.of_parts);
     }
-    let digests: Vec<[u8; 16]> = chosen
-        .iter()
-        .map(|part| digest_of(&part.meta.etag))
-        .collect();
+    let etag = etag_of(chosen.iter().map(|part| part.meta.etag.as_str()));
     let seal = Seal {
-        etag: Etag::new(&multipart_etag(&digests)),
+        etag: Etag::new(&etag),
         attributes: kept::sealed(kept)?,
         expires: None,
     };
-    let sources: Vec<&[u8]> = chosen.iter().map(|part| &part.key[..]).collect();
+    let sources = chosen.iter().map(|part| Source {
+        key: &part.key,
+        seen: Some(&part.meta),
+    });
+    let sources: Vec<Source<'_>> = sources.collect();
     let own = id.manifest(call.key);
     let consumed: Vec<&[u8]> = unused
         .iter()
@@ -84,16 +107,28 @@ pub(crate) async fn complete<S: Store>(
         .compose(call.object(), &sources, &consumed, options, seal)
         .await
     {
-        Ok(stored) => Ok(answer(call, &stored.meta)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(ErrorCode::NoSuchUpload.into()),
+        Ok(stored) => {
+            // Parts that came to another server since they were listed. The object is there, whatever becomes of them.
+            if let Err(refusal) = remove_parts(call.store(), call.bucket, id).await {
+                tracing::warn!(upload = id.as_str(), error = %refusal.error, "parts were left");
+            }
+            Ok(Some(answer(call, &stored.meta)))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unmet(call, condition, error).await),
     }
 }
 
-/// A client that did not hear the answer asks again: when the object is the one that this upload made, it hears it now.
-async fn again<S: Store>(call: &Call<'_, S>, id: &UploadId) -> Option<Reply<S::Body>> {
+/// A client that did not hear the answer asks again: when the object is the one that this upload made of these parts, it hears it now.
+async fn again<S: Store>(
+    call: &Call<'_, S>,
+    id: &UploadId,
+    asked: &[CompletedPart],
+) -> Option<Reply<S::Body>> {
     let meta = call.store().stat(call.object(), None).await.ok()?;
-    (meta.attributes.get_str(kept::UPLOAD) == Some(id.as_str())).then(|| answer(call, &meta))
+    let same_upload = meta.attributes.get_str(kept::UPLOAD) == Some(id.as_str());
+    let same_parts = meta.etag.as_str() == etag_of(asked.iter().map(|part| &part.etag[..]));
+    (same_upload && same_parts).then(|| answer(call, &meta))
 }
 
 fn answer<S: Store>(call: &Call<'_, S>, meta: &Meta) -> Reply<S::Body> {
@@ -270,9 +305,15 @@ fn check_claim(shown: &Shown, request: &HeaderMap) -> Outcome<()> {
     }
 }
 
+/// The object's tag, from those of its parts.
+fn etag_of<'p>(parts: impl Iterator<Item = &'p str>) -> String {
+    let digests: Vec<[u8; 16]> = parts.map(digest_of).collect();
+    multipart_etag(&digests)
+}
+
 /// What a part's tag contributes to the object's: its MD5, or where parts have no MD5, the MD5 of the tag.
-fn digest_of(etag: &Etag) -> [u8; 16] {
-    let text = etag.as_str().as_bytes();
+fn digest_of(etag: &str) -> [u8; 16] {
+    let text = etag.as_bytes();
     let mut digest = [0u8; 16];
     let pairs = text.chunks_exact(2);
     if text.len() != 32 {

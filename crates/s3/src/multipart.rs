@@ -208,7 +208,14 @@ pub(crate) async fn commit_part<S: Store>(
     let _uploading = call.door.uploads.shared(id).await;
     staging::find(call.store(), call.bucket, call.key, id).await?;
     let stored = upload.commit(seal).await?;
-    Ok((stored.meta, shown))
+    match staging::find(call.store(), call.bucket, call.key, id).await {
+        // Another server of the same store has ended it meanwhile, and may know nothing of this part.
+        Err(refusal) if refusal.error.code == ErrorCode::NoSuchUpload => {
+            remove_parts(call.store(), call.bucket, id).await?;
+            Err(refusal)
+        }
+        found => found.map(|_| (stored.meta, shown)),
+    }
 }
 
 /// `AbortMultipartUpload`.
@@ -221,28 +228,35 @@ pub(crate) async fn abort<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body
 }
 
 /// Removes an upload and its parts; its exclusive lock is held. The parts go first, so that what an interruption leaves
-/// can still be aborted.
+/// can still be aborted, and once more in the end: some may have come to another server of the same store.
 pub(crate) async fn discard<S: Store>(
     store: &S,
     bucket: &str,
     key: &str,
     id: &UploadId,
 ) -> Outcome<()> {
+    remove_parts(store, bucket, id).await?;
+    remove(store, bucket, &id.manifest(key)).await?;
+    remove_parts(store, bucket, id).await
+}
+
+/// Removes all parts of an upload.
+pub(crate) async fn remove_parts<S: Store>(store: &S, bucket: &str, id: &UploadId) -> Outcome<()> {
     let (parts, _) = staging::parts(store, bucket, id, 0, MAX_PARTS as usize).await?;
-    let manifest = id.manifest(key);
-    let staged = parts.iter().map(|part| &part.key[..]);
-    for staged in staged.chain([&manifest[..]]) {
-        match store
-            .delete(Address::staging(bucket, staged), DeleteOptions::default())
-            .await
-        {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            other => {
-                other?;
-            }
-        }
+    for part in parts {
+        remove(store, bucket, &part.key).await?;
     }
     Ok(())
+}
+
+async fn remove<S: Store>(store: &S, bucket: &str, staged: &[u8]) -> Outcome<()> {
+    match store
+        .delete(Address::staging(bucket, staged), DeleteOptions::default())
+        .await
+    {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => Ok(removed.map(drop)?),
+    }
 }
 
 /// `ListParts`.

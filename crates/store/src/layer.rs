@@ -105,7 +105,7 @@ macro_rules! pass_on {
         async fn compose(
             &self,
             target: $crate::Address<'_>,
-            sources: &[&[u8]],
+            sources: &[$crate::Source<'_>],
             consumed: &[&[u8]],
             options: $crate::StoreOptions,
             seal: $crate::Seal,

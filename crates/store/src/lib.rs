@@ -52,7 +52,7 @@ pub use meta::{Etag, Meta, VersionId};
 pub use namespace::{Durability, NamespaceConfig, NamespaceInfo, Quota, Scope, Usage, Versioning};
 pub use ops::{
     Address, After, ByteRange, Condition, DeleteOptions, Deleted, Item, ListOptions, ListPage,
-    Seal, Space, StoreOptions, Stored, VersionItem, VersionPage,
+    Seal, Source, Space, StoreOptions, Stored, VersionItem, VersionPage,
 };
 pub use placing::Placing;
 pub use store::{Body, Caps, Object, Store, Upload, copy_from};

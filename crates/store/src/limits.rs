@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::{Address, ErrorKind, Meta, Result, Space, StoreError};
+use crate::{Address, ErrorKind, Meta, Result, Source, Space, StoreError};
 
 /// The longest key, in bytes; the shortest is 1.
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -95,7 +95,11 @@ pub fn check_let_go(address: Address<'_>, seen: &Meta) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`].
-pub fn check_compose(target: Address<'_>, sources: &[&[u8]], consumed: &[&[u8]]) -> Result<()> {
+pub fn check_compose(
+    target: Address<'_>,
+    sources: &[Source<'_>],
+    consumed: &[&[u8]],
+) -> Result<()> {
     check_key(target.space, target.key)?;
     let refuse = |message: &str| Err(StoreError::new(ErrorKind::Invalid, message));
     if target.space != Space::Objects {
@@ -105,9 +109,9 @@ pub fn check_compose(target: Address<'_>, sources: &[&[u8]], consumed: &[&[u8]])
         return refuse("too many values to join");
     }
     let mut seen = HashSet::with_capacity(sources.len());
-    for key in sources {
-        check_key(Space::Staging, key)?;
-        if !seen.insert(key) {
+    for source in sources {
+        check_key(Space::Staging, source.key)?;
+        if !seen.insert(source.key) {
             return refuse("a source is named twice");
         }
     }

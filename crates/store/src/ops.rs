@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{Attributes, Etag, Meta, VersionId};
+use crate::{Attributes, ErrorKind, Etag, Meta, Result, StoreError, VersionId};
 
 /// Which of a namespace's two key spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -108,6 +108,36 @@ pub struct StoreOptions {
     pub size: Option<u64>,
     /// Checked now, to refuse early, and again by `commit`, which decides.
     pub condition: Condition,
+}
+
+/// A staged value to be joined.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// What was read of it: joined only if that is still what is there. What is derived from some values never ends up on others.
+    pub seen: Option<&'a Meta>,
+}
+
+impl<'a> Source<'a> {
+    /// Whatever is there.
+    pub const fn any(key: &'a [u8]) -> Source<'a> {
+        Source { key, seen: None }
+    }
+
+    /// Refuses what is no longer what was seen.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`].
+    pub fn check(&self, found: &Meta) -> Result<()> {
+        match self.seen.is_none_or(|seen| seen == found) {
+            true => Ok(()),
+            false => Err(StoreError::new(
+                ErrorKind::NotFound,
+                "a value to be joined was changed meanwhile",
+            )),
+        }
+    }
 }
 
 /// What is known when all bytes of a value have arrived.

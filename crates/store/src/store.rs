@@ -9,7 +9,7 @@ use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 use crate::{
     Address, Attributes, Away, ByteRange, DeleteOptions, Deleted, ErrorKind, Execute, Executed,
     ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Quota, Result, Scope, Seal,
-    StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
+    Source, StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
 };
 
 /// What a store can do; doors refuse early by it.
@@ -100,12 +100,12 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Upload>> + Send;
 
     /// Joins staged values, in order, into a new value of `target`, without copying bytes. In the same step the sources and
-    /// the staged keys `consumed` (which need not exist) are removed. All sources are in `target`'s namespace, in the staging space, and distinct;
-    /// a missing one is [`ErrorKind::NotFound`] and nothing changes.
+    /// the staged keys `consumed` are removed. All are in `target`'s namespace, in the staging space, and the sources distinct; when
+    /// one is missing, or a source is no longer what was seen, that is [`ErrorKind::NotFound`] and nothing changes.
     fn compose(
         &self,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,

@@ -9,7 +9,8 @@ use forebay_store::suite::{Around, Detour, Suite, TestClock};
 use forebay_store::{
     Address, After, Attributes, Body, ByteRange, Condition, DeleteOptions, Deleted, ListOptions,
     ListPage, MemoryBody, MemoryStore, MemoryUpload, Meta, NamespaceConfig, NamespaceInfo, Object,
-    Quota, Result, Scope, Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage,
+    Quota, Result, Scope, Seal, Source, Store, StoreOptions, Stored, Upload, Usage, VersionId,
+    VersionPage,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +133,7 @@ impl Detour<MemoryStore> for Fault {
         &self,
         store: &MemoryStore,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,

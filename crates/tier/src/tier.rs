@@ -8,7 +8,7 @@ use forebay_store::limits::{check_batch, check_compose, check_key};
 use forebay_store::{
     Address, Attributes, Away, ByteRange, Condition, DeleteOptions, Deleted, Execute, Executed,
     ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Seal,
-    Store, StoreOptions, Stored, VersionId, VersionPage,
+    Source, Store, StoreOptions, Stored, VersionId, VersionPage,
 };
 
 use crate::body::TierBody;
@@ -288,7 +288,7 @@ impl<S: Store> Store for Tier<S> {
     async fn compose(
         &self,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,

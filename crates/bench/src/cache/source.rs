@@ -7,7 +7,7 @@ use forebay_mem::{Buf, BufMut};
 use forebay_store::{
     Address, Attributes, Body, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, Etag,
     ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope,
-    Seal, Store, StoreError, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage,
+    Seal, Source, Store, StoreError, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage,
 };
 
 /// Every key holds the same bytes.
@@ -130,7 +130,7 @@ impl Store for Blocks {
     async fn compose(
         &self,
         _: Address<'_>,
-        _: &[&[u8]],
+        _: &[Source<'_>],
         _: &[&[u8]],
         _: StoreOptions,
         _: Seal,

@@ -7,12 +7,12 @@ use crc_fast::{CrcAlgorithm, checksum_combine};
 use forebay_io::Disk;
 use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{
-    ErrorKind, Etag, Meta, NamespaceInfo, Result, Space, StoreError, Stored, VersionId,
+    ErrorKind, Etag, Meta, NamespaceInfo, Result, Source, Space, StoreError, Stored, VersionId,
 };
 
 use crate::command::ComposeCommand;
 use crate::draft::{Draft, Slot};
-use crate::entry::{Part, Place};
+use crate::entry::{Entry, Part, Place};
 use crate::index::corrupt;
 use crate::keys;
 use crate::keys::Table;
@@ -30,16 +30,12 @@ impl<D: Disk> Decider<D> {
         let mut size = 0_u64;
         let mut crc64nvme = 0;
         let mut parts: Vec<Part> = Vec::with_capacity(command.sources.len());
-        for key in &command.sources {
+        for (key, seen) in &command.sources {
             let staged = staged_slot(&info, key);
-            let view = self.view();
-            let part = view
-                .current(info.id, Space::Staging, key)?
-                .filter(|part| !part.is_expired(self.now))
-                .ok_or_else(|| {
-                    StoreError::new(ErrorKind::NotFound, "a value to be joined is not there")
-                })?;
+            let part = self.staged(&info, key)?;
             let meta = part.meta().map_err(malformed)?;
+            let seen = seen.as_ref();
+            Source { key, seen }.check(&meta)?;
             crc64nvme = checksum_combine(
                 CrcAlgorithm::Crc64Nvme,
                 crc64nvme,
@@ -51,7 +47,11 @@ impl<D: Disk> Decider<D> {
                 Place::Empty => {}
                 Place::Joined(body) => {
                     draft.record.remove(Table::Layout, keys::body(body));
-                    parts.extend(view.parts(body)?.ok_or_else(|| corrupt("a layout"))?);
+                    parts.extend(
+                        self.view()
+                            .parts(body)?
+                            .ok_or_else(|| corrupt("a layout"))?,
+                    );
                 }
                 place => parts.push((meta.size, place)),
             }
@@ -68,11 +68,10 @@ impl<D: Disk> Decider<D> {
                 "the sources do not have the declared length together",
             ));
         }
-        let mut gone: HashSet<&Bytes> = command.sources.iter().collect();
+        let mut gone: HashSet<&Bytes> = command.sources.iter().map(|(key, _)| key).collect();
         for key in &command.consumed {
-            if gone.insert(key)
-                && let Some(staged) = self.view().current(info.id, Space::Staging, key)?
-            {
+            let staged = self.staged(&info, key)?;
+            if gone.insert(key) {
                 draft.drop_current(self.view(), staged_slot(&info, key), &staged)?;
             }
         }
@@ -100,6 +99,19 @@ impl<D: Disk> Decider<D> {
             attributes: command.seal.attributes,
         };
         self.put(&info, slot, standing, draft, meta, place, None)
+    }
+}
+
+impl<D: Disk> Decider<D> {
+    fn staged(&self, info: &NamespaceInfo, key: &[u8]) -> Result<Entry> {
+        let staged = self.view().current(info.id, Space::Staging, key)?;
+        let staged = staged.filter(|staged| !staged.is_expired(self.now));
+        staged.ok_or_else(|| {
+            StoreError::new(
+                ErrorKind::NotFound,
+                "a value to be joined or consumed is not there",
+            )
+        })
     }
 }
 

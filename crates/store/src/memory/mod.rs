@@ -25,8 +25,8 @@ use crate::listing::{Collapse, Visit, versions_before};
 use crate::{
     Address, After, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, Etag,
     Item, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
-    Scope, Seal, Space, Store, StoreError, StoreOptions, Stored, Usage, VersionId, VersionItem,
-    VersionPage, answer_delete, plan_delete,
+    Scope, Seal, Source, Space, Store, StoreError, StoreOptions, Stored, Usage, VersionId,
+    VersionItem, VersionPage, answer_delete, plan_delete,
 };
 
 pub use self::upload::MemoryUpload;
@@ -153,7 +153,7 @@ impl Store for MemoryStore {
     async fn compose(
         &self,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,
@@ -164,13 +164,18 @@ impl Store for MemoryStore {
         let slot = namespace.slot(target.space, target.key);
         check(slot, options.condition)?;
         let (size, crc64nvme) = joined(namespace, sources)?;
+        let there = |key: &&[u8]| namespace.current(Space::Staging, key).is_some();
+        if !consumed.iter().all(there) {
+            return Err(not_staged());
+        }
         if options.size.is_some_and(|declared| declared != size) {
             return Err(StoreError::new(
                 ErrorKind::Invalid,
                 "the sources do not have the declared length together",
             ));
         }
-        let removed: HashSet<&[u8]> = sources.iter().chain(consumed).copied().collect();
+        let joined = sources.iter().map(|source| source.key);
+        let removed: HashSet<&[u8]> = joined.chain(consumed.iter().copied()).collect();
         let freed: u64 = removed
             .iter()
             .filter_map(|key| namespace.current(Space::Staging, key))
@@ -183,7 +188,9 @@ impl Store for MemoryStore {
         let fresh = state.fresh_version();
         let now = (self.shared.clock)();
         let namespace = state.namespace_mut(target.namespace)?;
-        let taken = sources.iter().filter_map(|key| namespace.take_staged(key));
+        let taken = sources
+            .iter()
+            .filter_map(|source| namespace.take_staged(source.key));
         let chunks: Vec<_> = taken.flat_map(|part| part.chunks.to_vec()).collect();
         for key in consumed {
             namespace.take_staged(key);
@@ -468,21 +475,23 @@ fn not_away() -> StoreError {
     )
 }
 
+fn not_staged() -> StoreError {
+    StoreError::new(
+        ErrorKind::NotFound,
+        "a value to be joined or consumed is not there",
+    )
+}
+
 /// Size and CRC of staged values, one after the other.
-fn joined(namespace: &Namespace, sources: &[&[u8]]) -> Result<(u64, u64)> {
+fn joined(namespace: &Namespace, sources: &[Source<'_>]) -> Result<(u64, u64)> {
     let mut size = 0_u64;
     let mut crc = 0;
-    for key in sources {
-        let part = namespace.current(Space::Staging, key).ok_or_else(|| {
-            StoreError::new(ErrorKind::NotFound, "a value to be joined is not there")
-        })?;
-        crc = checksum_combine(
-            CrcAlgorithm::Crc64Nvme,
-            crc,
-            part.meta.crc64nvme,
-            part.meta.size,
-        );
-        size += part.meta.size;
+    for source in sources {
+        let part = namespace.current(Space::Staging, source.key);
+        let part = &part.ok_or_else(not_staged)?.meta;
+        source.check(part)?;
+        crc = checksum_combine(CrcAlgorithm::Crc64Nvme, crc, part.crc64nvme, part.size);
+        size += part.size;
     }
     if size > VALUE_BYTES_MAX {
         return Err(StoreError::new(

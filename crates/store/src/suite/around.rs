@@ -9,7 +9,7 @@ use forebay_mem::{Buf, BufMut, RegionSlice};
 use crate::{
     Address, Attributes, Away, Body, ByteRange, DeleteOptions, Deleted, Execute, Executed,
     ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope,
-    Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage, Watch,
+    Seal, Source, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage, Watch,
 };
 
 /// What happens to the calls of a store: each as it is, unless it is said otherwise. Clones are the same.
@@ -87,7 +87,7 @@ pub trait Detour<S: Store>: Clone + Send + Sync + 'static {
         &self,
         store: &S,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,
@@ -296,7 +296,7 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
     async fn compose(
         &self,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,

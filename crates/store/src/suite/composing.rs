@@ -3,7 +3,7 @@
 use super::subject::{Subject, attributes, content, crc64nvme, etag, refused};
 use crate::limits::COMPOSE_SOURCES_MAX;
 use crate::{
-    Address, ByteRange, Condition, ErrorKind, Etag, Result, Scope, Seal, Space, Store,
+    Address, ByteRange, Condition, ErrorKind, Etag, Result, Scope, Seal, Source, Space, Store,
     StoreOptions, Stored, Usage,
 };
 
@@ -23,7 +23,8 @@ async fn compose<S: Store>(
     consumed: &[&str],
     options: StoreOptions,
 ) -> Result<Stored> {
-    let sources: Vec<&[u8]> = sources.iter().map(|name| name.as_bytes()).collect();
+    let sources = sources.iter().map(|name| Source::any(name.as_bytes()));
+    let sources: Vec<Source<'_>> = sources.collect();
     let consumed: Vec<&[u8]> = consumed.iter().map(|name| name.as_bytes()).collect();
     let target = Address::object(SPACE, key.as_bytes());
     subject
@@ -66,8 +67,17 @@ async fn parts_become_a_value<S: Store>(subject: &Subject<S>) {
         attributes: attributes(&[("content-type", "x/y")]),
         expires: None,
     };
-    let sources: [&[u8]; 3] = [b"up/1", b"up/0", b"up/2"];
-    let consumed: [&[u8]; 3] = [b"up/unused", b"up/record", b"up/never-there"];
+    let mut seen = Vec::new();
+    for key in [&b"up/1"[..], b"up/0", b"up/2"] {
+        let address = Address::staging(SPACE, key);
+        seen.push((key, subject.store.stat(address, None).await.unwrap()));
+    }
+    let sources = seen.iter().map(|(key, seen)| Source {
+        key,
+        seen: Some(seen),
+    });
+    let sources: Vec<Source<'_>> = sources.collect();
+    let consumed: [&[u8]; 2] = [b"up/unused", b"up/record"];
     let stored = subject
         .store
         .compose(
@@ -134,10 +144,12 @@ async fn refusals_change_nothing<S: Store>(subject: &Subject<S>) {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let tried = compose(subject, target, &names, &[], free).await;
     refused(tried, ErrorKind::Invalid);
+    let tried = compose(subject, target, &["a"], &["b", "missing"], free).await;
+    refused(tried, ErrorKind::NotFound);
     let elsewhere = Address::object("nowhere", b"target");
     let tried = subject
         .store
-        .compose(elsewhere, &[b"a"], &[], free, Seal::default())
+        .compose(elsewhere, &[Source::any(b"a")], &[], free, Seal::default())
         .await;
     refused(tried, ErrorKind::NoSuchNamespace);
     let staged = Address {
@@ -146,12 +158,32 @@ async fn refusals_change_nothing<S: Store>(subject: &Subject<S>) {
     };
     let tried = subject
         .store
-        .compose(staged, &[b"a"], &[], free, Seal::default())
+        .compose(staged, &[Source::any(b"a")], &[], free, Seal::default())
         .await;
     refused(tried, ErrorKind::Invalid);
     assert_eq!(usage(subject), before);
     assert!(is_staged(subject, "a").await && is_staged(subject, "b").await);
     assert_eq!(subject.get(SPACE, target).await.unwrap(), b"old");
+
+    // What was seen and what is there differ in no more than their bytes, or their time.
+    let seen = subject.store.stat(Address::staging(SPACE, b"a"), None);
+    let seen = seen.await.unwrap();
+    for other in [&b"AAA"[..], b"aaa"] {
+        subject.clock.advance(1);
+        subject.stage(SPACE, "a", other).await;
+        let source = Source {
+            key: b"a",
+            seen: Some(&seen),
+        };
+        let place = Address::object(SPACE, target.as_bytes());
+        let tried = subject
+            .store
+            .compose(place, &[source], &[b"b"], free, Seal::default())
+            .await;
+        refused(tried, ErrorKind::NotFound);
+        assert!(is_staged(subject, "a").await && is_staged(subject, "b").await);
+        assert_eq!(subject.get(SPACE, target).await.unwrap(), b"old");
+    }
 
     let exact = StoreOptions {
         size: Some(5),

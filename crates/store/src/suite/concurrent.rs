@@ -7,7 +7,7 @@ use tokio::task::{JoinSet, yield_now};
 use super::subject::{Subject, content, crc64nvme, drain, put_with};
 use crate::{
     Address, ByteRange, Condition, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Seal,
-    Store, StoreOptions,
+    Source, Store, StoreOptions,
 };
 
 const SPACE: &str = "concurrent";
@@ -150,7 +150,7 @@ async fn one_compose_takes_the_parts<S: Store>(subject: &Subject<S>) {
             tasks.spawn(async move {
                 let key = format!("composed/{round}/{task}");
                 let target = Address::object(SPACE, key.as_bytes());
-                let sources = [parts[0].as_bytes(), parts[1].as_bytes()];
+                let sources = [0, 1].map(|at: usize| Source::any(parts[at].as_bytes()));
                 let free = StoreOptions::default();
                 let composed = store.compose(target, &sources, &[], free, Seal::default());
                 match composed.await {

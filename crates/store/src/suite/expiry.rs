@@ -3,7 +3,7 @@
 use super::subject::{Subject, content, drain, put_with, refused};
 use crate::{
     Address, After, Attributes, ByteRange, Condition, DeleteOptions, ErrorKind, ListOptions, Meta,
-    NamespaceConfig, Seal, Space, Store, StoreOptions, Versioning,
+    NamespaceConfig, Seal, Source, Space, Store, StoreOptions, Versioning,
 };
 
 pub(super) async fn run<S: Store>(subject: &Subject<S>) {
@@ -133,7 +133,7 @@ async fn staged_parts<S: Store>(subject: &Subject<S>) {
     assert_eq!(listed(subject, space, Space::Staging).await, 1);
     let target = Address::object(space, b"joined");
     let free = StoreOptions::default();
-    let sources: [&[u8]; 2] = [b"lasting", b"brief"];
+    let sources = [Source::any(b"lasting"), Source::any(b"brief")];
     let joined = subject
         .store
         .compose(target, &sources, &[], free, Seal::default())
@@ -141,7 +141,12 @@ async fn staged_parts<S: Store>(subject: &Subject<S>) {
     refused(joined, ErrorKind::NotFound);
     let joined = subject
         .store
-        .compose(target, &sources[..1], &sources[1..], free, Seal::default())
+        .compose(target, &sources[..1], &[b"brief"], free, Seal::default())
+        .await;
+    refused(joined, ErrorKind::NotFound);
+    let joined = subject
+        .store
+        .compose(target, &sources[..1], &[], free, Seal::default())
         .await;
     assert_eq!(
         joined.unwrap().meta.expires,

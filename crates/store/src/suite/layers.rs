@@ -10,7 +10,7 @@ use super::TestClock;
 use super::subject::Subject;
 use crate::{
     Address, After, Attributes, Away, ByteRange, DeleteOptions, Execute, ListOptions, MemoryBody,
-    MemoryStore, MemoryUpload, Module, NamespaceConfig, Quota, Scope, Seal, Space, Store,
+    MemoryStore, MemoryUpload, Module, NamespaceConfig, Quota, Scope, Seal, Source, Space, Store,
     StoreOptions,
 };
 
@@ -137,7 +137,8 @@ pub async fn check_layer<L: Store>(make: impl AsyncFnOnce(Noting) -> L, itself: 
     let begun = layer.store(object(b"fourth"), StoreOptions::default());
     calls.make("store", begun).await;
     let (options, seal) = (StoreOptions::default(), Seal::default());
-    let joined = layer.compose(object(b"fifth"), &[b"part"], &[], options, seal);
+    let sources = [Source::any(b"part")];
+    let joined = layer.compose(object(b"fifth"), &sources, &[], options, seal);
     calls.make("compose", joined).await;
     let amended = layer.amend(address, None, None, Attributes::EMPTY);
     calls.make("amend", amended).await;

@@ -2,8 +2,8 @@
 
 use super::subject::{Subject, content, fill, refused};
 use crate::{
-    Address, Condition, ErrorKind, NamespaceConfig, Quota, Scope, Seal, Store, StoreOptions,
-    Upload, Usage,
+    Address, Condition, ErrorKind, NamespaceConfig, Quota, Scope, Seal, Source, Store,
+    StoreOptions, Upload, Usage,
 };
 
 pub(super) async fn run<S: Store>(subject: &Subject<S>) {
@@ -95,7 +95,7 @@ async fn bytes_are_bounded<S: Store>(subject: &Subject<S>) {
         .store
         .compose(
             target,
-            &[b"part"],
+            &[Source::any(b"part")],
             &[],
             StoreOptions::default(),
             Seal::default(),
@@ -117,13 +117,13 @@ async fn objects_are_bounded<S: Store>(subject: &Subject<S>) {
     let free = StoreOptions::default();
     let joined = subject
         .store
-        .compose(target, &[b"part"], &[], free, Seal::default())
+        .compose(target, &[Source::any(b"part")], &[], free, Seal::default())
         .await;
     refused(joined, kind);
     subject.delete("objects", "a").await;
     let joined = subject
         .store
-        .compose(target, &[b"part"], &[], free, Seal::default())
+        .compose(target, &[Source::any(b"part")], &[], free, Seal::default())
         .await;
     joined.unwrap();
     assert_eq!(usage(subject, Scope::Namespace("objects")), (2, 26));

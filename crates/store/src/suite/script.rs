@@ -9,7 +9,7 @@ use super::TestClock;
 use super::subject::{content, crc64nvme, etag, fill, fill_pieces, try_drain};
 use crate::{
     Address, After, Attributes, ByteRange, Condition, DeleteOptions, ErrorKind, Item, ListOptions,
-    ListPage, Meta, NamespaceConfig, Object, Quota, Result, Scope, Seal, Space, Store,
+    ListPage, Meta, NamespaceConfig, Object, Quota, Result, Scope, Seal, Source, Space, Store,
     StoreOptions, Upload, VersionId, VersionItem, VersionPage, Versioning,
 };
 
@@ -287,7 +287,10 @@ impl<S: Store> Actor<S> {
                     .store
                     .compose(
                         address(*place),
-                        &keys(sources),
+                        &keys(sources)
+                            .into_iter()
+                            .map(Source::any)
+                            .collect::<Vec<_>>(),
                         &keys(consumed),
                         options,
                         Seal::default(),

@@ -9,7 +9,8 @@ use forebay_rados::{RadosBody, RadosUpload};
 use forebay_store::{
     Address, Attributes, Away, Body, ByteRange, Caps, DeleteOptions, Deleted, ListOptions,
     ListPage, MemoryBody, MemoryUpload, Meta, NamespaceConfig, NamespaceInfo, Object, Quota,
-    Result, Scope, Seal, Store, StoreOptions, Stored, Upload, Usage, VersionId, VersionPage, Watch,
+    Result, Scope, Seal, Source, Store, StoreOptions, Stored, Upload, Usage, VersionId,
+    VersionPage, Watch,
 };
 
 use super::Leaf;
@@ -165,7 +166,7 @@ impl Store for Leaf {
     async fn compose(
         &self,
         target: Address<'_>,
-        sources: &[&[u8]],
+        sources: &[Source<'_>],
         consumed: &[&[u8]],
         options: StoreOptions,
         seal: Seal,
