@@ -20,6 +20,8 @@ use crate::superblock::Geometry;
 
 /// Bytes of the journal looked at in one step.
 const LOOK_BYTES: u64 = 1 << 20;
+/// Beyond, it is not some of the journal that cannot be read, but the device.
+const LOST_PAGES_MAX: usize = 256;
 const READING: &str = "reading the journal";
 
 /// A group found in the journal.
@@ -217,12 +219,23 @@ fn group_at<F: File>(
     }))
 }
 
-/// Reads a part of the journal; the error of a device that cannot is a finding.
+/// Reads a part of the journal. That the medium has lost it is a finding; that there is no way to the device says nothing of the journal.
 fn read<F: File>(data: &F, at: u64, into: &mut [u8]) -> Result<Option<io::Error>, OpenError> {
     match data.read_exact_at(at, into) {
         Ok(()) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(failed(READING)(error)),
-        Err(error) => Ok(Some(error)),
+        Err(error) if is_of_medium(&error) => Ok(Some(error)),
+        Err(error) => Err(failed(READING)(error)),
+    }
+}
+
+/// What Linux, and a namespace elsewhere, answers for a sector that cannot be read.
+fn is_of_medium(error: &io::Error) -> bool {
+    const EIO: i32 = 5;
+    const ENODATA: i32 = 61;
+    const EILSEQ: i32 = 84;
+    match error.raw_os_error() {
+        Some(errno) => matches!(errno, EIO | ENODATA | EILSEQ),
+        None => error.kind() == io::ErrorKind::Other,
     }
 }
 
@@ -241,6 +254,9 @@ fn witness<F: File>(
             for (number, page) in part.chunks_mut(GRANULE_BYTES).enumerate() {
                 let page_at = at + (number * GRANULE_BYTES) as u64;
                 if let Some(error) = read(data, page_at, page)? {
+                    if witness.lost.len() == LOST_PAGES_MAX {
+                        return Err(failed(READING)(error));
+                    }
                     page.fill(0);
                     witness.lost.push(page_at);
                     witness.unreadable = Some(error);
