@@ -53,6 +53,11 @@ def binary():
     return pathlib.Path(os.environ.get("FOREBAY_BIN", default))
 
 
+def examples():
+    """Where the programs are that drive some of the tests."""
+    return pathlib.Path(os.environ.get("FOREBAY_EXAMPLES", binary().parent / "examples"))
+
+
 @pytest.fixture(scope="session")
 def ceph():
     """A throwaway Ceph with three OSDs that keep what they had when they are killed: FOREBAY_INTEROP_CEPH names one of lab/ that runs already."""

@@ -1,7 +1,5 @@
 """boto3 requests that carry a token: the script signs and sends them, a small helper owns the memory and the link."""
 
-import os
-import pathlib
 import subprocess
 from urllib.parse import urlsplit
 
@@ -10,7 +8,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from conftest import binary
+from conftest import examples
 
 REGION_BYTES = 8 << 20
 VALUE_BYTES = 3 * (1 << 20) + 5
@@ -21,8 +19,7 @@ class Helper:
     """crates/client/examples/s3_token.rs: a region of registered memory, and tokens for it."""
 
     def __init__(self, server, transport):
-        examples = pathlib.Path(os.environ.get("FOREBAY_EXAMPLES", binary().parent / "examples"))
-        command = [examples / "s3_token", server.endpoint, *server.keys, REGION_BYTES, transport]
+        command = [examples() / "s3_token", server.endpoint, *server.keys, REGION_BYTES, transport]
         self.process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

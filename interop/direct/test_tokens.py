@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError
 
-from conftest import binary, connect
+from conftest import connect, examples
 
 MIB = 1 << 20
 REGION_BYTES = 8 * MIB
@@ -23,8 +23,7 @@ class Memory:
     """Registered memory, and tokens that name parts of it."""
 
     def __init__(self, server, path):
-        examples = pathlib.Path(os.environ.get("FOREBAY_EXAMPLES", binary().parent / "examples"))
-        command = [examples / "s3_token", server.endpoint, *server.keys, REGION_BYTES, path]
+        command = [examples() / "s3_token", server.endpoint, *server.keys, REGION_BYTES, path]
         self.process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -4,13 +4,12 @@ FOREBAY_TRANSFERS of them (driven and judged by crates/client/examples/transfers
 """
 
 import os
-import pathlib
 import random
 import subprocess
 
 import pytest
 
-from conftest import binary
+from conftest import examples
 
 TRANSFERS = int(os.environ.get("FOREBAY_TRANSFERS", "400"))
 SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)
@@ -18,9 +17,8 @@ HOURS = 3600
 
 
 def drive(server, within, path, largest):
-    examples = pathlib.Path(os.environ.get("FOREBAY_EXAMPLES", binary().parent / "examples"))
     credentials = server.directory / "credentials"
-    command = [*within, examples / "transfers", f"http://{server.rpc}", credentials, "things", path, TRANSFERS, largest, SEED]
+    command = [*within, examples() / "transfers", f"http://{server.rpc}", credentials, "things", path, TRANSFERS, largest, SEED]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=2 * HOURS)
     print(f"seed {SEED}\n{done.stdout}{done.stderr}")
     assert done.returncode == 0, f"seed {SEED}: exit {done.returncode}\n{done.stdout}{done.stderr}"

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import binary
+from conftest import examples
 
 LAB = pathlib.Path(__file__).parent.parent.parent / "lab"
 LAB_DIR = pathlib.Path(os.environ.get("LAB_DIR", pathlib.Path.home() / ".cache/forebay-lab"))
@@ -45,8 +45,7 @@ def root():
 @pytest.fixture(scope="session")
 def rping(root):
     """Our end of rdma-core's rping."""
-    examples = pathlib.Path(os.environ.get("FOREBAY_EXAMPLES", binary().parent / "examples"))
-    return examples / "rping"
+    return examples() / "rping"
 
 
 @pytest.fixture(scope="session")

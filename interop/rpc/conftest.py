@@ -1,15 +1,13 @@
 """Servers with a gRPC door, and clients for their identities."""
 
 import mmap
-import os
-import pathlib
 import subprocess
 import uuid
 
 import grpc
 import pytest
 
-from conftest import binary, folder
+from conftest import binary, examples, folder
 from rpc_interface import Interface, bearer
 from server import Server
 
@@ -89,8 +87,7 @@ def exposed(scratch):
         file = scratch / f"memory-{fabric}"
         file.write_bytes(bytes(MEMORY_BYTES))
         address = next(path.address for path in opened.paths if path.fabric == fabric)
-        examples = pathlib.Path(os.environ.get("FOREBAY_EXAMPLES", binary().parent / "examples"))
-        command = [str(examples / "exposed_file"), fabric, address, opened.session.hex(), opened.key.hex(), str(file)]
+        command = [str(examples() / "exposed_file"), fabric, address, opened.session.hex(), opened.key.hex(), str(file)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         processes.append(process)
         ready, *numbers = process.stdout.readline().split()

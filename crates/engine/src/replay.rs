@@ -31,6 +31,18 @@ pub(crate) struct Group {
     pub records: Vec<Record>,
 }
 
+impl Group {
+    /// Where the group behind it is, in a journal that goes on from `position`.
+    fn next(&self, position: Position) -> Position {
+        Position {
+            group: self.header.group + 1,
+            link: self.link,
+            next_id: self.header.next_id,
+            ..position
+        }
+    }
+}
+
 /// What there is to replay.
 pub(crate) struct Replay {
     pub groups: Vec<Group>,
@@ -58,10 +70,8 @@ struct Witness {
     segment: u64,
     /// The smallest id that none of their groups gave.
     next_id: u64,
-    /// Pages that the device failed to read, in bytes of file data.
-    lost: Vec<u64>,
-    /// Why, of the last.
-    unreadable: Option<io::Error>,
+    /// Pages that the device failed to read, in bytes of file data, and why.
+    lost: Vec<(u64, io::Error)>,
 }
 
 /// What there is to replay from `position` on; `lose_from`: [`Config::lose_journal_from`](crate::Config::lose_journal_from).
@@ -90,7 +100,7 @@ pub(crate) fn find<F: File>(
             "{what}; as was asked for, the store opens as it was before group {missing}: what came after is lost"
         );
         // A device that cannot read a sector can often write it.
-        for at in &witness.lost {
+        for (at, _) in &witness.lost {
             data.write_all_at(*at, &[0; GRANULE_BYTES])
                 .map_err(failed("writing over what cannot be read of the journal"))?;
         }
@@ -103,12 +113,7 @@ pub(crate) fn find<F: File>(
         let cut = whole - groups.len();
         tracing::warn!(cut, "extents of the last journal groups were not written");
     }
-    let last = groups.last().map_or(position, |last| Position {
-        group: last.header.group + 1,
-        link: last.link,
-        next_id: last.header.next_id,
-        ..position
-    });
+    let last = groups.last().map_or(position, |last| last.next(position));
     let next = Position {
         segment: (position.segment + 3).max(witness.segment + 1),
         // No id comes twice, not even one that was lost.
@@ -133,8 +138,8 @@ fn damage(chain: &Chain, witness: &Witness, position: Position) -> Option<String
             witness.durable
         ));
     }
-    let error = chain.unreadable.as_ref().or(witness.unreadable.as_ref())?;
-    let at = witness.lost.first().unwrap_or(&due);
+    let lost = witness.lost.first().map(|(at, error)| (*at, error));
+    let (at, error) = lost.or(chain.unreadable.as_ref().map(|error| (due, error)))?;
     Some(format!(
         "the journal cannot be read at byte {at} of file data ({error}), and group {group} may have been acknowledged"
     ))
@@ -164,8 +169,7 @@ fn chain<F: File>(data: &F, geometry: &Geometry, position: Position) -> Result<C
             }
             offset += group_bytes(found.header.payload_bytes);
             chain.due = geometry.area(segment) + offset;
-            chain.next.group += 1;
-            chain.next.link = found.link;
+            chain.next = found.next(position);
             chain.groups.push(found);
         }
     }
@@ -258,8 +262,7 @@ fn witness<F: File>(
                         return Err(failed(READING)(error));
                     }
                     page.fill(0);
-                    witness.lost.push(page_at);
-                    witness.unreadable = Some(error);
+                    witness.lost.push((page_at, error));
                 }
             }
         }

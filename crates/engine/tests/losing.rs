@@ -10,7 +10,7 @@ use forebay_engine::{Config, Engine, OpenError};
 use forebay_io::sim::{SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{Address, DeleteOptions, ErrorKind, Store};
-use support::{bytes, config, get, groups, put, tenant};
+use support::{Random, bytes, config, get, groups, put, tenant};
 
 const KEYS: u64 = 6;
 const STEPS: u64 = 60;
@@ -19,8 +19,6 @@ fn try_open(disk: &SimDisk, lose_from: Option<u64>) -> Result<Engine<SimDisk>, O
     let clock = Arc::new(SimClock::new(1_700_000_000_000));
     let config = Config {
         lose_journal_from: lose_from,
-        // Space that is freed is soon used again.
-        growth_bytes: 1 << 20,
         ..config()
     };
     Engine::open(disk.clone(), clock, Pool::new(32 << 20), config)
@@ -55,22 +53,19 @@ async fn story(seed: u64) -> Story {
     engine.create_namespace("n", tenant("t")).await.unwrap();
     let mut content = Content::new();
     let mut states = BTreeMap::from([(groups(&disk).len(), content.clone())]);
-    let mut state = seed | 1;
+    let mut random = Random::new(seed);
     for step in 0..STEPS {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let number = state % KEYS;
+        let number = random.below(KEYS);
         let key = key(number);
         let address = Address::object("n", &key);
-        if state >> 8 & 3 == 0 {
+        if random.below(4) == 0 {
             engine
                 .delete(address, DeleteOptions::default())
                 .await
                 .unwrap();
             content.remove(&number);
         } else {
-            let size = [700, 5000, 70_000, 300_000][(state >> 16 & 3) as usize];
+            let size = [700, 5000, 70_000, 300_000][random.below(4) as usize];
             put(&engine, address, &bytes(step, size)).await.unwrap();
             content.insert(number, (step, size));
         }

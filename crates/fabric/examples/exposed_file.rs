@@ -12,6 +12,7 @@ use std::sync::Arc;
 use forebay_fabric::sessions::proof;
 use forebay_fabric::{Access, CloseReason, Connection, Link, SessionId, iwarp, shm};
 use forebay_mem::Region;
+use forebay_proto::hex;
 use tokio::net::{TcpStream, UnixStream};
 
 #[tokio::main]
@@ -20,7 +21,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [fabric, address, session, key, file] = &arguments[..] else {
         return Err("usage: exposed_file shm|iwarp ADDRESS SESSION KEY FILE".into());
     };
-    let proof = proof(SessionId(bytes(session)?), &bytes(key)?);
+    let session = SessionId::from_hex(session).ok_or("what is no session")?;
+    let key = hex::decode(key.as_bytes()).ok_or("what is no key")?;
+    let proof = proof(session, &key);
     let (link, id) = match fabric.as_str() {
         "shm" => {
             let link = shm::connect(UnixStream::connect(address).await?, &proof).await?;
@@ -44,16 +47,4 @@ async fn main() -> Result<(), Box<dyn Error>> {
     link.withdraw(exposure).await;
     link.close(CloseReason::Done);
     Ok(())
-}
-
-/// From hexadecimal.
-fn bytes<const N: usize>(text: &str) -> Result<[u8; N], Box<dyn Error>> {
-    let digits: Vec<u8> = (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(text.get(at..at + 2).unwrap_or(""), 16))
-        .collect::<Result<_, _>>()?;
-    let len = digits.len();
-    digits
-        .try_into()
-        .map_err(|_| format!("{len} bytes, not {N}").into())
 }

@@ -1,4 +1,4 @@
-//! Lower-case hexadecimal of 32-byte digests, without allocation.
+//! Lower-case hexadecimal of digests and identifiers.
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -24,13 +24,13 @@ pub fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads exactly 64 hexadecimal digits of either case; anything else is `None`.
+/// Reads exactly `2 * N` hexadecimal digits of either case; anything else is `None`.
 #[must_use]
-pub fn decode32(text: &[u8]) -> Option<[u8; 32]> {
-    if text.len() != 64 {
+pub fn decode<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    if text.len() != 2 * N {
         return None;
     }
-    let mut bytes = [0u8; 32];
+    let mut bytes = [0u8; N];
     for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
         *byte = (digit(pair[0])? << 4) | digit(pair[1])?;
     }
@@ -56,9 +56,9 @@ mod tests {
     fn what_is_encoded_is_decoded() {
         let bytes: [u8; 32] = std::array::from_fn(|i| (i * 9) as u8);
         let text = encode32(&bytes);
-        assert_eq!(decode32(&text), Some(bytes));
+        assert_eq!(decode::<32>(&text), Some(bytes));
         assert_eq!(encode(&bytes).as_bytes(), text);
-        assert_eq!(decode32(&text[1..]), None);
-        assert_eq!(decode32(&[b'g'; 64]), None);
+        assert_eq!(decode::<32>(&text[1..]), None);
+        assert_eq!(decode::<32>(&[b'g'; 64]), None);
     }
 }

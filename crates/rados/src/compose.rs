@@ -150,7 +150,9 @@ impl Core {
                 return Err(crate::error::condition_failed());
             }
             let taken = self.sources(namespace, sources, consumed).await?;
-            check_there(&taken, consumed, self.now())?;
+            for key in consumed {
+                there(&taken, key, self.now())?;
+            }
             let content = joined(&taken, sources, self.now())?;
             if options.size.is_some_and(|size| size != content.size) {
                 return Err(StoreError::new(
@@ -538,21 +540,11 @@ fn bytes(seen: &Seen) -> u64 {
     seen.head.as_ref().map_or(0, |head| head.usage.bytes)
 }
 
-/// Whatever is consumed is there.
-fn check_there(taken: &BTreeMap<Vec<u8>, Seen>, keys: &[Vec<u8>], now: u64) -> Result<()> {
-    keys.iter()
-        .try_for_each(|key| current(taken, key, now).map(drop))
-}
-
 /// What is under a staged key.
-fn current<'t>(taken: &'t BTreeMap<Vec<u8>, Seen>, key: &[u8], now: u64) -> Result<&'t Value> {
+fn there<'t>(taken: &'t BTreeMap<Vec<u8>, Seen>, key: &[u8], now: u64) -> Result<&'t Value> {
     let head = taken.get(key).and_then(|seen| seen.head.as_deref());
-    head.and_then(|head| head.current(now)).ok_or_else(|| {
-        StoreError::new(
-            ErrorKind::NotFound,
-            "a value to be joined or consumed is not there",
-        )
-    })
+    head.and_then(|head| head.current(now))
+        .ok_or_else(Source::missing)
 }
 
 /// The joined value: its bytes stay where they are.
@@ -569,7 +561,7 @@ fn joined(
     };
     let mut segments: Vec<Segment> = Vec::new();
     for (key, seen) in sources {
-        let part = current(taken, key, now)?;
+        let part = there(taken, key, now)?;
         let seen = seen.as_ref();
         Source { key, seen }.check(&part.meta())?;
         let crc64nvme = checksum_combine(

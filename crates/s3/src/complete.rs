@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_proto::hex;
 use forebay_proto::md5::Md5;
 use forebay_proto::s3::checksum::{
     Algorithm, Checksum, ChecksumType, combine, composite, multipart_etag, parse_composite,
@@ -314,19 +315,5 @@ fn etag_of<'p>(parts: impl Iterator<Item = &'p str>) -> String {
 /// What a part's tag contributes to the object's: its MD5, or where parts have no MD5, the MD5 of the tag.
 fn digest_of(etag: &str) -> [u8; 16] {
     let text = etag.as_bytes();
-    let mut digest = [0u8; 16];
-    let pairs = text.chunks_exact(2);
-    if text.len() != 32 {
-        return Md5::digest(text);
-    }
-    for (byte, pair) in digest.iter_mut().zip(pairs) {
-        let (Some(high), Some(low)) = (
-            forebay_proto::hex::digit(pair[0]),
-            forebay_proto::hex::digit(pair[1]),
-        ) else {
-            return Md5::digest(text);
-        };
-        *byte = high << 4 | low;
-    }
-    digest
+    hex::decode(text).unwrap_or_else(|| Md5::digest(text))
 }

@@ -125,6 +125,14 @@ impl<'a> Source<'a> {
         Source { key, seen: None }
     }
 
+    /// One that is to be joined or consumed is not there.
+    pub fn missing() -> StoreError {
+        StoreError::new(
+            ErrorKind::NotFound,
+            "a value to be joined or consumed is not there",
+        )
+    }
+
     /// Refuses what is no longer what was seen.
     ///
     /// # Errors

@@ -47,11 +47,8 @@ impl<D: Disk> Decider<D> {
                 Place::Empty => {}
                 Place::Joined(body) => {
                     draft.record.remove(Table::Layout, keys::body(body));
-                    parts.extend(
-                        self.view()
-                            .parts(body)?
-                            .ok_or_else(|| corrupt("a layout"))?,
-                    );
+                    let layout = self.view().parts(body)?;
+                    parts.extend(layout.ok_or_else(|| corrupt("a layout"))?);
                 }
                 place => parts.push((meta.size, place)),
             }
@@ -100,18 +97,11 @@ impl<D: Disk> Decider<D> {
         };
         self.put(&info, slot, standing, draft, meta, place, None)
     }
-}
 
-impl<D: Disk> Decider<D> {
     fn staged(&self, info: &NamespaceInfo, key: &[u8]) -> Result<Entry> {
         let staged = self.view().current(info.id, Space::Staging, key)?;
         let staged = staged.filter(|staged| !staged.is_expired(self.now));
-        staged.ok_or_else(|| {
-            StoreError::new(
-                ErrorKind::NotFound,
-                "a value to be joined or consumed is not there",
-            )
-        })
+        staged.ok_or_else(Source::missing)
     }
 }
 

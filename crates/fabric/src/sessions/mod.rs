@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::Clock;
+use forebay_proto::hex;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -41,18 +42,7 @@ impl SessionId {
 
     /// Reads its 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<SessionId> {
-        let mut bytes = [0; 16];
-        if text.len() != 32 || !text.is_ascii() {
-            return None;
-        }
-        for (byte, at) in bytes.iter_mut().zip((0..32).step_by(2)) {
-            let digits = &text[at..at + 2];
-            if digits.starts_with('+') {
-                return None;
-            }
-            *byte = u8::from_str_radix(digits, 16).ok()?;
-        }
-        Some(SessionId(bytes))
+        hex::decode(text.as_bytes()).map(SessionId)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One file: what a reader sees, what the medium holds, and what is between them.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::content::Content;
 use super::rng::Rng;
@@ -53,8 +54,8 @@ impl Inode {
         self.current.put(offset, from);
         self.current.extend_to(end);
         let first = offset - offset % SECTOR_BYTES;
-        self.spoilt
-            .retain(|sector| !(offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)).contains(sector));
+        let written = sectors(offset, from.len());
+        self.spoilt.retain(|sector| !written.contains(sector));
         let mut image = vec![0; (end.next_multiple_of(SECTOR_BYTES) - first) as usize];
         self.current.image(first, &mut image);
         let len_after = self.current.len();
@@ -97,9 +98,7 @@ impl Inode {
 
     /// Whether the medium gives these bytes.
     pub(super) fn is_readable(&self, offset: u64, len: usize) -> bool {
-        let end = offset.saturating_add(len as u64).div_ceil(SECTOR_BYTES);
-        let first = offset / SECTOR_BYTES;
-        len == 0 || self.spoilt.range(first..end).next().is_none()
+        len == 0 || self.spoilt.range(sectors(offset, len)).next().is_none()
     }
 
     /// The file as found after power loss.
@@ -117,6 +116,11 @@ impl Inode {
             linked: true,
         }
     }
+}
+
+/// The numbers of the sectors that hold these bytes.
+fn sectors(offset: u64, len: usize) -> Range<u64> {
+    offset / SECTOR_BYTES..offset.saturating_add(len as u64).div_ceil(SECTOR_BYTES)
 }
 
 /// Brings a subset of `pending` to the medium, in any order.

@@ -207,7 +207,7 @@ fn check_request(op: Operation, request: &HeaderMap, proof: &Proof) -> Outcome<(
     let empty = match proof.payload {
         Payload::Unsigned => true,
         Payload::Sha256(hash) => {
-            forebay_proto::hex::decode32(EMPTY_SHA256.as_bytes()) == Some(hash)
+            forebay_proto::hex::decode::<32>(EMPTY_SHA256.as_bytes()) == Some(hash)
         }
         Payload::SignedChunks { .. } | Payload::UnsignedChunksTrailer => false,
     };

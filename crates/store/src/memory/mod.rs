@@ -166,7 +166,7 @@ impl Store for MemoryStore {
         let (size, crc64nvme) = joined(namespace, sources)?;
         let there = |key: &&[u8]| namespace.current(Space::Staging, key).is_some();
         if !consumed.iter().all(there) {
-            return Err(not_staged());
+            return Err(Source::missing());
         }
         if options.size.is_some_and(|declared| declared != size) {
             return Err(StoreError::new(
@@ -475,20 +475,13 @@ fn not_away() -> StoreError {
     )
 }
 
-fn not_staged() -> StoreError {
-    StoreError::new(
-        ErrorKind::NotFound,
-        "a value to be joined or consumed is not there",
-    )
-}
-
 /// Size and CRC of staged values, one after the other.
 fn joined(namespace: &Namespace, sources: &[Source<'_>]) -> Result<(u64, u64)> {
     let mut size = 0_u64;
     let mut crc = 0;
     for source in sources {
         let part = namespace.current(Space::Staging, source.key);
-        let part = &part.ok_or_else(not_staged)?.meta;
+        let part = &part.ok_or_else(Source::missing)?.meta;
         source.check(part)?;
         crc = checksum_combine(CrcAlgorithm::Crc64Nvme, crc, part.crc64nvme, part.size);
         size += part.size;

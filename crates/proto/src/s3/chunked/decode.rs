@@ -244,7 +244,7 @@ impl Decoder {
             Some(signed) => {
                 signed.claimed = extension
                     .strip_prefix(b";chunk-signature=")
-                    .and_then(hex::decode32)
+                    .and_then(hex::decode::<32>)
                     .ok_or(ChunkError::Malformed("chunk signature"))?;
             }
             None if !extension.is_empty() => {
@@ -308,7 +308,8 @@ impl Decoder {
                 ));
             }
             self.trailer_signature = Some(
-                hex::decode32(value.as_bytes()).ok_or(ChunkError::MalformedTrailer("signature"))?,
+                hex::decode::<32>(value.as_bytes())
+                    .ok_or(ChunkError::MalformedTrailer("signature"))?,
             );
             return Ok(());
         }

@@ -105,8 +105,9 @@ fn published_example() {
 /// The published example with a trailing CRC32C and its signature.
 #[test]
 fn published_trailer_example() {
-    let seed = hex::decode32(b"106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e")
-        .expect("64 digits");
+    let seed =
+        hex::decode::<32>(b"106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e")
+            .expect("64 digits");
     let payload = vec![b'a'; 66_560];
     let trailers = [("x-amz-checksum-crc32c", "sOO8/Q==")];
     let body = encode(

@@ -193,7 +193,7 @@ pub fn parse_authorization(header: &str) -> Result<Authorization<'_>, AuthError>
             "SignedHeaders is not a sorted list of lower-case names.",
         ));
     }
-    let signature = hex::decode32(signature.as_bytes())
+    let signature = hex::decode::<32>(signature.as_bytes())
         .ok_or(malformed("the Signature is not 64 hexadecimal digits."))?;
     Ok(Authorization {
         scope,
@@ -286,7 +286,7 @@ pub fn parse_presigned(query: &str) -> Result<Authorization<'_>, AuthError> {
             "X-Amz-SignedHeaders is not a sorted list of lower-case names",
         ));
     }
-    let signature = hex::decode32(mac.as_bytes())
+    let signature = hex::decode::<32>(mac.as_bytes())
         .ok_or(malformed("X-Amz-Signature is not 64 hexadecimal digits"))?;
     Ok(Authorization {
         scope,

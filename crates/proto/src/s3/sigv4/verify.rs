@@ -44,7 +44,7 @@ impl Payload {
                 Ok(Payload::SignedChunks { trailer: true })
             }
             "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Ok(Payload::UnsignedChunksTrailer),
-            digits => hex::decode32(digits.as_bytes())
+            digits => hex::decode::<32>(digits.as_bytes())
                 .map(Payload::Sha256)
                 .ok_or(AuthError::InvalidContentSha256),
         }

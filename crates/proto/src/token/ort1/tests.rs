@@ -42,7 +42,8 @@ fn vector() -> OpenToken {
 
 fn vector_key() -> [u8; 32] {
     let signing =
-        hex::decode32(b"d1a8da4502de7c36a6584f61b8021cacc5154904329403c62f2f64b519ee4606").unwrap();
+        hex::decode::<32>(b"d1a8da4502de7c36a6584f61b8021cacc5154904329403c62f2f64b519ee4606")
+            .unwrap();
     session_key(
         &SigningKey::from_bytes(&signing),
         &std::array::from_fn(|at| at as u8),
