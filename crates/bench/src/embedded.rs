@@ -17,6 +17,8 @@ use crate::{EngineOp, Error, Histogram, Point, Size, cpu};
 
 /// Values in flight while a store is filled or emptied.
 const FILLERS: u64 = 64;
+/// Of the number in a key.
+const KEY_DIGITS: usize = 10;
 
 /// What `forebay bench` is asked to measure of a store in its own process.
 #[derive(Clone, Debug, clap::Args)]
@@ -147,7 +149,7 @@ impl Plan {
         let load = Rc::new(Load::new(&self.namespace, self.size, self.objects));
         each(store, &load, async |store, load, object| {
             let key = key(load, object);
-            let address = Address::object(&load.namespace, key.as_bytes());
+            let address = Address::object(&load.namespace, &key);
             let deleted = store.delete(address, DeleteOptions::default());
             deleted.await.map(drop)
         })
@@ -218,6 +220,8 @@ pub(crate) struct Load {
     namespace: String,
     payload: Payload,
     objects: u64,
+    /// From which the others are made: formatting each would be measured with what is done to it.
+    first_key: Vec<u8>,
 }
 
 impl Load {
@@ -226,6 +230,7 @@ impl Load {
             namespace: namespace.to_owned(),
             payload: Payload::new(size as usize),
             objects,
+            first_key: format!("{size}/{:0KEY_DIGITS$}", 0).into_bytes(),
         }
     }
 }
@@ -345,7 +350,7 @@ async fn put<S: Store>(store: &S, load: &Load, object: u64, body: u64) -> Result
         size: Some(size as u64),
         ..StoreOptions::default()
     };
-    let address = Address::object(&load.namespace, key.as_bytes());
+    let address = Address::object(&load.namespace, &key);
     let mut upload = store.store(address, options).await?;
     let stamp = Payload::stamp(body);
     let parts = [load.payload.beginning(), &stamp[..load.payload.stamp_len()]];
@@ -375,7 +380,7 @@ fn copy_from(parts: [&[u8]; 2], mut offset: usize, mut into: &mut [u8]) {
 
 async fn get<S: Store>(store: &S, load: &Load, object: u64) -> Result<(), StoreError> {
     let key = key(load, object);
-    let address = Address::object(&load.namespace, key.as_bytes());
+    let address = Address::object(&load.namespace, &key);
     let mut found = store.retrieve(address, None, ByteRange::Full).await?;
     while let Some(buf) = found.body.next().await? {
         std::hint::black_box(&buf);
@@ -383,8 +388,14 @@ async fn get<S: Store>(store: &S, load: &Load, object: u64) -> Result<(), StoreE
     Ok(())
 }
 
-fn key(load: &Load, object: u64) -> String {
-    format!("{}/{object:010}", load.payload.len())
+/// `SIZE/NUMBER`, ten digits long.
+fn key(load: &Load, mut object: u64) -> Vec<u8> {
+    let mut key = load.first_key.clone();
+    for digit in key.iter_mut().rev().take(KEY_DIGITS) {
+        *digit = b'0' + (object % 10) as u8;
+        object /= 10;
+    }
+    key
 }
 
 /// A task's result; these tasks are never cancelled, so a failed join is a panic of theirs.
@@ -432,7 +443,7 @@ mod tests {
             fill(&store, &load).await.unwrap();
             for object in 0..20 {
                 let key = key(&load, object);
-                let address = Address::object("bench", key.as_bytes());
+                let address = Address::object("bench", &key);
                 assert_eq!(store.stat(address, None).await.unwrap().size, 5000);
             }
             let window = Duration::from_millis(20);

@@ -44,6 +44,9 @@ pub enum Ending {
     /// Nobody waits for it any more.
     #[error("the call was given up")]
     Abandoned,
+    /// It needs a thread of its own, and starts again there: no caller sees this.
+    #[error("the call takes too long for the task that made it")]
+    TooLong,
 }
 
 impl Ending {
@@ -58,7 +61,9 @@ impl Ending {
             Ending::Store(error) => return error,
             Ending::Failed { code, .. } => (ErrorKind::ProgramFailed, Some(code)),
             Ending::Trapped(_) | Ending::NoProgram(_) => (ErrorKind::ProgramFailed, None),
-            Ending::Stopped(_) | Ending::Abandoned => (ErrorKind::ProgramStopped, None),
+            Ending::Stopped(_) | Ending::Abandoned | Ending::TooLong => {
+                (ErrorKind::ProgramStopped, None)
+            }
         };
         StoreError::new(kind, self.to_string()).with_source(ProgramFault { code, logs })
     }

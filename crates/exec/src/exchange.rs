@@ -3,6 +3,8 @@
 //! The function's thread never touches the store: it asks, and waits for no longer than its deadline. The task waits for the store
 //! meanwhile, and is told when nobody waits for it any more. Bytes of inputs come ahead of what is asked
 //! for when reading goes forward, so that the two work at the same time.
+//!
+//! A function that runs in the task itself (`here`) has nobody to ask: it gets what is at hand, and is to be short.
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -28,6 +30,10 @@ const AHEAD_BYTES: u64 = 3 << 20;
 const AT_LEAST_BYTES: u64 = 64 << 10;
 /// Buffers of output that may be on their way to the store.
 const WRITES: usize = 2;
+/// Work of at least so many bytes is not begun past the deadline: the runtime does not look at the time meanwhile.
+pub(crate) const LOOK_BYTES: usize = 4 << 10;
+/// What imports work on in a task, at most: some tens of microseconds.
+const HERE_BYTES: usize = 512 << 10;
 
 /// What the function's thread wants; there are never more than a few at a time, since it waits for the answers.
 pub(crate) enum Ask<D> {
@@ -160,12 +166,22 @@ impl Patience {
 
 /// The function's end.
 pub(crate) struct Exchange<D> {
-    asks: UnboundedSender<Ask<D>>,
-    answers: Receiver<Answer>,
+    side: Side<D>,
     pub patience: Patience,
     run: Option<Run>,
     runs: u32,
     writing: usize,
+}
+
+/// Where the function runs.
+enum Side<D> {
+    /// On a thread of its own, beside the task.
+    Apart {
+        asks: UnboundedSender<Ask<D>>,
+        answers: Receiver<Answer>,
+    },
+    /// In the task. So many bytes may imports still work on.
+    Here { bytes: usize },
 }
 
 /// Pieces that are on their way, one behind the other.
@@ -218,14 +234,8 @@ pub(crate) fn exchange<D>(patience: Patience) -> (Exchange<D>, Service<D>) {
     let (ask, asks) = unbounded_channel();
     let (answer, answers) = channel();
     let waiting = Waiting(patience.signs.clone());
-    let exchange = Exchange {
-        asks: ask,
-        answers,
-        patience: patience.clone(),
-        run: None,
-        runs: 0,
-        writing: 0,
-    };
+    let side = Side::Apart { asks: ask, answers };
+    let exchange = Exchange::of(side, patience.clone());
     let service = Service {
         asks,
         answers: answer,
@@ -236,6 +246,47 @@ pub(crate) fn exchange<D>(patience: Patience) -> (Exchange<D>, Service<D>) {
 }
 
 impl<D> Exchange<D> {
+    fn of(side: Side<D>, patience: Patience) -> Exchange<D> {
+        Exchange {
+            side,
+            patience,
+            run: None,
+            runs: 0,
+            writing: 0,
+        }
+    }
+
+    /// Of a function that runs in the task.
+    pub fn here(patience: Patience) -> Exchange<D> {
+        let bytes = HERE_BYTES;
+        Exchange::of(Side::Here { bytes }, patience)
+    }
+
+    /// Whether the function runs in the task.
+    pub fn is_here(&self) -> bool {
+        matches!(self.side, Side::Here { .. })
+    }
+
+    /// Whether a function that has run for a while may go on.
+    pub fn go_on(&self) -> Result<(), Ending> {
+        match self.side {
+            Side::Here { .. } => Err(Ending::TooLong),
+            Side::Apart { .. } => self.patience.left().map(drop),
+        }
+    }
+
+    /// Whether an import may work on so many bytes, during which nothing looks at the time.
+    pub fn may_work(&mut self, bytes: usize) -> Result<(), Ending> {
+        match &mut self.side {
+            Side::Here { bytes: left } => {
+                *left = left.checked_sub(bytes).ok_or(Ending::TooLong)?;
+                Ok(())
+            }
+            Side::Apart { .. } if bytes >= LOOK_BYTES => self.patience.left().map(drop),
+            Side::Apart { .. } => Ok(()),
+        }
+    }
+
     /// Brings the piece of `input` that holds `offset` into the window; `wanted` bytes from there on will be asked for.
     pub fn fetch(
         &mut self,
@@ -292,16 +343,24 @@ impl<D> Exchange<D> {
 
     /// Says what came of it. Nobody may be there to hear.
     pub fn done(&self, done: D) {
-        // Nobody waits any more: then nothing is to be told.
-        let _ = self.asks.send(Ask::Done(done));
+        if let Side::Apart { asks, .. } = &self.side {
+            // Nobody waits any more: then nothing is to be told.
+            let _ = asks.send(Ask::Done(done));
+        }
     }
 
     fn ask(&self, ask: Ask<D>) -> Result<(), Ending> {
-        self.asks.send(ask).map_err(|_| Ending::Abandoned)
+        match &self.side {
+            Side::Apart { asks, .. } => asks.send(ask).map_err(|_| Ending::Abandoned),
+            Side::Here { .. } => Err(Ending::TooLong),
+        }
     }
 
     fn wait(&mut self, window: &mut Window) -> Result<(), Ending> {
-        let answer = match self.answers.recv_timeout(self.patience.left()?) {
+        let Side::Apart { answers, .. } = &self.side else {
+            return Err(Ending::TooLong);
+        };
+        let answer = match answers.recv_timeout(self.patience.left()?) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => return Err(Ending::Stopped(Bound::Time)),
             Err(RecvTimeoutError::Disconnected) => return Err(Ending::Abandoned),

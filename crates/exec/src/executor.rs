@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 
 use crate::Limits;
 use crate::allowed::{AllowList, Allowed};
+use crate::brief::Places;
 use crate::ending::Ending;
 use crate::metrics::Metrics;
 use crate::programs::Programs;
@@ -30,6 +31,7 @@ pub struct Executor {
     pub(crate) limits: Limits,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) workers: Workers,
+    pub(crate) places: Places,
     pub(crate) programs: Arc<Programs>,
     pub(crate) pool: Pool,
     pub(crate) clock: Arc<dyn Clock>,
@@ -64,6 +66,7 @@ impl Executor {
         let runtime = runtime(&limits, runs, kept)?;
         Ok(Arc::new(Executor {
             workers: Workers::start(&limits)?,
+            places: Places::new(limits.here()),
             runtime,
             limits,
             programs: Arc::default(),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::bulk::{self, Comparison, Kind, slice, slice_mut, unsigned};
 use crate::ending::Ending;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, LOOK_BYTES};
 use crate::inputs::Inputs;
 use crate::output::Output;
 
@@ -44,8 +44,6 @@ const NONE: i32 = -1;
 const WORDS_BYTES: usize = 1024;
 /// The widest elements that `select` moves.
 const WIDTH_MAX: usize = 64;
-/// Work of at least so many bytes is not begun past the deadline: the runtime does not look at the time meanwhile.
-const LOOK_BYTES: usize = 4 << 10;
 
 /// What a finished call leaves.
 pub(crate) struct Done {
@@ -115,7 +113,7 @@ impl Host {
         let Some(there) = self.inputs.there(input, offset, unsigned(len) as u64) else {
             return Ok(NONE);
         };
-        self.look(there as usize)?;
+        self.exchange.may_work(there as usize)?;
         let target = slice_mut(memory, at, there as usize)?;
         let (number, offset) = (unsigned(input), offset as u64);
         self.inputs
@@ -134,7 +132,7 @@ impl Host {
 
     pub fn write(&mut self, memory: &mut [u8], at: i32, len: i32) -> Result<(), Ending> {
         let bytes = slice(memory, at, unsigned(len))?;
-        self.look(bytes.len())?;
+        self.exchange.may_work(bytes.len())?;
         let window = &mut self.inputs.window;
         self.output.write(&mut self.exchange, window, bytes)
     }
@@ -146,7 +144,7 @@ impl Host {
         };
         let mut done = 0;
         while done < there {
-            self.look(LOOK_BYTES)?;
+            self.exchange.may_work(LOOK_BYTES)?;
             let (number, offset) = (unsigned(input), offset as u64 + done);
             let wanted = there - done;
             let piece = self
@@ -305,14 +303,14 @@ impl Host {
 
 impl Host {
     /// What a bulk function works on, if there is time for it.
-    fn bulk<'m>(&self, memory: &'m [u8], at: i32, len: usize) -> Result<&'m [u8], Ending> {
+    fn bulk<'m>(&mut self, memory: &'m [u8], at: i32, len: usize) -> Result<&'m [u8], Ending> {
         let bytes = slice(memory, at, len)?;
-        self.look(len)?;
+        self.exchange.may_work(len)?;
         Ok(bytes)
     }
 
     fn elements<'m>(
-        &self,
+        &mut self,
         memory: &'m [u8],
         kind: Kind,
         at: i32,
@@ -321,22 +319,14 @@ impl Host {
         self.bulk(memory, at, unsigned(count).saturating_mul(kind.width()))
     }
 
-    /// Ends a call whose time has run out before it begins work on so many bytes.
-    fn look(&self, bytes: usize) -> Result<(), Ending> {
-        match bytes >= LOOK_BYTES {
-            true => self.exchange.patience.left().map(|_| ()),
-            false => Ok(()),
-        }
-    }
-
-    /// Tells what came of the call.
-    pub fn end(mut self, ending: Result<(), Ending>, nanos: u64) {
+    /// What came of the call, and whom to tell.
+    pub fn end(mut self, ending: Result<(), Ending>, nanos: u64) -> (Exchange<Done>, Done) {
         let ending = ending.and_then(|()| {
             let window = &mut self.inputs.window;
             self.output.finish(&mut self.exchange, window)
         });
         let (len, bytes) = self.output.take();
-        self.exchange.done(Done {
+        let done = Done {
             ending,
             len,
             bytes,
@@ -344,7 +334,24 @@ impl Host {
             read: self.inputs.read,
             memory: self.memory_peak,
             nanos,
-        });
+        };
+        (self.exchange, done)
+    }
+
+    /// The same call from its beginning, elsewhere. A function that did not see the end of it is none the wiser: all that it may ask
+    /// has the same answers again.
+    pub fn again(self, exchange: Exchange<Done>) -> Host {
+        Host {
+            exchange,
+            inputs: self.inputs.again(),
+            output: self.output.again(),
+            arguments: self.arguments,
+            logs: Vec::new(),
+            log_bytes: self.log_bytes,
+            ended: None,
+            refused: false,
+            memory_peak: 0,
+        }
     }
 }
 

@@ -72,6 +72,17 @@ impl Inputs {
         }
     }
 
+    /// The same, none of it read.
+    pub fn again(self) -> Inputs {
+        Inputs::new(self.all)
+    }
+
+    /// Whether all bytes are at hand.
+    pub fn are_whole(&self) -> bool {
+        let whole = |input: &Input| input.size == 0 || !input.whole.is_empty();
+        self.all.iter().all(whole)
+    }
+
     pub fn len(&self) -> usize {
         self.all.len()
     }

@@ -71,7 +71,7 @@ impl Interpreter {
             .set_max_recursion_depth(RECURSION_MAX)
             .set_min_stack_height((limits.stack_bytes / 8).min(1 << 10))
             .set_max_stack_height(limits.stack_bytes / 8)
-            .set_max_cached_stacks(limits.threads);
+            .set_max_cached_stacks(limits.instances());
         let engine = Engine::new(&config);
         let mut linker = Linker::new(&engine);
         link(&mut linker).map_err(|error| Ending::NoProgram(error.to_string()))?;
@@ -119,8 +119,10 @@ impl Program for Interpreted {
 
 impl Interpreted {
     fn run_in(&self, store: &mut Store<State>, function: &str) -> Result<(), Ending> {
-        store.data().host.exchange.patience.left()?;
-        fuel(store, FUEL_TO_START)?;
+        let exchange = &store.data().host.exchange;
+        exchange.patience.left()?;
+        let here = exchange.is_here();
+        fuel(store, if here { FUEL_AT_ONCE } else { FUEL_TO_START })?;
         let made = self.linker.instantiate_and_start(&mut *store, &self.module);
         let instance = made.map_err(|error| started(store, &error))?;
         let memory = instance.get_memory(&*store, MEMORY);
@@ -179,7 +181,7 @@ fn call<P: WasmParams, R: wasmi::WasmResults>(
                 return Err(ended(store, trap.host_error()));
             }
             TypedResumableCall::OutOfFuel(rest) => {
-                store.data().host.exchange.patience.left()?;
+                store.data().host.exchange.go_on()?;
                 fuel(store, FUEL_AT_ONCE.max(rest.required_fuel()))?;
                 let rested = rest.resume(&mut *store);
                 rested.map_err(|error| ended(store, &error))?
@@ -198,7 +200,10 @@ fn ended(store: &mut Store<State>, error: &Error) -> Ending {
 fn started(store: &mut Store<State>, error: &Error) -> Ending {
     match error.kind() {
         ErrorKind::Linker(_) | ErrorKind::Instantiation(_) => Ending::NoProgram(error.to_string()),
-        ErrorKind::TrapCode(TrapCode::OutOfFuel) => Ending::Stopped(Bound::Time),
+        ErrorKind::TrapCode(TrapCode::OutOfFuel) => {
+            let may = store.data().host.exchange.go_on();
+            may.err().unwrap_or(Ending::Stopped(Bound::Time))
+        }
         _ => ended(store, error),
     }
 }

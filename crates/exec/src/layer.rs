@@ -8,7 +8,8 @@ use forebay_store::{
 };
 use forebay_store::{Output as Wanted, limits::check_key};
 
-use crate::exchange::{Patience, exchange};
+use crate::brief::{Prepared, Ran};
+use crate::exchange::{Exchange, Patience, Service, exchange};
 use crate::executor::Executor;
 use crate::host::{Done, Host};
 use crate::inputs::Inputs;
@@ -98,9 +99,8 @@ impl<S: Store> Exec<S> {
             Ok((program, inputs, way, upload))
         };
         let (program, (opened, known), way, upload) = patience.within(opening).await?;
-        let (exchange, mut service) = exchange(patience);
         let host = Host {
-            exchange,
+            exchange: Exchange::here(patience.clone()),
             inputs: Inputs::new(known),
             output: Output::new(way, executor.pool.clone(), executor.limits.output_bytes),
             arguments: Bytes::copy_from_slice(call.arguments),
@@ -111,29 +111,22 @@ impl<S: Store> Exec<S> {
             memory_peak: 0,
         };
         let named = call.function.or(allowed.function.as_deref());
-        let function = named.unwrap_or(Execute::FUNCTION).to_owned();
-        let clock = executor.clock.clone();
-        let work = Box::new(move || {
-            if !host.exchange.patience.begin() {
-                return;
-            }
-            let begun = clock.monotonic();
-            let (host, ending) = match host.exchange.patience.left() {
-                Ok(_) => program.run(&function, host),
-                Err(ending) => (host, Err(ending)),
-            };
-            let nanos = clock.monotonic().saturating_sub(begun).as_nanos();
-            host.end(ending, u64::try_from(nanos).unwrap_or(u64::MAX));
-        });
-        executor.workers.submit(call.tenant, work)?;
-
+        let function = named.unwrap_or(Execute::FUNCTION);
         let (mut upload, seal) = upload.unzip();
-        let served = service::serve(&self.store, opened, upload.as_mut(), &mut service).await;
-        if served.is_err() && into_memory {
-            // Once the caller has the refusal the memory is its own again.
-            service.give_up().await;
-        }
-        let done = served?;
+        let done = match executor.run_here(&program, function, host) {
+            Ran::Done(_, done) => done,
+            Ran::Not(host) => {
+                let mut service =
+                    executor.hand_over(call.tenant, program, function, host, patience)?;
+                let served =
+                    service::serve(&self.store, opened, upload.as_mut(), &mut service).await;
+                if served.is_err() && into_memory {
+                    // Once the caller has the refusal the memory is its own again.
+                    service.give_up().await;
+                }
+                served?
+            }
+        };
         let effort = Effort {
             read: done.read,
             nanos: done.nanos,
@@ -162,6 +155,48 @@ impl<S: Store> Exec<S> {
             logs,
             effort,
         })
+    }
+}
+
+impl Executor {
+    /// Runs a function in this task, if it is likely to be short and all that it may ask for is at hand.
+    fn run_here(&self, program: &Prepared, function: &str, host: Host) -> Ran {
+        let may = program.is_short() && host.inputs.are_whole() && !host.output.is_stored();
+        let place = may.then(|| self.places.take()).flatten();
+        if place.is_none() {
+            return Ran::Not(host);
+        }
+        let ran = program.run(function, host, &*self.clock);
+        if let Ran::Done(..) = ran {
+            self.metrics.here.inc();
+        }
+        ran
+    }
+
+    /// Has a thread of the tenant's run a function, which the returned end is to be served by.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when as many calls wait already as may.
+    fn hand_over(
+        &self,
+        tenant: &str,
+        program: Arc<Prepared>,
+        function: &str,
+        host: Host,
+        patience: Patience,
+    ) -> Result<Service<Done>> {
+        let (exchange, service) = exchange(patience);
+        let host = host.again(exchange);
+        let (function, clock) = (function.to_owned(), self.clock.clone());
+        let work = Box::new(move || {
+            if host.exchange.patience.begin()
+                && let Ran::Done(exchange, done) = program.run(&function, host, &*clock)
+            {
+                exchange.done(done);
+            }
+        });
+        self.workers.submit(tenant, work)?;
+        Ok(service)
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Limits {
     pub waiting_per_tenant: usize,
     /// How long a call may take, its time in the queue and its waits for the store included, but for the commit of its output.
     pub deadline: Duration,
+    /// A module whose calls take less of a thread is tried in the tasks of the next ones; no time, none is.
+    pub short: Duration,
     /// Linear memory of an instance, in bytes.
     pub memory_bytes: usize,
     /// The stack of a call, in bytes.
@@ -42,6 +44,7 @@ impl Default for Limits {
             threads_per_tenant: cores,
             waiting_per_tenant: 256,
             deadline: Duration::from_secs(10),
+            short: Duration::from_micros(100),
             memory_bytes: 64 << 20,
             stack_bytes: 512 << 10,
             table_elements: 10_000,
@@ -50,5 +53,17 @@ impl Default for Limits {
             module_bytes: 16 << 20,
             ready_bytes: 64 << 20,
         }
+    }
+}
+
+impl Limits {
+    /// Calls that run outside of these threads at a time, in the tasks that made them.
+    pub(crate) fn here(&self) -> usize {
+        self.threads.max(1)
+    }
+
+    /// Instances that there are at a time, at most.
+    pub(crate) fn instances(&self) -> usize {
+        self.threads.max(1) + self.here()
     }
 }

@@ -24,6 +24,8 @@ struct Outcome {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     calls: Family<Outcome, Counter>,
+    /// Of these, calls that ran in their tasks.
+    pub here: Counter<u64, AtomicU64>,
     seconds: Histogram,
     read: Counter<u64, AtomicU64>,
     written: Counter<u64, AtomicU64>,
@@ -33,6 +35,7 @@ impl Default for Metrics {
     fn default() -> Metrics {
         Metrics {
             calls: Family::default(),
+            here: Counter::default(),
             // 5 us to 24 s in factors of 3.
             seconds: Histogram::new((0..15).map(|step| 5e-6 * 3f64.powi(step))),
             read: Counter::default(),
@@ -71,9 +74,14 @@ impl Executor {
             "Functions that were to be executed, by what came of it",
             metrics.calls.clone(),
         );
+        registry.register(
+            "forebay_exec_here",
+            "Functions that ran in the task of their call, short ones, without a thread of their own",
+            metrics.here.clone(),
+        );
         registry.register_with_unit(
             "forebay_exec_thread",
-            "Time for which a call had a thread",
+            "Time for which a call had a thread, or its task",
             Unit::Seconds,
             metrics.seconds.clone(),
         );

@@ -53,6 +53,16 @@ impl Output {
         }
     }
 
+    /// The same, nothing of it written.
+    pub fn again(self) -> Output {
+        Output::new(self.way, self.pool, self.max)
+    }
+
+    /// Whether it goes to the store.
+    pub fn is_stored(&self) -> bool {
+        matches!(self.way, Way::Store)
+    }
+
     /// Bytes that reach the caller; `None` when all do.
     pub fn capacity(&self) -> Option<u64> {
         match &self.way {

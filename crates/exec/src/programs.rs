@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use forebay_store::{Address, Body, ByteRange, ErrorKind, ModuleDigest, Result, Store, StoreError};
 use parking_lot::Mutex;
@@ -10,13 +11,14 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard, oneshot};
 
 use crate::allowed::Allowed;
+use crate::brief::Prepared;
 use crate::executor::Executor;
 use crate::runtime::Program;
 
 /// Where a program is once it is made, and whose turn it is to make it.
 #[derive(Clone, Default)]
 struct Slot {
-    made: Arc<OnceLock<Arc<dyn Program>>>,
+    made: Arc<OnceLock<Arc<Prepared>>>,
     turn: Arc<TurnMutex<()>>,
 }
 
@@ -51,7 +53,7 @@ impl Programs {
         executor: &Executor,
         store: &S,
         allowed: &Allowed,
-    ) -> Result<Arc<dyn Program>> {
+    ) -> Result<Arc<Prepared>> {
         let slot = self.slot(&allowed.digest);
         if let Some(program) = slot.made.get() {
             self.found.fetch_add(1, Relaxed);
@@ -65,6 +67,7 @@ impl Programs {
             programs: self.clone(),
             digest: allowed.digest,
             room: executor.limits.ready_bytes,
+            short: executor.limits.short,
             slot,
             _turn: turn,
         };
@@ -118,6 +121,7 @@ struct Making {
     programs: Arc<Programs>,
     digest: ModuleDigest,
     room: u64,
+    short: Duration,
     slot: Slot,
     _turn: OwnedMutexGuard<()>,
 }
@@ -128,7 +132,7 @@ impl Making {
         executor: &Executor,
         store: &S,
         allowed: &Allowed,
-    ) -> Result<Arc<dyn Program>> {
+    ) -> Result<Arc<Prepared>> {
         let runtime = executor.runtime.clone();
         let restored = executor.run(&allowed.tenant, move || {
             match runtime.restore(&self.digest) {
@@ -162,9 +166,10 @@ impl Making {
     }
 
     /// It is made, of so many bytes of WebAssembly.
-    fn made(self, program: Arc<dyn Program>, bytes: u64) -> Arc<dyn Program> {
+    fn made(self, program: Arc<dyn Program>, bytes: u64) -> Arc<Prepared> {
         self.programs.weigh(&self.digest, bytes, self.room);
-        self.slot.made.get_or_init(|| program).clone()
+        let prepared = || Arc::new(Prepared::new(program, self.short));
+        self.slot.made.get_or_init(prepared).clone()
     }
 }
 

@@ -74,7 +74,6 @@ impl Bench {
         let store = Arc::new(self.open().await?);
         let content: Vec<u8> = (0..self.size).map(|at| (at * 7 % 61) as u8).collect();
         put(&store, b"object", &content).await.map_err(failed)?;
-        let scan = self.allow(&store, &[module::SCAN.to_vec()]).await?;
         let expected = content.iter().filter(|byte| **byte == 10).count() as u64;
         let mut points: Vec<ExecPoint> = Vec::new();
         for &op in &self.args.op {
@@ -82,6 +81,7 @@ impl Bench {
                 ExecOp::Cold => points.push(self.cold(&store).await?),
                 ExecOp::Restart => points.push(self.restart(&store).await?),
                 ExecOp::Warm | ExecOp::Loop | ExecOp::Native | ExecOp::Fetch => {
+                    let scan = self.allow(&store, &[module::SCAN.to_vec()]).await?;
                     let found = once(&store, op, scan[0]).await.map_err(failed)?;
                     if op != ExecOp::Fetch && found != expected {
                         let words = format!("{found} bytes counted, and there are {expected}");

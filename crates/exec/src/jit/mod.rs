@@ -9,8 +9,8 @@ use std::sync::Arc;
 use forebay_store::ModuleDigest;
 use wasmtime::{
     Caller, Config, Engine, Error, Extern, InstanceAllocationStrategy, InstancePre, Linker, Memory,
-    Module, PoolingAllocationConfig, ResourceLimiter, Store, Trap, TypedFunc, UpdateDeadline,
-    WasmParams, WasmResults,
+    Module, OptLevel, PoolingAllocationConfig, ResourceLimiter, Store, Trap, TypedFunc,
+    UpdateDeadline, WasmParams, WasmResults,
 };
 
 use self::kept::Kept;
@@ -78,11 +78,11 @@ impl Jit {
 }
 
 fn config(limits: &Limits) -> Config {
-    let threads = u32::try_from(limits.threads.max(1)).unwrap_or(u32::MAX);
+    let instances = u32::try_from(limits.instances()).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_core_instances(threads)
-        .total_memories(threads)
-        .total_tables(threads.saturating_mul(TABLES_MAX as u32))
+    pool.total_core_instances(instances)
+        .total_memories(instances)
+        .total_tables(instances.saturating_mul(TABLES_MAX as u32))
         .max_memories_per_module(1)
         .max_tables_per_module(TABLES_MAX as u32)
         .linear_memory_keep_resident(RESIDENT_BYTES)
@@ -91,6 +91,12 @@ fn config(limits: &Limits) -> Config {
     config
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .epoch_interruption(true)
+        // Whoever made a module has optimised it. To do so again takes two thirds longer, for code that is a sixth faster.
+        .cranelift_opt_level(OptLevel::None)
+        // Nobody reads where in a module a trap was, and no debugger follows its frames: what would tell takes time to make.
+        .generate_address_map(false)
+        .native_unwind_info(false)
+        .wasm_backtrace_max_frames(None)
         .max_wasm_stack(limits.stack_bytes)
         .wasm_memory64(false)
         .wasm_multi_memory(false)
@@ -131,11 +137,13 @@ impl Program for Compiled {
         };
         let mut store = Store::new(self.instance.module().engine(), state);
         store.limiter(|state| state);
-        store.set_epoch_deadline(1);
+        // The next tick may come at once: short is what is not met by two.
+        let ticks = 1 + u64::from(store.data().host.exchange.is_here());
+        store.set_epoch_deadline(ticks);
         store.epoch_deadline_callback(|mut context| {
             let host = &mut context.data_mut().host;
-            match host.exchange.patience.left() {
-                Ok(_) => Ok(UpdateDeadline::Continue(1)),
+            match host.exchange.go_on() {
+                Ok(()) => Ok(UpdateDeadline::Continue(1)),
                 Err(ending) => {
                     host.ended = Some(ending);
                     Ok(UpdateDeadline::Interrupt)

@@ -1,6 +1,7 @@
 //! Functions over a store in memory.
 
 mod again;
+mod brief;
 mod deadlines;
 mod hostile;
 mod imports;
