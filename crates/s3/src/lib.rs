@@ -55,6 +55,7 @@ mod metrics;
 mod multipart;
 mod object_get;
 mod object_put;
+mod orphans;
 mod pace;
 mod reply;
 mod router;

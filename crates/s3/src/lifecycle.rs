@@ -24,6 +24,8 @@ pub struct Swept {
     pub markers: u64,
     /// Unfinished uploads given up.
     pub uploads: u64,
+    /// Parts removed whose upload had ended before.
+    pub orphans: u64,
     /// Removals that failed; the next sweep tries them again.
     pub failed: u64,
 }
@@ -97,7 +99,7 @@ fn seconds(ms: u64) -> i64 {
 }
 
 impl<S: Store> Door<S> {
-    /// Applies every bucket's lifecycle rules as of `now_ms` (Unix milliseconds). Reads one page of a list at a time and
+    /// Applies every bucket's lifecycle rules as of `now_ms` (Unix milliseconds), and removes what uploads left that have ended. Reads one page of a list at a time and
     /// yields between pages, so that requests go on; holds no more than that page in memory.
     ///
     /// # Errors
@@ -105,6 +107,10 @@ impl<S: Store> Door<S> {
     pub async fn lifecycle_sweep(&self, now_ms: u64) -> Result<Swept> {
         let mut swept = Swept::default();
         for info in self.store.namespaces() {
+            match self.sweep_orphans(&info.name, now_ms, &mut swept).await {
+                Err(error) if error.kind() == ErrorKind::NoSuchNamespace => continue,
+                outcome => outcome?,
+            }
             let rules = info
                 .config
                 .attributes

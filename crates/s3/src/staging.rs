@@ -16,11 +16,14 @@ use crate::status::Outcome;
 /// The attribute of the chosen algorithm and kind: `CRC32 COMPOSITE`.
 pub(crate) const CHOSEN: &str = "s3.checksum-choice";
 
+/// What the keys of all parts begin with.
+pub(crate) const PARTS: &[u8] = b"p\0";
+
 const LOCKS: usize = 64;
 const UPLOAD_LEN: usize = 32;
 
 /// The name of an upload: 32 hexadecimal digits, of which the first 16 are the time it was begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct UploadId([u8; UPLOAD_LEN]);
 
 impl UploadId {
@@ -63,7 +66,7 @@ impl UploadId {
 
     /// What the keys of all its parts begin with.
     pub(crate) fn parts(&self) -> Vec<u8> {
-        let mut staged = b"p\0".to_vec();
+        let mut staged = PARTS.to_vec();
         staged.extend_from_slice(&self.0);
         staged.push(0);
         staged
@@ -93,6 +96,12 @@ pub(crate) fn parse_manifest(staged: &[u8]) -> Option<(&[u8], UploadId)> {
     let (key, id) = rest.split_at_checked(rest.len().checked_sub(UPLOAD_LEN)?)?;
     let id = UploadId(id.try_into().ok()?);
     Some((key.strip_suffix(b"\0")?, id))
+}
+
+/// The upload whose parts have keys that begin so.
+pub(crate) fn parse_parts(prefix: &[u8]) -> Option<UploadId> {
+    let id = prefix.strip_prefix(PARTS)?.strip_suffix(b"\0")?;
+    Some(UploadId(id.try_into().ok()?))
 }
 
 /// The checksum that an upload was begun with.
@@ -211,6 +220,8 @@ mod tests {
         let staged = id.manifest("a/b");
         assert_eq!(parse_manifest(&staged), Some((&b"a/b"[..], id)));
         assert_eq!(parse_manifest(&id.part(7)), None);
+        assert_eq!(parse_parts(&id.parts()), Some(id));
+        assert_eq!(parse_parts(&id.part(7)), None);
         assert!(id.part(9_999) < id.part(10_000));
         for wrong in ["", "x", &"g".repeat(32), &"\u{e9}".repeat(16)] {
             assert!(UploadId::parse(wrong).is_err(), "{wrong}");

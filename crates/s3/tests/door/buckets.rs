@@ -1,5 +1,7 @@
 //! Buckets and what they are configured with: policies, CORS, lifecycle, tags, ACLs, and what was never set.
 
+use forebay_store::{Address, Seal, Store, StoreOptions, Upload};
+
 use crate::support::{ALPHA, Ask, BETA, HOST, Server};
 
 const DAY_MS: u64 = 86_400_000;
@@ -348,6 +350,43 @@ async fn lifecycle_rules_expire_what_they_are_about() {
         .ask(ALPHA, Ask::new("PUT", "/bucket?lifecycle").body(transition))
         .await;
     answer.is(501, "NotImplemented");
+    server.finish().await;
+}
+
+/// Stores a part as another server of the same store would.
+async fn part_from_elsewhere(server: &Server, id: &str, number: u32) {
+    let key = format!("p\0{id}\0{number:05}");
+    let address = Address::staging("bucket", key.as_bytes());
+    let upload = server.store.store(address, StoreOptions::default());
+    let upload = upload.await.unwrap();
+    upload.commit(Seal::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn parts_of_uploads_that_have_ended_are_removed() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let begun = server.ask(ALPHA, Ask::new("POST", "/bucket/up?uploads"));
+    let begun = begun.await.text();
+    let (_, rest) = begun.split_once("<UploadId>").unwrap();
+    let (going_on, _) = rest.split_once("</UploadId>").unwrap();
+    let ended = "0".repeat(32);
+    for number in [1, 2] {
+        part_from_elsewhere(&server, going_on, number).await;
+        part_from_elsewhere(&server, &ended, number).await;
+    }
+    let sweep = async || server.door.lifecycle_sweep(server.now_ms()).await.unwrap();
+    assert_eq!(sweep().await.orphans, 0, "they are young");
+    server.advance_ms(DAY_MS);
+    part_from_elsewhere(&server, &ended, 3).await;
+    assert_eq!(sweep().await.orphans, 0, "one of them is young");
+    server.advance_ms(DAY_MS);
+    let swept = sweep().await;
+    assert_eq!((swept.orphans, swept.uploads, swept.failed), (3, 0, 0));
+    assert_eq!(sweep().await, forebay_s3::Swept::default());
+    let parts = format!("/bucket/up?uploadId={going_on}");
+    let listed = server.ask(ALPHA, Ask::new("GET", &parts)).await.text();
+    assert_eq!(listed.matches("<Part>").count(), 2, "{listed}");
     server.finish().await;
 }
 
