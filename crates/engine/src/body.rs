@@ -218,8 +218,8 @@ pub(crate) enum Memory {
 
 /// Reads bytes `want` of an extent, from memory if they are there.
 pub(crate) async fn read<D: Disk>(
-    core: Arc<Core<D>>,
-    label: Label,
+    core: &Core<D>,
+    label: &Label,
     piece: Piece,
     extent: Extent,
     want: Range<usize>,
@@ -228,14 +228,14 @@ pub(crate) async fn read<D: Disk>(
     let bytes = extent.bytes as usize;
     let first = want.start / BLOCK_BYTES;
     let last = (want.end - 1) / BLOCK_BYTES;
-    let mismatch = |block: usize| mismatch(&core, &label, &extent, block);
+    let mismatch = |block: usize| mismatch(core, label, &extent, block);
     let part = Piece {
         block: Some(first as u8),
         ..piece
     };
     if memory != Memory::Passed && core.cache.is_on() {
         if memory == Memory::First
-            && let Some(whole) = in_memory(&core, &piece, &extent)
+            && let Some(whole) = in_memory(core, &piece, &extent)
         {
             let blocks = first * BLOCK_BYTES..bytes.min((last + 1) * BLOCK_BYTES);
             extent.check(first, &whole[blocks]).map_err(mismatch)?;
@@ -290,14 +290,13 @@ enum Ahead {
 
 /// The bytes of a value in an [`Engine`](crate::Engine).
 pub struct EngineBody<D: Disk> {
-    core: Arc<Core<D>>,
     label: Label,
     segments: VecDeque<Segment>,
     /// The extent of the first segment, when it is in memory.
     held: Option<Buf>,
     ahead: VecDeque<Ahead>,
     /// Held until the body is dropped.
-    _pins: Pins<D>,
+    pins: Pins<D>,
 }
 
 impl<D: Disk> std::fmt::Debug for EngineBody<D> {
@@ -307,19 +306,13 @@ impl<D: Disk> std::fmt::Debug for EngineBody<D> {
 }
 
 impl<D: Disk> EngineBody<D> {
-    pub(crate) fn new(
-        core: Arc<Core<D>>,
-        label: Label,
-        segments: VecDeque<Segment>,
-        pins: Pins<D>,
-    ) -> EngineBody<D> {
+    pub(crate) fn new(label: Label, segments: VecDeque<Segment>, pins: Pins<D>) -> EngineBody<D> {
         EngineBody {
-            core,
             label,
             segments,
             held: None,
             ahead: VecDeque::new(),
-            _pins: pins,
+            pins,
         }
     }
 
@@ -337,7 +330,7 @@ impl<D: Disk> EngineBody<D> {
             return Ok(None);
         };
         if self.held.is_none() {
-            self.held = in_memory(&self.core, piece, extent);
+            self.held = in_memory(&self.pins.core, piece, extent);
         }
         let Some(whole) = &self.held else {
             return Ok(None);
@@ -348,7 +341,7 @@ impl<D: Disk> EngineBody<D> {
         let blocks = first * BLOCK_BYTES..whole.len().min(step.end.next_multiple_of(BLOCK_BYTES));
         extent
             .check(first, &whole[blocks])
-            .map_err(|block| mismatch(&self.core, &self.label, extent, block))?;
+            .map_err(|block| mismatch(&self.pins.core, &self.label, extent, block))?;
         let buf = whole.slice(step.clone());
         want.start = step.end;
         if want.start == want.end {
@@ -366,8 +359,10 @@ impl<D: Disk> EngineBody<D> {
                 extent,
                 want,
             } => {
-                let (core, label) = (self.core.clone(), self.label.clone());
-                Ahead::Reading(Box::pin(read(core, label, piece, extent, want, memory)))
+                let (core, label) = (self.pins.core.clone(), self.label.clone());
+                Ahead::Reading(Box::pin(async move {
+                    read(&core, &label, piece, extent, want, memory).await
+                }))
             }
         }
     }
@@ -391,7 +386,7 @@ impl<D: Disk> Body for EngineBody<D> {
                     extent,
                     want,
                 }) => {
-                    let (core, label) = (self.core.clone(), self.label.clone());
+                    let (core, label) = (&self.pins.core, &self.label);
                     let reading = read(core, label, piece, extent, want, memory);
                     reading.await.map(Some)
                 }
@@ -399,7 +394,7 @@ impl<D: Disk> Body for EngineBody<D> {
                 None => Ok(None),
             };
         }
-        while self.ahead.len() < self.core.config.read_depth.max(1)
+        while self.ahead.len() < self.pins.core.config.read_depth.max(1)
             && let Some(segment) = self.segments.pop_front()
         {
             let reading = self.begin(segment, memory);

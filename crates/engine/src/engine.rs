@@ -329,7 +329,7 @@ impl<D: Disk> Store for Engine<D> {
         Ok(Object {
             meta: found.meta,
             range: found.range,
-            body: EngineBody::new(self.core.clone(), found.label, found.segments, found.pins),
+            body: EngineBody::new(found.label, found.segments, found.pins),
         })
     }
 

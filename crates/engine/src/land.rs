@@ -205,7 +205,7 @@ async fn by_buffer<D: Disk>(
     memory: Memory,
     part: &RegionSlice,
 ) -> Result<()> {
-    let buf = read(core.clone(), label.clone(), piece, extent, want, memory).await?;
+    let buf = read(core, label, piece, extent, want, memory).await?;
     place(part, 0, &buf)
 }
 

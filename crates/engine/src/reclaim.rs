@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
+use forebay_io::Striped;
 use parking_lot::Mutex;
 
 use crate::extent::Run;
@@ -47,32 +48,32 @@ impl Hasher for BodyHasher {
 #[derive(Debug, Default)]
 pub(crate) struct Reclaim {
     epoch: AtomicU64,
-    visitors: [AtomicUsize; 2],
+    /// Of even epochs and of odd ones.
+    visitors: Striped<[AtomicUsize; 2]>,
     waiting: Mutex<VecDeque<(u64, Vec<Freed>)>>,
     pins: [Mutex<HashMap<u64, Pin, BuildHasherDefault<BodyHasher>>>; SHARDS],
 }
 
 /// Entries found during a visit stay readable until its end, or longer when pinned.
 pub(crate) struct Visit<'a> {
-    reclaim: &'a Reclaim,
-    epoch: u64,
+    visitors: &'a AtomicUsize,
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        self.reclaim.visitors[(self.epoch & 1) as usize].fetch_sub(1, SeqCst);
+        self.visitors.fetch_sub(1, SeqCst);
     }
 }
 
 impl Reclaim {
     pub fn visit(&self) -> Visit<'_> {
+        let visitors = self.visitors.mine();
         loop {
             let epoch = self.epoch.load(SeqCst);
             let visit = Visit {
-                reclaim: self,
-                epoch,
+                visitors: &visitors[(epoch & 1) as usize],
             };
-            self.visitors[(epoch & 1) as usize].fetch_add(1, SeqCst);
+            visit.visitors.fetch_add(1, SeqCst);
             if self.epoch.load(SeqCst) == epoch {
                 return visit;
             }
@@ -123,7 +124,9 @@ impl Reclaim {
         }
         for _ in 0..2 {
             let epoch = self.epoch.load(SeqCst);
-            if self.visitors[((epoch + 1) & 1) as usize].load(SeqCst) == 0 {
+            let former = ((epoch + 1) & 1) as usize;
+            let mut visitors = self.visitors.all().map(|visitors| &visitors[former]);
+            if visitors.all(|visitors| visitors.load(SeqCst) == 0) {
                 self.epoch.store(epoch + 1, SeqCst);
             }
         }

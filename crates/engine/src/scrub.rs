@@ -178,17 +178,7 @@ async fn verify<D: Disk>(
                 piece,
                 extent,
                 want,
-            } => {
-                read(
-                    core.clone(),
-                    label.clone(),
-                    piece,
-                    extent,
-                    want,
-                    Memory::Passed,
-                )
-                .await
-            }
+            } => read(core, &label, piece, extent, want, Memory::Passed).await,
         };
         match read {
             Ok(buf) => bytes += buf.len() as u64,

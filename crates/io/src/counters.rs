@@ -1,6 +1,9 @@
 //! What asynchronous I/O did since the process began, for metrics.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::striped::Striped;
 
 /// A reading of all counters; each only grows, except `rings`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,6 +26,7 @@ pub struct Counters {
     pub rings: u64,
 }
 
+#[derive(Default)]
 pub(crate) struct Cells {
     pub(crate) ring_operations: AtomicU64,
     pub(crate) worker_operations: AtomicU64,
@@ -31,30 +35,33 @@ pub(crate) struct Cells {
     pub(crate) submissions: AtomicU64,
     pub(crate) registered_buffer_operations: AtomicU64,
     pub(crate) plain_buffer_operations: AtomicU64,
-    pub(crate) rings: AtomicU64,
+    /// Opened, and closed, which another thread may do.
+    pub(crate) rings_opened: AtomicU64,
+    pub(crate) rings_closed: AtomicU64,
 }
 
-pub(crate) static CELLS: Cells = Cells {
-    ring_operations: AtomicU64::new(0),
-    worker_operations: AtomicU64::new(0),
-    read_bytes: AtomicU64::new(0),
-    written_bytes: AtomicU64::new(0),
-    submissions: AtomicU64::new(0),
-    registered_buffer_operations: AtomicU64::new(0),
-    plain_buffer_operations: AtomicU64::new(0),
-    rings: AtomicU64::new(0),
-};
+static CELLS: LazyLock<Striped<Cells>> = LazyLock::new(Striped::default);
+
+/// Where this thread counts.
+pub(crate) fn cells() -> &'static Cells {
+    CELLS.mine()
+}
 
 /// Reads all counters; they are not read at one instant.
 pub fn counters() -> Counters {
+    let sum = |of: fn(&Cells) -> &AtomicU64| {
+        let each = CELLS.all().map(|cells| of(cells).load(Relaxed));
+        each.sum::<u64>()
+    };
+    let closed = sum(|cells| &cells.rings_closed);
     Counters {
-        ring_operations: CELLS.ring_operations.load(Relaxed),
-        worker_operations: CELLS.worker_operations.load(Relaxed),
-        read_bytes: CELLS.read_bytes.load(Relaxed),
-        written_bytes: CELLS.written_bytes.load(Relaxed),
-        submissions: CELLS.submissions.load(Relaxed),
-        registered_buffer_operations: CELLS.registered_buffer_operations.load(Relaxed),
-        plain_buffer_operations: CELLS.plain_buffer_operations.load(Relaxed),
-        rings: CELLS.rings.load(Relaxed),
+        ring_operations: sum(|cells| &cells.ring_operations),
+        worker_operations: sum(|cells| &cells.worker_operations),
+        read_bytes: sum(|cells| &cells.read_bytes),
+        written_bytes: sum(|cells| &cells.written_bytes),
+        submissions: sum(|cells| &cells.submissions),
+        registered_buffer_operations: sum(|cells| &cells.registered_buffer_operations),
+        plain_buffer_operations: sum(|cells| &cells.plain_buffer_operations),
+        rings: sum(|cells| &cells.rings_opened).saturating_sub(closed),
     }
 }

@@ -13,7 +13,7 @@
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
 //! - [`Slots`]: futures side by side in one task; [`Patience`], [`Watch`]: how long to look before sleeping.
 //! - `socket`: sends and receives on a stream from and into several places at once.
-//! - [`counters`]: what rings and workers did, for metrics.
+//! - [`counters`]: what rings and workers did, for metrics; [`Striped`]: what threads count without sharing it.
 //!
 //! # Completion and cancellation
 //! Buffers travel by value: an operation owns its buffer until the device is done, whether or not the future still exists. A
@@ -48,6 +48,7 @@ pub mod shard;
 pub mod sim;
 mod slots;
 pub mod socket;
+mod striped;
 
 pub use clock::{Clock, SystemClock, UnixMillis};
 pub use counters::{Counters, counters};
@@ -57,3 +58,4 @@ pub use processor::processor;
 pub use random::random;
 pub use ring::backend;
 pub use slots::Slots;
+pub use striped::Striped;

@@ -59,6 +59,8 @@ struct Slabs {
     /// For each class, slabs of that class with at least one free block.
     partial: [Vec<usize>; CLASSES],
     in_use: usize,
+    /// How many wait for a block: nobody else is told of one.
+    waiting: usize,
 }
 
 struct Slab {
@@ -102,6 +104,10 @@ impl Pool {
 
     /// A block of at least `min(len, BLOCK_MAX_BYTES)` bytes, waiting while all memory is in use.
     pub async fn take(&self, len: usize) -> BufMut {
+        if let Ok(buf) = self.try_take(len) {
+            return buf;
+        }
+        let _waiting = Waiting::new(&self.inner);
         loop {
             let freed = self.inner.freed.notified();
             tokio::pin!(freed);
@@ -138,6 +144,22 @@ impl Pool {
             mapped: slabs.slabs.len() * SLAB_BYTES,
             in_use: slabs.in_use,
         }
+    }
+}
+
+/// Somebody waits for a block. Counted before the look that finds none, so that whoever gives one back after that look sees it.
+struct Waiting<'p>(&'p Inner);
+
+impl Waiting<'_> {
+    fn new(inner: &Inner) -> Waiting<'_> {
+        inner.slabs.lock().waiting += 1;
+        Waiting(inner)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.slabs.lock().waiting -= 1;
     }
 }
 
@@ -251,8 +273,14 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.slabs.lock().put_back(self.slab, self.offset);
-            pool.freed.notify_waiters();
+            let waiting = {
+                let mut slabs = pool.slabs.lock();
+                slabs.put_back(self.slab, self.offset);
+                slabs.waiting
+            };
+            if waiting > 0 {
+                pool.freed.notify_waiters();
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::at_once;
 use super::transfer::Transfer;
 use super::workers::Workers;
-use crate::counters::CELLS;
+use crate::counters::cells;
 use crate::{File, Hold, ring};
 
 /// The most pieces of one call (IOV_MAX of Linux).
@@ -129,7 +129,7 @@ impl File for DiskFile {
             if self.in_memory {
                 let read = at_once::read(&self.buffered.file, offset, &mut into.spare()[..len]);
                 let read = read.map(|bytes| {
-                    CELLS.read_bytes.fetch_add(bytes as u64, Relaxed);
+                    cells().read_bytes.fetch_add(bytes as u64, Relaxed);
                     into.set_len(bytes);
                 });
                 return (read, into);
@@ -155,7 +155,7 @@ impl File for DiskFile {
             }
             if self.in_memory {
                 let bytes = at_once::place(&self.buffered.file, offset, &into)?;
-                CELLS.read_bytes.fetch_add(bytes as u64, Relaxed);
+                cells().read_bytes.fetch_add(bytes as u64, Relaxed);
                 return Ok(bytes);
             }
             let (reply, answer) = oneshot::channel();
@@ -174,7 +174,7 @@ impl File for DiskFile {
             }
             if self.in_memory {
                 self.buffered.file.write_all_at(&from, offset)?;
-                CELLS.written_bytes.fetch_add(from.len() as u64, Relaxed);
+                cells().written_bytes.fetch_add(from.len() as u64, Relaxed);
                 return Ok(());
             }
             let (reply, answer) = oneshot::channel();

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::Handle;
 use super::at_once::place_once;
 use crate::Hold;
-use crate::counters::CELLS;
+use crate::counters::cells;
 
 pub(crate) struct Transfer {
     handle: Arc<Handle>,
@@ -169,19 +169,19 @@ impl Transfer {
     pub(crate) fn finish(self, result: io::Result<()>) {
         match self.body {
             Body::Read { mut into, reply } => {
-                CELLS.read_bytes.fetch_add(self.done as u64, Relaxed);
+                cells().read_bytes.fetch_add(self.done as u64, Relaxed);
                 into.set_len(self.done);
                 // An error here only says that the future was dropped.
                 drop(reply.send((result, into)));
             }
             Body::Place { into, hold, reply } => {
-                CELLS.read_bytes.fetch_add(self.done as u64, Relaxed);
+                cells().read_bytes.fetch_add(self.done as u64, Relaxed);
                 // Whoever is told finds the memory free.
                 drop((into, hold));
                 drop(reply.send(result.map(|()| self.done)));
             }
             Body::Write { from, reply } => {
-                CELLS.written_bytes.fetch_add(self.done as u64, Relaxed);
+                cells().written_bytes.fetch_add(self.done as u64, Relaxed);
                 // Whoever is told finds the memory free.
                 drop(from);
                 drop(reply.send(result));

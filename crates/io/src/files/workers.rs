@@ -9,7 +9,7 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 
 use super::transfer::{Progress, Transfer};
-use crate::counters::CELLS;
+use crate::counters::cells;
 
 /// As many transfers as are worth having in one device's queue when each costs a thread.
 const WORKERS_MAX: usize = 16;
@@ -69,7 +69,7 @@ impl Queue {
     fn work(&self) {
         while let Some(mut transfer) = self.next() {
             let result = complete(&mut transfer);
-            CELLS.worker_operations.fetch_add(1, Relaxed);
+            cells().worker_operations.fetch_add(1, Relaxed);
             transfer.finish(result);
         }
     }

@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-use crate::counters::CELLS;
+use crate::counters::cells;
 use crate::files::Transfer;
 use queue::Queue;
 
@@ -103,7 +103,7 @@ pub fn install(config: Config) -> Result<Driver, Unavailable> {
         let readiness = queue.readiness().map_err(Unavailable::System)?;
         let queue = Rc::new(RefCell::new(queue));
         *installed = Some(queue.clone());
-        CELLS.rings.fetch_add(1, Relaxed);
+        cells().rings_opened.fetch_add(1, Relaxed);
         Ok(Driver { readiness, queue })
     })
 }
@@ -173,6 +173,6 @@ impl Drop for Driver {
         let uninstalled = RING.try_with(|ring| ring.borrow_mut().take());
         drop(uninstalled);
         self.queue.borrow_mut().drain();
-        CELLS.rings.fetch_sub(1, Relaxed);
+        cells().rings_closed.fetch_add(1, Relaxed);
     }
 }

@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::Config;
 use super::tables::{Buffers, Files};
-use crate::counters::CELLS;
+use crate::counters::cells;
 use crate::files::{Body, Progress, Transfer, handles_closed};
 
 /// A longer piece is moved in several; the kernel's own bound is a page below 2 GiB.
@@ -181,7 +181,7 @@ impl Queue {
     fn enter(&mut self, wait: u32) -> io::Result<()> {
         let pending = self.ring.submission().len() as u32;
         if pending > 0 {
-            CELLS.submissions.fetch_add(1, Relaxed);
+            cells().submissions.fetch_add(1, Relaxed);
         }
         // SAFETY: no argument is given, and the entries' memory is valid as said in `fill`.
         let entered = unsafe {
@@ -222,7 +222,7 @@ impl Queue {
             finished += 1;
             transfer.finish(result);
         }
-        CELLS.ring_operations.fetch_add(finished, Relaxed);
+        cells().ring_operations.fetch_add(finished, Relaxed);
         taken
     }
 }
@@ -321,9 +321,9 @@ fn entry(
         }
     };
     let counter = if registered {
-        &CELLS.registered_buffer_operations
+        &cells().registered_buffer_operations
     } else {
-        &CELLS.plain_buffer_operations
+        &cells().plain_buffer_operations
     };
     counter.fetch_add(1, Relaxed);
     entry
