@@ -9,8 +9,8 @@
 //!
 //! What a module may import and how it is called is in `docs/execute.md`. Functions run on threads of their own (`workers`): the
 //! task of the caller reads inputs and stores the output meanwhile (`service`, over `exchange`), so that neither a shard waits
-//! for a function nor the store's futures leave their shard. Those that are known to be short run in the task itself (`brief`). Two runtimes stand behind one trait (`runtime`): an interpreter, and with the
-//! feature `wasm-jit` a compiler.
+//! for a function nor the store's futures leave their shard. Those that are known to be short run in the task itself (`brief`).
+//! Two runtimes stand behind one trait (`runtime`): an interpreter, and with the feature `wasm-jit` a compiler.
 //!
 //! # What it does not do
 //! It proves no identity and keeps no records: the caller's tenant comes with the call, leaves come from the control plane.
