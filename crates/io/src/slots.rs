@@ -156,7 +156,7 @@ impl<F: Future> Slots<F> {
         }
     }
 
-    /// Drops the future of a place; false when there is none.
+    /// Drops the future of a place, which is to be given another by [`Slots::start`] next; false when there is none.
     pub fn cancel(&mut self, at: usize) -> bool {
         let Some(place) = self.places.get_mut(at) else {
             return false;
@@ -165,7 +165,6 @@ impl<F: Future> Slots<F> {
             return false;
         }
         place.future.set(None);
-        self.idle.push(at);
         true
     }
 }
@@ -238,6 +237,10 @@ mod tests {
         assert!(slots.start(at, receiver).is_none());
         assert!(slots.cancel(at) && sender.is_closed());
         assert!(!slots.cancel(at) && !slots.cancel(7));
+        assert_eq!((slots.place(), slots.busy()), (None, 1));
+        let (sender, receiver) = oneshot::channel();
+        sender.send(()).unwrap();
+        assert_eq!(slots.start(at, receiver), Some(Ok(())));
         assert_eq!((slots.place(), slots.place()), (Some(at), None));
     }
 }

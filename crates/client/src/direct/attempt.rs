@@ -13,6 +13,8 @@ use crate::{Error, Refusal};
 const RETRIES_SAVED: u32 = 10;
 /// Successful calls that pay for one retry: a server in trouble sees at most a tenth more calls.
 const CALLS_PER_RETRY: u32 = 10;
+/// Bytes for which a call has a second more: whatever is slower than this for its whole length is taken for broken.
+const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
 
 /// Why one attempt came to nothing.
 #[derive(Debug)]
@@ -36,11 +38,13 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    pub(crate) fn new(deadline: Duration) -> Tries {
+    /// Of a call that moves so many bytes.
+    pub(crate) fn new(deadline: Duration, bytes: u64) -> Tries {
+        let whole = deadline.saturating_add(Duration::from_secs(bytes / BYTES_PER_SECOND_MIN));
         Tries {
             made: 1,
-            until: Instant::now() + deadline,
-            whole: deadline,
+            until: Instant::now() + whole,
+            whole,
         }
     }
 
@@ -200,5 +204,13 @@ mod tests {
             (0..20).filter(|_| budget.spend()).count(),
             RETRIES_SAVED as usize
         );
+    }
+
+    #[test]
+    fn who_moves_more_has_more_time() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Tries::new(second, 4096).whole, second);
+        assert_eq!(Tries::new(second, 8 << 20).whole, 33 * second);
+        assert!(Tries::new(second, u64::MAX).until > Instant::now() + 33 * second);
     }
 }

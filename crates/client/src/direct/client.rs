@@ -132,8 +132,9 @@ impl Client {
         }
     }
 
-    pub(crate) fn tries(&self) -> Tries {
-        Tries::new(self.inner.server.options.deadline)
+    /// The attempts of a call that moves so many bytes.
+    pub(crate) fn tries(&self, bytes: usize) -> Tries {
+        Tries::new(self.inner.server.options.deadline, bytes as u64)
     }
 
     pub(crate) fn earn(&self) {

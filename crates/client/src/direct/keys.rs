@@ -92,7 +92,7 @@ impl Client {
         namespace: &str,
         keys: &[K],
     ) -> Result<Vec<Option<u64>>> {
-        let mut tries = self.tries();
+        let mut tries = self.tries(0);
         loop {
             let connected = self.connected();
             let asked = match connected.lane() {
@@ -118,7 +118,7 @@ impl Client {
         namespace: &str,
         keys: &[K],
     ) -> Result<usize> {
-        let mut tries = self.tries();
+        let mut tries = self.tries(0);
         let mut found = 0;
         for keys in keys.chunks(KEYS_MAX) {
             let count = loop {
@@ -144,7 +144,7 @@ impl Client {
     /// As every call.
     pub async fn stat(&self, namespace: &str, key: &(impl AsRef<[u8]> + ?Sized)) -> Result<Stat> {
         let key = key.as_ref();
-        let mut tries = self.tries();
+        let mut tries = self.tries(0);
         loop {
             let connected = self.connected();
             let asked = match connected.lane() {
@@ -169,7 +169,7 @@ impl Client {
     /// As every call.
     pub async fn delete(&self, namespace: &str, key: &(impl AsRef<[u8]> + ?Sized)) -> Result<bool> {
         let key = key.as_ref();
-        let mut tries = self.tries();
+        let mut tries = self.tries(0);
         loop {
             let connected = self.connected();
             let asked = match connected.lane() {
@@ -199,7 +199,7 @@ impl Client {
             page_token: listing.page.clone().unwrap_or_default(),
             limit: listing.limit,
         };
-        let mut tries = self.tries();
+        let mut tries = self.tries(0);
         let answer = loop {
             let connected = self.connected();
             match timely(&tries, self.rpc().list(request.clone())).await {

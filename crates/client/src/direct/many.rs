@@ -78,6 +78,14 @@ impl<'a> Elements<'a, '_> {
         }
     }
 
+    /// The length of all of their memory.
+    fn bytes(self) -> usize {
+        match self {
+            Elements::Gets(gets) => gets.iter().map(|get| get.into.len()).sum(),
+            Elements::Puts(puts) => puts.iter().map(|put| put.from.len()).sum(),
+        }
+    }
+
     /// The memory of some of them.
     fn windows(self, which: Range<usize>) -> Vec<&'a Window<'a>> {
         match self {
@@ -148,7 +156,7 @@ impl Client {
         mut each: impl FnMut(usize, Result<Transfer>),
     ) -> Result<()> {
         elements.check()?;
-        let mut tries = self.tries();
+        let mut tries = self.tries(elements.bytes());
         let mut done = 0;
         while done < elements.len() {
             let connected = self.reaching(elements.memory(), &tries).await;

@@ -87,7 +87,7 @@ pub struct Options {
     pub path: Choice,
     /// Whether checksums are made over this process' memory on put and checked there on get.
     pub checksum: bool,
-    /// How long a call may take in all, attempts and waiting for memory included.
+    /// How long a call may take in all, attempts and waiting for memory included, and a second more for every 256 KiB of its payloads.
     pub deadline: Duration,
     /// How often a call is made in all before it fails.
     pub attempts: u32,

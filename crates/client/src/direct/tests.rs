@@ -432,7 +432,7 @@ async fn a_link_that_takes_nothing_costs_no_more_than_the_deadline() {
     let (lane, _server) = lane(1, LONG);
     let region = Region::alloc(4096).unwrap();
     lane.link().stuck.send_replace(Stuck::Before);
-    let tries = Tries::new(Duration::from_millis(50));
+    let tries = Tries::new(Duration::from_millis(50), 0);
     let mut call = written(&lane, tries.until).await;
     let sent = tokio::time::timeout(LONG / 10, call.send(tries.until)).await;
     assert_eq!(sent.expect("an end"), Err(Stopped::TimedOut));
@@ -468,7 +468,7 @@ async fn many_keys_need_one_slot() {
                     .unwrap();
             }
         });
-        let tries = Tries::new(Duration::from_secs(5));
+        let tries = Tries::new(Duration::from_secs(5), 0);
         let sizes = exist_on(&lane, Path::Shm, "ns", &keys, &tries).await;
         assert_eq!(sizes.unwrap(), vec![Some(100); keys.len()]);
         serving.abort();

@@ -74,7 +74,7 @@ impl Client {
     ) -> Result<Token> {
         let window = window.into();
         window.check()?;
-        let mut tries = self.tries();
+        let mut tries = self.tries(0);
         loop {
             let connected = self.reaching(window.region.memory(), &tries).await;
             let minter = Minter {

@@ -96,7 +96,7 @@ impl TokenSession {
             sequence: &self.sequence,
             checksum: true,
         };
-        let tries = Tries::new(PATIENCE);
+        let tries = Tries::new(PATIENCE, 0);
         let minted = minter.mint(0, &self.lane, request, &window, &tries).await;
         minted.map_err(|failure| match failure {
             Failure::Final(error) | Failure::Again(error) | Failure::Lost(error) => error,

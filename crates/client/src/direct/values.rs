@@ -74,7 +74,7 @@ impl Client {
             span,
             into,
         };
-        let mut tries = self.tries();
+        let mut tries = self.tries(get.into.len());
         loop {
             let connected = self.reaching(get.into.region.memory(), &tries).await;
             match self.get_once(&connected, namespace, &get, &tries).await {
@@ -108,7 +108,7 @@ impl Client {
     pub async fn put(&self, namespace: &str, put: &Put<'_>) -> Result<Transfer> {
         put.from.check()?;
         let repeatable = put.condition == Condition::None;
-        let mut tries = self.tries();
+        let mut tries = self.tries(put.from.len());
         loop {
             let connected = self.reaching(put.from.region.memory(), &tries).await;
             match self.put_once(&connected, namespace, put, &tries).await {

@@ -9,7 +9,7 @@ use forebay_proto::nvme::Status;
 ///
 /// Bytes to the controller are taken with [`receive`](Payload::receive) or [`source`](Payload::source), bytes to the host given with
 /// [`send`](Payload::send) or [`target`](Payload::target); each call goes on behind the previous one. What is not taken the
-/// transport throws away when the command is complete; what is not given stays as it was in the host's buffer.
+/// transport throws away before the command is complete; what is not given stays as it was in the host's buffer.
 ///
 /// Dropping a future or the payload in the middle is how a command is cancelled.
 pub trait Payload: Send {

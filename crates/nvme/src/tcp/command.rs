@@ -1,5 +1,7 @@
 //! One command, from its entry to its end.
 
+use std::future::poll_fn;
+
 use forebay_io::File;
 use forebay_mem::{BLOCK_MAX_BYTES, Buf};
 use forebay_proto::nvme::kv::{KeyAt, KvCommand};
@@ -22,7 +24,6 @@ pub(super) struct Queue<'a, S: Store, F: File> {
     pub(super) now_ms: fn() -> u64,
 }
 
-/// The association's share, and the target's.
 /// DW0 bit 0 of an Abort: the command was not aborted.
 const NOT_ABORTED: u64 = 1;
 
@@ -34,6 +35,10 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Work::Admin(begin) => Box::pin(self.admin(begin)).await,
             Work::Io(command, begin) => self.io(command, begin).await,
             Work::Fused(first, second) => Box::pin(self.fused(first, second)).await,
+            Work::Aborted(place) => {
+                poll_fn(|_| self.wire.poll_refused(place)).await;
+                Outcome::status(Status::ABORT_REQUESTED)
+            }
         }
     }
 
@@ -42,7 +47,7 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Ok(payload) => payload,
             Err(status) => return Outcome::status(status.answered()),
         };
-        let _memory = match begin.pointer {
+        let memory = match begin.pointer {
             // One buffer, which waits for nobody's data and for no further one.
             Pointer::ToHost(bytes) if bytes as usize <= BLOCK_MAX_BYTES => {
                 self.association.lending.lend_one(bytes).await
@@ -57,9 +62,12 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         };
         let session = &self.association.session;
         let (status, result) = self.target.execute(session, &command, &mut payload).await;
+        let reads = matches!(begin.pointer, Pointer::ToHost(_));
+        // What is sent is held until it is with the sender; what a host has still to send goes nowhere.
+        let _memory = memory.filter(|_| reads);
         Outcome {
             result,
-            last: payload.last().await,
+            last: payload.end().await,
             // Elsewhere the result says how much there is.
             success_by_data: matches!(command.verb, IoVerb::Nvm(_)),
             ..Outcome::status(status)
@@ -82,7 +90,7 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         let bytes = first.1.pointer.len();
         let bytes = bytes.saturating_add(second.1.pointer.len());
         // What the host sends, and what it is compared with.
-        let _memory = self.association.lending.lend(bytes.saturating_mul(2)).await;
+        let memory = self.association.lending.lend(bytes.saturating_mul(2)).await;
         let (first, second) = self
             .target
             .execute_fused(
@@ -91,6 +99,9 @@ impl<S: Store, F: File> Queue<'_, S, F> {
                 (&second.0, &mut other),
             )
             .await;
+        drop(memory);
+        one.end().await;
+        other.end().await;
         Outcome {
             first: Some((place, first)),
             ..Outcome::status(second)
@@ -135,7 +146,10 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         let mut payload = self.begun(&begin, data_bytes);
         let data = match payload.receive_first(data_bytes).await {
             Ok(data) => data,
-            Err(status) => return Outcome::status(status.answered()),
+            Err(status) => {
+                payload.end().await;
+                return Outcome::status(status.answered());
+            }
         };
         let now_ms = (self.now_ms)();
         let session = &self.association.session;
@@ -166,7 +180,7 @@ impl<S: Store, F: File> Queue<'_, S, F> {
                 if let Err(status) = payload.send(Buf::from(data)).await {
                     outcome.status = status.answered();
                 }
-                outcome.last = payload.last().await;
+                outcome.last = payload.end().await;
             }
             AdminReply::Held => outcome.then = Then::Held,
             AdminReply::Abort { sqid, cid } => {

@@ -12,7 +12,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use forebay_io::{Slots, Watch};
-use forebay_proto::nvme::Status;
 use forebay_proto::nvme_tcp::{FatalErrorStatus, Fault};
 use forebay_store::Store;
 use tokio::io::Interest;
@@ -215,7 +214,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             let fused = |place| self.fused.iter().any(|pair| pair.1 == place);
             let given_up = place.is_some_and(|place| !fused(place) && self.slots.cancel(place));
             if let Some(place) = place.filter(|_| given_up) {
-                self.complete(place, Outcome::status(Status::ABORT_REQUESTED));
+                self.start(place, Work::Aborted(place));
             }
             // Whoever asked may have been given up, too.
             let _ = answer.send(given_up);
@@ -232,11 +231,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             self.complete(place, outcome);
         }
         self.outcomes = outcomes;
-        let mut state = self.wire.state();
-        if let Some(fault) = state.fault.take() {
-            return Err(End::Fault(fault));
-        }
-        match state.broken.take() {
+        match self.wire.state().broken.take() {
             Some(error) => Err(End::of(error, false)),
             None => Ok(()),
         }

@@ -112,8 +112,12 @@ impl<'a> TcpPayload<'a> {
         }
     }
 
-    /// What was given last and is not with the sender yet, when there is room for it there: until then its command holds it.
-    pub(super) async fn last(mut self) -> Option<(Data, Buf)> {
+    /// The command is over, and complete when this is: what the host was asked for has come. Gives what was given last and is not with
+    /// the sender yet, when there is room for it there: until then its command holds it.
+    pub(super) async fn end(mut self) -> Option<(Data, Buf)> {
+        if self.asked && self.moved < self.wanted {
+            poll_fn(|_| self.wire.poll_refused(self.place)).await;
+        }
         let buf = self.held.take()?;
         poll_fn(|_| self.wire.poll_promise(self.place, buf.len())).await;
         Some((self.header(&buf), buf))
@@ -179,14 +183,6 @@ impl<'a> TcpPayload<'a> {
             bytes,
             last: false,
             success: false,
-        }
-    }
-}
-
-impl Drop for TcpPayload<'_> {
-    fn drop(&mut self) {
-        if self.asked {
-            self.wire.forget(self.place);
         }
     }
 }

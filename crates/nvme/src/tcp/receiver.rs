@@ -64,8 +64,9 @@ pub(super) enum Filled {
 
 /// Data that is being received.
 struct Current {
-    /// `None`: of no use any more.
-    place: Option<usize>,
+    place: usize,
+    /// It is of no use any more.
+    unwanted: bool,
     /// Bytes of data that are not in their place.
     left: usize,
     trailer_bytes: usize,
@@ -145,14 +146,12 @@ impl Receiver {
         loop {
             if let Some(current) = &mut self.current {
                 let staged = &self.staging[self.start..self.end];
-                match current.place {
-                    Some(place) if current.left > 0 => return Ok(Next::Data(place)),
-                    Some(_) => {}
-                    None => {
-                        let now = staged.len().min(current.left);
-                        self.start += now;
-                        current.left -= now;
-                    }
+                if current.unwanted {
+                    let now = staged.len().min(current.left);
+                    self.start += now;
+                    current.left -= now;
+                } else if current.left > 0 {
+                    return Ok(Next::Data(current.place));
                 }
                 let staged = &self.staging[self.start..self.end];
                 self.need = current.trailer_bytes.max(1);
@@ -164,12 +163,10 @@ impl Receiver {
                 self.start += current.trailer_bytes;
                 let place = current.place;
                 self.current = None;
-                if let Some(place) = place {
-                    if damaged {
-                        transfers.damage(place);
-                    }
-                    return Ok(Next::Over(place));
+                if damaged {
+                    transfers.damage(place);
                 }
+                return Ok(Next::Over(place));
             }
             let staged = &self.staging[self.start..self.end];
             let pdu = match self.inbound.pdu(staged)? {
@@ -206,9 +203,11 @@ impl Receiver {
                     let place = transfers.accept(&data)?;
                     self.start += pdu.head_bytes;
                     self.average = (3 * self.average + pdu.data_bytes) / 4;
-                    let checked = place.is_some() && pdu.trailer_bytes > 0;
+                    let unwanted = transfers.is_unwanted(place);
+                    let checked = !unwanted && pdu.trailer_bytes > 0;
                     self.current = Some(Current {
                         place,
+                        unwanted,
                         left: pdu.data_bytes,
                         trailer_bytes: pdu.trailer_bytes,
                         crc: checked.then(Crc32c::new),
@@ -233,17 +232,18 @@ impl Receiver {
     /// Whether the PDU being received has data for this place.
     pub(super) fn has_data(&self, place: usize) -> bool {
         let current = self.current.as_ref();
-        current.is_some_and(|current| current.place == Some(place) && current.left > 0)
+        current.is_some_and(|current| current.place == place && current.left > 0)
     }
 
-    /// The command in this place is over: what comes for it is of no use.
-    pub(super) fn forget(&mut self, place: usize) {
-        if let Some(current) = &mut self.current
-            && current.place == Some(place)
-        {
-            current.place = None;
-            current.crc = None;
-        }
+    /// What is received for this place is of no use; says whether there is a PDU of that.
+    pub(super) fn refuse(&mut self, place: usize) -> bool {
+        let current = self.current.as_mut();
+        let Some(current) = current.filter(|current| current.place == place) else {
+            return false;
+        };
+        current.unwanted = true;
+        current.crc = None;
+        true
     }
 
     /// Places data for `place` behind the first `filled` bytes of `into`, until it is full.
@@ -259,7 +259,7 @@ impl Receiver {
     ) -> io::Result<Filled> {
         loop {
             let current = self.current.as_mut();
-            let Some(current) = current.filter(|current| current.place == Some(place)) else {
+            let Some(current) = current.filter(|current| current.place == place) else {
                 return Ok(match *filled == into.len() {
                     true => Filled::Whole,
                     false => Filled::NotYet,
@@ -327,7 +327,7 @@ impl Receiver {
             // What comes next is payload again, for which there is a place only later.
             Some(current) if asked_for_place > 0 && asked_for_place < current.left => 0,
             // Nobody wants what comes: the more of it at once, the better.
-            Some(current) if current.place.is_none() => self.staging.len(),
+            Some(current) if current.unwanted => self.staging.len(),
             _ if self.average >= LONG_BYTES => {
                 BETWEEN_BYTES.max(self.need.saturating_sub(self.end))
             }

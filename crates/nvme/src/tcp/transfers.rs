@@ -2,14 +2,12 @@
 
 use forebay_proto::nvme_tcp::fault::Fault;
 use forebay_proto::nvme_tcp::pdu::offset;
-use forebay_proto::nvme_tcp::{Data, FatalErrorStatus, R2T, Transfer};
+use forebay_proto::nvme_tcp::{Data, R2T, Transfer};
 
 /// Places that a tag can name, and the bits it does that with. The bits above tell the transfers of a place apart.
 pub(super) const PLACES_MAX: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 10;
 const GENERATIONS: u16 = u16::MAX >> PLACE_BITS;
-/// Transfers of commands that are over, which the host goes on with: beyond, it has been given too many.
-const ABANDONED_MAX: usize = PLACES_MAX;
 
 #[derive(Default)]
 struct Place {
@@ -17,13 +15,14 @@ struct Place {
     transfer: Option<Transfer>,
     damaged: bool,
     wants: bool,
+    /// What comes is of no use any more.
+    unwanted: bool,
 }
 
 /// All transfers of a queue.
 #[derive(Default)]
 pub(super) struct Transfers {
     places: Vec<Place>,
-    abandoned: Vec<Transfer>,
 }
 
 impl Transfers {
@@ -40,47 +39,35 @@ impl Transfers {
         };
         place.transfer = Some(Transfer::asked(&r2t));
         place.damaged = false;
+        place.unwanted = false;
         r2t
     }
 
-    /// Takes the header of data; says which place it is for, `None` when its command is over.
+    /// Takes the header of data; says which place it is for.
     ///
     /// # Errors
     /// When nobody asked for it.
-    pub(super) fn accept(&mut self, data: &Data) -> Result<Option<usize>, Fault> {
+    pub(super) fn accept(&mut self, data: &Data) -> Result<usize, Fault> {
         let at = usize::from(data.ttag) % PLACES_MAX;
         let place = self.places.get_mut(at);
         let transfer = place.and_then(|place| place.transfer.as_mut());
-        if let Some(transfer) = transfer.filter(|transfer| transfer.ttag() == data.ttag) {
-            open(transfer)?.accept(data)?;
-            return Ok(Some(at));
-        }
-        let mut abandoned = self.abandoned.iter();
-        let at = abandoned.position(|transfer| transfer.ttag() == data.ttag);
-        let at = at.ok_or(Fault::field(offset::TTAG))?;
-        if self.abandoned[at].accept(data)? {
-            self.abandoned.swap_remove(at);
-        }
-        Ok(None)
+        // A transfer that has all its data is as unknown as one that never was.
+        let open = transfer.filter(|open| open.ttag() == data.ttag && open.left() > 0);
+        open.ok_or(Fault::field(offset::TTAG))?.accept(data)?;
+        Ok(at)
     }
 
-    /// The command in this place is over. Data that was asked for will still come, and is of no use.
-    ///
-    /// # Errors
-    /// When the host has been left with too many such requests.
-    pub(super) fn abandon(&mut self, at: usize) -> Result<(), Fault> {
+    /// What is still to come for this place is of no use; says whether anything is.
+    pub(super) fn refuse(&mut self, at: usize) -> bool {
         let place = self.place(at);
-        place.wants = false;
-        let Some(transfer) = place.transfer.take() else {
-            return Ok(());
-        };
-        if transfer.left() > 0 {
-            if self.abandoned.len() == ABANDONED_MAX {
-                return Err(Fault::of(FatalErrorStatus::DataTransferLimitExceeded));
-            }
-            self.abandoned.push(transfer);
-        }
-        Ok(())
+        place.unwanted = true;
+        let transfer = place.transfer.as_ref();
+        transfer.is_some_and(|transfer| transfer.left() > 0)
+    }
+
+    /// Whether it is.
+    pub(super) fn is_unwanted(&self, at: usize) -> bool {
+        self.places.get(at).is_some_and(|place| place.unwanted)
     }
 
     /// How much data the host owes, in bytes.
@@ -117,14 +104,6 @@ impl Transfers {
     }
 }
 
-/// A transfer that has all its data is as unknown as one that never was.
-fn open(transfer: &mut Transfer) -> Result<&mut Transfer, Fault> {
-    if transfer.left() == 0 {
-        return Err(Fault::field(offset::TTAG));
-    }
-    Ok(transfer)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,13 +125,10 @@ mod tests {
         let first = transfers.ask(3, 77, 0, 100);
         let second = transfers.ask(127, 78, 4096, 8);
         assert!(first.ttag != 0 && first.ttag != second.ttag);
-        assert_eq!(transfers.accept(&data(&first, 0, 60, false)), Ok(Some(3)));
-        assert_eq!(
-            transfers.accept(&data(&second, 4096, 8, true)),
-            Ok(Some(127))
-        );
+        assert_eq!(transfers.accept(&data(&first, 0, 60, false)), Ok(3));
+        assert_eq!(transfers.accept(&data(&second, 4096, 8, true)), Ok(127));
         assert!(transfers.owed() > 0);
-        assert_eq!(transfers.accept(&data(&first, 60, 40, true)), Ok(Some(3)));
+        assert_eq!(transfers.accept(&data(&first, 60, 40, true)), Ok(3));
         assert_eq!(transfers.owed(), 0);
         let unknown = Err(Fault::field(offset::TTAG));
         assert_eq!(transfers.accept(&data(&first, 60, 40, true)), unknown);
@@ -180,22 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn late_data_of_a_command_that_is_over_is_let_through_and_no_more_of_it() {
+    fn what_is_of_no_use_is_still_owed() {
         let mut transfers = Transfers::default();
+        assert!(!transfers.refuse(0));
         let asked = transfers.ask(0, 1, 0, 10);
-        assert_eq!(transfers.accept(&data(&asked, 0, 4, false)), Ok(Some(0)));
-        transfers.abandon(0).unwrap();
-        assert_eq!(transfers.owed(), 0);
-        let again = transfers.ask(0, 1, 0, 10);
-        assert_eq!(transfers.accept(&data(&asked, 4, 6, true)), Ok(None));
+        assert!(!transfers.is_unwanted(0));
+        assert_eq!(transfers.accept(&data(&asked, 0, 4, false)), Ok(0));
+        assert!(transfers.refuse(0) && transfers.is_unwanted(0));
+        assert_eq!(transfers.owed(), 6);
+        assert_eq!(transfers.accept(&data(&asked, 4, 6, true)), Ok(0));
+        assert!(!transfers.refuse(0));
         assert!(transfers.accept(&data(&asked, 4, 6, true)).is_err());
-        assert_eq!(transfers.accept(&data(&again, 0, 10, true)), Ok(Some(0)));
-        transfers.abandon(0).unwrap();
-        for _ in 0..ABANDONED_MAX {
-            transfers.ask(0, 1, 0, 10);
-            transfers.abandon(0).unwrap();
-        }
         transfers.ask(0, 1, 0, 10);
-        assert!(transfers.abandon(0).is_err());
+        assert!(!transfers.is_unwanted(0));
     }
 }

@@ -10,7 +10,7 @@ use super::transfers::Transfers;
 use crate::socket::Socket;
 use forebay_mem::{Buf, CopySite, count_copy};
 use forebay_proto::nvme::Status;
-use forebay_proto::nvme_tcp::{Data, Fault};
+use forebay_proto::nvme_tcp::Data;
 use parking_lot::{Mutex, MutexGuard};
 
 /// Bytes that wait to be sent: beyond, commands wait with more.
@@ -37,8 +37,6 @@ pub(super) struct State {
     pub(super) crowd: Vec<usize>,
     /// What broke while a command received.
     pub(super) broken: Option<io::Error>,
-    /// What the host did while a command was given up.
-    pub(super) fault: Option<Fault>,
     /// The last command to look for data found the socket empty.
     pub(super) starved: bool,
 }
@@ -64,7 +62,6 @@ impl Wire {
                 promised: 0,
                 crowd: Vec::new(),
                 broken: None,
-                fault: None,
                 starved: false,
             }),
         }
@@ -155,12 +152,17 @@ impl Wire {
         Poll::Ready(())
     }
 
-    /// The command in `place` receives no more.
-    pub(super) fn forget(&self, place: usize) {
+    /// Waits until all that was asked for is here, and throws it away: the command in `place` takes no more.
+    ///
+    /// A completion that overtakes data which the host was asked for makes it free what it is sending from. Linux goes on with that
+    /// (7.3: it loses the connection, or writes where it should not).
+    pub(super) fn poll_refused(&self, place: usize) -> Poll<()> {
         let mut state = self.state();
-        state.receiver.forget(place);
-        if let Err(fault) = state.transfers.abandon(place) {
-            state.fault = Some(fault);
+        let comes = state.transfers.refuse(place) | state.receiver.refuse(place);
+        state.transfers.set_wants(place, comes);
+        match comes {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
         }
     }
 }

@@ -6,7 +6,7 @@ use forebay_mem::Pool;
 use forebay_nvme::tcp::Limits;
 use forebay_proto::nvme::fabrics::{Property, disconnect};
 use forebay_proto::nvme::identify::{IdentifyController, cns, list_entries};
-use forebay_proto::nvme::kv::{KvCommand, ListReader, ListStart};
+use forebay_proto::nvme::kv::{KeyAt, KvCommand, ListReader, ListStart, StoreOptions};
 use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
 use forebay_proto::nvme::property::{Configuration, offset};
 use forebay_proto::nvme::{
@@ -324,19 +324,81 @@ fn a_command_that_waits_for_data_is_aborted() {
         SubmissionQueueEntry::new(opcode::admin::ABORT, 0, 0).with_cdw(10, 1 | u32::from(cid) << 16)
     };
     assert_eq!(admin.ok(abort(entry.cid())), 0);
+    assert_eq!(world.held(), before);
+    // What was asked for comes before the completion.
+    let other = io.numbered(KvCommand::Exist { key: key("other") }.entry(0, KV));
+    io.capsule(&other, &[]);
+    assert_eq!(io.completion().cid, other.cid());
+    let rest = io.h2c_bytes(&r2t, 50_000, &value[50_000..], true);
+    io.send(&rest);
     let completion = io.completion();
     assert_eq!(completion.cid, entry.cid());
     assert_eq!(completion.status.code(), Status::ABORT_REQUESTED);
-    assert_eq!(world.held(), before);
-    // What was asked for may still come; the identifier is free again.
-    let rest = io.h2c_bytes(&r2t, 50_000, &value[50_000..], true);
-    io.send(&rest);
     assert_eq!(admin.ok(abort(entry.cid())), 1);
     assert_eq!(
         io.retrieve("aborted", 10),
         Err(Status::KV_KEY_DOES_NOT_EXIST)
     );
     assert_eq!(io.store("aborted", &value), Status::SUCCESS);
+}
+
+/// A host may free what it sends from as soon as its command is complete.
+fn refusal_comes_behind_the_data(options: Options) {
+    let world = World::new();
+    let (_admin, mut io) = world.host(options);
+    let before = world.held();
+    let value = bytes(300_000, 1);
+    assert_eq!(io.store("there", &value), Status::SUCCESS);
+    let exist = KvCommand::Exist { key: key("there") }.entry(0, KV);
+    let if_absent = KvCommand::Store {
+        key: KeyAt::Inline(key("there")),
+        value_bytes: value.len() as u32,
+        options: StoreOptions {
+            if_absent: true,
+            ..StoreOptions::default()
+        },
+    };
+    // The data in many PDUs, and in one.
+    for piece in [7000, value.len()] {
+        let entry = io.numbered(if_absent.entry(0, KV));
+        io.capsule(&entry.with_sgl(SglDescriptor::transport(300_000)), &[]);
+        let r2t = io.r2t();
+        let mut at = 0;
+        for part in value.chunks(piece) {
+            // What is sent meanwhile is answered meanwhile.
+            let other = io.numbered(exist);
+            io.capsule(&other, &[]);
+            assert_eq!(io.completion().cid, other.cid());
+            let last = at + part.len() == value.len();
+            let mut pdu = io.h2c_bytes(&r2t, at as u32, part, last);
+            let rest = pdu.split_off(pdu.len() / 2);
+            io.send(&pdu);
+            if last {
+                assert!(!io.has_more(Duration::from_millis(100)));
+            }
+            io.send(&rest);
+            at += part.len();
+        }
+        let completion = io.completion();
+        assert_eq!(completion.cid, entry.cid());
+        assert_eq!(completion.status.code(), Status::KEY_EXISTS);
+        io.ok(exist);
+        assert_eq!(world.held(), before);
+    }
+    assert_eq!(
+        io.retrieve("there", value.len()).map(|got| got.1),
+        Ok(value)
+    );
+}
+
+#[test]
+fn a_refusal_comes_behind_the_data_that_was_asked_for() {
+    refusal_comes_behind_the_data(PLAIN);
+}
+
+#[test]
+fn a_refusal_comes_behind_the_data_that_was_asked_for_with_digests() {
+    refusal_comes_behind_the_data(DIGESTS);
 }
 
 #[test]

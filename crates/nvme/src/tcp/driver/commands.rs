@@ -186,7 +186,7 @@ impl<S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'_, S, F, N
         }
     }
 
-    fn start(&mut self, place: usize, work: Work) -> bool {
+    pub(super) fn start(&mut self, place: usize, work: Work) -> bool {
         match self.slots.start(place, (self.begin)(work)) {
             Some(outcome) => {
                 self.complete(place, outcome);
