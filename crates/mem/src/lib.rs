@@ -21,6 +21,7 @@
 //! # What it does not do
 //! No I/O, no registration with devices (rooms `io` and `fabric` do that, by [`Region::id`]), no object semantics.
 
+mod ahead;
 mod buf;
 mod copies;
 mod pool;
@@ -29,6 +30,7 @@ mod shared;
 mod sum;
 mod touch;
 
+pub use ahead::fetch_ahead;
 pub use buf::{Buf, BufMut};
 pub use copies::{CopySite, copied_bytes, copy, count_copy};
 pub use pool::{Exhausted, Pool, PoolUsage};

@@ -118,8 +118,8 @@ fn shared_memory() -> Vec<Figure> {
 /// row.
 fn iwarp() -> Vec<Figure> {
     let way = |op, path| direct(op, "1MiB", path, 8);
-    let against_tcp = |name, mut contenders: Vec<Contender>, more: Vec<Bound>| {
-        contenders.push(contender("iperf3", Probe::Iperf3(1)));
+    let against_tcp = |name, op, mut contenders: Vec<Contender>, more: Vec<Bound>| {
+        contenders.push(contender("iperf3", Probe::Iperf3(op, 1)));
         let mut bounds = vec![Bound::Bytes("iperf3", 0.9), Bound::ClientCpu(HTTP, 0.5)];
         bounds.extend(more);
         figure(name, contenders, bounds)
@@ -127,6 +127,7 @@ fn iwarp() -> Vec<Figure> {
     vec![
         against_tcp(
             "Direct: GET 1 MiB over iWARP, 8 in flight on one connection",
+            "get",
             vec![
                 ours(IWARP, way("get", "iwarp")),
                 ours(HTTP, way("get", "http")),
@@ -135,6 +136,7 @@ fn iwarp() -> Vec<Figure> {
         ),
         against_tcp(
             "Direct: PUT 1 MiB over iWARP, 8 in flight on one connection",
+            "put",
             vec![
                 in_memory(IWARP_MEMORY, way("put", "iwarp")),
                 in_memory(HTTP, way("put", "http")),

@@ -118,9 +118,9 @@ pub fn figure(name: &'static str, contenders: Vec<Contender>, bounds: Vec<Bound>
 fn published(bench: &Bench) -> Vec<Figure> {
     const ALL: [&str; 4] = [FOREBAY, "SeaweedFS", "s3s-fs", "Garage"];
     let mut large_get = s3("--op get --size 64MiB", &[FOREBAY, "SeaweedFS"]);
-    large_get.push(contender("iperf3", Probe::Iperf3(8)));
+    large_get.push(contender("iperf3", Probe::Iperf3("get", 8)));
     let mut medium_get = s3("--op get --size 1MiB", &ALL);
-    medium_get.push(contender("iperf3", Probe::Iperf3(8)));
+    medium_get.push(contender("iperf3", Probe::Iperf3("get", 8)));
     let mut small_put = s3("--op put --size 4KiB --concurrency 64", &ALL);
     // What the machine and HTTP allow: nothing is stored.
     small_put.extend(s3("--op put --size 4KiB --concurrency 64", &[MEMORY]));
@@ -447,7 +447,7 @@ mod tests {
         };
         Contender {
             rounds: rates.iter().map(sample).collect(),
-            ..contender(name, Probe::Iperf3(8))
+            ..contender(name, Probe::Iperf3("get", 8))
         }
     }
 

@@ -30,6 +30,11 @@ pub struct Bench {
     pub ceph: OnceCell<Option<Ceph>>,
 }
 
+/// The flag with which the client of iperf3 gets rather than puts.
+pub fn iperf3_way(op: &str) -> Option<&'static str> {
+    (op == "get").then_some("-R")
+}
+
 impl Bench {
     /// Runs `forebay bench` with arguments divided by spaces, and more of them.
     pub fn ours(&self, arguments: &str, more: &[String]) -> Result<Sample> {
@@ -59,8 +64,8 @@ impl Bench {
         })
     }
 
-    /// TCP streams over loopback.
-    pub fn iperf3(&self, streams: usize) -> Result<Option<Sample>> {
+    /// TCP streams over loopback, and what it costs to send or receive and do nothing else.
+    pub fn iperf3(&self, op: &str, streams: usize) -> Result<Option<Sample>> {
         let Some(program) = self.find("iperf3") else {
             return Ok(None);
         };
@@ -83,7 +88,8 @@ impl Bench {
                     "1",
                     "-t",
                 ])
-                .arg(self.seconds.ceil().to_string()),
+                .arg(self.seconds.ceil().to_string())
+                .args(iperf3_way(op)),
         );
         // It serves once; should the client have failed, it still waits.
         let _ = server.kill();
@@ -92,8 +98,15 @@ impl Bench {
         let bits = told["end"]["sum_received"]["bits_per_second"]
             .as_f64()
             .context("iperf3 told no rate")?;
+        let mb_per_s = bits / 8e6;
+        let cpu = |end: &str| {
+            let percent = told["end"]["cpu_utilization_percent"][end].as_f64()?;
+            Some(percent / 100.0 / (mb_per_s / 1e3))
+        };
         Ok(Some(Sample {
-            mb_per_s: bits / 8e6,
+            mb_per_s,
+            client_cpu_s_per_gb: cpu("host_total"),
+            server_cpu_s_per_gb: cpu("remote_total"),
             ..Sample::default()
         }))
     }

@@ -73,7 +73,7 @@ fn over_tcp() -> Vec<Figure> {
             vec![
                 reads("128KiB", 8),
                 contender(NBDKIT, Probe::Nbd(NBDKIT, "128k", 8)),
-                contender("iperf3", Probe::Iperf3(1)),
+                contender("iperf3", Probe::Iperf3("get", 1)),
             ],
             vec![Bound::Bytes("iperf3", 0.7)],
         ),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::bench::measure::Bench;
+use crate::bench::measure::{Bench, iperf3_way};
 use crate::bench::peers::Server;
 use crate::bench::redis::{EIGHT_CLIENTS, PIPELINED};
 use crate::bench::sample::Sample;
@@ -24,8 +24,8 @@ pub enum Probe {
     Rados(String),
     /// Ceph's own load generator, `write` or `rand`, bytes of an object, operations in flight.
     RadosBench(&'static str, u64, usize),
-    /// So many streams.
-    Iperf3(usize),
+    /// Whether the client gets or puts, and in so many streams.
+    Iperf3(&'static str, usize),
     /// Block size, reads in flight of a job, jobs, of a file as large as what the engine reads.
     Fio(&'static str, usize, usize),
     /// Size of the file, block size, reads in flight.
@@ -61,7 +61,7 @@ impl Probe {
             Probe::Alone(arguments) => bench.ours(arguments, &[]).map(Some),
             Probe::Rados(arguments) => bench.over_rados(arguments),
             Probe::RadosBench(mode, size, depth) => bench.rados_bench(mode, *size, *depth),
-            Probe::Iperf3(streams) => bench.iperf3(*streams),
+            Probe::Iperf3(op, streams) => bench.iperf3(op, *streams),
             Probe::Fio(block, depth, jobs) => bench.fio(ENGINE_SIZE, block, *depth, *jobs),
             Probe::FioOf(size, block, depth) => bench.fio(size, block, *depth, 1),
             Probe::Redis(name, op, size) => server(name)
@@ -103,7 +103,7 @@ impl Probe {
             | Probe::Alone(_)
             | Probe::Rados(_)
             | Probe::RadosBench(..)
-            | Probe::Iperf3(_)
+            | Probe::Iperf3(..)
             | Probe::Fio(..)
             | Probe::FioOf(..)
             | Probe::Mooncake(_) => None,
@@ -121,7 +121,13 @@ impl Probe {
             Probe::RadosBench(mode, size, depth) => {
                 format!("rados bench SECONDS {mode} -b {size} -t {depth}")
             }
-            Probe::Iperf3(streams) => format!("iperf3 -c HOST -P {streams} -O 1"),
+            Probe::Iperf3(op, streams) => {
+                let way = iperf3_way(op).map(|way| format!(" {way}"));
+                format!(
+                    "iperf3 -c HOST -P {streams} -O 1{}",
+                    way.unwrap_or_default()
+                )
+            }
             Probe::Fio(block, depth, jobs) => fio(ENGINE_SIZE, block, *depth, *jobs),
             Probe::FioOf(size, block, depth) => fio(size, block, *depth, 1),
             Probe::Redis(_, op, size) => {

@@ -23,7 +23,8 @@ system's page cache where the server relies on that; the engine's own reads bypa
 that servers left to be written later is written.
 
 A Forebay PUT is durable when it is acknowledged. SeaweedFS, s3s-fs and Garage acknowledge, by default, before anything is synced.
-MB and GB are 10^6 and 10^9 bytes; CPU is user and system time of the server's process.
+MB and GB are 10^6 and 10^9 bytes; CPU is user and system time of the server's process. iperf3's is what it says of its two ends, which send and
+receive and do nothing else.
 
 Tables named Direct are about payloads that go straight between the server and registered memory of the client: `forebay bench
 direct` (values durable when they are acknowledged) and `forebay bench kv` (a namespace with relaxed durability), one generating
