@@ -1,5 +1,7 @@
 //! A bounded pool of power-of-two blocks, carved from slabs of one region each.
 //!
+//! Slabs are mapped many together, so that they may lie on huge pages; memory is taken from the system when a slab is first used.
+//!
 //! Every slab is [`BLOCK_MAX_BYTES`] long and holds blocks of one size. A slab whose blocks are all free goes back to the
 //! common list and may next serve another size, so a change of workload cannot strand memory. Because a cache may hold
 //! one small block of every slab, exhaustion calls the pressure hooks, which drop cached buffers until a slab is free.
@@ -18,6 +20,8 @@ use tokio::sync::Notify;
 use crate::{BLOCK_MAX_BYTES, BLOCK_MIN_BYTES, BufMut, Region, RegionId};
 
 const SLAB_BYTES: usize = BLOCK_MAX_BYTES;
+/// Slabs that are mapped together: enough huge pages that those which do not fit at either end hardly count.
+const SLABS_A_ROW: usize = 32;
 const CLASSES: usize = (BLOCK_MAX_BYTES / BLOCK_MIN_BYTES).ilog2() as usize + 1;
 
 type PressureHook = Box<dyn Fn(usize) -> bool + Send + Sync>;
@@ -32,7 +36,7 @@ pub struct Exhausted;
 pub struct PoolUsage {
     /// The configured bound.
     pub limit: usize,
-    /// Mapped from the system.
+    /// Of slabs that were used: what may have been taken from the system.
     pub mapped: usize,
     /// In blocks that are handed out.
     pub in_use: usize,
@@ -54,6 +58,8 @@ struct Inner {
 #[derive(Default)]
 struct Slabs {
     slabs: Vec<Slab>,
+    /// Mapped for slabs to come, the next one last.
+    unused: Vec<Arc<Region>>,
     /// Slabs with no block handed out.
     empty: Vec<usize>,
     /// For each class, slabs of that class with at least one free block.
@@ -200,7 +206,7 @@ impl Slabs {
         let index = match self.empty.pop() {
             Some(index) => index,
             None if (self.slabs.len() + 1) * SLAB_BYTES <= limit => {
-                let region = Region::anonymous(SLAB_BYTES)?;
+                let region = self.next_region(limit)?;
                 self.slabs.push(Slab {
                     region,
                     class,
@@ -218,6 +224,18 @@ impl Slabs {
             .extend((0..SLAB_BYTES as u32).step_by(block_len(class)).rev());
         self.enter_partial(index);
         Ok(Some(index))
+    }
+
+    /// Memory for one more slab, which the limit has room for.
+    fn next_region(&mut self, limit: usize) -> io::Result<Arc<Region>> {
+        if let Some(region) = self.unused.pop() {
+            return Ok(region);
+        }
+        let row = SLABS_A_ROW.min(limit / SLAB_BYTES - self.slabs.len());
+        // Neighbours are used one after the other: they may share a huge page.
+        self.unused = Region::anonymous_row(row, SLAB_BYTES)?;
+        self.unused.reverse();
+        self.unused.pop().ok_or(io::ErrorKind::OutOfMemory.into())
     }
 
     fn enter_partial(&mut self, index: usize) {

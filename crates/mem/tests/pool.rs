@@ -90,6 +90,44 @@ fn a_region_slice_never_leaves_its_region() {
 }
 
 #[test]
+fn regions_of_a_row_are_neighbours_and_outlive_each_other() {
+    let mut row = Region::anonymous_row(3, 8192).unwrap();
+    let begins: Vec<usize> = row
+        .iter()
+        .map(|region| region.base().addr().get())
+        .collect();
+    assert_eq!(begins, [0, 8192, 16_384].map(|offset| begins[0] + offset));
+    for (region, byte) in row.iter().zip(1..) {
+        let whole = region.slice(0..8192).unwrap();
+        assert!(whole.write(0, &[byte; 8192]));
+        assert!(region.slice(0..8193).is_none());
+    }
+    let last = row.pop().unwrap();
+    drop(row);
+    let mut seen = [0; 8192];
+    assert!(last.slice(0..8192).unwrap().read(0, &mut seen));
+    assert!(seen == [3; 8192]);
+    assert!(Region::anonymous_row(usize::MAX, 4096).is_err());
+}
+
+#[test]
+fn a_pool_gives_no_more_than_its_bound_from_several_rows() {
+    let pool = Pool::new(40 * BLOCK_MAX_BYTES);
+    let mut taken: Vec<_> = (0..40)
+        .map(|_| pool.try_take(BLOCK_MAX_BYTES).unwrap())
+        .collect();
+    assert!(pool.try_take(1).is_err());
+    assert_eq!(pool.usage().mapped, 40 * BLOCK_MAX_BYTES);
+    let mut begins: Vec<usize> = taken
+        .iter_mut()
+        .map(|buf| buf.spare().as_ptr().addr())
+        .collect();
+    begins.sort_unstable();
+    let apart = |pair: &[usize]| pair[1] - pair[0] >= BLOCK_MAX_BYTES;
+    assert!(begins.windows(2).all(apart), "blocks do not overlap");
+}
+
+#[test]
 fn copies_are_counted() {
     let before = forebay_mem::copied_bytes(CopySite::Client);
     forebay_mem::copy(CopySite::Client, &mut [0; 3], b"abc");

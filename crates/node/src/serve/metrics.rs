@@ -133,7 +133,7 @@ impl<S: Store> Collector for NodeMetrics<S> {
             ),
             (
                 "forebay_buffer_mapped",
-                "Buffer memory mapped from the system",
+                "Buffer memory that was used, and so may be taken from the system",
                 usage.mapped,
             ),
             (
