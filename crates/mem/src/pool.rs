@@ -13,6 +13,7 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
+use std::vec;
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
@@ -58,8 +59,8 @@ struct Inner {
 #[derive(Default)]
 struct Slabs {
     slabs: Vec<Slab>,
-    /// Mapped for slabs to come, the next one last.
-    unused: Vec<Arc<Region>>,
+    /// Mapped for slabs to come.
+    unused: vec::IntoIter<Arc<Region>>,
     /// Slabs with no block handed out.
     empty: Vec<usize>,
     /// For each class, slabs of that class with at least one free block.
@@ -228,14 +229,13 @@ impl Slabs {
 
     /// Memory for one more slab, which the limit has room for.
     fn next_region(&mut self, limit: usize) -> io::Result<Arc<Region>> {
-        if let Some(region) = self.unused.pop() {
+        // Neighbours are used one after the other: they may share a huge page.
+        if let Some(region) = self.unused.next() {
             return Ok(region);
         }
         let row = SLABS_A_ROW.min(limit / SLAB_BYTES - self.slabs.len());
-        // Neighbours are used one after the other: they may share a huge page.
-        self.unused = Region::anonymous_row(row, SLAB_BYTES)?;
-        self.unused.reverse();
-        self.unused.pop().ok_or(io::ErrorKind::OutOfMemory.into())
+        self.unused = Region::anonymous_row(row, SLAB_BYTES)?.into_iter();
+        self.unused.next().ok_or(io::ErrorKind::OutOfMemory.into())
     }
 
     fn enter_partial(&mut self, index: usize) {

@@ -135,18 +135,10 @@ impl Region {
         let whole = Region::anonymous(bytes)?;
         whole.prefer_huge_pages();
         let part = |number: usize| {
-            // SAFETY: the parts lie one after the other inside the whole, which has their length together.
-            let base = unsafe { whole.base().add(number * len) };
-            let mapping = Mapping {
-                base,
-                len,
-                ours: false,
-                writable: true,
-                steady: true,
-                file: None,
-                keep: Some(Box::new(whole.clone())),
-            };
-            mapping.region()
+            let keep = Box::new(whole.clone());
+            // SAFETY: the parts lie one after the other inside the whole, which has their length together, stays mapped until the last of
+            // them lets go of it, and is reached through them alone.
+            unsafe { Region::from_ptr(whole.base().add(number * len), len, keep) }
         };
         Ok((0..count).map(part).collect())
     }
