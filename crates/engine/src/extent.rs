@@ -42,6 +42,31 @@ impl Run {
     }
 }
 
+/// The checksums of the blocks of one extent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sums {
+    crcs: [u32; BLOCKS_MAX],
+    blocks: usize,
+}
+
+impl Sums {
+    fn of(data: &[u8]) -> Sums {
+        let mut sums = Sums::default();
+        for block in data.chunks(BLOCK_BYTES) {
+            sums.push(crc32c(block));
+        }
+        sums
+    }
+
+    /// The next block's; what an extent has no room for is left out.
+    pub fn push(&mut self, crc: u32) {
+        if let Some(next) = self.crcs.get_mut(self.blocks) {
+            *next = crc;
+            self.blocks += 1;
+        }
+    }
+}
+
 /// One contiguous piece of a value, with a checksum for each block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -54,14 +79,16 @@ pub(crate) struct Extent {
 impl Extent {
     /// Describes `data`, which lies or will lie at granule `start`.
     pub fn of(start: u64, data: &[u8]) -> Extent {
-        let mut crcs = [0; BLOCKS_MAX];
-        for (crc, block) in crcs.iter_mut().zip(data.chunks(BLOCK_BYTES)) {
-            *crc = crc32c(block);
-        }
+        Extent::summed(start, data, Sums::of(data))
+    }
+
+    /// The same, where the checksums are known.
+    pub fn summed(start: u64, data: &[u8], sums: Sums) -> Extent {
+        debug_assert_eq!(sums.blocks, data.len().div_ceil(BLOCK_BYTES));
         Extent {
             start,
             bytes: data.len() as u32,
-            crcs,
+            crcs: sums.crcs,
         }
     }
 

@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use crc_fast::{CrcAlgorithm, Digest};
 use forebay_io::{Disk, File};
-use forebay_mem::{Buf, BufMut, CopySite, copy};
+use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, copy};
 use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{
-    Away, Change, ErrorKind, Result, Seal, StoreError, StoreOptions, Stored, Upload, Usage,
+    Away, Change, ErrorKind, Result, Seal, StoreError, StoreOptions, Stored, Taking, Upload, Usage,
     VersionId, plan_store,
 };
 
@@ -20,7 +20,7 @@ use crate::command::{Command, Content, StoreCommand, TakeBackCommand, Target};
 use crate::core::Core;
 use crate::draft::weight;
 use crate::entry::Place;
-use crate::extent::{EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, granules};
+use crate::extent::{BLOCK_BYTES, EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, Sums, granules};
 use crate::usage::Reservation;
 use crate::view::{malformed, versioning};
 
@@ -48,8 +48,8 @@ struct Arriving<D: Disk> {
 /// Bytes that are not on their way to the device yet.
 enum Held {
     Nothing,
-    /// One buffer that may turn out to be the last.
-    Buffer(Buf),
+    /// One buffer that may turn out to be the last, and the checksums of its blocks where they are known.
+    Buffer(Buf, Option<Sums>),
     /// Several, packed.
     Packed(BufMut),
 }
@@ -170,6 +170,17 @@ impl<D: Disk> Arriving<D> {
         Ok(())
     }
 
+    /// Bytes begin to arrive. Until they all have the value is not whole: the caller may be dropped half-way.
+    fn enter(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.failed, true) {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "an earlier write failed",
+            ));
+        }
+        Ok(())
+    }
+
     fn reserve(&mut self, size: u64) -> Result<()> {
         let (Some(target), Some(reservation)) = (&self.target, &mut self.reservation) else {
             return Ok(());
@@ -177,7 +188,8 @@ impl<D: Disk> Arriving<D> {
         reservation.raise(weight(target.space, size).less(self.replaced))
     }
 
-    async fn append(&mut self, buf: Buf) -> Result<()> {
+    /// Appends what is in `digest` already.
+    async fn append(&mut self, buf: Buf, sums: Option<Sums>) -> Result<()> {
         let size = self.size.saturating_add(buf.len() as u64);
         match self.options.size {
             Some(declared) if size > declared => return Err(too_large()),
@@ -186,7 +198,7 @@ impl<D: Disk> Arriving<D> {
             None => self.reserve(size)?,
         }
         self.size = size;
-        self.digest.update(&buf);
+        let whole = buf.len();
         let mut rest = buf;
         while !rest.is_empty() {
             match std::mem::replace(&mut self.held, Held::Nothing) {
@@ -194,13 +206,14 @@ impl<D: Disk> Arriving<D> {
                     let len = rest.len().min(EXTENT_BYTES_MAX);
                     let first = rest.slice(0..len);
                     rest = rest.slice(len..rest.len());
+                    let sums = sums.filter(|_| len == whole);
                     if len == EXTENT_BYTES_MAX {
-                        self.send(first).await?;
+                        self.send(first, sums).await?;
                     } else {
-                        self.held = Held::Buffer(first);
+                        self.held = Held::Buffer(first, sums);
                     }
                 }
-                Held::Buffer(held) => {
+                Held::Buffer(held, _) => {
                     let mut packed = self.take(EXTENT_BYTES_MAX).await?;
                     append(&mut packed, &held);
                     self.held = Held::Packed(packed);
@@ -211,7 +224,7 @@ impl<D: Disk> Arriving<D> {
                     if packed.room() > 0 {
                         self.held = Held::Packed(packed);
                     } else {
-                        self.send(packed.freeze()).await?;
+                        self.send(packed.freeze(), None).await?;
                     }
                 }
             }
@@ -220,7 +233,7 @@ impl<D: Disk> Arriving<D> {
     }
 
     /// Puts at most [`EXTENT_BYTES_MAX`] bytes on their way to the device.
-    async fn send(&mut self, buf: Buf) -> Result<()> {
+    async fn send(&mut self, buf: Buf, sums: Option<Sums>) -> Result<()> {
         let padded = match buf.padded_to_page() {
             Some(padded) => padded,
             None => {
@@ -238,7 +251,11 @@ impl<D: Disk> Arriving<D> {
                 .take(&self.core.disk, 1, granules(buf.len() - at))?;
             let room = run.granules as usize * GRANULE_BYTES;
             let end = buf.len().min(at + room);
-            self.extents.push(Extent::of(run.start, &buf[at..end]));
+            let bytes = &buf[at..end];
+            self.extents.push(match sums {
+                Some(sums) if bytes.len() == buf.len() => Extent::summed(run.start, bytes, sums),
+                _ => Extent::of(run.start, bytes),
+            });
             let file = self.core.data.clone();
             let offset = self.core.space.offset(run.start);
             let part = padded.slice(at..padded.len().min(at + room));
@@ -288,17 +305,17 @@ impl<D: Disk> Arriving<D> {
     async fn content(&mut self) -> Result<Content> {
         let last = match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => None,
-            Held::Buffer(buf) => Some(buf),
-            Held::Packed(packed) => Some(packed.freeze()),
+            Held::Buffer(buf, sums) => Some((buf, sums)),
+            Held::Packed(packed) => Some((packed.freeze(), None)),
         };
         if self.extents.is_empty() {
             match last {
                 None => return Ok(Content::Small(Buf::from(Vec::new()))),
-                Some(buf) if buf.len() <= SMALL_BYTES_MAX => return Ok(Content::Small(buf)),
-                Some(buf) => self.send(buf).await?,
+                Some((buf, _)) if buf.len() <= SMALL_BYTES_MAX => return Ok(Content::Small(buf)),
+                Some((buf, sums)) => self.send(buf, sums).await?,
             }
-        } else if let Some(buf) = last {
-            self.send(buf).await?;
+        } else if let Some((buf, sums)) = last {
+            self.send(buf, sums).await?;
         }
         self.drain(0).await?;
         Ok(Content::Written(std::mem::take(&mut self.extents)))
@@ -344,16 +361,26 @@ impl<D: Disk> Upload for EngineUpload<D> {
     }
 
     async fn write(&mut self, buf: Buf) -> Result<()> {
-        let upload = &mut *self.0;
-        if upload.failed {
-            return Err(StoreError::new(
-                ErrorKind::Invalid,
-                "an earlier write failed",
-            ));
+        let upload = &mut self.0;
+        upload.enter()?;
+        upload.digest.update(&buf);
+        upload.append(buf, None).await?;
+        upload.failed = false;
+        Ok(())
+    }
+
+    async fn read_from(&mut self, source: RegionSlice) -> Result<()> {
+        let upload = &mut self.0;
+        upload.enter()?;
+        let mut taking = Taking::new(source);
+        while taking.left() > 0 {
+            let mut buf = upload.take(taking.left().min(EXTENT_BYTES_MAX)).await?;
+            let mut sums = Sums::default();
+            taking.fill_blocks(&mut buf, &mut upload.digest, BLOCK_BYTES, |sum| {
+                sums.push(sum)
+            })?;
+            upload.append(buf.freeze(), Some(sums)).await?;
         }
-        // Set while the call is under way: dropped half-way, the value is not whole.
-        upload.failed = true;
-        upload.append(buf).await?;
         upload.failed = false;
         Ok(())
     }

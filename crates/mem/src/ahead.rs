@@ -5,7 +5,7 @@
 ///
 /// Worth it for bytes that are read in short steps with other work between them: the processor itself looks ahead by a page at most, and only
 /// while they are being read.
-pub fn fetch_ahead(bytes: &[u8]) {
+pub(crate) fn fetch_ahead(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(LINE_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};

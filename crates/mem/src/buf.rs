@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::pool::Block;
-use crate::{PAGE_BYTES, RegionId};
+use crate::{PAGE_BYTES, Pool, RegionId};
 
 /// A block owned by one holder, being filled. `len` bytes count as filled; the rest is spare.
 pub struct BufMut {
@@ -173,6 +173,14 @@ impl Buf {
         match &self.repr {
             Repr::Block(block) => Some(block.region()),
             Repr::Heap(_) => None,
+        }
+    }
+
+    /// Whether it is a block of `pool`, which its last clone goes back to.
+    pub fn is_from(&self, pool: &Pool) -> bool {
+        match &self.repr {
+            Repr::Block(block) => block.is_from(pool),
+            Repr::Heap(_) => false,
         }
     }
 

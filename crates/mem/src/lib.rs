@@ -24,13 +24,14 @@
 mod ahead;
 mod buf;
 mod copies;
+#[cfg(target_arch = "x86_64")]
+mod folding;
 mod pool;
 mod region;
 mod shared;
 mod sum;
 mod touch;
 
-pub use ahead::fetch_ahead;
 pub use buf::{Buf, BufMut};
 pub use copies::{CopySite, copied_bytes, copy, count_copy};
 pub use pool::{Exhausted, Pool, PoolUsage};

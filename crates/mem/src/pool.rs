@@ -283,6 +283,10 @@ impl Block {
         &self.region
     }
 
+    pub(crate) fn is_from(&self, pool: &Pool) -> bool {
+        self.pool.as_ptr() == Arc::as_ptr(&pool.inner)
+    }
+
     pub(crate) fn place(&self) -> (RegionId, usize) {
         (self.region.id(), self.offset as usize)
     }

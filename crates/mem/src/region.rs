@@ -290,17 +290,14 @@ impl RegionSlice {
     /// Copies `source` to `offset`; false when it does not fit (nothing was copied), the memory is read-only, or a peer took its
     /// pages away.
     pub fn write(&self, offset: usize, source: &[u8]) -> bool {
-        let Some(target) = self.place(offset, source.len()) else {
+        let Some(target) = self.place_to_write(offset, source.len()) else {
             return false;
         };
-        if !self.region.mapping.writable {
-            return false;
-        }
         if !self.region.mapping.steady {
-            // SAFETY: the range lies inside the mapping, checked by `place`; no Rust reference to its bytes exists anywhere.
+            // SAFETY: the range lies inside the mapping, checked by `place_to_write`; no Rust reference to its bytes exists anywhere.
             return unsafe { touch::write(target, source) };
         }
-        // SAFETY: the range lies inside the mapping, checked by `place`; `source` is ordinary memory. A peer may write the same
+        // SAFETY: the range lies inside the mapping, checked by `place_to_write`; `source` is ordinary memory. A peer may write the same
         // bytes meanwhile: the result is then whatever the memory system leaves, and no Rust reference to these bytes exists
         // anywhere.
         unsafe {
@@ -381,6 +378,12 @@ impl RegionSlice {
     }
 
     /// The address of `len` bytes at `offset`, if they lie inside.
+    /// The same of memory that may be written.
+    pub(crate) fn place_to_write(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let place = self.place(offset, len)?;
+        self.region.mapping.writable.then_some(place)
+    }
+
     pub(crate) fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         let inside = end <= self.len();

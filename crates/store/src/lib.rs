@@ -8,7 +8,7 @@
 //! - [`Meta`], [`Attributes`], [`Etag`], [`VersionId`]: what is kept beside the bytes.
 //! - [`Away`]: values whose bytes a layer keeps elsewhere.
 //! - [`Execute`], [`Executed`]: a function sent to the data.
-//! - [`Placing`]: bytes into memory that a peer may also touch, summed on their way.
+//! - [`Placing`]: bytes into memory that a peer may also touch, summed on their way; [`Taking`]: out of it.
 //! - [`pass_on!`]: calls that a layer has nothing to say to.
 //! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
 //! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`], [`answer_delete`]: what happens to versions;
@@ -39,6 +39,7 @@ mod placing;
 mod store;
 #[cfg(feature = "suite")]
 pub mod suite;
+mod taking;
 mod versions;
 mod watch;
 
@@ -56,6 +57,7 @@ pub use ops::{
 };
 pub use placing::Placing;
 pub use store::{Body, Caps, Object, Store, Upload, copy_from};
+pub use taking::Taking;
 pub use versions::{Change, Plan, Present, answer_delete, plan_delete, plan_store};
 pub use watch::{Notice, Watch};
 

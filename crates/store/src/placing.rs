@@ -3,18 +3,12 @@
 use std::ops::Range;
 
 use crc_fast::{CrcAlgorithm, Digest};
-use forebay_mem::{CopySite, RegionSlice, count_copy, fetch_ahead};
+use forebay_mem::{CopySite, RegionSlice, count_copy};
 
 use crate::Result;
 use crate::store::too_short;
 
-/// What is summed before it is copied, which the first cache keeps for the second look. The next step is on its way meanwhile: a seventh
-/// faster than steps of 8 KiB that are waited for.
-const STEP_BYTES: usize = 4 << 10;
-/// The same where each copy is a call of the kernel.
-const CALL_BYTES: usize = 32 << 10;
-
-/// Places blocks of a value one after the other, and sums what it looks at while it is close to the processor.
+/// Places blocks of a value one after the other, and sums what it looks at in the same pass.
 ///
 /// Whether a block is what it should be is known when its bytes are in the target: whoever places answers with an error then, or
 /// places it again.
@@ -22,7 +16,6 @@ const CALL_BYTES: usize = 32 << 10;
 pub struct Placing<'t> {
     target: &'t RegionSlice,
     at: usize,
-    step: usize,
     block: Digest,
 }
 
@@ -32,10 +25,6 @@ impl<'t> Placing<'t> {
         Placing {
             target,
             at,
-            step: match target.region().is_steady() {
-                true => STEP_BYTES,
-                false => CALL_BYTES,
-            },
             block: Digest::new(CrcAlgorithm::Crc32Iscsi),
         }
     }
@@ -45,25 +34,17 @@ impl<'t> Placing<'t> {
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the target is too short, or its owner took its pages away.
     pub fn put(&mut self, bytes: &[u8], wanted: Range<usize>) -> Result<()> {
-        let mut steps = bytes.chunks(self.step).peekable();
-        let mut end = 0;
-        while let Some(step) = steps.next() {
-            let begin = end;
-            end += step.len();
-            self.block.update(step);
-            let from = wanted.start.max(begin);
-            let to = wanted.end.min(end);
-            if from < to {
-                if let Some(next) = steps.peek() {
-                    fetch_ahead(next);
-                }
-                if !self.target.write(self.at, &bytes[from..to]) {
-                    return Err(too_short());
-                }
-                count_copy(CopySite::RetrieveInto, to - from);
-                self.at += to - from;
-            }
+        let from = wanted.start.min(bytes.len());
+        let to = wanted.end.clamp(from, bytes.len());
+        let (before, rest) = bytes.split_at(from);
+        let (wanted, after) = rest.split_at(to - from);
+        self.block.update(before);
+        if !self.target.write_summed(self.at, wanted, &mut self.block) {
+            return Err(too_short());
         }
+        count_copy(CopySite::RetrieveInto, wanted.len());
+        self.at += wanted.len();
+        self.block.update(after);
         Ok(())
     }
 

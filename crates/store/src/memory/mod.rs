@@ -1,5 +1,6 @@
 //! A leaf that keeps values in memory: the model that other stores are tested against, and a store for tests of doors.
 //!
+//! Large values that fill the buffers they arrived in stay there, in a pool of their own; others are copied out of the doors'.
 //! One lock over ordered maps, no threads, no time of its own: what it does is meant to be seen by reading it. Values past
 //! their time are dropped at the start of every call.
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum_combine};
-use forebay_mem::{BLOCK_MAX_BYTES, Pool};
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, CopySite, Pool, count_copy};
 use parking_lot::{Mutex, MutexGuard};
 
 use self::state::{Namespace, State, check};
@@ -33,6 +34,8 @@ pub use self::upload::MemoryUpload;
 pub use self::value::MemoryBody;
 
 const CHUNK_BYTES: usize = BLOCK_MAX_BYTES;
+/// Shorter pieces of values are copied, which costs little.
+const STAYING_BYTES_MIN: usize = 64 << 10;
 
 /// A store in memory. Clones share it.
 #[derive(Clone)]
@@ -42,7 +45,10 @@ pub struct MemoryStore {
 
 struct Shared {
     state: Mutex<State>,
+    /// Buffers of uploads.
     pool: Pool,
+    /// Where large values stay.
+    values: Pool,
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -53,6 +59,36 @@ impl Shared {
         state.expire((self.clock)());
         state
     }
+
+    /// For `len` bytes of an upload, or as many as a block has.
+    async fn buffer(&self, len: usize) -> BufMut {
+        let len = len.min(CHUNK_BYTES);
+        if stays(len, len.next_power_of_two())
+            && let Ok(buffer) = self.values.try_take(len)
+        {
+            return buffer;
+        }
+        self.pool.take(len).await
+    }
+
+    /// What an upload wrote, as it is kept.
+    fn keep(&self, buf: Buf) -> Buf {
+        let is_kept = match buf.place() {
+            Some(_) => buf.is_from(&self.values) && stays(buf.len(), buf.held_bytes()),
+            None => true,
+        };
+        if is_kept {
+            return buf;
+        }
+        // The doors' buffers would drain into the store.
+        count_copy(CopySite::MemoryStore, buf.len());
+        Bytes::copy_from_slice(&buf).into()
+    }
+}
+
+/// Whether `len` bytes of a value stay in a block of `block` bytes, the rest of which is lost then.
+fn stays(len: usize, block: usize) -> bool {
+    len >= STAYING_BYTES_MIN && len > block / 4 * 3
 }
 
 impl MemoryStore {
@@ -78,6 +114,7 @@ impl MemoryStore {
                     forgotten: Vec::new(),
                 }),
                 pool,
+                values: Pool::new(usize::try_from(capacity).unwrap_or(usize::MAX)),
                 clock: Box::new(clock),
             }),
         }

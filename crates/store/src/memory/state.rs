@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_mem::Buf;
 
 use super::value::{Kept, Slot, Value};
 use crate::{
@@ -196,7 +197,7 @@ impl Namespace {
         &mut self,
         address: Address<'_>,
         version: Option<VersionId>,
-        chunks: Arc<[Bytes]>,
+        chunks: Arc<[Buf]>,
         away: Option<Away>,
     ) {
         let Some(value) = self.value_mut(address, version) else {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
-use forebay_mem::{Buf, BufMut, CopySite, count_copy};
+use forebay_mem::{Buf, BufMut, RegionSlice};
 
 use super::state::check;
 use super::value::Value;
-use super::{CHUNK_BYTES, Shared, not_away};
+use super::{Shared, not_away};
 use crate::limits::VALUE_BYTES_MAX;
 use crate::{
     Address, Away, Condition, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions,
-    Stored, Upload, Usage, VersionId,
+    Stored, Taking, Upload, Usage, VersionId,
 };
 
 /// A value arriving in a [`MemoryStore`](crate::MemoryStore).
@@ -25,7 +25,7 @@ pub struct MemoryUpload {
     key: Bytes,
     options: StoreOptions,
     reserved: Usage,
-    chunks: Vec<Bytes>,
+    chunks: Vec<Buf>,
     size: u64,
     digest: Digest,
     failed: bool,
@@ -160,6 +160,7 @@ impl MemoryUpload {
         self.reserved = Usage::default();
     }
 
+    /// Appends what is in `digest` already.
     fn append(&mut self, buf: Buf) -> Result<()> {
         let size = self.size + buf.len() as u64;
         match self.options.size {
@@ -176,28 +177,34 @@ impl MemoryUpload {
             return Ok(());
         }
         self.size = size;
-        self.digest.update(&buf);
-        // A registered buffer goes back to its pool, which would otherwise drain into the store.
-        self.chunks.push(match buf.place() {
-            None => buf.into_bytes(),
-            Some(_) => {
-                count_copy(CopySite::MemoryStore, buf.len());
-                Bytes::copy_from_slice(&buf)
-            }
-        });
+        self.chunks.push(self.shared.keep(buf));
         Ok(())
     }
 }
 
 impl Upload for MemoryUpload {
     async fn buffer(&mut self, len: usize) -> Result<BufMut> {
-        Ok(self.shared.pool.take(len.min(CHUNK_BYTES)).await)
+        Ok(self.shared.buffer(len).await)
     }
 
     async fn write(&mut self, buf: Buf) -> Result<()> {
+        self.digest.update(&buf);
         let appended = self.append(buf);
         self.failed |= appended.is_err();
         appended
+    }
+
+    async fn read_from(&mut self, source: RegionSlice) -> Result<()> {
+        // Until all of it is here.
+        let failed = std::mem::replace(&mut self.failed, true);
+        let mut taking = Taking::new(source);
+        while taking.left() > 0 {
+            let mut buf = self.shared.buffer(taking.left()).await;
+            taking.fill(&mut buf, &mut self.digest)?;
+            self.append(buf.freeze())?;
+        }
+        self.failed = failed;
+        Ok(())
     }
 
     fn crc64nvme(&self) -> u64 {

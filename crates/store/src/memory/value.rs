@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use forebay_mem::Buf;
 
 use crate::{Away, Body, Change, Meta, Present, Result, VersionId};
@@ -12,7 +11,7 @@ use crate::{Away, Body, Change, Meta, Present, Result, VersionId};
 #[derive(Debug, Clone)]
 pub(super) struct Value {
     pub meta: Meta,
-    pub chunks: Arc<[Bytes]>,
+    pub chunks: Arc<[Buf]>,
     /// Where the bytes are when they were let go; then there are no chunks.
     pub away: Option<Away>,
 }
@@ -96,7 +95,7 @@ impl Slot {
 /// The bytes of a value in a [`MemoryStore`](crate::MemoryStore).
 #[derive(Debug)]
 pub struct MemoryBody {
-    chunks: Arc<[Bytes]>,
+    chunks: Arc<[Buf]>,
     next: usize,
     /// Where the next chunk begins in the value.
     offset: u64,
@@ -104,7 +103,7 @@ pub struct MemoryBody {
 }
 
 impl MemoryBody {
-    pub(super) fn new(chunks: Arc<[Bytes]>, range: Range<u64>) -> MemoryBody {
+    pub(super) fn new(chunks: Arc<[Buf]>, range: Range<u64>) -> MemoryBody {
         MemoryBody {
             chunks,
             next: 0,
@@ -126,7 +125,7 @@ impl Body for MemoryBody {
             let wanted = begin.max(self.range.start)..end.min(self.range.end);
             if wanted.start < wanted.end {
                 let slice = (wanted.start - begin) as usize..(wanted.end - begin) as usize;
-                return Ok(Some(chunk.slice(slice).into()));
+                return Ok(Some(chunk.slice(slice)));
             }
         }
         Ok(None)
