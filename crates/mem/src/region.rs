@@ -5,6 +5,7 @@
 )]
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -20,6 +21,9 @@ use crate::touch;
 
 /// What is copied at a time by [`RegionSlice::for_each_chunk`]: it stays in the first-level cache until it is looked at.
 const CHUNK_BYTES: usize = 16 << 10;
+
+/// The usual huge page, of which the usual page is a divisor.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Names one region for the life of the process; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,7 +73,7 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: the mapping is fresh; its bytes are reached only by volatile copies and atomic words (RegionSlice), so that
         // writes by other holders of the file are not a data race on Rust references.
-        let base = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, file, offset) }?;
+        let base = unsafe { mmap(room_for_huge_pages(len), len, prot, flags, file, offset) }?;
         let mut mapping = Mapping::at(base.cast(), len)?;
         mapping.writable = writable;
         Ok(mapping)
@@ -111,6 +115,28 @@ impl Mapping {
             mapping: self,
         })
     }
+}
+
+/// Where `len` bytes would begin with a huge page, if they have one: two processes then find the same ones, each at a multiple. A hint,
+/// which the kernel follows unless something else was mapped there meanwhile; null is none.
+fn room_for_huge_pages(len: usize) -> *mut c_void {
+    let none = std::ptr::null_mut();
+    let Some(room) = len.checked_add(HUGE_PAGE_BYTES) else {
+        return none;
+    };
+    if len < HUGE_PAGE_BYTES {
+        return none;
+    }
+    // SAFETY: a fresh mapping that nobody touches and that is unmapped at once.
+    let free = unsafe {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let base = mmap_anonymous(none, room, ProtFlags::empty(), flags);
+        base.and_then(|base| munmap(base, room).map(|()| base))
+    };
+    free.map_or(none, |base| {
+        let ahead = base.addr().next_multiple_of(HUGE_PAGE_BYTES) - base.addr();
+        base.wrapping_byte_add(ahead)
+    })
 }
 
 impl Region {

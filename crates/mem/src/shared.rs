@@ -10,11 +10,8 @@ use rustix::fs::{
     memfd_create,
 };
 
-use crate::region::Mapping;
+use crate::region::{HUGE_PAGE_BYTES, Mapping};
 use crate::{Region, RegionSlice};
-
-/// Where a mapping of somebody's file may begin: a multiple of the usual huge page, of which the usual page is a divisor.
-const BOUNDARY: u64 = 2 << 20;
 
 /// File systems (statfs(2) numbers) whose pages come from memory or a local device. Of any other a page might never come: its
 /// server would decide how long we wait.
@@ -36,7 +33,7 @@ pub struct Backing<'a> {
 
 impl Region {
     /// Fresh zeroed memory of `len` bytes that other processes can map: a memfd sealed against shrinking and growing. Pages are taken
-    /// as they are first touched.
+    /// as they are first touched, huge ones where the system gives shared memory any (`shmem_enabled` of `advise`).
     ///
     /// # Errors
     /// When the system has none, or `len` is zero.
@@ -45,7 +42,9 @@ impl Region {
         let file = memfd_create("forebay", flags)?;
         ftruncate(&file, len as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Region::from_fd(file)
+        let region = Region::from_fd(file)?;
+        region.prefer_huge_pages();
+        Ok(region)
     }
 
     /// The whole of a file as shared memory: a memfd, with huge pages or not, or a file of a local file system (DAX included).
@@ -88,7 +87,8 @@ impl Region {
         if len == 0 || end.is_none_or(|end| end > about.size) {
             return Err(refused("the file does not have these bytes"));
         }
-        let boundary = BOUNDARY.max(about.page);
+        // Where a mapping of it may begin, and huge pages of it do.
+        let boundary = (HUGE_PAGE_BYTES as u64).max(about.page);
         let begin = offset / boundary * boundary;
         let ahead = (offset - begin) as usize;
         let mapped = (ahead + len).next_multiple_of(about.page as usize);

@@ -47,6 +47,25 @@ fn a_file_that_shrinks_fails_copies_and_nothing_else() {
 }
 
 #[test]
+fn two_ends_find_the_same_huge_pages() {
+    const HUGE_PAGE_BYTES: usize = 2 << 20;
+    let begins = || {
+        let ours = Region::memfd(3 * HUGE_PAGE_BYTES + PAGE_BYTES).unwrap();
+        let file = ours.backing().unwrap().file.try_clone_to_owned().unwrap();
+        let offset = HUGE_PAGE_BYTES as u64 + 100;
+        let theirs = Region::received(file, offset, HUGE_PAGE_BYTES, true, Box::new(())).unwrap();
+        [ours.base(), theirs.region().base()].map(|base| base.as_ptr().addr())
+    };
+    // The place may be taken by another thread meanwhile.
+    let aligned = (0..20).any(|_| {
+        begins()
+            .iter()
+            .all(|base| base.is_multiple_of(HUGE_PAGE_BYTES))
+    });
+    assert!(aligned);
+}
+
+#[test]
 fn a_sealed_memfd_cannot_shrink() {
     let file = memfd(PAGE_BYTES, SealFlags::SHRINK);
     let hand = file.try_clone().unwrap();

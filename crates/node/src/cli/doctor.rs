@@ -67,7 +67,14 @@ fn check(check: &'static str, state: State, detail: impl Into<String>) -> Check 
 /// Checks.
 pub async fn run(args: DoctorArgs) -> Outcome {
     let dir = existing(&args.server.dir());
-    let mut checks = vec![kernel(), uring(), tls(), descriptors(), memory_lock()];
+    let mut checks = vec![
+        kernel(),
+        uring(),
+        tls(),
+        descriptors(),
+        memory_lock(),
+        huge_pages(),
+    ];
     checks.extend(storage(&dir));
     checks.push(rdma());
     checks.push(gpu());
@@ -174,6 +181,30 @@ fn memory_lock() -> Check {
             "at most {text} (buffers registered with io_uring count where the kernel counts them)"
         ),
     )
+}
+
+/// Whether buffers, and memory shared with clients on this host, may have huge pages.
+fn huge_pages() -> Check {
+    let settings = "/sys/kernel/mm/transparent_hugepage";
+    let refused: Vec<String> = ["enabled", "shmem_enabled"]
+        .into_iter()
+        .map(|name| format!("{settings}/{name}"))
+        .filter(|path| {
+            let chosen = fs::read_to_string(path).unwrap_or_default();
+            chosen.is_empty() || chosen.contains("[never]") || chosen.contains("[deny]")
+        })
+        .collect();
+    match refused.is_empty() {
+        true => check("huge pages", State::Ok, "for buffers and shared memory"),
+        false => check(
+            "huge pages",
+            State::Warn,
+            format!(
+                "refused by {}; where root writes advise (madvise into enabled) large values move faster",
+                refused.join(" and ")
+            ),
+        ),
+    }
 }
 
 fn storage(dir: &Path) -> Vec<Check> {
