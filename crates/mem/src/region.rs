@@ -403,13 +403,13 @@ impl RegionSlice {
         (writable && steady && word.is_aligned()).then(|| unsafe { &*word })
     }
 
-    /// The address of `len` bytes at `offset`, if they lie inside.
-    /// The same of memory that may be written.
+    /// The address of `len` bytes at `offset`, if they lie inside and may be written.
     pub(crate) fn place_to_write(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let place = self.place(offset, len)?;
         self.region.mapping.writable.then_some(place)
     }
 
+    /// The address of `len` bytes at `offset`, if they lie inside.
     pub(crate) fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(len)?;
         let inside = end <= self.len();

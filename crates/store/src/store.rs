@@ -291,6 +291,11 @@ impl<B: Body> Object<B> {
     }
 }
 
+/// The owner of a source took its pages away.
+pub(crate) fn source_gone() -> StoreError {
+    StoreError::new(ErrorKind::Invalid, "the source left its region")
+}
+
 /// The target has not the room that was promised: too short, or its owner took its pages away.
 pub(crate) fn too_short() -> StoreError {
     StoreError::new(ErrorKind::Invalid, "the target does not hold the range")
@@ -334,10 +339,7 @@ pub async fn copy_from<U: Upload + ?Sized>(upload: &mut U, source: RegionSlice) 
         let len = buf.capacity().min(source.len() - offset);
         buf.set_len(len);
         if !source.read(offset, &mut buf) {
-            return Err(StoreError::new(
-                ErrorKind::Invalid,
-                "the source left its region",
-            ));
+            return Err(source_gone());
         }
         count_copy(CopySite::ReadFrom, len);
         upload.write(buf.freeze()).await?;

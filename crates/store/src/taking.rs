@@ -3,7 +3,8 @@
 use crc_fast::{CrcAlgorithm, Digest};
 use forebay_mem::{BufMut, CopySite, RegionSlice, count_copy};
 
-use crate::{ErrorKind, Result, StoreError};
+use crate::Result;
+use crate::store::source_gone;
 
 /// Takes what an upload reads out of a client's registered memory, one buffer after the other, and sums it in the same pass.
 ///
@@ -28,10 +29,9 @@ impl Taking {
     /// Fills `buf` with what comes next, as far as there is, and goes on with its CRC-64/NVME `whole`; counts what it copied.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] when the owner of the memory took its pages away.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) when the owner of the memory took its pages away.
     pub fn fill(&mut self, buf: &mut BufMut, whole: &mut Digest) -> Result<()> {
-        let len = self.left().min(buf.capacity());
-        buf.set_len(len);
+        self.reserve(buf);
         self.take(buf, whole, None)
     }
 
@@ -46,14 +46,18 @@ impl Taking {
         block_bytes: usize,
         mut each: impl FnMut(u32),
     ) -> Result<()> {
-        let len = self.left().min(buf.capacity());
-        buf.set_len(len);
+        self.reserve(buf);
         for bytes in buf.chunks_mut(block_bytes) {
             let mut block = Digest::new(CrcAlgorithm::Crc32Iscsi);
             self.take(bytes, whole, Some(&mut block))?;
             each(block.finalize() as u32);
         }
         Ok(())
+    }
+
+    /// Makes room for what comes next.
+    fn reserve(&self, buf: &mut BufMut) {
+        buf.set_len(self.left().min(buf.capacity()));
     }
 
     fn take(
@@ -63,10 +67,7 @@ impl Taking {
         block: Option<&mut Digest>,
     ) -> Result<()> {
         if !self.source.read_summed(self.at, into, whole, block) {
-            return Err(StoreError::new(
-                ErrorKind::Invalid,
-                "the source left its region",
-            ));
+            return Err(source_gone());
         }
         count_copy(CopySite::ReadFrom, into.len());
         self.at += into.len();
