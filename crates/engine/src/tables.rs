@@ -242,7 +242,7 @@ impl Tables {
         for table in Table::ALL {
             if self.recent.keeps(table) {
                 for (key, row) in newer.rows(table) {
-                    self.recent.follow(table, key, row.as_ref());
+                    self.recent.follow(table, key, row.as_deref());
                 }
             }
         }
