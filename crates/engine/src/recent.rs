@@ -14,8 +14,8 @@ use quick_cache::{DefaultHashBuilder, Weighter};
 
 use crate::keys::Table;
 
-/// What a row takes beside its piece: its place in the cache.
-const PLACE_BYTES: u64 = 80;
+/// What a row takes beside the bytes of its piece: its place in the cache, and what rounds the piece up to whole lines.
+const PLACE_BYTES: u64 = 128;
 /// Bytes that tell the length of the key.
 const PREFIX_BYTES: usize = 2;
 
@@ -77,24 +77,15 @@ impl RecentRows {
         Some(piece)
     }
 
-    /// Follows a change of a row: what was written is often read soon.
-    pub fn follow(&self, table: Table, key: &[u8], row: Option<&[u8]>) {
-        match (row, self.of(table)) {
-            (Some(row), _) => self.put(table, key, row),
-            (None, Some(pieces)) => drop(pieces.remove(&self.hasher.hash_one(key))),
-            (None, None) => {}
-        }
-    }
-
-    /// Keeps a copy of a row.
-    pub fn put(&self, table: Table, key: &[u8], row: &[u8]) {
+    /// Keeps a copy of the row of a key; `None` is its removal.
+    pub fn put(&self, table: Table, key: &[u8], row: Option<&[u8]>) {
         let Some(pieces) = self.of(table) else {
             return;
         };
         let hash = self.hasher.hash_one(key);
-        match piece(key, row) {
+        match row.and_then(|row| piece(key, row)) {
             Some(piece) => pieces.insert(hash, piece),
-            // What stood there may be an older row of this key.
+            // What stands there may be an older row of this key.
             None => drop(pieces.remove(&hash)),
         }
     }
@@ -111,8 +102,6 @@ fn piece(key: &[u8], row: &[u8]) -> Option<Bytes> {
         Piece::<182>::joined(parts)
     } else if bytes <= 246 {
         Piece::<246>::joined(parts)
-    } else if bytes <= 502 {
-        Piece::<502>::joined(parts)
     } else {
         parts.concat().into()
     })
@@ -157,14 +146,14 @@ mod tests {
         let long = vec![7; 2000];
         for len in 0..long.len() {
             let key = format!("key-{len}");
-            rows.put(Table::Current, key.as_bytes(), &long[..len]);
+            rows.put(Table::Current, key.as_bytes(), Some(&long[..len]));
         }
         for len in 0..long.len() {
             let key = format!("key-{len}");
             let found = rows.get(Table::Current, key.as_bytes());
             assert_eq!(found.as_deref(), Some(&long[..len]), "{key}");
             assert!(rows.get(Table::Inline, key.as_bytes()).is_none());
-            rows.follow(Table::Current, key.as_bytes(), None);
+            rows.put(Table::Current, key.as_bytes(), None);
             assert!(rows.get(Table::Current, key.as_bytes()).is_none());
         }
     }
@@ -179,7 +168,7 @@ mod tests {
         // The key is a beginning of what stands there.
         rows.current.insert(place(b"oth"), other);
         assert!(rows.get(Table::Current, b"oth").is_none());
-        rows.put(Table::Current, b"one", b"its own");
+        rows.put(Table::Current, b"one", Some(b"its own"));
         assert_eq!(rows.get(Table::Current, b"one").unwrap(), b"its own"[..]);
     }
 
@@ -189,7 +178,7 @@ mod tests {
         let key = vec![1; 1 << 16];
         let older = piece(b"any", b"older").unwrap();
         rows.current.insert(rows.hasher.hash_one(&key[..]), older);
-        rows.put(Table::Current, &key, b"newer");
+        rows.put(Table::Current, &key, Some(b"newer"));
         assert!(rows.get(Table::Current, &key).is_none());
         assert_eq!(rows.current.len(), 0);
     }

@@ -133,7 +133,7 @@ impl Tables {
             // A change published meanwhile is among the fresh rows, or the snapshot is another; none can come while this is held.
             let layers = self.layers.read();
             if Arc::ptr_eq(&layers.snapshot, &snapshot) && layers.fresh(table, key).is_none() {
-                self.recent.put(table, key, row);
+                self.recent.put(table, key, Some(row));
             }
         }
         Ok(row)
@@ -241,8 +241,9 @@ impl Tables {
         let mut layers = self.layers.write();
         for table in Table::ALL {
             if self.recent.keeps(table) {
+                // What was written is often read soon.
                 for (key, row) in newer.rows(table) {
-                    self.recent.follow(table, key, row.as_deref());
+                    self.recent.put(table, key, row.as_deref());
                 }
             }
         }
