@@ -164,7 +164,11 @@ start mgr ceph-mgr -f -i x
 # the ids, before the osds start; python3-rados is Debian's, so its python too
 PY=/usr/bin/python3
 "${ns[@]}" $PY "$HERE/ceph_wait.py" new "$D" "$OSDS" 9>&- || fail "no answer from the monitor"
-for i in $(seq 0 $((OSDS-1))); do start osd.$i ceph-osd -f -i $i; done
+# Ceph's own packages are built with tcmalloc. Debian's are not, and the C library's allocator gives what an osd freed back to the kernel,
+# to be cleared again for the next write: that would be most of what a write costs.
+as_built=()
+for lib in /usr/lib/*/libtcmalloc.so.4; do [ ! -e "$lib" ] || as_built=(env "LD_PRELOAD=$lib"); done
+for i in $(seq 0 $((OSDS-1))); do start osd.$i "${as_built[@]}" ceph-osd -f -i $i; done
 "${ns[@]}" $PY "$HERE/ceph_wait.py" up "$D" "$OSDS" ${POOLS[@]+"${POOLS[@]}"} 9>&- || fail "the osds did not come up"
 
 {
@@ -178,7 +182,7 @@ if [ -n "$RGW" ]; then
     sk=$(head -c 20 /dev/urandom | od -An -tx1 | tr -d ' \n')
     "${ns[@]}" radosgw-admin -n client.rgw user create --uid=lab --display-name=lab \
         --access-key="$ak" --secret-key="$sk" --caps='buckets=*;users=*' >>"$D/log/out" 2>&1 9>&- || fail "no S3 user"
-    start rgw radosgw -f -n client.rgw --rgw-frontends="beast endpoint=$ADDR:$RGW"
+    start rgw "${as_built[@]}" radosgw -f -n client.rgw --rgw-frontends="beast endpoint=$ADDR:$RGW"
     "${ns[@]}" $PY "$HERE/ceph_wait.py" http "$ADDR" "$RGW" "$(cut -d' ' -f1 "$D/pid/rgw")" 9>&- || fail "the gateway does not answer"
     {
         echo "export S3_ENDPOINT=http://$ADDR:$RGW"

@@ -1,11 +1,11 @@
 //! Remainders of many bytes, by carry-less multiplication, and copying them on the way.
 //!
 //! Bytes are read once, by wide loads, and folded: 256 of them are carried along that have the same remainder as all that was read, and
-//! their remainder in the end is that of the whole. A copy goes past the caches: its memory is not read first, as it would be to write a part
-//! of a line, and what a peer or a device will look at does not push out what this processor does.
+//! their remainder in the end is that of the whole. A copy for a device goes past the caches: its memory is not read first, as it would be to
+//! write a part of a line, and what only the device will look at does not push out what this processor does.
 #![expect(
     unsafe_code,
-    reason = "wide loads from memory that a peer may write, and stores past the caches"
+    reason = "wide loads from memory that a peer may write, and wide stores"
 )]
 
 use std::arch::is_x86_feature_detected;
@@ -21,8 +21,8 @@ const LANE_BYTES: usize = size_of::<__m512i>();
 const LANES: usize = 4;
 /// What is carried along, and read at a time.
 const STEP_BYTES: usize = LANES * LANE_BYTES;
-/// How far ahead memory is asked for that is only read: the processor itself stops at the end of a page.
-const AHEAD_BYTES: usize = 4096;
+/// How far ahead memory is asked for: the processor itself stops at the end of a page.
+const AHEAD_BYTES: usize = 16384;
 
 /// Fewer bytes are not folded.
 pub(crate) const FOLDED_BYTES_MIN: usize = 2 * STEP_BYTES;
@@ -82,11 +82,11 @@ pub(crate) fn is_supported() -> bool {
 /// They can be read, there are [`FOLDED_BYTES_MIN`] at least, and [`is_supported`].
 pub(crate) unsafe fn sum(from: *const u8, len: usize, whole: &mut Digest) {
     // SAFETY: as the caller promises.
-    unsafe { fold::<false, false>(from, std::ptr::null_mut(), len, whole, None) }
+    unsafe { fold::<NOWHERE, true, false>(from, std::ptr::null_mut(), len, Some(whole), None) }
 }
 
-/// The same, and with the CRC32C `block` if there is one, and copies the bytes to `into`: what is summed is what is copied, whatever a peer
-/// does meanwhile.
+/// The same, and with the CRC32C `block` if there is one, and copies the bytes to `into` past the caches: what is summed is what is copied,
+/// whatever a peer does meanwhile.
 ///
 /// # Safety
 /// The bytes can be read there and written here, do not overlap, there are [`FOLDED_BYTES_MIN`] at least, `into` is a multiple of
@@ -101,24 +101,41 @@ pub(crate) unsafe fn copy(
     // SAFETY: as the caller promises.
     unsafe {
         match block {
-            Some(_) => fold::<true, true>(from, into, len, whole, block),
-            None => fold::<true, false>(from, into, len, whole, None),
+            Some(_) => fold::<PAST_CACHES, true, true>(from, into, len, Some(whole), block),
+            None => fold::<PAST_CACHES, true, false>(from, into, len, Some(whole), None),
         }
     }
 }
 
+/// Goes on with the CRC32C `block`: `len` bytes at `from`, which are copied to `into` for somebody who is about to look at them.
+///
 /// # Safety
-/// As [`copy`] when `COPY`, else as [`sum`].
+/// As [`copy`], but `into` may be any place.
+pub(crate) unsafe fn place(from: *const u8, into: *mut u8, len: usize, block: &mut Digest) {
+    // SAFETY: as the caller promises.
+    unsafe { fold::<INTO_CACHES, false, true>(from, into, len, None, Some(block)) }
+}
+
+/// What becomes of what is read.
+type Copying = u8;
+const NOWHERE: Copying = 0;
+const INTO_CACHES: Copying = 1;
+const PAST_CACHES: Copying = 2;
+
+/// `WHOLE` and `BLOCK` say which sums are there.
+///
+/// # Safety
+/// As [`sum`], [`place`] or [`copy`].
 #[target_feature(enable = "avx512f,vpclmulqdq")]
-unsafe fn fold<const COPY: bool, const BLOCK: bool>(
+unsafe fn fold<const COPYING: Copying, const WHOLE: bool, const BLOCK: bool>(
     from: *const u8,
     into: *mut u8,
     len: usize,
-    whole_sum: &mut Digest,
+    whole_sum: Option<&mut Digest>,
     block_sum: Option<&mut Digest>,
 ) {
     debug_assert!(len >= FOLDED_BYTES_MIN);
-    debug_assert!(!COPY || into.addr().is_multiple_of(ALIGNMENT));
+    debug_assert!(COPYING != PAST_CACHES || into.addr().is_multiple_of(ALIGNMENT));
     let tail_bytes = len % STEP_BYTES;
     let mut tail = [0; STEP_BYTES];
     let mut whole = [_mm512_setzero_si512(); LANES];
@@ -127,8 +144,10 @@ unsafe fn fold<const COPY: bool, const BLOCK: bool>(
     unsafe {
         let take = |at: usize| {
             let lane = _mm512_loadu_si512(from.add(at).cast());
-            if COPY {
-                _mm512_stream_si512(into.add(at).cast(), lane);
+            match COPYING {
+                PAST_CACHES => _mm512_stream_si512(into.add(at).cast(), lane),
+                INTO_CACHES => _mm512_storeu_si512(into.add(at).cast(), lane),
+                _ => {}
             }
             lane
         };
@@ -136,7 +155,9 @@ unsafe fn fold<const COPY: bool, const BLOCK: bool>(
             let first = take(lane * LANE_BYTES);
             (whole[lane], block[lane]) = (first, first);
         }
-        whole[0] = after(whole_sum, whole[0]);
+        if let Some(sum) = &whole_sum {
+            whole[0] = after(sum, whole[0]);
+        }
         if let Some(sum) = &block_sum {
             block[0] = after(sum, block[0]);
         }
@@ -145,13 +166,15 @@ unsafe fn fold<const COPY: bool, const BLOCK: bool>(
         while at + STEP_BYTES <= len {
             for lane in 0..LANES {
                 let offset = at + lane * LANE_BYTES;
-                if !COPY {
+                if COPYING != PAST_CACHES {
                     // A hint: it may be of memory that is not there.
                     let ahead = from.wrapping_add(offset + AHEAD_BYTES);
                     _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
                 }
                 let next = take(offset);
-                whole[lane] = folded(whole[lane], whole_factors, next);
+                if WHOLE {
+                    whole[lane] = folded(whole[lane], whole_factors, next);
+                }
                 if BLOCK {
                     block[lane] = folded(block[lane], block_factors, next);
                 }
@@ -159,14 +182,18 @@ unsafe fn fold<const COPY: bool, const BLOCK: bool>(
             at += STEP_BYTES;
         }
         std::ptr::copy_nonoverlapping(from.add(at), tail.as_mut_ptr(), tail_bytes);
-        if COPY {
+        if COPYING != NOWHERE {
             std::ptr::copy_nonoverlapping(tail.as_ptr(), into.add(at), tail_bytes);
+        }
+        if COPYING == PAST_CACHES {
             // Stores past the caches are not ordered with those that tell of them.
             _mm_sfence();
         }
     }
     let tail = &tail[..tail_bytes];
-    *whole_sum = end(CrcAlgorithm::Crc64Nvme, whole, tail);
+    if let Some(sum) = whole_sum {
+        *sum = end(CrcAlgorithm::Crc64Nvme, whole, tail);
+    }
     if let Some(sum) = block_sum {
         *sum = end(CrcAlgorithm::Crc32Iscsi, block, tail);
     }

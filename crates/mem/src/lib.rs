@@ -35,7 +35,7 @@ mod touch;
 pub use buf::{Buf, BufMut};
 pub use copies::{CopySite, copied_bytes, copy, count_copy};
 pub use pool::{Exhausted, Pool, PoolUsage};
-pub use region::{Region, RegionId, RegionSlice};
+pub use region::{HUGE_PAGE_BYTES, Region, RegionId, RegionSlice};
 pub use shared::Backing;
 
 /// Alignment of every block and unit of device I/O.

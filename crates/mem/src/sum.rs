@@ -29,8 +29,7 @@ impl RegionSlice {
         let place = self.place(range.start, len)?;
         let mut sum = Digest::new(CrcAlgorithm::Crc64Nvme);
         #[cfg(target_arch = "x86_64")]
-        if len >= folding::FOLDED_BYTES_MIN && self.region().is_steady() && folding::is_supported()
-        {
+        if self.is_folded(len) {
             // SAFETY: the range lies inside the mapping, checked by `place`, which `self` keeps; its pages do not vanish; the
             // processor has the instructions.
             unsafe { folding::sum(place.as_ptr(), len, &mut sum) };
@@ -85,9 +84,17 @@ impl RegionSlice {
 
     /// Copies `from` to `offset` and on, as [`RegionSlice::write`] does, and goes on with the CRC32C `block`. After false the sum is of no use.
     pub fn write_summed(&self, offset: usize, from: &[u8], block: &mut Digest) -> bool {
-        if self.place_to_write(offset, from.len()).is_none() {
+        let Some(place) = self.place_to_write(offset, from.len()) else {
             return false;
+        };
+        #[cfg(target_arch = "x86_64")]
+        if self.is_folded(from.len()) {
+            // SAFETY: the range lies inside the mapping, checked by `place_to_write`; its pages do not vanish; no Rust reference is to
+            // bytes of it, so they do not overlap with `from`; the rest says `is_folded`.
+            unsafe { folding::place(from.as_ptr(), place.as_ptr(), from.len(), block) };
+            return true;
         }
+        let _ = place;
         let mut at = offset;
         let mut steps = from.chunks(self.step_bytes()).peekable();
         while let Some(step) = steps.next() {
@@ -110,13 +117,18 @@ impl RegionSlice {
         }
     }
 
+    /// Whether so many bytes of it are folded.
+    #[cfg(target_arch = "x86_64")]
+    fn is_folded(&self, len: usize) -> bool {
+        len >= folding::FOLDED_BYTES_MIN && self.region().is_steady() && folding::is_supported()
+    }
+
     /// Whether a copy of so many bytes to `into` is folded past the caches.
     #[cfg(target_arch = "x86_64")]
     fn is_streamed(&self, into: *const u8, len: usize) -> bool {
         len >= STREAMED_BYTES_MIN
             && into.addr().is_multiple_of(folding::ALIGNMENT)
-            && self.region().is_steady()
-            && folding::is_supported()
+            && self.is_folded(len)
     }
 }
 

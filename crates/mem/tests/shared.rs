@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use forebay_mem::{PAGE_BYTES, Region};
+use forebay_mem::{HUGE_PAGE_BYTES, PAGE_BYTES, Region};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 fn memfd(len: usize, seals: SealFlags) -> OwnedFd {
@@ -160,27 +160,68 @@ fn tempfile() -> OwnedFd {
 /// Huge pages can be punched out of a sealed file for good, where there are no more of them: they are copied by the kernel.
 #[test]
 fn huge_pages_are_shared_where_there_are_some() {
-    const HUGE: usize = 2 << 20;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let made = memfd_create("test", flags | MemfdFlags::HUGE_2MB);
     let Some(file) = made
         .ok()
-        .filter(|file| ftruncate(file, 2 * HUGE as u64).is_ok())
+        .filter(|file| ftruncate(file, 2 * HUGE_PAGE_BYTES as u64).is_ok())
     else {
         return;
     };
     fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     let ours = Region::from_fd(file.try_clone().unwrap()).unwrap();
-    let ours = ours.slice(0..2 * HUGE).unwrap();
-    let window = Region::received(file, HUGE as u64 + 5000, 9000, true, Box::new(())).unwrap();
+    let ours = ours.slice(0..2 * HUGE_PAGE_BYTES).unwrap();
+    let window = Region::received(
+        file,
+        HUGE_PAGE_BYTES as u64 + 5000,
+        9000,
+        true,
+        Box::new(()),
+    )
+    .unwrap();
     assert!(!window.region().is_steady());
     // Without a huge page to be had, it fails, and nothing worse happens.
     if !window.write(3, b"hello") {
         return;
     }
     let mut there = [0; 5];
-    assert!(ours.read(HUGE + 5003, &mut there));
+    assert!(ours.read(HUGE_PAGE_BYTES + 5003, &mut there));
     assert_eq!(&there, b"hello");
+}
+
+#[test]
+fn memory_that_gets_huge_pages_keeps_its_bytes() {
+    let len = 2 * HUGE_PAGE_BYTES + 5000;
+    let region = Region::memfd(len).unwrap();
+    let memory = region.slice(0..len).unwrap();
+    let places = [0, 4096, HUGE_PAGE_BYTES - 2, 2 * HUGE_PAGE_BYTES, len - 3];
+    for place in places {
+        assert!(memory.write(place, b"abc"));
+    }
+    let file = region.backing().unwrap().file.try_clone_to_owned().unwrap();
+    let sharer = Region::received(file, 0, len, true, Box::new(())).unwrap();
+    // Whether there are any is the system's affair.
+    let made = region.take_huge_pages();
+    assert!(!made || region.take_huge_pages(), "once more");
+    for place in places {
+        let mut there = [0; 3];
+        assert!(sharer.read(place, &mut there) && &there == b"abc");
+    }
+    assert!(sharer.write(HUGE_PAGE_BYTES, b"def"));
+    let mut there = [0; 3];
+    assert!(memory.read(HUGE_PAGE_BYTES, &mut there) && &there == b"def");
+    assert!(
+        !Region::memfd(HUGE_PAGE_BYTES - 1)
+            .unwrap()
+            .take_huge_pages()
+    );
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let unsealed = memfd_create("test", flags).unwrap();
+    ftruncate(&unsealed, len as u64).unwrap();
+    assert!(
+        !Region::from_fd(unsealed).unwrap().take_huge_pages(),
+        "it may vanish"
+    );
 }
 
 #[test]

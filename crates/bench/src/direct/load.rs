@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use forebay_client::direct::{Client, Get, Put, Region, Span};
+use forebay_client::direct::{Client, Get, Put, Region, Span, Window as Memory};
 use forebay_client::{Error as ClientError, Kind};
 
 use super::{Target, refused};
@@ -45,10 +45,11 @@ pub(crate) fn fill(load: &Load) -> Result<(), Error> {
             Ok(_) => {}
             Err(error) if error.kind() == Kind::NotFound => {
                 let workers = FILLERS.min(load.objects as usize);
+                let memory = memory(load, workers)?;
                 let calls = (0..workers).map(|index| {
-                    let client = &client;
+                    let (client, memory) = (&client, memory.clone());
                     async move {
-                        let mut worker = Worker::new(load, client, index, 1, 1)?;
+                        let mut worker = Worker::new(load, client, memory, index, index, 1);
                         let own = (index as u64..load.objects).step_by(workers);
                         for object in own {
                             let put = worker.put(object).await;
@@ -102,10 +103,20 @@ fn thread(
     alone(async {
         let client = load.target.connect().await?;
         path.get_or_init(|| client.path().name());
-        let workers = (index..load.concurrency)
-            .step_by(load.threads)
-            .map(|number| Worker::new(load, &client, number, load.batch, load.concurrency))
-            .collect::<Result<Vec<_>, _>>()?;
+        let numbers = (index..load.concurrency).step_by(load.threads);
+        let memory = memory(load, numbers.len() * load.batch)?;
+        let workers = numbers.enumerate().map(|(turn, number)| {
+            let first = turn * load.batch;
+            Worker::new(
+                load,
+                &client,
+                memory.clone(),
+                first,
+                number,
+                load.concurrency,
+            )
+        });
+        let workers: Vec<_> = workers.collect();
         let bytes = match load.op {
             DirectOp::Exist => 0,
             _ => load.payload.len() as u64,
@@ -114,12 +125,24 @@ fn thread(
     })
 }
 
-/// One call in flight at a time, with memory of its own.
+/// Memory for so many values, as a program has it: registered once.
+fn memory(load: &Load, values: usize) -> Result<Region, Error> {
+    let size = load.payload.len();
+    let region = Region::alloc(size * values).map_err(Error::io("get memory"))?;
+    for place in 0..values {
+        // The region has this length.
+        let _ = region.write(place * size, load.payload.beginning());
+    }
+    Ok(region)
+}
+
+/// One call in flight at a time, in its part of the memory.
 struct Worker {
     load: Load,
     client: Client,
     region: Region,
-    batch: usize,
+    /// The first of its values in the region.
+    first: usize,
     random: Random,
     /// The values that this worker stores, in turn: no two store the same one.
     turn: u64,
@@ -131,26 +154,28 @@ impl Worker {
     fn new(
         load: &Load,
         client: &Client,
+        region: Region,
+        first: usize,
         number: usize,
-        batch: usize,
         workers: usize,
-    ) -> Result<Worker, Error> {
-        let size = load.payload.len();
-        let region = Region::alloc(size * batch).map_err(Error::io("get memory"))?;
-        for place in 0..batch {
-            // The region has this length.
-            let _ = region.write(place * size, load.payload.beginning());
-        }
-        Ok(Worker {
+    ) -> Worker {
+        Worker {
             load: load.clone(),
             client: client.clone(),
             region,
-            batch,
+            first,
             random: Random::new(number as u64 + 1),
             turn: number as u64,
             step: workers as u64,
             bodies: (number as u64) << 40,
-        })
+        }
+    }
+
+    /// Memory of its value `place`.
+    fn window(&self, place: usize) -> Memory<'_> {
+        let size = self.load.payload.len();
+        let at = (self.first + place) * size;
+        self.region.window(at..at + size)
     }
 
     async fn make(&mut self) -> Result<(), ClientError> {
@@ -160,7 +185,7 @@ impl Worker {
         match self.load.op {
             DirectOp::Get => {
                 let key = key(size, self.random.below(self.load.objects));
-                let got = self.client.get_into(namespace, &key, .., &self.region);
+                let got = self.client.get_into(namespace, &key, .., self.window(0));
                 got.await.map(drop)
             }
             DirectOp::Put => {
@@ -168,7 +193,7 @@ impl Worker {
                 self.put(object).await
             }
             DirectOp::Gather => {
-                let keys: Vec<String> = (0..self.batch)
+                let keys: Vec<String> = (0..self.load.batch)
                     .map(|_| key(size, self.random.below(self.load.objects)))
                     .collect();
                 let gets: Vec<Get<'_>> = keys
@@ -177,7 +202,7 @@ impl Worker {
                     .map(|(place, key)| Get {
                         key: key.as_bytes(),
                         span: Span::of(..),
-                        into: self.region.window(place * size..(place + 1) * size),
+                        into: self.window(place),
                     })
                     .collect();
                 let mut failed = None;
@@ -190,19 +215,16 @@ impl Worker {
                 failed.map_or(Ok(()), Err)
             }
             DirectOp::Scatter => {
-                let keys: Vec<String> = (0..self.batch)
+                let keys: Vec<String> = (0..self.load.batch)
                     .map(|_| key(size, self.next_own()))
                     .collect();
-                for place in 0..self.batch {
+                for place in 0..self.load.batch {
                     self.stamp(place);
                 }
                 let puts: Vec<Put<'_>> = keys
                     .iter()
                     .enumerate()
-                    .map(|(place, key)| {
-                        let from = self.region.window(place * size..(place + 1) * size);
-                        Put::new(key.as_bytes(), from)
-                    })
+                    .map(|(place, key)| Put::new(key.as_bytes(), self.window(place)))
                     .collect();
                 let mut failed = None;
                 let each = |_, result: Result<_, ClientError>| {
@@ -214,7 +236,7 @@ impl Worker {
                 failed.map_or(Ok(()), Err)
             }
             DirectOp::Exist => {
-                let keys: Vec<String> = (0..self.batch)
+                let keys: Vec<String> = (0..self.load.batch)
                     .map(|_| key(size, self.random.below(self.load.objects)))
                     .collect();
                 let found = self.client.exist(namespace, &keys).await?;
@@ -230,7 +252,7 @@ impl Worker {
         self.stamp(0);
         let key = key(self.load.payload.len(), object);
         let namespace = self.load.target.namespace.as_str();
-        let put = self.client.put_from(namespace, &key, &self.region);
+        let put = self.client.put_from(namespace, &key, self.window(0));
         put.await.map(drop)
     }
 
@@ -240,8 +262,9 @@ impl Worker {
         let size = self.load.payload.len();
         let stamp: [u8; STAMP_BYTES] = Payload::stamp(self.bodies);
         let len = self.load.payload.stamp_len();
+        let end = (self.first + place + 1) * size;
         // The region has a value's length for each place.
-        let _ = self.region.write((place + 1) * size - len, &stamp[..len]);
+        let _ = self.region.write(end - len, &stamp[..len]);
     }
 
     fn next_own(&mut self) -> u64 {
@@ -255,7 +278,7 @@ impl Caller for Worker {
     type Error = ClientError;
 
     async fn call(&mut self) -> Result<u64, ClientError> {
-        self.make().await.map(|()| self.batch as u64)
+        self.make().await.map(|()| self.load.batch as u64)
     }
 }
 

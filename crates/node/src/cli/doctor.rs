@@ -10,6 +10,7 @@ use clap::Args;
 use forebay_control::api;
 use forebay_io::files::Directory;
 use forebay_io::{Disk, OpenOptions as DiskOptions, kernel_tls, ring};
+use forebay_mem::{HUGE_PAGE_BYTES, Region};
 use http::Method;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -183,25 +184,28 @@ fn memory_lock() -> Check {
     )
 }
 
-/// Whether buffers, and memory shared with clients on this host, may have huge pages.
+/// Whether buffers, and memory that clients on this host share, lie on huge pages.
 fn huge_pages() -> Check {
-    let settings = "/sys/kernel/mm/transparent_hugepage";
-    let refused: Vec<String> = ["enabled", "shmem_enabled"]
-        .into_iter()
-        .map(|name| format!("{settings}/{name}"))
-        .filter(|path| {
-            let chosen = fs::read_to_string(path).unwrap_or_default();
-            chosen.is_empty() || chosen.contains("[never]") || chosen.contains("[deny]")
-        })
-        .collect();
-    match refused.is_empty() {
+    let setting = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let chosen = fs::read_to_string(setting).unwrap_or_default();
+    let mut small = Vec::new();
+    if chosen.is_empty() || chosen.contains("[never]") {
+        small.push(format!(
+            "buffers (where root writes madvise into {setting}, they do)"
+        ));
+    }
+    let shared = Region::memfd(HUGE_PAGE_BYTES);
+    if !shared.is_ok_and(|memory| memory.take_huge_pages()) {
+        small.push("shared memory (from Linux 6.1 on the system makes them on request)".to_owned());
+    }
+    match small.is_empty() {
         true => check("huge pages", State::Ok, "for buffers and shared memory"),
         false => check(
             "huge pages",
             State::Warn,
             format!(
-                "refused by {}; where root writes advise (madvise into enabled) large values move faster",
-                refused.join(" and ")
+                "not for {}: large values move slower",
+                small.join(", nor for ")
             ),
         ),
     }
