@@ -23,8 +23,10 @@ const STORE: &str = "Forebay's store";
 const RADOS_BENCH: &str = "rados bench";
 /// Operations in flight.
 const DEPTH: usize = 16;
-/// Of the OSD, in MiB: all that both generators write in a window.
-const OSD_MIB: &str = "8192";
+/// Of the OSD, in MiB: all that is written in some rounds. What is replaced stays for some time, with Ceph's gateway for hours.
+const OSD_MIB: u64 = 12_288;
+/// Values of this many bytes fill it once.
+const FILL_BYTES: u64 = 4 << 20;
 /// How long `rados bench` writes what it is to read.
 const FILLING: Duration = Duration::from_secs(2);
 
@@ -157,8 +159,11 @@ impl Bench {
     /// The cluster; none where there can be none.
     fn ceph(&self) -> Option<&Ceph> {
         let start = || -> Result<Ceph> {
-            let [port] = ports()?;
-            Ceph::up(&["--osds", "1", "--size", OSD_MIB, "--rgw", &port.to_string()])
+            let [port] = ports()?.map(|port| port.to_string());
+            let size = OSD_MIB.to_string();
+            let ceph = Ceph::up(&["--osds", "1", "--size", &size, "--rgw", &port])?;
+            use_once(&ceph)?;
+            Ok(ceph)
         };
         let started = self.ceph.get_or_init(|| {
             start()
@@ -183,11 +188,7 @@ impl Bench {
         let Some(ceph) = self.ceph() else {
             return Ok(None);
         };
-        let rados = |arguments: &[&str]| {
-            let mut rados = command("rados");
-            rados.args(["--pool", POOL]).args(arguments);
-            output(ceph.known_to(&mut rados))
-        };
+        let rados = |arguments: &[&str]| rados(ceph, arguments);
         let (size_text, depth) = (size.to_string(), depth.to_string());
         let window = |seconds: f64| format!("{}", seconds.ceil());
         let write = |seconds: &str| {
@@ -203,6 +204,32 @@ impl Bench {
         rados(&["cleanup"])?;
         read(&told, size).map(Some)
     }
+}
+
+/// Has the OSD take most of the memory that it will keep values in. A page that the system never gave away is cleared first, here and
+/// maybe by a host too: who writes into a new OSD measures that.
+fn use_once(ceph: &Ceph) -> Result<()> {
+    let size = FILL_BYTES.to_string();
+    let objects = ((OSD_MIB << 20) / 4 * 3 / FILL_BYTES).to_string();
+    let write = [
+        "bench",
+        "120",
+        "write",
+        "--no-cleanup",
+        "-b",
+        &size,
+        "-t",
+        "16",
+    ];
+    rados(ceph, &[&write[..], &["--max-objects", &objects]].concat())?;
+    rados(ceph, &["cleanup"]).map(drop)
+}
+
+/// Ceph's tool, about the pool.
+fn rados(ceph: &Ceph, arguments: &[&str]) -> Result<String> {
+    let mut rados = command("rados");
+    rados.args(["--pool", POOL]).args(arguments);
+    output(ceph.known_to(&mut rados))
 }
 
 /// Reads the closing lines: `Total time run: 5.0`, `Total writes made: 100` (or `reads`).

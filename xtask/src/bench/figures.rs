@@ -289,17 +289,24 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
             let (later, sooner) = figure.contenders.split_at_mut(first);
             for contender in sooner.iter_mut().chain(later) {
                 bench.settle()?;
-                if let Some(sample) = contender.probe.measure(bench, &servers)? {
-                    eprintln!(
-                        "round {round} of {rounds}, {}: {}: {:.0} ops/s, {:.1} MB/s, {} errors",
-                        figure.name,
-                        contender.name,
-                        sample.ops_per_s,
-                        sample.mb_per_s,
-                        sample.errors
-                    );
-                    contender.rounds.push(sample);
-                }
+                let what = format!("{}: {}", figure.name, contender.name);
+                let sample = match contender.probe.measure(bench, &servers) {
+                    Ok(None) => continue,
+                    Ok(Some(sample)) => sample,
+                    // The others are not measured in vain.
+                    Err(error) => {
+                        eprintln!("{what}: {error:#}");
+                        Sample {
+                            errors: 1,
+                            ..Sample::default()
+                        }
+                    }
+                };
+                eprintln!(
+                    "round {round} of {rounds}, {what}: {:.0} ops/s, {:.1} MB/s, {} errors",
+                    sample.ops_per_s, sample.mb_per_s, sample.errors
+                );
+                contender.rounds.push(sample);
             }
         }
     }
