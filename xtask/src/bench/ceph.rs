@@ -23,8 +23,8 @@ const STORE: &str = "Forebay's store";
 const RADOS_BENCH: &str = "rados bench";
 /// Operations in flight.
 const DEPTH: usize = 16;
-/// Of the OSD, in MiB: all that is written in some rounds. What is replaced stays for some time, with Ceph's gateway for hours.
-const OSD_MIB: u64 = 12_288;
+/// Of the OSD, in MiB: all that both generators write in a window. It takes up to twice as much memory.
+const OSD_MIB: u64 = 8192;
 /// Values of this many bytes fill it once.
 const FILL_BYTES: u64 = 4 << 20;
 /// How long `rados bench` writes what it is to read.
