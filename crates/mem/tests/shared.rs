@@ -215,9 +215,7 @@ fn memory_that_gets_huge_pages_keeps_its_bytes() {
             .unwrap()
             .take_huge_pages()
     );
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let unsealed = memfd_create("test", flags).unwrap();
-    ftruncate(&unsealed, len as u64).unwrap();
+    let unsealed = memfd(len, SealFlags::GROW);
     assert!(
         !Region::from_fd(unsealed).unwrap().take_huge_pages(),
         "it may vanish"

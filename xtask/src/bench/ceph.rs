@@ -188,20 +188,15 @@ impl Bench {
         let Some(ceph) = self.ceph() else {
             return Ok(None);
         };
-        let rados = |arguments: &[&str]| rados(ceph, arguments);
-        let (size_text, depth) = (size.to_string(), depth.to_string());
         let window = |seconds: f64| format!("{}", seconds.ceil());
-        let write = |seconds: &str| {
-            let threads = ["-b", &size_text, "-t", &depth];
-            rados(&[&["bench", seconds, "write", "--no-cleanup"][..], &threads].concat())
-        };
         let told = if mode == "write" {
-            write(&window(self.seconds))?
+            write(ceph, &window(self.seconds), size, depth, &[])?
         } else {
-            write(&window(FILLING.as_secs_f64()))?;
-            rados(&["bench", &window(self.seconds), mode, "-t", &depth])?
+            write(ceph, &window(FILLING.as_secs_f64()), size, depth, &[])?;
+            let seconds = window(self.seconds);
+            rados(ceph, &["bench", &seconds, mode, "-t", &depth.to_string()])?
         };
-        rados(&["cleanup"])?;
+        rados(ceph, &["cleanup"])?;
         read(&told, size).map(Some)
     }
 }
@@ -209,20 +204,17 @@ impl Bench {
 /// Has the OSD take most of the memory that it will keep values in. A page that the system never gave away is cleared first, here and
 /// maybe by a host too: who writes into a new OSD measures that.
 fn use_once(ceph: &Ceph) -> Result<()> {
-    let size = FILL_BYTES.to_string();
     let objects = ((OSD_MIB << 20) / 4 * 3 / FILL_BYTES).to_string();
-    let write = [
-        "bench",
-        "120",
-        "write",
-        "--no-cleanup",
-        "-b",
-        &size,
-        "-t",
-        "16",
-    ];
-    rados(ceph, &[&write[..], &["--max-objects", &objects]].concat())?;
+    write(ceph, "120", FILL_BYTES, DEPTH, &["--max-objects", &objects])?;
     rados(ceph, &["cleanup"]).map(drop)
+}
+
+/// Has Ceph's load generator write values of `size` bytes and leave them there.
+fn write(ceph: &Ceph, seconds: &str, size: u64, depth: usize, more: &[&str]) -> Result<String> {
+    let (size, depth) = (size.to_string(), depth.to_string());
+    let bench = ["bench", seconds, "write", "--no-cleanup"];
+    let load = ["-b", &size, "-t", &depth];
+    rados(ceph, &[&bench[..], &load, more].concat())
 }
 
 /// Ceph's tool, about the pool.
