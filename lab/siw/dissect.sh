@@ -15,17 +15,28 @@ need_host_pkgs tshark
 cd "$HERE/../.."
 PROGRAM=${1:-${CARGO_TARGET_DIR:-target}/debug/examples/rping}
 [ -x "$PROGRAM" ] || cargo build -q -p forebay-fabric --example rping
-OUT=$LAB_DIR/siw/out PORT=7184
+OUT=$LAB_DIR/siw/out PORT=7184 PINGS=3 BYTES=150000
 mkdir -p "$OUT"
+# until_true TENTHS COMMAND... - tries a command until it succeeds, for so many tenths of a second.
+until_true() {
+    local tries=$1
+    shift
+    for _ in $(seq "$tries"); do "$@" && return; sleep 0.1; done
+    die "not true after $tries tenths of a second: $*"
+}
+# has_bytes FILE BYTES - whether a file has as many bytes.
+has_bytes() { [ "$(stat -c %s "$1" 2>/dev/null || echo 0)" -ge "$2" ]; }
 for crc in "" crc; do
-    file=$OUT/ours${crc:+-$crc}.pcapng
-    rm -f "$file"
-    dumpcap -i lo -f "tcp port $PORT" -w "$file" 2>"$OUT/dumpcap.log" & capture=$!
-    for _ in $(seq 50); do grep -q '^File' "$OUT/dumpcap.log" && break; sleep 0.1; done
+    file=$OUT/ours${crc:+-$crc}.pcapng log=$OUT/dumpcap${crc:+-$crc}.log
+    # An old log would say that this capture has begun.
+    rm -f "$file" "$log"
+    dumpcap -i lo -f "tcp port $PORT" -w "$file" 2>"$log" & capture=$!
+    until_true 300 grep -qs '^File' "$log"
     "$PROGRAM" server 127.0.0.1:$PORT $crc >/dev/null & server=$!
-    for _ in $(seq 50); do "$PROGRAM" client 127.0.0.1:$PORT 3 150000 $crc 2>/dev/null && break; sleep 0.1; done
+    until_true 300 "$PROGRAM" client 127.0.0.1:$PORT $PINGS $BYTES $crc 2>/dev/null
     wait $server
-    sleep 0.5
+    # Each ping is read by the server and written back; what a capture has not written when it is ended may be lost.
+    until_true 300 has_bytes "$file" $((2 * PINGS * BYTES))
     kill $capture
     wait $capture || true
 done
