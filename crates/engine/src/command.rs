@@ -121,21 +121,21 @@ impl Answer {
         }
     }
 
-    /// Says instead that the outcome is not known, unless nothing was to happen anyway.
+    /// Says instead that the outcome is not known; a refusal, too, may come from what another change did that may be lost.
     pub fn send_unknown(self) {
-        fn unknown<T>(answer: Result<T>) -> Result<T> {
-            answer.and(Err(StoreError::new(
+        fn unknown<T>() -> Result<T> {
+            Err(StoreError::new(
                 ErrorKind::OutcomeUnknown,
                 "the device failed while the change was made durable",
-            )))
+            ))
         }
         match self {
-            Answer::Stored(reply, answer) => drop(reply.send(unknown(answer))),
-            Answer::Amended(reply, answer) => drop(reply.send(unknown(answer))),
-            Answer::Deleted(reply, answer) => drop(reply.send(unknown(answer))),
-            Answer::Namespace(reply, answer) => drop(reply.send(unknown(answer))),
-            Answer::Done(reply, answer) => drop(reply.send(unknown(answer))),
-            Answer::Swept(reply, answer) => drop(reply.send(unknown(answer))),
+            Answer::Stored(reply, _) => drop(reply.send(unknown())),
+            Answer::Amended(reply, _) => drop(reply.send(unknown())),
+            Answer::Deleted(reply, _) => drop(reply.send(unknown())),
+            Answer::Namespace(reply, _) => drop(reply.send(unknown())),
+            Answer::Done(reply, _) => drop(reply.send(unknown())),
+            Answer::Swept(reply, _) => drop(reply.send(unknown())),
         }
     }
 }

@@ -8,9 +8,11 @@ use forebay_engine::{Engine, OpenError};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{
-    Address, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Store, StoreOptions, Usage,
+    Address, Condition, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Seal, Store,
+    StoreOptions, Usage,
 };
-use support::{bytes, config, get, put, tenant};
+use support::{bytes, config, get, put, put_with, tenant};
+use tokio::task::JoinSet;
 
 const SIZES: [usize; 5] = [900, 3000, 40_000, 200_000, 1_200_000];
 
@@ -58,6 +60,36 @@ async fn a_failed_sync_stops_changes_but_not_reads() {
     drop(engine);
     let engine = try_open(&disk).unwrap();
     put(&engine, key, &[1; 100]).await.unwrap();
+}
+
+/// What is lost with a failed sync was not there: nobody may have been refused because of it.
+#[tokio::test]
+async fn a_failed_sync_refuses_nothing_for_the_sake_of_what_is_lost() {
+    for seed in 0..20 {
+        let disk = SimDisk::new(seed);
+        let engine = filled(&disk).await;
+        disk.set_faults(Faults {
+            sync_error: 1.0,
+            ..Faults::default()
+        });
+        let mut puts = JoinSet::new();
+        for _ in 0..16 {
+            let engine = engine.clone();
+            puts.spawn(async move {
+                let options = StoreOptions {
+                    condition: Condition::IfAbsent,
+                    ..StoreOptions::default()
+                };
+                let key = Address::object("n", b"new");
+                put_with(&engine, key, &[1; 100], options, Seal::default()).await
+            });
+        }
+        for outcome in puts.join_all().await {
+            let kind = outcome.unwrap_err().kind();
+            let expected = [ErrorKind::OutcomeUnknown, ErrorKind::ReadOnly];
+            assert!(expected.contains(&kind), "{kind:?} with seed {seed}");
+        }
+    }
 }
 
 #[tokio::test]
