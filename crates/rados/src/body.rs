@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut};
+use forebay_mem::{Buf, BufMut};
 use forebay_store::{Body, ByteRange, ErrorKind, Meta, Object, Result, StoreError, VersionId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
@@ -14,18 +14,18 @@ use futures_util::stream::FuturesOrdered;
 use crate::core::{Core, Namespace, Pinned};
 use crate::error::{no_such_version, not_found, shown, unread};
 use crate::heads::{LOOKS, Seen, changing};
-use crate::record::{BLOCK_BYTES, Kept, Layout, Segment, Value};
-use crate::stripes::{PIECE_BYTES, corrupt};
-use crate::sums::Blocks;
+use crate::pieces::{PieceAt, WholeObject, inline, striped};
+use crate::record::{BLOCK_BYTES, Kept, Layout, Value};
+use crate::stripes::{blocks_of, checked};
 use crate::sys::{Errno, ReadOp};
 use crate::under_way::Named;
 
 /// Read when nothing is known of a namespace's values.
 const FIRST_BYTES: u64 = 64 << 10;
-/// Pieces that are read ahead.
-pub(crate) const AHEAD: usize = 4;
+/// Pieces that are read at once.
+pub(crate) const AHEAD: usize = 2;
 
-type Reading = Pin<Box<dyn Future<Output = Result<Buf>> + Send>>;
+type Reading = Pin<Box<dyn Future<Output = Result<VecDeque<Buf>>> + Send>>;
 
 /// The bytes of a value in RADOS.
 pub struct RadosBody {
@@ -37,33 +37,40 @@ pub struct RadosBody {
     _pinned: Option<Pinned>,
 }
 
-/// Where the next bytes are.
-pub(crate) enum PieceAt {
-    Stripe(Segment, Range<u64>),
-    /// In the key's object, as long as that has this version.
-    Inline(Arc<(Named, u64, Vec<u32>, u64)>, Range<u64>),
-}
-
-impl PieceAt {
-    pub fn len(&self) -> usize {
-        let (PieceAt::Stripe(_, range) | PieceAt::Inline(_, range)) = self;
-        (range.end - range.start) as usize
-    }
-}
-
 impl Body for RadosBody {
     async fn next(&mut self) -> Result<Option<Buf>> {
         if let Some(buf) = self.ready.pop_front() {
             return Ok(Some(buf));
         }
+        self.read_ahead().await;
+        if let Some(read) = self.reading.next().await {
+            self.ready = read?;
+        }
+        Ok(self.ready.pop_front())
+    }
+}
+
+impl RadosBody {
+    /// Begins to read what comes next. Waits for memory only while nothing is being read: whoever has to wait holds none.
+    async fn read_ahead(&mut self) {
         while self.reading.len() < AHEAD
-            && let Some(piece) = self.pieces.pop_front()
+            && let Some(piece) = self.pieces.front_mut()
         {
+            let bufs = match self.reading.is_empty() {
+                true => self.core.some(piece.room()).await,
+                false => self.core.some_now(piece.room()),
+            };
+            if bufs.is_empty() {
+                return;
+            }
+            let now = piece.split(room_of(&bufs));
+            if piece.len() == 0 {
+                self.pieces.pop_front();
+            }
             let (core, namespace) = (self.core.clone(), self.namespace.clone());
-            let reading = async move { core.read_piece_at(&namespace, piece).await };
+            let reading = async move { core.read_piece(&namespace, now, bufs).await };
             self.reading.push_back(Box::pin(reading));
         }
-        self.reading.next().await.transpose()
     }
 }
 
@@ -90,15 +97,9 @@ impl Core {
                 Some(ahead) => self.gather((ahead.end - ahead.start) as usize).await,
                 None => Vec::new(),
             };
-            let bytes = bufs.iter().map(BufMut::capacity).sum();
-            let mut at = ahead.as_ref().map_or(0, |ahead| ahead.start);
-            let read_ahead = |op: &mut ReadOp| {
-                for buf in bufs {
-                    let len = buf.capacity() as u64;
-                    op.read(at, buf);
-                    at += len;
-                }
-            };
+            let bytes = room_of(&bufs);
+            let begin = ahead.map_or(0, |ahead| ahead.start);
+            let read_ahead = |op: &mut ReadOp| op.read_all(begin, bufs);
             let (seen, read) = self.look_with(namespace, named, read_ahead, bytes).await?;
             let value = self.value(namespace, named, &seen, version).await?;
             let Some(value) = value else {
@@ -116,7 +117,6 @@ impl Core {
                     .expected
                     .store(value.inline_bytes().max(1), Relaxed);
             }
-            let begin = ahead.map_or(0, |ahead| ahead.start);
             let data = read.map(|read| read.data).unwrap_or_default();
             let body = self
                 .body(namespace, named, &seen, &value, wanted.clone(), begin, data)
@@ -184,14 +184,36 @@ impl Core {
         }))
     }
 
-    /// The bytes of one piece of a body, checked.
-    pub async fn read_piece_at(&self, namespace: &Namespace, piece: PieceAt) -> Result<Buf> {
+    /// The bytes of one piece of a body, checked, in `bufs`, which have room for its blocks.
+    async fn read_piece(
+        &self,
+        namespace: &Namespace,
+        piece: PieceAt,
+        bufs: Vec<BufMut>,
+    ) -> Result<VecDeque<Buf>> {
         match piece {
             PieceAt::Stripe(segment, range) => {
-                self.read_piece(&namespace.stripes, segment, range).await
+                self.read_stripe(&namespace.stripes, segment, range, bufs)
+                    .await
             }
-            PieceAt::Inline(of, range) => self.read_inline(namespace, &of, range).await,
+            PieceAt::Inline(of, range) => self.read_inline(namespace, &of, range, bufs).await,
         }
+    }
+
+    /// Gives each buffer of a piece of a body, checked, to `each`; takes little memory at a time when there is little.
+    pub async fn for_each_buf(
+        &self,
+        namespace: &Namespace,
+        mut piece: PieceAt,
+        mut each: impl FnMut(Buf) -> Result<()>,
+    ) -> Result<()> {
+        while piece.len() > 0 {
+            let bufs = self.some(piece.room()).await;
+            let now = piece.split(room_of(&bufs));
+            let read = self.read_piece(namespace, now, bufs).await?;
+            read.into_iter().try_for_each(&mut each)?;
+        }
+        Ok(())
     }
 
     /// Metadata alone.
@@ -306,7 +328,7 @@ impl Core {
         let sums = match &value.layout {
             Layout::Striped(segments) => {
                 body._pinned = Some(self.pins.pin(segments));
-                body.pieces = pieces_of(segments, wanted);
+                body.pieces = striped(segments, wanted, self.config.object_bytes);
                 return Ok(Some(body));
             }
             Layout::Inline(_) if wanted.is_empty() => return Ok(Some(body)),
@@ -314,15 +336,16 @@ impl Core {
         };
         // Only another hand writes such: it is read as it is asked for, and an error if it changes meanwhile.
         if value.size > u64::from(self.config.object_bytes) {
-            let of = (named.clone(), seen.version, sums.clone(), value.size);
-            let of = Arc::new(of);
-            body.pieces = cut(wanted)
-                .map(|range| PieceAt::Inline(of.clone(), range))
-                .collect();
+            let object = WholeObject {
+                named: named.clone(),
+                version: seen.version,
+                sums: sums.clone(),
+                size: value.size,
+            };
+            body.pieces = inline(object, wanted);
             return Ok(Some(body));
         }
-        let first = wanted.start / BLOCK_BYTES * BLOCK_BYTES;
-        let end = wanted.end.next_multiple_of(BLOCK_BYTES).min(value.size);
+        let Range { start: first, end } = blocks_of(&wanted, value.size);
         let mut bufs = data;
         let mut have = begin;
         match begin <= first {
@@ -345,7 +368,7 @@ impl Core {
             };
             bufs.extend(rest);
         }
-        body.ready = checked(&named.key, bufs, begin, end, sums, wanted)?;
+        body.ready = checked(&named.key, bufs, begin..end, from(sums, begin), wanted)?;
         Ok(Some(body))
     }
 
@@ -360,12 +383,7 @@ impl Core {
         let len = (range.end - range.start) as usize;
         let mut op = ReadOp::new(place);
         op.assert_version(seen.version);
-        let mut at = range.start;
-        for buf in self.gather(len).await {
-            let room = buf.capacity() as u64;
-            op.read(at, buf);
-            at += room;
-        }
+        op.read_all(range.start, self.gather(len).await);
         match self.access.read(place, &object, op, len).await {
             Ok(read) => Ok(Some(read.data)),
             Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(None),
@@ -376,17 +394,16 @@ impl Core {
     async fn read_inline(
         &self,
         namespace: &Namespace,
-        of: &(Named, u64, Vec<u32>, u64),
+        of: &WholeObject,
         range: Range<u64>,
-    ) -> Result<Buf> {
-        let (named, version, sums, size) = of;
-        let begin = range.start / BLOCK_BYTES * BLOCK_BYTES;
-        let end = range.end.next_multiple_of(BLOCK_BYTES).min(*size);
-        let (place, object) = namespace.object(named.space, &named.key);
-        let len = (end - begin) as usize;
+        bufs: Vec<BufMut>,
+    ) -> Result<VecDeque<Buf>> {
+        let blocks = blocks_of(&range, of.size);
+        let (place, object) = namespace.object(of.named.space, &of.named.key);
+        let len = room_of(&bufs);
         let mut op = ReadOp::new(place);
-        op.assert_version(*version);
-        op.read(begin, self.pool.take(len).await);
+        op.assert_version(of.version);
+        op.read_all(blocks.start, bufs);
         let read = match self.access.read(place, &object, op, len).await {
             Ok(read) => read,
             Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
@@ -395,82 +412,20 @@ impl Core {
                     "the object was changed by another hand while it was read",
                 ));
             }
-            Err(errno) => return Err(unread(errno, &shown(&named.key))),
+            Err(errno) => return Err(unread(errno, &shown(&of.named.key))),
         };
-        let bufs = checked(&named.key, read.data, begin, end, sums, range)?;
-        bufs.into_iter()
-            .next()
-            .ok_or_else(|| corrupt(&named.key, begin))
+        let sums = from(&of.sums, blocks.start);
+        checked(&of.named.key, read.data, blocks, sums, range)
     }
 }
 
-/// The pieces that hold some bytes of a striped value.
-fn pieces_of(segments: &[Segment], wanted: Range<u64>) -> VecDeque<PieceAt> {
-    let mut pieces = VecDeque::new();
-    let mut begin = 0;
-    for segment in segments {
-        let end = begin + segment.len;
-        let from = wanted.start.max(begin);
-        let to = wanted.end.min(end);
-        if from < to {
-            let ranges = cut(from - begin..to - begin);
-            pieces.extend(ranges.map(|range| PieceAt::Stripe(*segment, range)));
-        }
-        begin = end;
-    }
-    pieces
+/// Bytes that buffers have room for.
+fn room_of(bufs: &[BufMut]) -> usize {
+    bufs.iter().map(BufMut::capacity).sum()
 }
 
-/// A range cut where pieces end.
-fn cut(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    let mut at = range.start;
-    std::iter::from_fn(move || {
-        (at < range.end).then(|| {
-            let begin = at;
-            at = (begin / PIECE_BYTES as u64 + 1) * PIECE_BYTES as u64;
-            at = at.min(range.end);
-            begin..at
-        })
-    })
+/// The sums of the blocks from `begin` on, of all of a value's.
+fn from(sums: &[u32], begin: u64) -> &[u32] {
+    sums.get((begin / BLOCK_BYTES) as usize..)
+        .unwrap_or_default()
 }
-
-/// The wanted bytes of `bufs`, which hold those from `begin` (where a block begins) on, after their blocks up to `end` were compared with
-/// their sums.
-fn checked(
-    key: &[u8],
-    bufs: Vec<BufMut>,
-    begin: u64,
-    end: u64,
-    sums: &[u32],
-    wanted: Range<u64>,
-) -> Result<VecDeque<Buf>> {
-    let mut blocks = Blocks::default();
-    let mut at = begin;
-    let mut found = VecDeque::new();
-    for mut buf in bufs {
-        let len = ((end - at).min(buf.len() as u64)) as usize;
-        if len == 0 {
-            break;
-        }
-        buf.set_len(len);
-        blocks.update(&buf);
-        let from = wanted.start.max(at);
-        let to = wanted.end.min(at + len as u64);
-        if from < to {
-            let slice = (from - at) as usize..(to - at) as usize;
-            found.push_back(buf.freeze().slice(slice));
-        }
-        at += len as u64;
-    }
-    let first = (begin / BLOCK_BYTES) as usize;
-    let made = blocks.finish();
-    let wanted = sums.get(first..first + made.len()).unwrap_or_default();
-    let differs = made.iter().zip(wanted).position(|(made, sum)| made != sum);
-    let short = at < end || wanted.len() != made.len();
-    match differs.or(short.then_some(made.len())) {
-        None => Ok(found),
-        Some(block) => Err(corrupt(key, begin + block as u64 * BLOCK_BYTES)),
-    }
-}
-
-const _: () = assert!((BLOCK_MAX_BYTES as u64).is_multiple_of(BLOCK_BYTES));

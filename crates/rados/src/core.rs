@@ -319,6 +319,27 @@ impl Core {
         self.locks[hash as usize % LOCKS].lock().await
     }
 
+    /// Buffers for the first of so many bytes: waits for one, and takes what others there are. The caller holds none.
+    pub async fn some(&self, bytes: usize) -> Vec<BufMut> {
+        let first = self.pool.take(bytes).await;
+        let rest = bytes.saturating_sub(first.capacity());
+        let mut bufs = vec![first];
+        bufs.extend(self.some_now(rest));
+        bufs
+    }
+
+    /// The same without waiting: none when there are none.
+    pub fn some_now(&self, mut bytes: usize) -> Vec<BufMut> {
+        let mut bufs = Vec::new();
+        while bytes > 0
+            && let Ok(buf) = self.pool.try_take(bytes)
+        {
+            bytes = bytes.saturating_sub(buf.capacity());
+            bufs.push(buf);
+        }
+        bufs
+    }
+
     /// Buffers for so many bytes, all at once. The caller holds none.
     pub async fn gather(&self, mut bytes: usize) -> Vec<BufMut> {
         let mut bufs = Vec::new();

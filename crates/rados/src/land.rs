@@ -8,15 +8,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, Digest};
-use forebay_mem::{CopySite, RegionSlice, count_copy};
+use forebay_mem::{Buf, CopySite, RegionSlice, count_copy};
 use forebay_store::{ByteRange, ErrorKind, Meta, Result, StoreError, VersionId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::body::{AHEAD, PieceAt, RadosBody};
+use crate::body::{AHEAD, RadosBody};
 use crate::core::{Core, Namespace};
 use crate::error::{shown, unread};
+use crate::pieces::PieceAt;
 use crate::record::BLOCK_BYTES;
+use crate::stripes::PIECE_BYTES;
 use crate::sys::{Errno, ReadOp};
 use crate::under_way::Named;
 
@@ -104,8 +106,13 @@ impl Core {
             }
             // Damaged, or changed by whoever owns the memory: what the store holds is judged in a buffer of ours.
         }
-        let buf = self.read_piece_at(namespace, piece).await?;
-        place(&part, 0, &buf)
+        let mut at = 0;
+        let place_next = |buf: Buf| {
+            place(&part, at, &buf)?;
+            at += buf.len();
+            Ok(())
+        };
+        self.for_each_buf(namespace, piece, place_next).await
     }
 }
 
@@ -118,14 +125,18 @@ impl RadosBody {
             at += buf.len();
         }
         let (core, namespace) = (&*self.core, &*self.namespace);
-        let mut pieces = self.pieces.into_iter();
+        let mut pieces = self.pieces;
         let mut landing = FuturesUnordered::new();
         let mut failed = None;
         loop {
             while failed.is_none()
                 && landing.len() < AHEAD
-                && let Some(piece) = pieces.next()
+                && let Some(whole) = pieces.front_mut()
             {
+                let piece = whole.split(landing_bytes(whole));
+                if whole.len() == 0 {
+                    pieces.pop_front();
+                }
                 let end = at + piece.len();
                 let part = target.slice(at..end).ok_or_else(too_short)?;
                 at = end;
@@ -137,6 +148,20 @@ impl RadosBody {
                 None => return failed.map_or(Ok(()), Err),
             }
         }
+    }
+}
+
+/// How much of a piece is read next: where a block is wanted in part, no more goes by way of a buffer with it than is worth an operation.
+fn landing_bytes(piece: &PieceAt) -> usize {
+    match piece {
+        PieceAt::Stripe(segment, range) if !is_whole(range, segment.len) => {
+            let len = match range.start.is_multiple_of(BLOCK_BYTES) {
+                true => piece.len() / PIECE_BYTES * PIECE_BYTES,
+                false => PIECE_BYTES,
+            };
+            len.max(PIECE_BYTES)
+        }
+        _ => piece.room(),
     }
 }
 

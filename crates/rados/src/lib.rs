@@ -50,6 +50,7 @@ mod names;
 mod namespaces;
 mod notices;
 mod orphans;
+mod pieces;
 mod plan;
 mod pulse;
 mod record;

@@ -1,9 +1,10 @@
 //! Stripes: objects that hold a value's bytes in pieces, under names that are never used again.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_mem::{Buf, CopySite, count_copy};
+use forebay_mem::{Buf, BufMut, CopySite, count_copy};
 use forebay_store::{ErrorKind, Result, StoreError};
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -12,7 +13,7 @@ use crate::core::{Core, Namespace};
 use crate::error::unread;
 use crate::names;
 use crate::record::{BLOCK_BYTES, Segment, Value};
-use crate::sums::{Blocks, block};
+use crate::sums::Blocks;
 use crate::sys::{Errno, Place, Read, ReadOp, WriteOp};
 use crate::under_way::{Intent, Named};
 
@@ -215,35 +216,36 @@ impl Core {
         }
     }
 
-    /// Reads bytes of one piece of a segment, checked. `range` is in the segment.
-    pub async fn read_piece(
+    /// Reads bytes of one stripe of a segment, checked. `range` is in the segment, and `bufs` have room for its blocks.
+    pub async fn read_stripe(
         &self,
         place: &Arc<Place>,
         segment: Segment,
         range: Range<u64>,
-    ) -> Result<Buf> {
-        let begin = range.start / BLOCK_BYTES * BLOCK_BYTES;
-        let end = range.end.next_multiple_of(BLOCK_BYTES).min(segment.len);
-        let len = (end - begin) as usize;
-        let into = self.pool.take(len).await;
-        let into = |op: &mut ReadOp, at| op.read(at, into);
-        let (read, sums) = self.read_blocks(place, segment, begin..end, into).await?;
-        let object = names::stripe(segment.id, begin / u64::from(segment.stripe_bytes));
-        let Some(mut buf) = read.data.into_iter().next().filter(|buf| buf.len() >= len) else {
-            return Err(corrupt(&object, begin));
+        bufs: Vec<BufMut>,
+    ) -> Result<VecDeque<Buf>> {
+        let blocks = blocks_of(&range, segment.len);
+        let into = |op: &mut ReadOp, at| op.read_all(at, bufs);
+        let (read, sums) = self
+            .read_blocks(place, segment, blocks.clone(), into)
+            .await?;
+        let stripe_bytes = u64::from(segment.stripe_bytes);
+        let number = blocks.start / stripe_bytes;
+        let in_stripe = |range: Range<u64>| {
+            let begin = number * stripe_bytes;
+            range.start - begin..range.end - begin
         };
-        buf.set_len(len);
-        let mut sums = sums.into_iter();
-        for (number, bytes) in buf.chunks(BLOCK_BYTES as usize).enumerate() {
-            if sums.next() != Some(block(bytes)) {
-                return Err(corrupt(&object, begin + number as u64 * BLOCK_BYTES));
-            }
-        }
-        let wanted = (range.start - begin) as usize..(range.end - begin) as usize;
-        Ok(buf.freeze().slice(wanted))
+        let object = names::stripe(segment.id, number);
+        checked(
+            &object,
+            read.data,
+            in_stripe(blocks),
+            &sums,
+            in_stripe(range),
+        )
     }
 
-    /// Reads whole blocks of one piece of a segment, and their sums. `into` says where to, and gets the offset in the stripe.
+    /// Reads whole blocks of one stripe of a segment, and their sums. `into` says where to, and gets the offset in the stripe.
     pub async fn read_blocks(
         &self,
         place: &Arc<Place>,
@@ -257,8 +259,8 @@ impl Core {
         let mut op = ReadOp::new(place);
         op.xattrs();
         into(&mut op, at);
-        let len = (range.end - range.start) as usize;
-        let read = match self.access.read(place, &object, op, len).await {
+        let len = range.end - range.start;
+        let read = match self.access.read(place, &object, op, len as usize).await {
             Ok(read) => read,
             Err(Errno(libc::ENOENT)) => {
                 return Err(StoreError::new(
@@ -268,14 +270,59 @@ impl Core {
             }
             Err(errno) => return Err(unread(errno, "a stripe")),
         };
-        let name = sums_name(at / PIECE_BYTES as u64);
-        let sums = read.xattrs.iter().find(|(found, _)| *found == name);
-        let sums = sums.map_or(&[][..], |(_, value)| value);
-        let first = (at % PIECE_BYTES as u64 / BLOCK_BYTES) as usize;
-        let sums = sums.chunks_exact(4).skip(first);
-        let sums = sums.map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
+        let pieces = at / PIECE_BYTES as u64..(at + len).div_ceil(PIECE_BYTES as u64);
+        let sums = pieces.flat_map(|piece| {
+            let name = sums_name(piece);
+            let sums = read.xattrs.iter().find(|(found, _)| *found == name);
+            sums.map_or(&[][..], |(_, value)| value).chunks_exact(4)
+        });
+        let before = (at % PIECE_BYTES as u64 / BLOCK_BYTES) as usize;
+        let sums = sums
+            .skip(before)
+            .map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
         let sums = sums.collect();
         Ok((read, sums))
+    }
+}
+
+/// The blocks that hold a range of `len` bytes.
+pub(crate) fn blocks_of(range: &Range<u64>, len: u64) -> Range<u64> {
+    range.start / BLOCK_BYTES * BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES).min(len)
+}
+
+/// The wanted bytes of `bufs`, which hold `blocks` of an object, or what lies beyond, too, after they were compared with their sums.
+pub(crate) fn checked(
+    object: &[u8],
+    bufs: Vec<BufMut>,
+    blocks: Range<u64>,
+    sums: &[u32],
+    wanted: Range<u64>,
+) -> Result<VecDeque<Buf>> {
+    let mut made = Blocks::default();
+    let mut at = blocks.start;
+    let mut found = VecDeque::with_capacity(bufs.len());
+    for mut buf in bufs {
+        let len = ((blocks.end - at).min(buf.len() as u64)) as usize;
+        if len == 0 {
+            break;
+        }
+        buf.set_len(len);
+        made.update(&buf);
+        let from = wanted.start.max(at);
+        let to = wanted.end.min(at + len as u64);
+        if from < to {
+            let slice = (from - at) as usize..(to - at) as usize;
+            found.push_back(buf.freeze().slice(slice));
+        }
+        at += len as u64;
+    }
+    let made = made.finish();
+    let sums = sums.get(..made.len()).unwrap_or(sums);
+    let differs = made.iter().zip(sums).position(|(made, sum)| made != sum);
+    let short = at < blocks.end || sums.len() != made.len();
+    match differs.or(short.then_some(made.len())) {
+        None => Ok(found),
+        Some(block) => Err(corrupt(object, blocks.start + block as u64 * BLOCK_BYTES)),
     }
 }
 

@@ -54,6 +54,14 @@ impl Default for Blocks {
 impl Blocks {
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
+            // What has not to be carried on is summed at once, which is faster.
+            if self.filled == 0
+                && let Some((whole, rest)) = bytes.split_at_checked(BLOCK_BYTES as usize)
+            {
+                self.done.push(block(whole));
+                bytes = rest;
+                continue;
+            }
             let room = (BLOCK_BYTES - self.filled) as usize;
             let (now, rest) = bytes.split_at(room.min(bytes.len()));
             self.block.update(now);

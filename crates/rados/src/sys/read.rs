@@ -111,7 +111,16 @@ impl ReadOp {
         self.read_to(offset, at, len, Memory::Ours(buf));
     }
 
-    /// The same, into memory that a peer may also touch: it has to be writable, and its pages must not vanish.
+    /// The same with several, which get what lies one after the other.
+    pub(crate) fn read_all(&mut self, mut offset: u64, bufs: Vec<BufMut>) {
+        for buf in bufs {
+            let len = buf.capacity() as u64;
+            self.read(offset, buf);
+            offset += len;
+        }
+    }
+
+    /// As [`ReadOp::read`], into memory that a peer may also touch: it has to be writable, and its pages must not vanish.
     pub(crate) fn read_into(&mut self, offset: u64, part: RegionSlice) {
         if !(part.region().is_writable() && part.region().is_steady()) {
             self.failed = Some(Errno(libc::EFAULT));
