@@ -4,15 +4,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay_io::{Disk, File};
-use forebay_mem::{BLOCK_MAX_BYTES, BufMut, Pool};
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, Pool};
 use forebay_store::{Away, ErrorKind, Result, StoreError};
 
 use crate::batch::{Batch, Decider, Settled};
-use crate::checkpoint::{Writing, block_on};
 use crate::codec::crc32c;
 use crate::command::Command;
 use crate::core::{Core, read_only};
@@ -24,8 +22,6 @@ use crate::reclaim::Freed;
 const HANDFUL: usize = 32;
 /// Buffers of the journal's own: packs and groups being written.
 const POOL_BYTES: usize = 16 << 20;
-/// From so many bytes of small values on, a group is written beside them: handing it to another thread costs as much as a short write.
-const ASIDE_BYTES_MIN: usize = 32 << 10;
 /// How often freed space is looked at while readers keep it.
 const COLLECT_EVERY: Duration = Duration::from_millis(20);
 
@@ -231,7 +227,7 @@ impl<D: Disk> Journal<D> {
         if batch.records > 0 || (sync && self.synced + 1 < self.position.group) {
             let written = match batch.records {
                 0 => Ok(()),
-                _ => self.write(&batch),
+                _ => self.write(&mut batch),
             };
             let written = written.and_then(|()| match sync {
                 true => self.sync(),
@@ -260,32 +256,8 @@ impl<D: Disk> Journal<D> {
         Outcome::Published
     }
 
-    /// Writes small values and the group: many values beside the group, since neither counts before the sync that covers both.
-    fn write(&mut self, batch: &Batch) -> Result<()> {
-        let mut writing = VecDeque::new();
-        let sent = self.send_group(batch, batch.packed_bytes >= ASIDE_BYTES_MIN, &mut writing);
-        let packed = sent.and_then(|()| {
-            batch.packs.iter().try_for_each(|pack| {
-                let offset = self.core.space.offset(pack.start);
-                let written = self.core.data.write_each_at(offset, &pack.pages);
-                written.map_err(failed)
-            })
-        });
-        // All are waited for, also after a failure: nothing may land later.
-        let mut written = Ok(());
-        for write in writing {
-            written = written.and(block_on(write));
-        }
-        packed.and(written.map_err(failed))
-    }
-
-    /// Writes a group, or, `aside`, puts it on its way.
-    fn send_group(
-        &mut self,
-        batch: &Batch,
-        aside: bool,
-        writing: &mut VecDeque<Writing>,
-    ) -> Result<()> {
+    /// Writes small values and the group at the same time: neither counts before the sync that covers both.
+    fn write(&mut self, batch: &mut Batch) -> Result<()> {
         let total = group_bytes(batch.payload.len() as u64);
         if self.offset + total > self.core.geometry.segment_bytes {
             self.next_segment()?;
@@ -308,36 +280,10 @@ impl<D: Disk> Journal<D> {
             store: self.core.geometry.mark(),
         };
         let (encoded, link) = header.encode();
-        let mut at = self.core.geometry.area(self.position.segment) + self.offset;
-        let mut head = &encoded[..];
-        let mut payload = &batch.payload[..];
-        while !head.is_empty() || !payload.is_empty() {
-            let len = (head.len() + payload.len()).min(BLOCK_MAX_BYTES);
-            let mut block = self.block(len, writing)?;
-            let taken = len.min(block.capacity());
-            let padded = taken.next_multiple_of(GRANULE_BYTES);
-            block.set_len(padded);
-            let (from_head, rest) = head.split_at(head.len().min(taken));
-            head = rest;
-            block[..from_head.len()].copy_from_slice(from_head);
-            let (from_payload, rest) = payload.split_at(taken - from_head.len());
-            payload = rest;
-            block[from_head.len()..taken].copy_from_slice(from_payload);
-            block[taken..].fill(0);
-            if aside {
-                let (file, offset) = (self.core.data.clone(), at);
-                let mut write: Writing =
-                    Box::pin(async move { file.write_at(offset, block.freeze()).await });
-                // A first look sends it off.
-                match write.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(done) => done.map_err(failed)?,
-                    Poll::Pending => writing.push_back(write),
-                }
-            } else {
-                self.core.data.write_all_at(at, &block).map_err(failed)?;
-            }
-            at += padded as u64;
-        }
+        let packs = std::mem::take(&mut batch.packs).into_iter();
+        let packs = packs.map(|pack| (self.core.space.offset(pack.start), pack.pages));
+        let at = self.core.geometry.area(self.position.segment) + self.offset;
+        self.write_group(packs.collect(), at, [&encoded, &batch.payload])?;
         self.offset += total;
         self.position.group += 1;
         self.position.link = link;
@@ -350,18 +296,44 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// A block for a part of a group. A group may be larger than the pool: then its oldest write has to end first, which gives a
-    /// block back. What small values hold is bounded far below the pool, so that writes in flight are all there is to wait for.
-    fn block(&self, len: usize, writing: &mut VecDeque<Writing>) -> Result<BufMut> {
-        loop {
-            if let Ok(block) = self.pool.try_take(len) {
-                return Ok(block);
-            }
-            let oldest = writing.pop_front().ok_or_else(|| {
-                StoreError::new(ErrorKind::Busy, "the journal has no buffer left")
-            })?;
-            block_on(oldest).map_err(failed)?;
+    /// Writes a group, header and payload, to `at`, together with what goes to other places. A group may be larger than the pool: then
+    /// what there is of it is written first, which gives its blocks back. What small values hold is bounded far below the pool.
+    fn write_group(
+        &self,
+        mut places: Vec<(u64, Vec<Buf>)>,
+        mut at: u64,
+        [mut head, mut payload]: [&[u8]; 2],
+    ) -> Result<()> {
+        let data = &self.core.data;
+        let mut blocks: Vec<Buf> = Vec::new();
+        while !head.is_empty() || !payload.is_empty() {
+            let len = (head.len() + payload.len()).min(BLOCK_MAX_BYTES);
+            let Ok(mut block) = self.pool.try_take(len) else {
+                if blocks.is_empty() {
+                    return Err(StoreError::new(
+                        ErrorKind::Busy,
+                        "the journal has no buffer left",
+                    ));
+                }
+                let written: usize = blocks.iter().map(|block| block.len()).sum();
+                data.write_together(vec![(at, std::mem::take(&mut blocks))])
+                    .map_err(failed)?;
+                at += written as u64;
+                continue;
+            };
+            let taken = len.min(block.capacity());
+            block.set_len(taken.next_multiple_of(GRANULE_BYTES));
+            let (from_head, rest) = head.split_at(head.len().min(taken));
+            head = rest;
+            block[..from_head.len()].copy_from_slice(from_head);
+            let (from_payload, rest) = payload.split_at(taken - from_head.len());
+            payload = rest;
+            block[from_head.len()..taken].copy_from_slice(from_payload);
+            block[taken..].fill(0);
+            blocks.push(block.freeze());
         }
+        places.push((at, blocks));
+        data.write_together(places).map_err(failed)
     }
 
     fn sync(&mut self) -> Result<()> {

@@ -86,8 +86,8 @@ impl File for UnevenFile {
         self.file.write_all_at(offset, from)
     }
 
-    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
-        self.file.write_each_at(offset, from)
+    fn write_together(&self, places: Vec<(u64, Vec<Buf>)>) -> io::Result<()> {
+        self.file.write_together(places)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -77,8 +77,9 @@ pub trait File: Clone + Send + Sync + 'static {
     /// Blocking write of all of `from`. Any alignment, also on a direct file; aligned callers pay no copy.
     fn write_all_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
-    /// As [`File::write_all_at`], of buffers one after the other, with as few calls to the system as it allows.
-    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()>;
+    /// Blocking write to several places, of buffers one after the other to each, in any order or at the same time. Any alignment.
+    /// When it ends, nothing is on its way any more; after a failure some of it may have been written.
+    fn write_together(&self, places: Vec<(u64, Vec<Buf>)>) -> io::Result<()>;
 
     /// Blocking: makes all completed writes durable (fdatasync).
     fn sync_data(&self) -> io::Result<()>;

@@ -83,7 +83,7 @@ over_all!(
     reads_land_in_a_peers_memory,
     reads_end_with_the_file,
     odd_blocking_io_on_direct_files,
-    many_buffers_are_written_one_after_the_other,
+    many_buffers_are_written_to_many_places,
     heap_buffers_can_be_written,
     many_operations_at_once,
     dropped_futures_return_their_buffers,

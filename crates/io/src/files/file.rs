@@ -17,10 +17,8 @@ use super::at_once;
 use super::transfer::Transfer;
 use super::workers::Workers;
 use crate::counters::cells;
-use crate::{File, Hold, ring};
-
-/// The most pieces of one call (IOV_MAX of Linux).
-const PIECES_MAX: usize = 1024;
+use crate::ring::{self, together::PIECES_MAX};
+use crate::{File, Hold};
 
 /// Names one descriptor for the life of the process; never reused, unlike the descriptor's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -201,29 +199,24 @@ impl File for DiskFile {
             .write_all_at(from, offset)
     }
 
-    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
-        let aligned = |buf: &Buf| self.handle(offset, buf.as_ptr(), buf.len()).direct;
-        let handle = match (&self.direct, from.iter().all(aligned)) {
-            (Some(direct), true) => direct,
+    fn write_together(&self, mut places: Vec<(u64, Vec<Buf>)>) -> io::Result<()> {
+        let is_aligned = |(offset, bufs): &(u64, Vec<Buf>)| {
+            let mut bufs = bufs.iter();
+            bufs.all(|buf| self.handle(*offset, buf.as_ptr(), buf.len()).direct)
+        };
+        let handle = match &self.direct {
+            Some(direct) if places.iter().all(is_aligned) => direct,
             _ => &self.buffered,
         };
-        let mut pieces: Vec<IoSlice<'_>> = from.iter().map(|buf| IoSlice::new(buf)).collect();
-        let mut left = &mut pieces[..];
-        IoSlice::advance_slices(&mut left, 0);
-        let mut at = offset;
-        while !left.is_empty() {
-            let some = &left[..left.len().min(PIECES_MAX)];
-            match pwritev(&handle.file, some, at) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    IoSlice::advance_slices(&mut left, written);
-                    at += written as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+        // One call of its own costs less than a ring; and a ring hands what goes to the page cache to a thread of the kernel's.
+        if places.len() > 1 && handle.direct {
+            match ring::together::write(handle, places) {
+                Ok(written) => return written,
+                Err(back) => places = back,
             }
         }
-        Ok(())
+        let mut places = places.iter();
+        places.try_for_each(|(offset, bufs)| write_each(&handle.file, *offset, bufs))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -267,4 +260,25 @@ impl File for DiskFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.buffered.file.set_len(len)
     }
+}
+
+/// Writes buffers one after the other.
+fn write_each(file: &fs::File, offset: u64, bufs: &[Buf]) -> io::Result<()> {
+    let mut pieces: Vec<IoSlice<'_>> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
+    let mut left = &mut pieces[..];
+    IoSlice::advance_slices(&mut left, 0);
+    let mut at = offset;
+    while !left.is_empty() {
+        let some = &left[..left.len().min(PIECES_MAX)];
+        match pwritev(file, some, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                IoSlice::advance_slices(&mut left, written);
+                at += written as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }

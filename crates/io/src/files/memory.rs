@@ -94,11 +94,12 @@ impl File for MemoryFile {
         self.put(offset, from)
     }
 
-    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
-        let mut at = offset;
-        for buf in from {
-            self.put(at, buf)?;
-            at += buf.len() as u64;
+    fn write_together(&self, places: Vec<(u64, Vec<Buf>)>) -> io::Result<()> {
+        for (mut at, bufs) in places {
+            for buf in bufs {
+                self.put(at, &buf)?;
+                at += buf.len() as u64;
+            }
         }
         Ok(())
     }

@@ -66,8 +66,8 @@ impl File for OpenFile {
         of!(self, file => file.write_all_at(offset, from))
     }
 
-    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
-        of!(self, file => file.write_each_at(offset, from))
+    fn write_together(&self, places: Vec<(u64, Vec<Buf>)>) -> io::Result<()> {
+        of!(self, file => file.write_together(places))
     }
 
     fn sync_data(&self) -> io::Result<()> {

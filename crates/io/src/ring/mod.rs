@@ -5,10 +5,12 @@
 //! Files and buffer regions are registered with the ring when first used, into tables of bounded size; what finds no place is
 //! used unregistered.
 //!
-//! Other threads, and threads without a ring (io_uring may be missing or forbidden), use worker threads.
+//! Other threads, and threads without a ring (io_uring may be missing or forbidden), use worker threads; what a thread writes and waits
+//! for has a way of its own.
 
 mod queue;
 mod tables;
+pub(crate) mod together;
 
 use std::cell::RefCell;
 use std::fs;
@@ -89,7 +91,7 @@ thread_local! {
 /// # Errors
 /// [`Unavailable`]: asynchronous I/O from this thread then goes through worker threads.
 pub fn install(config: Config) -> Result<Driver, Unavailable> {
-    if std::env::var_os(BACKEND_VARIABLE).is_some_and(|value| value == "threads") {
+    if is_forbidden() {
         return Err(Unavailable::Forced);
     }
     if tokio::runtime::Handle::try_current().is_err() {
@@ -106,6 +108,11 @@ pub fn install(config: Config) -> Result<Driver, Unavailable> {
         cells().rings_opened.fetch_add(1, Relaxed);
         Ok(Driver { readiness, queue })
     })
+}
+
+/// Whether the environment asks to do without io_uring.
+fn is_forbidden() -> bool {
+    std::env::var_os(BACKEND_VARIABLE).is_some_and(|value| value == "threads")
 }
 
 fn why(error: io::Error) -> Unavailable {

@@ -247,7 +247,7 @@ impl Announced {
 
 /// The ring with the cheapest completions that the kernel knows: run when this thread asks (6.1), when it enters the kernel anyway
 /// (5.19), or at once.
-fn set_up(entries: u32) -> io::Result<IoUring> {
+pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
     let mut deferred = IoUring::builder();
     deferred
         .setup_single_issuer()
@@ -268,7 +268,7 @@ fn set_up(entries: u32) -> io::Result<IoUring> {
 }
 
 /// Whether the same call may succeed later: interrupted, short of memory, or completions to be taken first.
-fn is_passing(error: &io::Error) -> bool {
+pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy

@@ -139,13 +139,16 @@ impl File for SimFile {
         self.world.lock().write(self.index, offset, from)
     }
 
-    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
-        let mut at = offset;
-        for buf in from {
-            self.write_all_at(at, buf)?;
-            at += buf.len() as u64;
+    fn write_together(&self, places: Vec<(u64, Vec<Buf>)>) -> io::Result<()> {
+        let mut written = Ok(());
+        for (mut at, bufs) in places {
+            for buf in bufs {
+                // Each is on its way already when another fails.
+                written = written.and(self.write_all_at(at, &buf));
+                at += buf.len() as u64;
+            }
         }
-        Ok(())
+        written
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -173,7 +173,7 @@ pub async fn odd_blocking_io_on_direct_files<D: Disk>(disk: D) {
     assert_eq!(past.kind(), io::ErrorKind::UnexpectedEof);
 }
 
-pub async fn many_buffers_are_written_one_after_the_other<D: Disk>(disk: D) {
+pub async fn many_buffers_are_written_to_many_places<D: Disk>(disk: D) {
     let pool = Pool::new(16 << 20);
     let file = disk.open("file", DIRECT).unwrap();
     let mut bufs = Vec::new();
@@ -185,13 +185,38 @@ pub async fn many_buffers_are_written_one_after_the_other<D: Disk>(disk: D) {
             _ => filled(&pool, &pattern(seed, PAGE_BYTES)).await,
         });
     }
-    for bufs in [&bufs[..], &bufs[1..40], &bufs[699..701], &[]] {
-        file.write_each_at(2 * PAGE, bufs).unwrap();
-        let whole: Vec<u8> = bufs.iter().flat_map(|buf| buf.to_vec()).collect();
-        let mut read = vec![0; whole.len()];
-        file.read_exact_at(2 * PAGE, &mut read).unwrap();
-        assert!(read == whole);
+    let places = |counts: &[std::ops::Range<usize>]| -> Vec<(u64, Vec<Buf>)> {
+        let bufs = counts.iter().map(|count| bufs[count.clone()].to_vec());
+        let at = |place| (1 + 2000 * place as u64) * PAGE;
+        bufs.enumerate()
+            .map(|(place, bufs)| (at(place), bufs))
+            .collect()
+    };
+    let many: Vec<_> = (0..40).map(|first| first..first + 3).collect();
+    for counts in [
+        std::slice::from_ref(&(0..1500)),
+        std::slice::from_ref(&(1..40)),
+        &[699..701, 0..1],
+        &[0..0, 1..698, 2..3, 0..0],
+        &many,
+        &[],
+    ] {
+        let places = places(counts);
+        file.write_together(places.clone()).unwrap();
+        for (offset, bufs) in places {
+            let whole: Vec<u8> = bufs.iter().flat_map(|buf| buf.to_vec()).collect();
+            let mut read = vec![0; whole.len()];
+            file.read_exact_at(offset, &mut read).unwrap();
+            assert!(read == whole);
+        }
     }
+    let read_only = OpenOptions {
+        create: false,
+        read_only: true,
+        ..DIRECT
+    };
+    let file = disk.open("file", read_only).unwrap();
+    assert!(file.write_together(places(&[0..1, 1..2])).is_err());
 }
 
 pub async fn heap_buffers_can_be_written<D: Disk>(disk: D) {

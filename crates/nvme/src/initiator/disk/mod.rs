@@ -183,15 +183,16 @@ impl File for NamespaceFile {
         }
     }
 
-    fn write_each_at(&self, offset: u64, from: &[Buf]) -> io::Result<()> {
+    fn write_together(&self, places: Vec<(u64, Vec<Buf>)>) -> io::Result<()> {
         match self {
-            NamespaceFile::Local(file) => file.write_each_at(offset, from),
+            NamespaceFile::Local(file) => file.write_together(places),
             NamespaceFile::Remote(RemoteFile(remote)) => {
-                let mut at = offset;
-                let writes = from.iter().map(|buf| {
-                    let begin = at;
-                    at += buf.len() as u64;
-                    remote.write_at(begin, buf.clone())
+                let writes = places.into_iter().flat_map(|(mut at, bufs)| {
+                    bufs.into_iter().map(move |buf| {
+                        let begin = at;
+                        at += buf.len() as u64;
+                        remote.write_at(begin, buf)
+                    })
                 });
                 // All are waited for, also after a failure: nothing may land later.
                 block_on(join_all(writes)).into_iter().collect()
