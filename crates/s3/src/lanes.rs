@@ -1,4 +1,4 @@
-//! MD5 of bodies, up to eight at a time.
+//! MD5 of bodies, up to sixteen at a time.
 //!
 //! MD5 is one chain of dependent additions, so a core hashes several bodies interleaved in little more time than one
 //! ([`Md5::update_all`]). Buffers therefore wait a moment for those of other bodies on the same thread; what finds no partner in
@@ -27,9 +27,7 @@ const RELUCTANCE_MAX: u32 = 64;
 static BODIES: AtomicUsize = AtomicUsize::new(0);
 
 /// Bodies hashed together at most.
-static LANES: LazyLock<usize> = LazyLock::new(|| Md5::lanes().min(WIDE));
-/// The most lanes there are code for.
-const WIDE: usize = 8;
+static LANES: LazyLock<usize> = LazyLock::new(Md5::lanes);
 
 thread_local! {
     /// The buffers that wait on this thread, small and large ones apart: those of similar length last together.
@@ -146,24 +144,16 @@ impl Lane {
 /// A body that was taken from its seat, and the bytes to append.
 type Body = (Arc<Mutex<Seat>>, Md5, Buf);
 
-/// Hashes the first `N` together; tells how many those are.
+/// Hashes up to `N` together, lanes that are left over repeating the shortest body; tells how many those are.
 fn hash<const N: usize>(bodies: &mut [Body]) -> usize {
-    if let Some(bodies) = bodies.first_chunk_mut::<N>() {
-        Md5::update_all(bodies.each_mut().map(|(_, md5, buf)| (md5, &buf[..])));
-    }
-    N
-}
-
-/// Hashes up to [`WIDE`] together, lanes that are left over repeating the shortest body.
-fn hash_wide(bodies: &mut [Body]) -> usize {
-    let count = bodies.len().min(WIDE);
+    let count = bodies.len().min(N);
     let bodies = &mut bodies[..count];
     let shortest = bodies
         .iter()
         .map(|(_, _, buf)| buf)
         .min_by_key(|buf| buf.len());
     let repeated = shortest.cloned();
-    let mut spare: [Md5; WIDE] = Default::default();
+    let mut spare: [Md5; N] = std::array::from_fn(|_| Md5::default());
     let mut lanes = spare
         .each_mut()
         .map(|md5| (md5, repeated.as_deref().unwrap_or_default()));
@@ -190,11 +180,12 @@ fn hash_waiting(large: bool) -> usize {
         .collect();
     let mut rest = &mut bodies[..];
     while !rest.is_empty() {
-        // Wide vectors pay from the first body that narrower ones have no lane for.
-        let count = match rest.len() {
-            5.. => hash_wide(rest),
-            4 => hash::<4>(rest),
-            2.. => hash::<2>(rest),
+        // Wider vectors pay from the first body that narrower ones have no lane for.
+        let count = match (rest.len(), *LANES) {
+            (5.., 16) => hash::<16>(rest),
+            (5.., 8) => hash::<8>(rest),
+            (3.., _) => hash::<4>(rest),
+            (2, _) => hash::<2>(rest),
             _ => hash::<1>(rest),
         };
         rest = &mut rest[count..];
