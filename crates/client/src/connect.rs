@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 
@@ -179,10 +178,9 @@ impl Pool {
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
         let host = self.endpoint.host();
-        let stream = TcpStream::connect((host, self.endpoint.port()))
+        let stream = forebay_io::socket::connect(host, self.endpoint.port())
             .await
             .map_err(|error| self.lost(error))?;
-        stream.set_nodelay(true).map_err(|error| self.lost(error))?;
         if !self.endpoint.secure() {
             return self.handshake(stream).await;
         }

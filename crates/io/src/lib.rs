@@ -12,7 +12,7 @@
 //! - `passthrough`: NVMe commands by the kernel's driver.
 //! - `ring` and `shard`: a thread's io_uring, and a thread made to have one.
 //! - [`Slots`]: futures side by side in one task; [`Patience`], [`Watch`]: how long to look before sleeping.
-//! - `socket`: sends and receives on a stream from and into several places at once.
+//! - `socket`: sends and receives on a stream from and into several places at once; connections and how they are to behave.
 //! - [`counters`]: what rings and workers did, for metrics; [`Striped`]: what threads count without sharing it.
 //!
 //! # Completion and cancellation

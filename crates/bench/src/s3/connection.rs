@@ -48,8 +48,7 @@ impl Connection {
         blocking: bool,
         quick_ack: bool,
     ) -> io::Result<Connection> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
+        let stream = forebay_io::socket::connect_blocking(address)?;
         if blocking {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;

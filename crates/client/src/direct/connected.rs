@@ -230,8 +230,8 @@ impl Place<'_> {
                 Ok(Connection::Shm(Arc::new(link)))
             }
             Path::Iwarp => {
-                let place = reachable(address, self.endpoint)?;
-                let stream = TcpStream::connect(place).await;
+                let (host, port) = reachable(address, self.endpoint)?;
+                let stream = forebay_io::socket::connect(&host, port).await;
                 let stream = stream.map_err(|error| format!("{address}: {error}"))?;
                 let stream = match self.tls {
                     false => stream.into(),

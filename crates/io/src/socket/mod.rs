@@ -6,6 +6,7 @@
     reason = "memory that a peer may touch is named to the kernel by address, never by reference"
 )]
 
+mod options;
 mod plain;
 
 use std::io;
@@ -15,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use forebay_mem::RegionSlice;
 
+pub use options::{connect, connect_blocking, is_within, set_send_buffer, unpaced};
 pub use plain::{PLAIN_BYTES_MAX, Parts, Plain};
 
 /// The most places of one call.
@@ -155,17 +157,6 @@ impl<'a> Scatter<'a> {
             libc::recvmsg(fd, &mut message, flags)
         })
     }
-}
-
-/// Bounds what the system keeps of what was sent, instead of letting that grow with the way to the peer.
-///
-/// # Errors
-/// The system's.
-pub fn set_send_buffer(socket: impl AsFd, bytes: usize) -> io::Result<()> {
-    Ok(rustix::net::sockopt::set_socket_send_buffer_size(
-        socket.as_fd(),
-        bytes,
-    )?)
 }
 
 /// Says that nothing more will be sent; what was is still delivered.

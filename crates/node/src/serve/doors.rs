@@ -293,6 +293,7 @@ fn bind(door: &str, address: SocketAddr) -> Outcome<(TcpListener, SocketAddr)> {
             Some(Protocol::TCP),
         )?;
         socket.set_reuse_address(true)?;
+        forebay_io::socket::unpaced(&socket, address.ip());
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let listener = TcpListener::from(socket);

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use forebay_io::socket::set_send_buffer;
+use forebay_io::socket;
 use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, Connect};
 use forebay_proto::nvme::{CompletionQueueEntry, SglDescriptor, Status, SubmissionQueueEntry};
 use forebay_proto::nvme_tcp::{
@@ -48,7 +48,7 @@ pub(super) struct Opened {
 pub(super) async fn open(purpose: &Purpose, options: &Options) -> Result<Opened> {
     let address = &purpose.address;
     let opening = async {
-        let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
+        let stream = socket::connect(&address.host, address.port).await;
         let stream = stream.map_err(|error| unreachable(address, &error))?;
         let mut line = Line::begin(stream, purpose, options)
             .await
@@ -84,10 +84,9 @@ pub(super) struct Line {
 
 impl Line {
     async fn begin(stream: TcpStream, purpose: &Purpose, options: &Options) -> Result<Line> {
-        stream.set_nodelay(true).map_err(lost)?;
-        let peer = stream.peer_addr().map_err(lost)?.ip();
-        if peer.is_loopback() || peer == stream.local_addr().map_err(lost)?.ip() {
-            set_send_buffer(&stream, SAME_HOST_SEND_BYTES).map_err(lost)?;
+        let peer = stream.peer_addr().map_err(lost)?;
+        if socket::is_within(peer, stream.local_addr().map_err(lost)?) {
+            socket::set_send_buffer(&stream, SAME_HOST_SEND_BYTES).map_err(lost)?;
         }
         let socket = match &options.tls_key {
             None => Socket::from(stream),
