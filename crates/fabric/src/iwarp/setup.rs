@@ -23,9 +23,9 @@ const REQUEST: Duration = Duration::from_secs(10);
 const REPLY: Duration = Duration::from_secs(10);
 /// How whoever expects TLS answers what is none (RFC 8446 section 5.1).
 const TLS_ALERT: [u8; 2] = [21, 3];
-/// What is under way to a peer of this host, in bytes: so little that it is still in the processor's cache when the peer copies it.
-/// Twice the throughput of what the system would let it grow to.
-const SAME_HOST_SEND_BYTES: usize = 128 << 10;
+/// What is under way to a peer of this host, in bytes (the system takes twice as much): so little that it is still in the processor's
+/// cache when the peer copies it, and so much that the peer finds something to do whenever it is woken.
+const SAME_HOST_SEND_BYTES: usize = 384 << 10;
 
 /// Answers the peer that connected. `admit` is given what it says about itself (its private data); `None` refuses it.
 ///
