@@ -21,8 +21,9 @@ const LANE_BYTES: usize = size_of::<__m512i>();
 const LANES: usize = 4;
 /// What is carried along, and read at a time.
 const STEP_BYTES: usize = LANES * LANE_BYTES;
-/// How far ahead memory is asked for: the processor itself stops at the end of a page.
-const AHEAD_BYTES: usize = 16384;
+/// How far ahead memory is asked for: the processor itself stops at the end of a page. Not as far as a power of two, which a cache has
+/// fewer places for beside what is looked at: 16 KiB ahead, a copy takes a tenth longer.
+const AHEAD_BYTES: usize = 12 << 10;
 
 /// Fewer bytes are not folded.
 pub(crate) const FOLDED_BYTES_MIN: usize = 2 * STEP_BYTES;
