@@ -1,5 +1,6 @@
 //! What to measure, as the command line says it.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -8,7 +9,7 @@ use forebay_client::direct::Choice;
 use forebay_nvme::initiator::NamespaceUrl;
 
 use crate::embedded::EmbeddedArgs;
-use crate::{CacheArgs, ExecArgs, RadosArgs, Size};
+use crate::{CacheArgs, Error, ExecArgs, RadosArgs, Size};
 
 /// Arguments of `forebay bench`.
 #[derive(Clone, Debug, Parser)]
@@ -114,18 +115,9 @@ pub struct S3Args {
     /// Made when it is missing
     #[arg(long, default_value = "bench")]
     pub bucket: String,
-    /// Signs the requests
-    #[arg(long, env = "FOREBAY_ACCESS_KEY", default_value = "")]
-    pub access_key: String,
-    /// Signs the requests
-    #[arg(
-        long,
-        env = "FOREBAY_SECRET_KEY",
-        default_value = "",
-        hide_env_values = true,
-        allow_hyphen_values = true
-    )]
-    pub secret_key: String,
+    /// Whose requests they are.
+    #[command(flatten)]
+    pub keys: Keys,
     /// Signs the requests
     #[arg(long, default_value = "us-east-1")]
     pub region: String,
@@ -139,6 +131,42 @@ pub struct S3Args {
     /// One JSON object a point
     #[arg(long)]
     pub json: bool,
+}
+
+/// What a running endpoint knows its user by; a private server makes its own.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Keys {
+    /// Says to a running endpoint who asks
+    #[arg(long, env = "FOREBAY_ACCESS_KEY")]
+    pub access_key: Option<String>,
+    /// Proves it
+    #[arg(
+        long,
+        env = "FOREBAY_SECRET_KEY",
+        hide_env_values = true,
+        allow_hyphen_values = true
+    )]
+    pub secret_key: Option<String>,
+}
+
+impl Keys {
+    /// Access key and secret key.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when one is missing.
+    pub(crate) fn given(&self, endpoint: &dyn Display) -> Result<(String, String), Error> {
+        let given = |key: &Option<String>, flag: &str, variable: &str| {
+            key.clone().filter(|key| !key.is_empty()).ok_or_else(|| {
+                Error::Usage(format!(
+                    "{endpoint} needs keys: give {flag} or set {variable}"
+                ))
+            })
+        };
+        Ok((
+            given(&self.access_key, "--access-key", "FOREBAY_ACCESS_KEY")?,
+            given(&self.secret_key, "--secret-key", "FOREBAY_SECRET_KEY")?,
+        ))
+    }
 }
 
 const DIRECT_HELP: &str = "\
@@ -235,18 +263,9 @@ pub struct DirectArgs {
     /// Made when it is missing [default: bench-direct, bench-kv]
     #[arg(long)]
     pub namespace: Option<String>,
-    /// Proves who asks
-    #[arg(long, env = "FOREBAY_ACCESS_KEY", default_value = "")]
-    pub access_key: String,
-    /// Proves who asks
-    #[arg(
-        long,
-        env = "FOREBAY_SECRET_KEY",
-        default_value = "",
-        hide_env_values = true,
-        allow_hyphen_values = true
-    )]
-    pub secret_key: String,
+    /// Whose requests they are.
+    #[command(flatten)]
+    pub keys: Keys,
     /// Where a private server keeps its data, in a new directory that is removed afterwards [default: the system's
     /// temporary directory]
     #[arg(long)]

@@ -296,3 +296,21 @@ fn nonsense_is_refused() {
         assert!(matches!(result, Err(Error::Usage(_))), "{more}: {result:?}");
     }
 }
+
+#[test]
+fn a_running_endpoint_needs_keys() {
+    for (given, missing) in [
+        ("", "--access-key"),
+        ("--access-key key", "--secret-key"),
+        ("--secret-key secret", "--access-key"),
+    ] {
+        for bench in ["s3", "direct", "kv"] {
+            let line = format!("bench {bench} --endpoint http://127.0.0.1:1 {given}");
+            let args = Args::parse_from(line.split_whitespace());
+            let Err(Error::Usage(said)) = forebay_bench::run(&args) else {
+                panic!("{line}: not refused");
+            };
+            assert!(said.contains(missing), "{line}: {said}");
+        }
+    }
+}

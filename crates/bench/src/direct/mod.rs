@@ -67,12 +67,10 @@ pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error
     check(args)?;
     let server;
     let (endpoint, access_key, secret_key, server_pid) = match &args.endpoint {
-        Some(endpoint) => (
-            endpoint.clone(),
-            args.access_key.clone(),
-            args.secret_key.clone(),
-            args.server_pid,
-        ),
+        Some(endpoint) => {
+            let (access_key, secret_key) = args.keys.given(endpoint)?;
+            (endpoint.clone(), access_key, secret_key, args.server_pid)
+        }
         None => {
             server = PrivateServer::start(args.dir.as_deref(), args.cold)?;
             let url = format!("http://{}", server.door("rpc")?);
