@@ -18,7 +18,7 @@ use forebay_mem::{Buf, Pool};
 use forebay_store::{Away, Durability, ErrorKind, NamespaceInfo, Quota, Result, StoreError};
 
 use crate::cache::Piece;
-use crate::command::{Answer, Command, Content, Target};
+use crate::command::{Answer, Command, Content, Reply, Target};
 use crate::core::Core;
 use crate::draft::{Draft, Slot};
 use crate::extent::Run;
@@ -62,6 +62,8 @@ pub(crate) struct Batch {
     pub freed: Vec<Freed>,
     pub forgotten: Vec<Away>,
     pub answers: Vec<Answer>,
+    /// Who waits until everything is in the index.
+    pub checkpoint: Option<Reply<()>>,
     /// Small values to be written.
     pub packs: Vec<Pack>,
     pub packed_bytes: usize,
@@ -180,7 +182,10 @@ impl<D: Disk> Decider<D> {
                 let more = Ok(self.next_expiry <= self.now);
                 Answer::Swept(reply, more)
             }
-            Command::Checkpoint(reply) => Answer::Done(reply, Ok(())),
+            Command::Checkpoint(reply) => {
+                self.batch.checkpoint = Some(reply);
+                return;
+            }
         };
         self.batch.answers.push(answer);
     }

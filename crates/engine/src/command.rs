@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Settle(Reply<()>),
     /// Drops what is past its time; tells whether more is.
     Sweep(Reply<bool>),
-    /// Writes everything to the index.
+    /// Answered when everything is in the index.
     Checkpoint(Reply<()>),
 }
 

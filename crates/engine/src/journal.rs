@@ -137,15 +137,19 @@ impl<D: Disk> Journal<D> {
             core.collect();
             return true;
         }
-        let checkpoint = self.build();
-        let batch = std::mem::take(&mut self.decider.batch);
-        if let Outcome::Failed = self.commit(batch) {
-            return true;
-        }
-        if checkpoint {
+        self.build();
+        let mut batch = std::mem::take(&mut self.decider.batch);
+        let checkpoint = batch.checkpoint.take();
+        let outcome = self.commit(batch);
+        if checkpoint.is_some() {
             self.settle_index();
         }
-        core.collect();
+        if let Outcome::Published = outcome {
+            core.collect();
+        }
+        if let Some(reply) = checkpoint {
+            drop(reply.send(core.check_writable()));
+        }
         true
     }
 
@@ -171,14 +175,13 @@ impl<D: Disk> Journal<D> {
             .is_some_and(|deadline| deadline <= self.core.clock.monotonic())
     }
 
-    /// Decides queued commands until the group is large enough; tells whether a checkpoint was asked for.
-    fn build(&mut self) -> bool {
+    /// Decides queued commands until the group is large enough.
+    fn build(&mut self) {
         if let Err(error) = self.decider.begin() {
             // The group goes on without the sweep: nothing that was asked for depends on it.
             tracing::error!(error = &error as &dyn std::error::Error, "sweep failed");
         }
         let core = self.core.clone();
-        let mut checkpoint = false;
         while !self.decider.is_full() {
             let first = self.decider.batch.answers.is_empty();
             // Taken in handfuls, so that the queue's lock is not taken for each.
@@ -203,7 +206,6 @@ impl<D: Disk> Journal<D> {
             while !self.decider.is_full()
                 && let Some(command) = commands.next()
             {
-                checkpoint |= matches!(command, Command::Checkpoint(_));
                 self.decider.decide(command);
             }
             // What the group had no room for is first in the next.
@@ -217,7 +219,6 @@ impl<D: Disk> Journal<D> {
             }
         }
         self.decider.finish();
-        checkpoint
     }
 
     /// Makes a group durable as it asks for, visible, and answers it.
