@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use forebay_client::Endpoint;
 use forebay_client::direct::Choice;
+use forebay_client::{Credentials, Endpoint};
 use forebay_nvme::initiator::NamespaceUrl;
 
 use crate::embedded::EmbeddedArgs;
@@ -150,11 +150,11 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Access key and secret key.
+    /// Both.
     ///
     /// # Errors
     /// [`Error::Usage`] when one is missing.
-    pub(crate) fn given(&self, endpoint: &dyn Display) -> Result<(String, String), Error> {
+    pub(crate) fn given(&self, endpoint: impl Display) -> Result<Credentials, Error> {
         let given = |key: &Option<String>, flag: &str, variable: &str| {
             key.clone().filter(|key| !key.is_empty()).ok_or_else(|| {
                 Error::Usage(format!(
@@ -162,10 +162,10 @@ impl Keys {
                 ))
             })
         };
-        Ok((
-            given(&self.access_key, "--access-key", "FOREBAY_ACCESS_KEY")?,
-            given(&self.secret_key, "--secret-key", "FOREBAY_SECRET_KEY")?,
-        ))
+        Ok(Credentials {
+            access_key: given(&self.access_key, "--access-key", "FOREBAY_ACCESS_KEY")?,
+            secret_key: given(&self.secret_key, "--secret-key", "FOREBAY_SECRET_KEY")?,
+        })
     }
 }
 

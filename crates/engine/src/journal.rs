@@ -140,11 +140,10 @@ impl<D: Disk> Journal<D> {
         self.build();
         let mut batch = std::mem::take(&mut self.decider.batch);
         let checkpoint = batch.checkpoint.take();
-        let outcome = self.commit(batch);
-        if checkpoint.is_some() {
-            self.settle_index();
-        }
-        if let Outcome::Published = outcome {
+        if let Outcome::Published = self.commit(batch) {
+            if checkpoint.is_some() {
+                self.settle_index();
+            }
             core.collect();
         }
         if let Some(reply) = checkpoint {

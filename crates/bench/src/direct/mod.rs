@@ -66,28 +66,27 @@ impl Target {
 pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error> {
     check(args)?;
     let server;
-    let (endpoint, access_key, secret_key, server_pid) = match &args.endpoint {
+    let (endpoint, credentials, server_pid) = match &args.endpoint {
         Some(endpoint) => {
-            let (access_key, secret_key) = args.keys.given(endpoint)?;
-            (endpoint.clone(), access_key, secret_key, args.server_pid)
+            let credentials = args.keys.given(endpoint)?;
+            (endpoint.clone(), credentials, args.server_pid)
         }
         None => {
             server = PrivateServer::start(args.dir.as_deref(), args.cold)?;
             let url = format!("http://{}", server.door("rpc")?);
             (
                 url.parse().map_err(Error::Usage)?,
-                server::ACCESS_KEY.to_owned(),
-                server::SECRET_KEY.to_owned(),
+                Credentials {
+                    access_key: server::ACCESS_KEY.to_owned(),
+                    secret_key: server::SECRET_KEY.to_owned(),
+                },
                 Some(server.pid()),
             )
         }
     };
     let target = Arc::new(Target {
         endpoint,
-        credentials: Credentials {
-            access_key,
-            secret_key,
-        },
+        credentials,
         namespace: args
             .namespace
             .clone()

@@ -56,13 +56,13 @@ impl Target {
             .map_err(Error::io(format!("find {host}")))?
             .next()
             .ok_or_else(|| Error::Usage(format!("{host} has no address")))?;
-        let (access_key, secret_key) = args.keys.given(&endpoint)?;
+        let credentials = args.keys.given(endpoint)?;
         Ok(Target {
             address,
             host: host.to_owned(),
             bucket: args.bucket.clone(),
-            access_key,
-            secret_key,
+            access_key: credentials.access_key,
+            secret_key: credentials.secret_key,
             region: args.region.clone(),
             server_pid: args.server_pid,
         })
