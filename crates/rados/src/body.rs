@@ -216,6 +216,22 @@ impl Core {
         Ok(())
     }
 
+    /// What is kept of a value, and the look that found it.
+    pub async fn known(
+        &self,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        version: Option<VersionId>,
+    ) -> Result<(Value, Seen)> {
+        for _ in 0..LOOKS {
+            let seen = self.look(namespace, named).await?;
+            if let Some(value) = self.value(namespace, named, &seen, version).await? {
+                return Ok((value, seen));
+            }
+        }
+        Err(changing(&named.key))
+    }
+
     /// Metadata alone.
     pub async fn stat(
         &self,
@@ -223,13 +239,8 @@ impl Core {
         named: &Named,
         version: Option<VersionId>,
     ) -> Result<Meta> {
-        for _ in 0..LOOKS {
-            let seen = self.look(namespace, named).await?;
-            if let Some(value) = self.value(namespace, named, &seen, version).await? {
-                return Ok(value.meta());
-            }
-        }
-        Err(changing(&named.key))
+        let (value, _) = self.known(namespace, named, version).await?;
+        Ok(value.meta())
     }
 
     /// The current value, or one version, of what was seen; `None` when the object has changed since.
@@ -326,6 +337,7 @@ impl Core {
             _pinned: None,
         };
         let sums = match &value.layout {
+            Layout::Away(away) => return Err(StoreError::let_go(value.meta(), *away)),
             Layout::Striped(segments) => {
                 body._pinned = Some(self.pins.pin(segments));
                 body.pieces = striped(segments, wanted, self.config.object_bytes);

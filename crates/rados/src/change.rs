@@ -408,6 +408,7 @@ impl Core {
             Some(_) => self.heads.put(namespace.id, named, after.clone()),
             None => self.heads.forget(namespace.id, named),
         }
+        self.forgotten.add(self.now(), &step.draft.forgotten);
         let freed = std::mem::take(&mut step.draft.freed);
         mark.finish(seen, &after, &step, freed, counted);
         if named.space == Space::Objects {
@@ -427,13 +428,13 @@ impl Core {
         let (place, object) = namespace.object(named.space, &named.key);
         let old = seen.head.as_deref().cloned();
         let mut head = old.unwrap_or_else(|| Head::new(None));
-        let freed = match head.current.take() {
+        let (freed, forgotten) = match head.current.take() {
             Some(value) => {
                 head.usage.objects = head.usage.objects.saturating_sub(1);
                 head.usage.bytes = head.usage.bytes.saturating_sub(value.size);
-                value.segments().to_vec()
+                (value.segments().to_vec(), value.away())
             }
-            None => Vec::new(),
+            None => (Vec::new(), None),
         };
         head.usage.objects += 1;
         head.usage.bytes += value.size;
@@ -462,13 +463,16 @@ impl Core {
             .write(place, &object, op, Some(head.stamp), 0)
             .await;
         let outcome = match done {
-            Ok(version) => Ok(Some(Seen {
-                version,
-                head: Some(Arc::new(head)),
-                pieces,
-                claim: None,
-                remembered: false,
-            })),
+            Ok(version) => {
+                self.forgotten.add(self.now(), forgotten.as_slice());
+                Ok(Some(Seen {
+                    version,
+                    head: Some(Arc::new(head)),
+                    pieces,
+                    claim: None,
+                    remembered: false,
+                }))
+            }
             Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(None),
             Err(errno) => Err(unwritten(errno, &shown(&named.key))),
         };

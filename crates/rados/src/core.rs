@@ -13,6 +13,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, mpsc};
 
 use crate::access::Access;
+use crate::away::Forgotten;
 use crate::books::Books;
 use crate::config::Config;
 use crate::error::{no_such_namespace, unread};
@@ -47,6 +48,7 @@ pub(crate) struct Core {
     pub books: Arc<Books>,
     pub heads: Heads,
     pub pins: Arc<Pins>,
+    pub forgotten: Forgotten,
     pub notices: Notices,
     pub tasks: mpsc::UnboundedSender<Task>,
     /// Whether this gateway is known to be alive; else what it wrote may be swept, and it commits nothing.
@@ -171,6 +173,7 @@ impl Weighter<(u32, Named), Seen> for Weights {
             let layout = match &value.layout {
                 Layout::Inline(sums) => size_of_val(&sums[..]),
                 Layout::Striped(segments) => size_of_val(&segments[..]),
+                Layout::Away(_) => 0,
             };
             layout + value.attributes.encoded().len()
         });
@@ -264,6 +267,7 @@ impl Core {
             books: Arc::new(Books::default()),
             heads: Heads::new(),
             pins: Arc::default(),
+            forgotten: Forgotten::default(),
             notices: Notices::default(),
             tasks,
             pulse,

@@ -12,7 +12,7 @@ use crate::core::{Core, Namespace};
 use crate::error::condition_failed;
 use crate::heads::{KeptView, Seen};
 use crate::plan::{Draft, present};
-use crate::record::{Kept, Layout, Value};
+use crate::record::{Layout, Value};
 use crate::under_way::Named;
 use crate::upload::new_head;
 
@@ -139,22 +139,37 @@ impl Decide for Amend<'_> {
 
     async fn decide(&mut self, seen: &Seen) -> Result<Decision<Meta>> {
         let (core, namespace, named) = (self.core, self.namespace, self.named);
-        let Some(value) = core.value(namespace, named, seen, self.version).await? else {
+        let found = core.rewriting(namespace, named, seen, self.version);
+        let Some((mut value, mut draft)) = found.await? else {
             return Ok(Decision::Again);
         };
-        let mut meta = value.meta();
-        meta.check_seen(self.seen)?;
-        meta.attributes = self.attributes.clone();
-        let Some(head) = seen.head.as_deref() else {
-            return Ok(Decision::Again);
-        };
-        let Some(view) = core.kept(namespace, named, seen, None).await? else {
-            return Ok(Decision::Again);
-        };
-        let current = head.current.as_ref().map(Value::version);
-        let kept = (current != Some(value.version())).then_some(Kept::Value(value));
-        let mut draft = Draft::begin(named.space, head.clone(), view, core.now());
-        draft.amend(kept, self.attributes.clone());
+        value.meta().check_seen(self.seen)?;
+        value.attributes = self.attributes.clone();
+        let meta = value.meta();
+        draft.rewrite(value);
         Ok(Decision::Do(Step::new(draft), meta))
+    }
+}
+
+impl Core {
+    /// One value of a key, and a change of it alone to begin with; `None` when the object has changed since it was seen.
+    pub async fn rewriting(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+        version: Option<VersionId>,
+    ) -> Result<Option<(Value, Draft)>> {
+        let Some(value) = self.value(namespace, named, seen, version).await? else {
+            return Ok(None);
+        };
+        let Some(head) = seen.head.as_deref() else {
+            return Ok(None);
+        };
+        let Some(view) = self.kept(namespace, named, seen, None).await? else {
+            return Ok(None);
+        };
+        let draft = Draft::begin(named.space, head.clone(), view, self.now());
+        Ok(Some((value, draft)))
     }
 }

@@ -1,6 +1,6 @@
 //! What a change makes of a key's head and kept versions: no I/O here.
 
-use forebay_store::{Change, Plan, Present, Space, Usage, VersionId};
+use forebay_store::{Away, Change, Plan, Present, Space, Usage, VersionId};
 
 use crate::heads::KeptView;
 use crate::record::{Head, Kept, Layout, Segment, Value};
@@ -23,6 +23,8 @@ pub(crate) struct Draft {
     pub removed: Vec<u64>,
     /// Stripes that nothing refers to afterwards.
     pub freed: Vec<Segment>,
+    /// Names of bytes elsewhere that nothing refers to afterwards.
+    pub forgotten: Vec<Away>,
     /// Newest kept versions, newest first; enough of them to say which is the newest after this change.
     list: Vec<Kept>,
     null: Option<Kept>,
@@ -53,6 +55,7 @@ impl Draft {
             put: Vec::new(),
             removed: Vec::new(),
             freed: Vec::new(),
+            forgotten: Vec::new(),
             list: view.list,
             null: view.null,
             whole: view.whole,
@@ -94,12 +97,12 @@ impl Draft {
                     self.count(value.size);
                     self.data = match value.layout {
                         Layout::Inline(_) => Data::Write,
-                        Layout::Striped(_)
+                        Layout::Striped(_) | Layout::Away(_)
                             if self.data == Data::Keep && self.head.inline_bytes() == 0 =>
                         {
                             Data::Keep
                         }
-                        Layout::Striped(_) => Data::Clear,
+                        Layout::Striped(_) | Layout::Away(_) => Data::Clear,
                     };
                     self.head.current = Some(value);
                 }
@@ -161,20 +164,24 @@ impl Draft {
         (!empty).then(|| self.head.clone())
     }
 
-    /// Replaces attributes of the current value or of a kept one, which is then to be put again.
-    pub fn amend(&mut self, kept: Option<Kept>, attributes: forebay_store::Attributes) {
-        match kept {
-            Some(Kept::Value(mut value)) => {
-                value.attributes = attributes;
-                self.put.push(Kept::Value(value));
-            }
-            Some(Kept::Marker { .. }) => {}
-            None => {
-                if let Some(value) = &mut self.head.current {
-                    value.attributes = attributes;
-                }
-            }
+    /// Replaces what is kept of a value that is there: the current one, or a kept one, which is then put again.
+    pub fn rewrite(&mut self, value: Value) {
+        match &mut self.head.current {
+            Some(current) if current.version() == value.version() => *current = value,
+            Some(_) | None => self.put.push(Kept::Value(value)),
         }
+    }
+
+    /// The same for one whose bytes are elsewhere from now on. Only those of the current value can be the data of the key's object.
+    pub fn relocate(&mut self, mut value: Value, layout: Layout) {
+        match layout {
+            Layout::Inline(_) => self.data = Data::Write,
+            _ if value.inline_bytes() > 0 => self.data = Data::Clear,
+            Layout::Striped(_) | Layout::Away(_) => {}
+        }
+        self.release(&value);
+        value.layout = layout;
+        self.rewrite(value);
     }
 
     fn count(&mut self, size: u64) {
@@ -186,7 +193,13 @@ impl Draft {
         let Usage { objects, bytes } = &mut self.head.usage;
         *objects = objects.saturating_sub(self.weight);
         *bytes = bytes.saturating_sub(value.size);
+        self.release(value);
+    }
+
+    /// Where a value's bytes were, they are needed no more.
+    fn release(&mut self, value: &Value) {
         self.freed.extend(value.segments());
+        self.forgotten.extend(value.away());
     }
 
     fn drop_current(&mut self) {

@@ -1,6 +1,6 @@
 //! What is kept of a value and of a key (`docs/rados.md` sections 2 and 3).
 
-use forebay_store::{Attributes, Etag, Meta, Usage, VersionId};
+use forebay_store::{Attributes, Away, Etag, Meta, Usage, VersionId};
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -33,6 +33,8 @@ pub(crate) enum Layout {
     Inline(Vec<u32>),
     /// Stripes, one segment after the other. (No bytes: no segment.)
     Striped(Vec<Segment>),
+    /// Not here: a layer above keeps them under this name.
+    Away(Away),
 }
 
 /// Bytes that were written together.
@@ -97,14 +99,22 @@ impl Value {
     pub fn inline_bytes(&self) -> u64 {
         match &self.layout {
             Layout::Inline(_) => self.size,
-            Layout::Striped(_) => 0,
+            Layout::Striped(_) | Layout::Away(_) => 0,
         }
     }
 
     pub fn segments(&self) -> &[Segment] {
         match &self.layout {
-            Layout::Inline(_) => &[],
+            Layout::Inline(_) | Layout::Away(_) => &[],
             Layout::Striped(segments) => segments,
+        }
+    }
+
+    /// Under which name its bytes are elsewhere, if they were let go.
+    pub fn away(&self) -> Option<Away> {
+        match self.layout {
+            Layout::Inline(_) | Layout::Striped(_) => None,
+            Layout::Away(away) => Some(away),
         }
     }
 
@@ -130,6 +140,10 @@ impl Value {
                 writer.u8(1);
                 writer.list(segments, Segment::write);
             }
+            Layout::Away(away) => {
+                writer.u8(2);
+                writer.u128(away.0);
+            }
         }
     }
 
@@ -146,6 +160,7 @@ impl Value {
             layout: match reader.u8()? {
                 0 => Layout::Inline(reader.list(4, Reader::u32)?),
                 1 => Layout::Striped(reader.list(Segment::BYTES, Segment::read)?),
+                2 => Layout::Away(Away(reader.u128()?)),
                 _ => return Err(Malformed),
             },
         };
@@ -155,6 +170,7 @@ impl Value {
                 let mut lengths = segments.iter().map(|segment| segment.len);
                 lengths.try_fold(0, u64::checked_add) == Some(value.size)
             }
+            Layout::Away(_) => value.size > 0,
         };
         match whole {
             true => Ok(value),

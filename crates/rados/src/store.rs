@@ -8,9 +8,9 @@ use std::time::Duration;
 use forebay_mem::{BLOCK_MAX_BYTES, Pool, RegionSlice};
 use forebay_store::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
 use forebay_store::{
-    Address, Attributes, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage,
-    Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Source, Store,
-    StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
+    Address, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions,
+    ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Source,
+    Store, StoreError, StoreOptions, Stored, Usage, VersionId, VersionPage, Watch,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::{mpsc, oneshot};
@@ -388,6 +388,37 @@ impl Store for RadosStore {
         self.core()
             .delete(&namespace, &named(address), options)
             .await
+    }
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        let named = named(address);
+        let (value, _) = self.core().known(&namespace, &named, version).await?;
+        Ok(value.away())
+    }
+
+    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        self.core()
+            .let_go(&namespace, &named(address), seen, away)
+            .await
+    }
+
+    async fn take_back(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<RadosUpload> {
+        check_key(address.space, address.key)?;
+        let namespace = self.core().namespace(address.namespace)?;
+        RadosUpload::begin_back(self.core(), namespace, named(address), version, away).await
+    }
+
+    fn forgotten(&self) -> Vec<Away> {
+        self.core().forgotten()
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {

@@ -8,10 +8,11 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut};
 use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{
-    Condition, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions, Stored,
+    Away, Condition, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions, Stored,
     Upload, Usage, VersionId, Versioning, plan_store,
 };
 
+use crate::away::moved;
 use crate::books::Room;
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
@@ -39,6 +40,10 @@ pub struct RadosUpload {
     namespace: Arc<Namespace>,
     named: Named,
     options: StoreOptions,
+    /// Whether the value may be the data of its key's object.
+    may_be_whole: bool,
+    /// The version whose bytes come back, and under which name they were away.
+    back: Option<(Option<VersionId>, Away)>,
     room: Option<Room>,
     digest: Digest,
     size: u64,
@@ -67,6 +72,18 @@ pub(crate) struct Content {
     pub bufs: Vec<Buf>,
 }
 
+impl Content {
+    /// Of a value whose bytes are to be elsewhere.
+    pub fn away(meta: &Meta, away: Away) -> Content {
+        Content {
+            size: meta.size,
+            crc64nvme: meta.crc64nvme,
+            layout: Layout::Away(away),
+            bufs: Vec::new(),
+        }
+    }
+}
+
 impl RadosUpload {
     pub(crate) async fn begin(
         core: &Arc<Core>,
@@ -88,11 +105,51 @@ impl RadosUpload {
             }
             held = replaced(&namespace, &named, head);
         }
-        let mut upload = RadosUpload {
+        let mut upload = RadosUpload::new(core, namespace, named, options);
+        if bounded {
+            upload.reserve(options.size.unwrap_or(0), held)?;
+        }
+        Ok(upload)
+    }
+
+    /// For bytes that come back to a value: usage counts them already.
+    pub(crate) async fn begin_back(
+        core: &Arc<Core>,
+        namespace: Arc<Namespace>,
+        named: Named,
+        version: Option<VersionId>,
+        away: Away,
+    ) -> Result<RadosUpload> {
+        let (value, seen) = core.known(&namespace, &named, version).await?;
+        if value.away() != Some(away) {
+            return Err(moved());
+        }
+        let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
+        let is_current = current.map(Value::version) == Some(value.version());
+        let options = StoreOptions {
+            size: Some(value.size),
+            ..StoreOptions::default()
+        };
+        let mut upload = RadosUpload::new(core, namespace, named, options);
+        upload.may_be_whole = is_current;
+        upload.back = Some((version, away));
+        Ok(upload)
+    }
+
+    fn new(
+        core: &Arc<Core>,
+        namespace: Arc<Namespace>,
+        named: Named,
+        options: StoreOptions,
+    ) -> RadosUpload {
+        RadosUpload {
             core: core.clone(),
             namespace,
+            // Parts are taken over by what they are joined to: stripes can be, a key's object cannot.
+            may_be_whole: named.space == Space::Objects,
             named,
             options,
+            back: None,
             room: None,
             digest: Digest::new(CrcAlgorithm::Crc64Nvme),
             size: 0,
@@ -101,11 +158,7 @@ impl RadosUpload {
             held: Vec::new(),
             spare: Vec::new(),
             striping: None,
-        };
-        if bounded {
-            upload.reserve(options.size.unwrap_or(0), held)?;
         }
-        Ok(upload)
     }
 
     /// Makes room for a value of `size` bytes in place of what takes `held`.
@@ -124,12 +177,11 @@ impl RadosUpload {
 
     /// How long a value may be to be one object, as far as is known.
     fn whole_bytes_max(&self) -> u64 {
-        match (self.named.space, self.options.size) {
-            // Parts are taken over by what they are joined to: stripes can be, a key's object cannot.
-            (Space::Staging, _) => 0,
-            (_, Some(size)) if size <= u64::from(self.core.config.object_bytes) => size,
-            (_, Some(_)) => 0,
-            (_, None) => PIECE_BYTES as u64,
+        match self.options.size {
+            _ if !self.may_be_whole => 0,
+            Some(size) if size <= u64::from(self.core.config.object_bytes) => size,
+            Some(_) => 0,
+            None => PIECE_BYTES as u64,
         }
     }
 
@@ -241,7 +293,7 @@ impl RadosUpload {
                 striping.segment.len = striping.written;
                 content.layout = Layout::Striped(vec![striping.segment]);
             }
-            None if self.named.space == Space::Staging => {}
+            None if !self.may_be_whole => {}
             None => {
                 let held = std::mem::take(&mut self.held);
                 let sums = held.iter().flat_map(|piece| piece.sums.iter().copied());
@@ -302,7 +354,9 @@ impl Upload for RadosUpload {
     }
 
     async fn commit(mut self, seal: Seal) -> Result<Stored> {
-        if self.failed || self.options.size.is_some_and(|size| size != self.size) {
+        let is_short = self.options.size.is_some_and(|size| size != self.size);
+        // Too few that come back are told from others when they are compared.
+        if self.failed || is_short && self.back.is_none() {
             return Err(StoreError::new(
                 ErrorKind::Invalid,
                 "not all bytes of the value arrived",
@@ -318,19 +372,22 @@ impl Upload for RadosUpload {
         let striping = self.striping.take();
         let life = striping.as_ref().map(|striping| striping.life);
         let intents = striping.as_ref().map(|striping| striping.segment.id);
+        let intents = intents.into_iter().collect();
         let core = self.core.clone();
-        let stored = core
-            .put(
-                &self.namespace,
-                &self.named,
-                content,
-                seal,
-                self.options.condition,
-                intents.into_iter().collect(),
-                life,
-                self.room.take(),
-            )
-            .await;
+        let (namespace, named) = (&self.namespace, &self.named);
+        let stored = match self.back {
+            Some((version, away)) => {
+                core.take_back(namespace, named, version, away, content, intents, life)
+                    .await
+            }
+            None => {
+                let (condition, room) = (self.options.condition, self.room.take());
+                core.put(
+                    namespace, named, content, seal, condition, intents, life, room,
+                )
+                .await
+            }
+        };
         if let Err(error) = &stored
             && error.kind() != ErrorKind::OutcomeUnknown
         {

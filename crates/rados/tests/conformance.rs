@@ -19,4 +19,4 @@ macro_rules! areas {
     };
 }
 
-areas!(values conditions composing lists versioned namespaces quotas expiry model concurrent);
+areas!(values conditions composing lists versioned namespaces quotas expiry away model concurrent);

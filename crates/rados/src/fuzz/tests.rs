@@ -1,7 +1,9 @@
 //! Replays the corpus, and holds the records to their layout.
 
 use forebay_store::suite::{check_seed, corpus};
-use forebay_store::{Attributes, Etag, NamespaceConfig, NamespaceInfo, Space, Usage, Versioning};
+use forebay_store::{
+    Attributes, Away, Etag, NamespaceConfig, NamespaceInfo, Space, Usage, Versioning,
+};
 
 use super::record;
 use crate::names;
@@ -95,13 +97,17 @@ fn head() -> Head {
     }
 }
 
-fn kept() -> [Kept; 2] {
+fn kept() -> [Kept; 3] {
     let marker = Kept::Marker {
         seq: 9,
         null: false,
         modified: 5,
     };
-    [Kept::Value(value(Layout::Striped(vec![segment()]))), marker]
+    [
+        Kept::Value(value(Layout::Striped(vec![segment()]))),
+        Kept::Value(value(Layout::Away(Away(2 << 96 | 7)))),
+        marker,
+    ]
 }
 
 fn samples() -> Vec<(&'static str, u8, Vec<u8>)> {
@@ -141,10 +147,11 @@ fn samples() -> Vec<(&'static str, u8, Vec<u8>)> {
         shards: 8,
     };
     let entry = names::entry(Space::Objects, b"a\0b\x01");
-    let [value, marker] = kept();
+    let [value, away, marker] = kept();
     vec![
         ("head", 0, head().encode()),
         ("kept_value", 1, value.encode()),
+        ("kept_away", 1, away.encode()),
         ("kept_marker", 1, marker.encode()),
         ("entry", 2, Entry::of(7, Some(&head())).encode()),
         ("entry_gone", 2, Entry::of(9, None).encode()),

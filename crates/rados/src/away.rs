@@ -1,0 +1,187 @@
+//! Bytes of a value let go, and taken back: everything else of it stays, its layout changes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use forebay_store::{Away, ErrorKind, Meta, Result, Space, StoreError, Stored, VersionId};
+use parking_lot::Mutex;
+
+use crate::change::{Decide, Decision, Step};
+use crate::core::{Core, Namespace};
+use crate::heads::Seen;
+use crate::record::{Layout, Value};
+use crate::under_way::Named;
+use crate::upload::Content;
+
+/// Names that are remembered for whoever keeps the bytes; older ones are left to its own comparing.
+const FORGOTTEN: usize = 64 << 10;
+
+/// Names of bytes elsewhere to which nothing refers any more, and since when, in milliseconds since 1970.
+#[derive(Default)]
+pub(crate) struct Forgotten(Mutex<VecDeque<(u64, Away)>>);
+
+impl Forgotten {
+    pub fn add(&self, now: u64, names: &[Away]) {
+        if names.is_empty() {
+            return;
+        }
+        let mut all = self.0.lock();
+        all.extend(names.iter().map(|away| (now, *away)));
+        let most = all.len().saturating_sub(FORGOTTEN);
+        all.drain(..most);
+    }
+
+    /// Takes those that were forgotten by `until`.
+    fn take(&self, until: u64) -> Vec<Away> {
+        let mut all = self.0.lock();
+        let old = all.partition_point(|(since, _)| *since <= until);
+        all.drain(..old).map(|(_, away)| away).collect()
+    }
+}
+
+impl Core {
+    /// See [`forebay_store::Store::forgotten`]. Somebody at another gateway may be reading the bytes: then a name is told when the grace
+    /// is over.
+    pub fn forgotten(&self) -> Vec<Away> {
+        let grace = match self.notices.is_alone() {
+            true => 0,
+            false => self.config.grace.as_millis() as u64,
+        };
+        match self.now().checked_sub(grace) {
+            Some(until) => self.forgotten.take(until),
+            None => Vec::new(),
+        }
+    }
+
+    /// See [`forebay_store::Store::let_go`].
+    pub async fn let_go(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        seen: &Meta,
+        away: Away,
+    ) -> Result<()> {
+        if named.space == Space::Staging || seen.size == 0 {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                "only the bytes of objects can be let go, and of an empty one there are none",
+            ));
+        }
+        let let_go = Relocate {
+            core: self,
+            namespace,
+            named,
+            version: Some(seen.version),
+            is: Is::Seen(seen),
+            content: Content::away(seen, away),
+            intents: Vec::new(),
+            life: None,
+        };
+        self.change(namespace, named, false, let_go).await.map(drop)
+    }
+
+    /// The last step of taking bytes back: they are the value's, and it is still away as `away`.
+    #[expect(clippy::too_many_arguments, reason = "everything that a commit knows")]
+    pub async fn take_back(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        version: Option<VersionId>,
+        away: Away,
+        content: Content,
+        intents: Vec<u128>,
+        life: Option<u64>,
+    ) -> Result<Stored> {
+        let take_back = Relocate {
+            core: self,
+            namespace,
+            named,
+            version,
+            is: Is::Away(away),
+            content,
+            intents,
+            life,
+        };
+        let (meta, _) = self.change(namespace, named, false, take_back).await?;
+        Ok(Stored {
+            meta,
+            replaced: true,
+        })
+    }
+}
+
+/// What a value must be for its bytes to be moved.
+enum Is<'m> {
+    /// This, with its bytes here.
+    Seen(&'m Meta),
+    /// Away under this name.
+    Away(Away),
+}
+
+/// The bytes of a value being moved: asked again as often as the key changes meanwhile.
+struct Relocate<'r> {
+    core: &'r Arc<Core>,
+    namespace: &'r Arc<Namespace>,
+    named: &'r Named,
+    version: Option<VersionId>,
+    is: Is<'r>,
+    content: Content,
+    intents: Vec<u128>,
+    /// The life of this gateway in which stripes were written.
+    life: Option<u64>,
+}
+
+impl Decide for Relocate<'_> {
+    type Answer = Meta;
+
+    async fn decide(&mut self, seen: &Seen) -> Result<Decision<Meta>> {
+        let found = self
+            .core
+            .rewriting(self.namespace, self.named, seen, self.version);
+        let Some((value, mut draft)) = found.await? else {
+            return Ok(Decision::Again);
+        };
+        let meta = value.meta();
+        match self.is {
+            Is::Seen(seen) => {
+                meta.check_seen(Some(seen))?;
+                if value.away().is_some() {
+                    return Err(moved());
+                }
+            }
+            Is::Away(away) => check_back(&value, away, &self.content)?,
+        }
+        // It became an older version while its bytes came, which has no object of its own: they are to come once more.
+        let current = draft.head.current.as_ref().map(Value::version);
+        if matches!(self.content.layout, Layout::Inline(_)) && current != Some(meta.version) {
+            return Err(moved());
+        }
+        draft.relocate(value, self.content.layout.clone());
+        let mut step = Step::new(draft);
+        step.bufs = self.content.bufs.clone();
+        step.intents = self.intents.clone();
+        step.life = self.life;
+        Ok(Decision::Do(step, meta))
+    }
+}
+
+fn check_back(value: &Value, away: Away, content: &Content) -> Result<()> {
+    if value.away() != Some(away) {
+        return Err(moved());
+    }
+    match (content.size, content.crc64nvme) == (value.size, value.crc64nvme) {
+        true => Ok(()),
+        false => Err(StoreError::new(
+            ErrorKind::Corrupt,
+            "the bytes that came back are not the value's",
+        )),
+    }
+}
+
+/// Somebody else let the bytes go or took them back, or changed the value.
+pub(crate) fn moved() -> StoreError {
+    StoreError::new(
+        ErrorKind::PreconditionFailed,
+        "the bytes of the value were moved meanwhile",
+    )
+}
