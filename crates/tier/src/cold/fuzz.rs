@@ -25,7 +25,7 @@ use super::bucket::{Bucket, named};
 use super::fetch::Fetch;
 use super::format::{BLOCK_BYTES, trailer_bytes};
 use super::policy::Policy;
-use super::reads::Rows;
+use super::reads::Times;
 use super::s3::ColdUrl;
 use crate::kept_meta;
 
@@ -229,8 +229,8 @@ pub fn record(data: &[u8]) {
     };
     match kind % 5 {
         0 => {
-            if let Some(rows) = Rows::decode(bytes) {
-                assert!(rows.encode() == bytes);
+            if let Some(times) = Times::decode(bytes) {
+                assert!(times.encode() == bytes);
             }
         }
         1 => {

@@ -6,7 +6,7 @@
 //!
 //! - `layer`: [`Cold`], reading what is away. `mover`: one value out or back. `pass`: policies, deletions, the sweep.
 //! - `bucket`, `format`: copies in the bucket. `fetch`: their bytes, checked. `pins`: who reads which.
-//! - `policy`, `reads`: what goes, and when it was read last.
+//! - `policy`, `reads`: what goes, and when it was read last. `shared`: several processes on one store.
 //! - `s3`, `http`: the client for the far side, over the crate `object_store`.
 //!
 //! # Invariants
@@ -33,6 +33,7 @@ mod pins;
 mod policy;
 mod reads;
 mod s3;
+mod shared;
 
 pub use bucket::Bucket;
 pub use counters::Metrics;

@@ -25,14 +25,12 @@ use super::fetch::Fetch;
 use super::pass::Passed;
 use super::pins::Pins;
 use super::reads::{Reads, spot};
+use super::shared::{Shared, UNTOLD_MS};
 
 /// Values that come back at the same time; readers of more wait their turn.
 const RECALLS_MAX: usize = 8;
 /// A value that came back stays for so long, whatever the policy says: a day.
 const REST_MS: u64 = 24 * 3600 * 1000;
-/// Values known to rest; when there are more, the oldest may go early, which costs a journey.
-const RESTS_MAX: usize = 1 << 16;
-
 /// A far side that is away is logged once in so long.
 const TELL_MS: u64 = 60_000;
 
@@ -47,8 +45,11 @@ pub struct Config {
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// Where values come back when nobody waits.
     pub runtime: Handle,
-    /// Keeps across restarts when values were read last.
+    /// Keeps across restarts when values were read last. Not needed where other processes keep it.
     pub reads: Option<PathBuf>,
+    /// Where other processes move values of the same store too: the namespace, which no door shows, in which they agree on who applies
+    /// policies, and tell each other when values were read.
+    pub shared: Option<String>,
     /// A copy in the bucket to which nothing refers is deleted by a sweep when it is older than this, in milliseconds: another
     /// process on the same store may be about to refer to a younger one.
     pub grace_ms: u64,
@@ -64,6 +65,7 @@ pub struct Mover<S> {
     pub(super) config: Config,
     pub(super) pins: Pins,
     pub(super) reads: Reads,
+    pub(super) shared: Option<Shared>,
     pub(super) counters: Arc<Counters>,
     /// What the last pass over a namespace found, by its number.
     pub(super) passed: Mutex<HashMap<u32, Passed>>,
@@ -71,7 +73,6 @@ pub struct Mover<S> {
     moving: Mutex<HashSet<Away>>,
     recalls: Mutex<HashMap<Away, watch::Receiver<Option<Outcome>>>>,
     permits: Semaphore,
-    rests: Mutex<HashMap<u64, u64>>,
     /// How many bytes were read in parts of values whose bytes are away.
     parts: Mutex<HashMap<Away, u64>>,
     random: RandomState,
@@ -89,6 +90,7 @@ impl<S: Store> Mover<S> {
         Mover {
             hot,
             bucket,
+            shared: config.shared.clone().map(Shared::new),
             config,
             pins: Pins::default(),
             reads,
@@ -97,7 +99,6 @@ impl<S: Store> Mover<S> {
             moving: Mutex::default(),
             recalls: Mutex::default(),
             permits: Semaphore::new(RECALLS_MAX),
-            rests: Mutex::default(),
             parts: Mutex::default(),
             random: RandomState::new(),
             named: AtomicU64::new(0),
@@ -271,7 +272,8 @@ impl<S: Store> Mover<S> {
         add(&self.counters.recalled, 1);
         add(&self.counters.recalled_bytes, meta.size);
         if let Ok(namespace) = self.hot.namespace(address.namespace) {
-            self.rest(spot(namespace.id, address.key));
+            let spot = spot(namespace.id, address.key);
+            self.reads.note_return(spot, self.now());
         }
         Ok(())
     }
@@ -293,24 +295,19 @@ impl<S: Store> Mover<S> {
     }
 
     /// A value that came back is not sent away again at once.
-    fn rest(&self, spot: u64) {
-        let now = self.now();
-        let mut rests = self.rests.lock();
-        if rests.len() >= RESTS_MAX {
-            rests.retain(|_, since| now.saturating_sub(*since) < REST_MS);
-        }
-        if rests.len() >= RESTS_MAX
-            && let Some(oldest) = rests.iter().min_by_key(|(_, since)| **since)
-        {
-            let oldest = *oldest.0;
-            rests.remove(&oldest);
-        }
-        rests.insert(spot, now);
+    pub(super) fn is_resting(&self, spot: u64) -> bool {
+        let returned = self.reads.returned(spot);
+        returned.is_some_and(|at| self.now().saturating_sub(at) < REST_MS)
     }
 
-    pub(super) fn is_resting(&self, spot: u64) -> bool {
-        let since = self.rests.lock().get(&spot).copied();
-        since.is_some_and(|since| self.now().saturating_sub(since) < REST_MS)
+    /// A time after which a value was not read by any process.
+    pub(super) fn last_read(&self, spot: u64) -> u64 {
+        let unknown = match self.shared {
+            None => 0,
+            // What others have not told yet, and what they read before they heard of the policy.
+            Some(_) => UNTOLD_MS,
+        };
+        self.reads.last(spot).saturating_add(unknown)
     }
 
     /// Counts a failure of the far side, and tells of it now and then.

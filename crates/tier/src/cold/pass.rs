@@ -26,7 +26,7 @@ const DELETES_MAX: usize = 8;
 /// How soon a copy goes after its value.
 const TIDY: Duration = Duration::from_secs(5);
 /// How often policies are applied.
-const PASS: Duration = Duration::from_secs(600);
+pub(super) const PASS: Duration = Duration::from_secs(600);
 /// How often the bucket is compared with the store.
 const SWEEP: Duration = Duration::from_secs(24 * 3600);
 
@@ -82,17 +82,20 @@ impl<S: Store> Mover<S> {
         Ok((values.collect(), last))
     }
 
-    /// Applies the policy of one namespace now. Without one nothing moves.
+    /// Applies the policy of one namespace now, whoever's turn it is. Without one nothing moves.
     ///
     /// # Errors
     /// Of the store; what the bucket refuses is counted.
     pub async fn run(&self, namespace: &str) -> Result<Passed> {
+        self.share_reads().await;
+        self.apply(namespace).await
+    }
+
+    async fn apply(&self, namespace: &str) -> Result<Passed> {
         let info = self.hot.namespace(namespace)?;
         let mut passed = Passed::default();
         if let Some(policy) = Policy::of(&info) {
-            if policy.not_read_for_ms.is_some() {
-                self.reads.begin(self.now());
-            }
+            self.begin_reads(&policy);
             let mut last = None;
             loop {
                 let (values, next) = self
@@ -126,7 +129,7 @@ impl<S: Store> Mover<S> {
         let mut going = Vec::new();
         for (key, meta) in values {
             let spot = spot(info.id, &key);
-            if !policy.takes(&key, &meta, now, self.reads.last(spot)) || self.is_resting(spot) {
+            if !policy.takes(&key, &meta, now, self.last_read(spot)) || self.is_resting(spot) {
                 continue;
             }
             let address = Address::object(&info.name, &key);
@@ -176,13 +179,15 @@ impl<S: Store> Mover<S> {
         passed.gave_up |= gave_up.load(Relaxed);
     }
 
-    /// Applies every policy.
+    /// Applies every policy, if it is this process's turn.
     pub async fn run_all(&self) {
-        for info in self.hot.namespaces() {
-            if Policy::of(&info).is_none() {
-                continue;
-            }
-            match self.run(&info.name).await {
+        let governed = self.begin_all_reads();
+        self.share_reads().await;
+        if !self.has_turn().await {
+            return;
+        }
+        for info in governed {
+            match self.apply(&info.name).await {
                 Ok(passed) if passed.gave_up => return,
                 Ok(passed) if passed.moved > 0 => {
                     tracing::info!(namespace = info.name, ?passed, "moved to the cold tier");
@@ -194,6 +199,23 @@ impl<S: Store> Mover<S> {
                 }
             }
         }
+    }
+
+    /// Notes reads from now on, where a policy asks for them.
+    fn begin_reads(&self, policy: &Policy) {
+        if policy.not_read_for_ms.is_some() {
+            self.reads.begin(self.now());
+        }
+    }
+
+    /// The same for every policy; the namespaces that have one.
+    fn begin_all_reads(&self) -> Vec<Arc<NamespaceInfo>> {
+        let mut governed = self.hot.namespaces();
+        governed.retain(|info| {
+            let policy = Policy::of(info);
+            policy.inspect(|policy| self.begin_reads(policy)).is_some()
+        });
+        governed
     }
 
     /// Deletes copies whose values ended or came back, as far as nobody reads them; `false` when the far side could not be reached.
@@ -215,7 +237,10 @@ impl<S: Store> Mover<S> {
         if let Err(error) = self.hot.settle().await {
             tracing::warn!(%error, "some cold copies are left to a sweep");
         }
-        self.tidy().await
+        let done = self.tidy().await;
+        self.give_turn_back().await;
+        self.share_reads().await;
+        done
     }
 
     /// Deletes copies to which nothing refers, whatever crash left them; tells how many.
@@ -279,11 +304,8 @@ impl<S: Store> Mover<S> {
 
     /// Does what is due, for ever.
     pub async fn tend(self: &Arc<Self>) -> Infallible {
-        for info in self.hot.namespaces() {
-            if Policy::of(&info).is_some_and(|policy| policy.not_read_for_ms.is_some()) {
-                self.reads.begin(self.now());
-            }
-        }
+        self.begin_all_reads();
+        self.share_reads().await;
         let start = Instant::now();
         let every = |period: Duration, first: Duration| {
             let mut ticks = interval_at(start + first, period);
@@ -300,12 +322,21 @@ impl<S: Store> Mover<S> {
                     self.run_all().await;
                     self.save();
                 }
-                _ = sweep.tick() => match self.sweep().await {
-                    Ok(0) => {}
-                    Ok(swept) => tracing::info!(swept, "cold copies that nothing refers to were deleted"),
-                    Err(error) => tracing::warn!(%error, "the cold tier was not swept"),
-                },
+                _ = sweep.tick() => self.sweep_in_turn().await,
             }
+        }
+    }
+
+    async fn sweep_in_turn(&self) {
+        if !self.has_turn().await {
+            return;
+        }
+        match self.sweep().await {
+            Ok(0) => {}
+            Ok(swept) => {
+                tracing::info!(swept, "cold copies that nothing refers to were deleted");
+            }
+            Err(error) => tracing::warn!(%error, "the cold tier was not swept"),
         }
     }
 

@@ -8,4 +8,5 @@ mod far;
 mod policies;
 mod power_loss;
 mod reading;
+mod sharing;
 mod support;

@@ -39,12 +39,23 @@ pub fn over_objects<S: Store>(
     objects: Arc<dyn ObjectStore>,
     clock: &TestClock,
 ) -> Cold<S> {
+    one_of(None, hot, objects, clock)
+}
+
+/// One process on a store; `shared` is the namespace in which it agrees with others.
+pub fn one_of<S: Store>(
+    shared: Option<&str>,
+    hot: Arc<S>,
+    objects: Arc<dyn ObjectStore>,
+    clock: &TestClock,
+) -> Cold<S> {
     let told = clock.clone();
     let config = Config {
         pool: Pool::new(64 << 20),
         clock: Arc::new(move || told.now()),
         runtime: Handle::current(),
         reads: None,
+        shared: shared.map(str::to_owned),
         grace_ms: 0,
     };
     Cold::new(hot, Bucket::new(objects, HOME), config)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use forebay_client::{Credentials, Tls};
-use forebay_control::{ColdTier, store_name};
+use forebay_control::{ColdTier, SYSTEM_NAMESPACE, store_name};
 use forebay_mem::Pool;
 use forebay_tier::cold::{Bucket, Cold, ColdUrl, Config, Secret};
 use prometheus_client::registry::Registry;
@@ -61,12 +61,6 @@ impl ColdSide {
                 runtime: None,
             });
         };
-        if !leaf.lets_go() {
-            return Err(Failure::new(
-                Exit::Usage,
-                "--cold needs a backend that can let bytes go: engine or memory",
-            ));
-        }
         let wrong = |message: String| Failure::new(Exit::Usage, format!("--cold: {message}"));
         let (url, secret) = credentials(url).map_err(wrong)?;
         let runtime = Builder::new_multi_thread()
@@ -86,7 +80,8 @@ impl ColdSide {
             pool: pool.clone(),
             clock: clock.clone(),
             runtime: runtime.handle().clone(),
-            reads: Some(args.dir.join(READS)),
+            reads: (!leaf.is_shared()).then(|| args.dir.join(READS)),
+            shared: leaf.is_shared().then(|| SYSTEM_NAMESPACE.to_owned()),
             grace_ms: GRACE_MS,
         };
         let store = Cold::new(leaf, Bucket::new(objects, &home), config);

@@ -71,9 +71,9 @@ impl Leaf {
         opened.map(Leaf::Rados)
     }
 
-    /// Whether it can let bytes go, which a cold tier needs.
-    pub fn lets_go(&self) -> bool {
-        matches!(self, Leaf::Engine(_) | Leaf::Memory(_))
+    /// Whether other processes may serve the same values.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Leaf::Rados(_))
     }
 
     /// Adds its metrics.

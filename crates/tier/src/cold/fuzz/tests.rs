@@ -157,7 +157,7 @@ fn answers() {
 
 #[test]
 fn records() {
-    let rows = Rows::new(1_700_000_000);
+    let times = Times::new(1_700_000_000);
     let mut kept = meta(48, 9);
     kept.expires = Some(5);
     kept.attributes = Attributes::builder().set("a", "b").build().expect("small");
@@ -171,7 +171,7 @@ fn records() {
     let seed = |kind: u8, bytes: &[u8]| [&[kind][..], bytes].concat();
     let url = b"s3://freezer/a/b?endpoint=http://127.0.0.1:9000&region=eu-1&profile=cold&credentials=FILE&ca=FILE";
     let seeds = vec![
-        ("reads", seed(0, &rows.encode())),
+        ("reads", seed(0, &times.encode())),
         ("kept_meta", seed(1, &kept_meta::encode(&kept))),
         (
             "policy",
