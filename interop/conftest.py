@@ -71,11 +71,18 @@ def ceph():
 
 
 @pytest.fixture(scope="session")
-def backend(request):
-    """Flags that say where servers keep their data: FOREBAY_INTEROP_BACKEND=rados takes a throwaway Ceph."""
+def backends(request):
+    """`backends(name)`: flags that say where a server keeps its data; FOREBAY_INTEROP_BACKEND=rados takes a place of that name in a
+    throwaway Ceph."""
     if os.environ.get("FOREBAY_INTEROP_BACKEND") == "rados":
-        return request.getfixturevalue("ceph").flags("clients")
-    return []
+        return request.getfixturevalue("ceph").flags
+    return lambda name: []
+
+
+@pytest.fixture(scope="session")
+def backend(backends):
+    """The same for servers that may find what others stored."""
+    return backends("clients")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Gateways: servers without a state of their own, over one cluster."""
 
+import json
 import subprocess
 import time
 from types import SimpleNamespace
@@ -57,6 +58,20 @@ def patiently(client, call, deadline):
             if error.response["Error"]["Code"] != "SlowDown" or time.monotonic() > deadline:
                 raise
             time.sleep(0.5)
+
+
+def admin(server, *words):
+    command = [str(binary()), "admin", *words, "--dir", str(server.directory), "--json"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def until(true, otherwise):
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
 
 
 def clean(gateways, server, client, bucket):

@@ -1,17 +1,14 @@
 """Two gateways over one pool: what clients see of a key is what one register would have answered."""
 
-import json
 import os
 import random
-import subprocess
 import threading
 import time
 
 import pytest
 from botocore.exceptions import ClientError
 
-from conftest import binary
-from gateways import SOON, clean
+from gateways import SOON, admin, clean, until
 from history import Register, finish, work
 
 SECONDS = float(os.environ.get("FOREBAY_HISTORY_SECONDS", "8"))
@@ -163,13 +160,6 @@ def test_gateways_know_each_others_keys(gateways):
     until(lambda: not allowed(other), "the other takes a key that is removed")
 
 
-def admin(server, *words):
-    command = [str(binary()), "admin", *words, "--dir", str(server.directory), "--json"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 0, f"{words}: {done.stderr}"
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def allowed(client):
     try:
         client.list_buckets()
@@ -177,10 +167,3 @@ def allowed(client):
         assert refused.response["Error"]["Code"] == "InvalidAccessKeyId", refused
         return False
     return True
-
-
-def until(true, otherwise):
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)

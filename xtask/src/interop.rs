@@ -23,8 +23,8 @@ pub struct Group {
     pub optional: bool,
 }
 
-/// Groups that `ceph` runs too, their servers over a throwaway Ceph: every client of the S3 door.
-const OVER_CEPH: [&str; 5] = ["rust", "sdk", "ai", "cli", "data"];
+/// Groups that `ceph` runs too, their servers over a throwaway Ceph: every client of the S3 door, and functions.
+const OVER_CEPH: [&str; 6] = ["rust", "sdk", "ai", "cli", "data", "exec"];
 /// What it runs of the group `nvme` there.
 const GUEST_OVER_CEPH: &str = "nvme/test_guest.py::test_values_by_passthrough_are_objects[plain]";
 /// The same when there is time.
@@ -221,7 +221,7 @@ impl Runner<'_> {
         counts
     }
 
-    /// The leaf's own tests on this cluster, then those of this group, then those of every S3 client.
+    /// The leaf's own tests on this cluster, then those of this group, then those of the groups that run over Ceph too.
     fn beside(&self, ceph: &Ceph, group: &Group, environment: &str, log: &Path) -> Result<Counts> {
         let mut leaf = cargo();
         leaf.args(["test", "--locked", "--package", "forebay-rados"]);
