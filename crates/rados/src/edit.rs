@@ -169,7 +169,9 @@ impl Core {
         let Some(view) = self.kept(namespace, named, seen, None).await? else {
             return Ok(None);
         };
-        let draft = Draft::begin(named.space, head.clone(), view, self.now());
-        Ok(Some((value, draft)))
+        let now = self.now();
+        let draft = Draft::begin(named.space, head.clone(), view, now);
+        // It may have ended since it was looked for: then it is dropped by this change, and looked for once more.
+        Ok((!value.is_expired(now)).then_some((value, draft)))
     }
 }

@@ -183,10 +183,11 @@ impl<S: Store> Mover<S> {
     pub async fn run_all(&self) {
         let governed = self.begin_all_reads();
         self.share_reads().await;
-        if !self.has_turn().await {
-            return;
-        }
         for info in governed {
+            // Asking again renews it: a pass may take long.
+            if !self.has_turn().await {
+                return;
+            }
             match self.apply(&info.name).await {
                 Ok(passed) if passed.gave_up => return,
                 Ok(passed) if passed.moved > 0 => {
