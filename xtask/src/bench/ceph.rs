@@ -174,6 +174,16 @@ impl Bench {
         started.as_ref()
     }
 
+    /// Has Ceph's own gateway remove what was deleted, which it leaves for hours: after some rounds the OSD would be full.
+    pub fn collect_garbage(&self) -> Result<()> {
+        let Some(ceph) = self.ceph() else {
+            return Ok(());
+        };
+        let mut admin = command("radosgw-admin");
+        admin.args(["gc", "process", "--include-all"]);
+        output(ceph.known_to(&mut admin)).map(drop)
+    }
+
     /// `forebay bench` with these arguments against the cluster.
     pub fn over_rados(&self, arguments: &str) -> Result<Option<Sample>> {
         let Some(ceph) = self.ceph() else {

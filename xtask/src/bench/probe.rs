@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::bench::ceph::RGW;
 use crate::bench::measure::{Bench, iperf3_way};
 use crate::bench::peers::Server;
 use crate::bench::redis::{EIGHT_CLIENTS, PIPELINED};
@@ -47,9 +48,14 @@ impl Probe {
     pub fn measure(&self, bench: &Bench, servers: &[Server]) -> Result<Option<Sample>> {
         let server = |name: &str| servers.iter().find(|server| server.name == name);
         match self {
-            Probe::S3(name, arguments) => server(name)
-                .map(|server| bench.ours(arguments, &server.arguments()))
-                .transpose(),
+            Probe::S3(name, arguments) => {
+                let measure = |server: &Server| bench.ours(arguments, &server.arguments());
+                let sample = server(name).map(measure).transpose()?;
+                if *name == RGW {
+                    bench.collect_garbage()?;
+                }
+                Ok(sample)
+            }
             Probe::Direct(name, arguments) => server(name)
                 .map(|server| bench.direct(arguments, server))
                 .transpose(),
