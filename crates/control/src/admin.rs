@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use forebay_store::{
-    Address, Body, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage,
+    Address, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage,
 };
 
 use crate::api::{
@@ -271,16 +271,12 @@ impl<S: Store> Admin<S> {
     pub(crate) async fn read_module(&self, namespace: &str, key: &[u8]) -> Result<Vec<u8>> {
         let address = Address::object(namespace, key);
         let found = self.store.retrieve(address, None, ByteRange::Full).await;
-        let mut object = found?;
+        let object = found?;
         if object.meta.size > MODULE_BYTES_MAX as u64 {
             let text = format!("a module has at most {MODULE_BYTES_MAX} bytes");
             return Err(Error::new(Kind::Invalid, text));
         }
-        let mut wasm = Vec::with_capacity(object.meta.size as usize);
-        while let Some(buf) = object.body.next().await? {
-            wasm.extend_from_slice(&buf);
-        }
-        Ok(wasm)
+        Ok(object.bytes().await?)
     }
 
     /// All namespaces by name, but the system's own.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_mem::Buf;
 use forebay_store::{
-    Address, Body, ByteRange, Condition, ErrorKind, Seal, Store, StoreOptions, Upload, VersionId,
+    Address, ByteRange, Condition, ErrorKind, Seal, Store, StoreOptions, Upload, VersionId,
 };
 
 use crate::api::{Recalled, Swept, Tier, TierPass, TierPolicy};
@@ -132,12 +132,8 @@ pub async fn store_name<S: Store>(store: &Arc<S>) -> Result<String> {
     let address = Address::object(SYSTEM_NAMESPACE, NAME);
     loop {
         match store.retrieve(address, None, ByteRange::Full).await {
-            Ok(mut object) => {
-                let mut name = Vec::new();
-                while let Some(buf) = object.body.next().await? {
-                    name.extend_from_slice(&buf);
-                }
-                return String::from_utf8(name)
+            Ok(object) => {
+                return String::from_utf8(object.bytes().await?)
                     .map_err(|_| Error::new(Kind::Failed, "the store's name cannot be read"));
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_mem::Buf;
 use forebay_store::{
-    Address, Body, ByteRange, Condition, DeleteOptions, ErrorKind, Item, ListOptions, Meta,
+    Address, ByteRange, Condition, DeleteOptions, ErrorKind, Item, ListOptions, Meta,
     NamespaceConfig, Seal, Store, StoreOptions, Upload,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -188,7 +188,7 @@ impl<S: Store> Records<S> {
 
     async fn read(&self, key: &[u8]) -> Result<Option<(Meta, Vec<u8>)>> {
         let address = Address::object(SYSTEM_NAMESPACE, key);
-        let mut object = match self.store.retrieve(address, None, ByteRange::Full).await {
+        let object = match self.store.retrieve(address, None, ByteRange::Full).await {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
@@ -198,11 +198,8 @@ impl<S: Store> Records<S> {
                 format!("{} is not a record: too long", String::from_utf8_lossy(key)),
             ));
         }
-        let mut bytes = Vec::new();
-        while let Some(buf) = object.body.next().await? {
-            bytes.extend_from_slice(&buf);
-        }
-        Ok(Some((object.meta, bytes)))
+        let meta = object.meta.clone();
+        Ok(Some((meta, object.bytes().await?)))
     }
 }
 

@@ -30,7 +30,6 @@ use crate::tables::Memtable;
 use crate::usage::Reservation;
 use crate::view::View;
 
-pub(crate) use away::moved;
 pub(crate) use namespaces::decode_greatest;
 use pack::Pack;
 pub(crate) use values::check;

@@ -14,7 +14,7 @@ use forebay_store::{
     VersionId, plan_store,
 };
 
-use crate::batch::{SMALL_BYTES_MAX, check, moved};
+use crate::batch::{SMALL_BYTES_MAX, check};
 use crate::checkpoint::{Orphan, Writing};
 use crate::command::{Command, Content, StoreCommand, TakeBackCommand, Target};
 use crate::core::Core;
@@ -99,7 +99,7 @@ impl<D: Disk> EngineUpload<D> {
         let view = core.view();
         let entry = view.find(&target.namespace, target.space, &target.key, version)?;
         if entry.place().map_err(malformed)? != Place::Away(away) {
-            return Err(moved());
+            return Err(StoreError::moved());
         }
         let size = entry.size();
         if size > core.upload_bytes_max() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_store::{Address, Body, ByteRange, ErrorKind, ModuleDigest, Result, Store, StoreError};
+use forebay_store::{Address, ByteRange, ErrorKind, ModuleDigest, Result, Store, StoreError};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard, oneshot};
@@ -196,7 +196,7 @@ async fn fetch<S: Store>(store: &S, allowed: &Allowed, max: u64) -> Result<Vec<u
     let (namespace, key) = &allowed.place;
     let address = Address::object(namespace, key);
     let found = store.retrieve(address, None, ByteRange::Full).await;
-    let mut object = found.map_err(|error| {
+    let object = found.map_err(|error| {
         let message = format!("module {} is not there: {error}", allowed.digest);
         StoreError::new(error.kind(), message)
     })?;
@@ -206,9 +206,5 @@ async fn fetch<S: Store>(store: &S, allowed: &Allowed, max: u64) -> Result<Vec<u
             format!("a module has at most {max} bytes"),
         ));
     }
-    let mut wasm = Vec::with_capacity(object.meta.size as usize);
-    while let Some(buf) = object.body.next().await? {
-        wasm.extend_from_slice(&buf);
-    }
-    Ok(wasm)
+    object.bytes().await
 }

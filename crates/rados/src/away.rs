@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_store::{Away, ErrorKind, Meta, Result, Space, StoreError, Stored, VersionId};
+use forebay_store::limits::check_back;
+use forebay_store::{Away, Meta, Result, StoreError, Stored, VersionId};
 use parking_lot::Mutex;
 
 use crate::change::{Decide, Decision, Step};
@@ -61,12 +62,6 @@ impl Core {
         seen: &Meta,
         away: Away,
     ) -> Result<()> {
-        if named.space == Space::Staging || seen.size == 0 {
-            return Err(StoreError::new(
-                ErrorKind::Invalid,
-                "only the bytes of objects can be let go, and of an empty one there are none",
-            ));
-        }
         let let_go = Relocate {
             core: self,
             namespace,
@@ -146,15 +141,20 @@ impl Decide for Relocate<'_> {
             Is::Seen(seen) => {
                 meta.check_seen(Some(seen))?;
                 if value.away().is_some() {
-                    return Err(moved());
+                    return Err(StoreError::moved());
                 }
             }
-            Is::Away(away) => check_back(&value, away, &self.content)?,
+            Is::Away(away) => {
+                if value.away() != Some(away) {
+                    return Err(StoreError::moved());
+                }
+                check_back(&meta, self.content.size, self.content.crc64nvme)?;
+            }
         }
         // It became an older version while its bytes came, which has no object of its own: they are to come once more.
         let current = draft.head.current.as_ref().map(Value::version);
         if matches!(self.content.layout, Layout::Inline(_)) && current != Some(meta.version) {
-            return Err(moved());
+            return Err(StoreError::moved());
         }
         draft.relocate(value, self.content.layout.clone());
         let mut step = Step::new(draft);
@@ -163,25 +163,4 @@ impl Decide for Relocate<'_> {
         step.life = self.life;
         Ok(Decision::Do(step, meta))
     }
-}
-
-fn check_back(value: &Value, away: Away, content: &Content) -> Result<()> {
-    if value.away() != Some(away) {
-        return Err(moved());
-    }
-    match (content.size, content.crc64nvme) == (value.size, value.crc64nvme) {
-        true => Ok(()),
-        false => Err(StoreError::new(
-            ErrorKind::Corrupt,
-            "the bytes that came back are not the value's",
-        )),
-    }
-}
-
-/// Somebody else let the bytes go or took them back, or changed the value.
-pub(crate) fn moved() -> StoreError {
-    StoreError::new(
-        ErrorKind::PreconditionFailed,
-        "the bytes of the value were moved meanwhile",
-    )
 }

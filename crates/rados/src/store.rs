@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_mem::{BLOCK_MAX_BYTES, Pool, RegionSlice};
-use forebay_store::limits::{VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_name};
+use forebay_store::limits::{
+    VALUE_BYTES_MAX, check_batch, check_compose, check_key, check_let_go, check_name,
+};
 use forebay_store::{
     Address, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, ListOptions,
     ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Scope, Seal, Source,
@@ -400,6 +402,7 @@ impl Store for RadosStore {
 
     async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
         check_key(address.space, address.key)?;
+        check_let_go(address, seen)?;
         let namespace = self.core().namespace(address.namespace)?;
         self.core()
             .let_go(&namespace, &named(address), seen, away)

@@ -12,7 +12,6 @@ use forebay_store::{
     Upload, Usage, VersionId, Versioning, plan_store,
 };
 
-use crate::away::moved;
 use crate::books::Room;
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
@@ -122,7 +121,7 @@ impl RadosUpload {
     ) -> Result<RadosUpload> {
         let (value, seen) = core.known(&namespace, &named, version).await?;
         if value.away() != Some(away) {
-            return Err(moved());
+            return Err(StoreError::moved());
         }
         let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
         let is_current = current.map(Value::version) == Some(value.version());

@@ -9,7 +9,7 @@ use forebay_store::suite::TestClock;
 use forebay_store::{
     Address, Away, DeleteOptions, ErrorKind, Seal, Store, StoreOptions, Upload, VersionId,
 };
-use support::{bytes, cluster, config, fresh, get, open, put, rados, runtime, space};
+use support::{bytes, cluster, config, fresh, get, open, put, rados, runtime, space, versioned};
 
 const NS: &str = "away";
 /// Longer than an object.
@@ -178,12 +178,7 @@ fn what_becomes_an_older_version_while_it_comes_back_is_to_come_once_more() {
     };
     runtime().block_on(async {
         let store = fresh(&cluster, TestClock::default());
-        let config = forebay_store::NamespaceConfig {
-            tenant: "acme".to_owned(),
-            versioning: forebay_store::Versioning::Enabled,
-            ..forebay_store::NamespaceConfig::default()
-        };
-        store.create_namespace(NS, config).await.unwrap();
+        versioned(&store, NS).await;
         let value = bytes(3, INLINE);
         put(&store, at("key"), &value).await;
         let meta = store.stat(at("key"), None).await.unwrap();

@@ -9,10 +9,10 @@ use forebay_mem::Region;
 use forebay_rados::RadosStore;
 use forebay_store::suite::TestClock;
 use forebay_store::{
-    Address, After, Away, Body, ByteRange, Condition, ErrorKind, Item, ListOptions,
-    NamespaceConfig, Notice, Scope, Seal, Source, Space, Store, StoreOptions, Upload, Versioning,
+    Address, After, Away, Body, ByteRange, Condition, ErrorKind, Item, ListOptions, Notice, Scope,
+    Seal, Source, Space, Store, StoreOptions, Upload,
 };
-use support::{bytes, cluster, config, fresh, get, open, put, rados, runtime, space};
+use support::{bytes, cluster, config, fresh, get, open, put, rados, runtime, space, versioned};
 
 /// Set for a test that was started by a test, to be killed by it.
 const VICTIM: &str = "FOREBAY_RADOS_VICTIM";
@@ -477,12 +477,7 @@ fn what_a_killed_gateway_leaves_is_swept() {
     let runtime = runtime();
     runtime.block_on(async {
         space(&setup, "plain").await;
-        let kept = NamespaceConfig {
-            tenant: "acme".to_owned(),
-            versioning: Versioning::Enabled,
-            ..NamespaceConfig::default()
-        };
-        setup.create_namespace("kept", kept).await.unwrap();
+        versioned(&setup, "kept").await;
         setup.close().await;
     });
     for round in 0..3_u64 {

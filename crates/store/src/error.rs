@@ -104,6 +104,14 @@ impl StoreError {
         error
     }
 
+    /// That somebody else let the bytes of a value go or took them back, or changed it.
+    pub fn moved() -> StoreError {
+        StoreError::new(
+            ErrorKind::PreconditionFailed,
+            "the bytes of the value were moved meanwhile",
+        )
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind

@@ -90,6 +90,20 @@ pub fn check_let_go(address: Address<'_>, seen: &Meta) -> Result<()> {
     Ok(())
 }
 
+/// Refuses to take back bytes that are not those of the value that `meta` is of.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`].
+pub fn check_back(meta: &Meta, size: u64, crc64nvme: u64) -> Result<()> {
+    match (size, crc64nvme) == (meta.size, meta.crc64nvme) {
+        true => Ok(()),
+        false => Err(StoreError::new(
+            ErrorKind::Corrupt,
+            "the bytes that came back are not the value's",
+        )),
+    }
+}
+
 /// Refuses a `compose` call whose target is not in the objects space, that joins or consumes too many values, names one
 /// source twice, or holds an illegal key.
 ///

@@ -273,6 +273,18 @@ impl<B> Object<B> {
 }
 
 impl<B: Body> Object<B> {
+    /// All of the bytes, copied together: for values that are known to be small.
+    ///
+    /// # Errors
+    /// Of the body.
+    pub async fn bytes(mut self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity((self.range.end - self.range.start) as usize);
+        while let Some(buf) = self.body.next().await? {
+            bytes.extend_from_slice(&buf);
+        }
+        Ok(bytes)
+    }
+
     /// Copies the bytes to the start of `target`, and counts them.
     ///
     /// # Errors

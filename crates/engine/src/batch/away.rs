@@ -1,7 +1,8 @@
 //! Bytes of a value let go, and taken back: its entry stays, its place changes.
 
 use forebay_io::Disk;
-use forebay_store::{Away, ErrorKind, Meta, Result, StoreError, Stored};
+use forebay_store::limits::check_back;
+use forebay_store::{Away, Meta, Result, StoreError, Stored};
 
 use crate::command::{TakeBackCommand, Target};
 use crate::draft::Draft;
@@ -20,7 +21,7 @@ impl<D: Disk> Decider<D> {
         meta.check_seen(Some(seen))?;
         let place = entry.place().map_err(malformed)?;
         if let Place::Away(_) = place {
-            return Err(moved());
+            return Err(StoreError::moved());
         }
         let mut draft = Draft::default();
         draft.free(view, place)?;
@@ -36,15 +37,10 @@ impl<D: Disk> Decider<D> {
         let entry = view.find(&info, slot.space, slot.key, command.version)?;
         let place = entry.place().map_err(malformed)?;
         if place != Place::Away(command.away) {
-            return Err(moved());
+            return Err(StoreError::moved());
         }
         let meta = entry.meta().map_err(malformed)?;
-        if (command.size, command.crc64nvme) != (meta.size, meta.crc64nvme) {
-            return Err(StoreError::new(
-                ErrorKind::Corrupt,
-                "the bytes that came back are not the value's",
-            ));
-        }
+        check_back(&meta, command.size, command.crc64nvme)?;
         let mut draft = Draft::default();
         draft.free(view, place)?;
         let (place, packed) = self.place(&mut draft, &command.content)?;
@@ -58,12 +54,4 @@ impl<D: Disk> Decider<D> {
             replaced: true,
         })
     }
-}
-
-/// Somebody else let the bytes go or took them back, or changed the value.
-pub(crate) fn moved() -> StoreError {
-    StoreError::new(
-        ErrorKind::PreconditionFailed,
-        "the bytes of the value were moved meanwhile",
-    )
 }

@@ -11,6 +11,7 @@ use forebay_rados::{Config, RadosStore};
 use forebay_store::suite::TestClock;
 use forebay_store::{
     Address, Body, ByteRange, Condition, NamespaceConfig, Seal, Store, StoreOptions, Upload,
+    Versioning,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -72,6 +73,15 @@ pub fn runtime() -> Runtime {
 pub async fn space(store: &RadosStore, name: &str) {
     let config = NamespaceConfig {
         tenant: "acme".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace(name, config).await.unwrap();
+}
+
+pub async fn versioned(store: &RadosStore, name: &str) {
+    let config = NamespaceConfig {
+        tenant: "acme".to_owned(),
+        versioning: Versioning::Enabled,
         ..NamespaceConfig::default()
     };
     store.create_namespace(name, config).await.unwrap();

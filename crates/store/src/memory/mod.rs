@@ -290,7 +290,7 @@ impl Store for MemoryStore {
         let value = namespace.value(address, version)?;
         value.meta.check_seen(Some(seen))?;
         if value.away.is_some() {
-            return Err(not_away());
+            return Err(StoreError::moved());
         }
         namespace.set_chunks(address, version, Arc::new([]), Some(away));
         Ok(())
@@ -502,14 +502,6 @@ impl Store for MemoryStore {
     fn tenant_quota(&self, tenant: &str) -> Quota {
         self.shared.state.lock().tenant_quota(tenant)
     }
-}
-
-/// Bytes are let go or come back while somebody else did the same, or changed the value.
-fn not_away() -> StoreError {
-    StoreError::new(
-        ErrorKind::PreconditionFailed,
-        "the bytes of the value were moved meanwhile",
-    )
 }
 
 /// Size and CRC of staged values, one after the other.

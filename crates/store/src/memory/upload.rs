@@ -6,10 +6,10 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use forebay_mem::{Buf, BufMut, RegionSlice};
 
+use super::Shared;
 use super::state::check;
 use super::value::Value;
-use super::{Shared, not_away};
-use crate::limits::VALUE_BYTES_MAX;
+use crate::limits::{VALUE_BYTES_MAX, check_back};
 use crate::{
     Address, Away, Condition, ErrorKind, Etag, Meta, Result, Seal, Space, StoreError, StoreOptions,
     Stored, Taking, Upload, Usage, VersionId,
@@ -75,7 +75,7 @@ impl MemoryUpload {
         let namespace = state.namespace(address.namespace)?;
         let value = namespace.value(address, version)?;
         if value.away != Some(away) {
-            return Err(not_away());
+            return Err(StoreError::moved());
         }
         Ok(MemoryUpload {
             shared: shared.clone(),
@@ -110,14 +110,9 @@ impl MemoryUpload {
         };
         let value = namespace.value(address, version)?;
         if value.away != Some(away) || namespace.info.id != self.namespace_id {
-            return Err(not_away());
+            return Err(StoreError::moved());
         }
-        if value.meta.crc64nvme != self.digest.finalize() {
-            return Err(StoreError::new(
-                ErrorKind::Corrupt,
-                "the bytes that came back are not the value's",
-            ));
-        }
+        check_back(&value.meta, self.size, self.digest.finalize())?;
         let meta = value.meta.clone();
         let chunks = std::mem::take(&mut self.chunks).into();
         namespace.set_chunks(address, version, chunks, None);

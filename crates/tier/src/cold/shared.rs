@@ -8,8 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use forebay_mem::BLOCK_MAX_BYTES;
 use forebay_store::{
-    Address, Body, ByteRange, Condition, DeleteOptions, ErrorKind, Etag, Result, Seal, Store,
-    StoreError, StoreOptions, Upload,
+    Address, ByteRange, Condition, DeleteOptions, ErrorKind, Etag, Result, Seal, Store, StoreError,
+    StoreOptions, Upload,
 };
 use parking_lot::Mutex;
 
@@ -111,23 +111,23 @@ impl<S: Store> Mover<S> {
     }
 
     async fn merge_reads(&self, shared: &Shared) -> Result<()> {
-        let changed = self.reads.take_changed();
-        let merged = self.try_merge_reads(shared, changed).await;
-        merged.inspect_err(|_| self.reads.set_changed())
-    }
-
-    async fn try_merge_reads(&self, shared: &Shared, changed: bool) -> Result<()> {
-        let address = shared.address(TIMES);
-        for _ in 0..TRIES {
-            let there = match self.hot.stat(address, None).await {
+        if !self.reads.take_changed() {
+            let there = match self.hot.stat(shared.address(TIMES), None).await {
                 Ok(meta) => Some(meta.etag),
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(error),
             };
-            let is_known = there.is_some() && there == *shared.merged.lock();
-            if is_known && !changed {
+            if there.is_some() && there == *shared.merged.lock() {
                 return Ok(());
             }
+        }
+        let merged = self.try_merge_reads(shared).await;
+        merged.inspect_err(|_| self.reads.set_changed())
+    }
+
+    async fn try_merge_reads(&self, shared: &Shared) -> Result<()> {
+        let address = shared.address(TIMES);
+        for _ in 0..TRIES {
             let (news, condition) = match self.read(address, TIMES_BYTES).await? {
                 None => (self.reads.is_on(), Condition::IfAbsent),
                 Some((kept, etag)) => {
@@ -154,18 +154,17 @@ impl<S: Store> Mover<S> {
     /// A value of at most `most` bytes, and its tag; of a longer one nothing.
     async fn read(&self, address: Address<'_>, most: usize) -> Result<Option<(Vec<u8>, Etag)>> {
         let found = self.hot.retrieve(address, None, ByteRange::Full).await;
-        let mut object = match found {
+        let object = match found {
             Ok(object) => object,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut bytes = Vec::new();
-        if object.meta.size <= most as u64 {
-            while let Some(buf) = object.body.next().await? {
-                bytes.extend_from_slice(&buf);
-            }
-        }
-        Ok(Some((bytes, object.meta.etag)))
+        let etag = object.meta.etag;
+        let bytes = match object.meta.size <= most as u64 {
+            true => object.bytes().await?,
+            false => Vec::new(),
+        };
+        Ok(Some((bytes, etag)))
     }
 
     /// Stores a value; its tag, or `None` when somebody else was first.
