@@ -259,7 +259,7 @@ pub(crate) async fn read<D: Disk>(
         false => (first * BLOCK_BYTES, bytes.min((last + 1) * BLOCK_BYTES)),
     };
     let padded = (to - from).next_multiple_of(GRANULE_BYTES);
-    let into = core.pool.take(padded).await;
+    let into = core.pool.take_cold(padded).await;
     let offset = core.space.offset(extent.start) + from as u64;
     let (done, mut buf) = core.data.read_at(offset, into, padded).await;
     done.map_err(|error| {

@@ -1,5 +1,10 @@
 //! The pool through its public door: bounds, reuse across sizes, zeroed tails, no leaks.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, CopySite, Exhausted, PAGE_BYTES, Pool, Region};
 use proptest::prelude::*;
 
@@ -127,6 +132,55 @@ fn a_pool_gives_no_more_than_its_bound_from_several_rows() {
     assert!(begins.windows(2).all(apart), "blocks do not overlap");
 }
 
+/// A block for a device, if there is one now.
+fn try_cold(pool: &Pool, len: usize) -> Option<BufMut> {
+    match pin!(pool.take_cold(len)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(buf) => Some(buf),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn blocks_for_a_device_come_from_a_wide_range_and_others_from_a_narrow_one() {
+    let pool = Pool::new(64 * BLOCK_MAX_BYTES);
+    let distinct = |take: fn(&Pool) -> BufMut| {
+        let (mut held, mut places) = (VecDeque::new(), BTreeSet::new());
+        for _ in 0..4096 {
+            if held.len() == 32 {
+                held.pop_front();
+            }
+            let mut buf = take(&pool);
+            places.insert(buf.spare().as_ptr().addr());
+            held.push_back(buf);
+        }
+        places.len()
+    };
+    assert!(distinct(|pool| pool.try_take(PAGE_BYTES).unwrap()) <= 33);
+    let wide = distinct(|pool| try_cold(pool, PAGE_BYTES).unwrap());
+    assert!(
+        wide * PAGE_BYTES >= 4 << 20,
+        "second-level caches hold less"
+    );
+    assert_eq!(pool.usage().in_use, 0);
+    assert!(pool.usage().mapped <= 9 * BLOCK_MAX_BYTES);
+}
+
+#[test]
+fn blocks_for_a_device_leave_others_their_memory() {
+    let pool = Pool::new(2 * BLOCK_MAX_BYTES);
+    let mut small: Vec<BufMut> = (0..200)
+        .map(|_| try_cold(&pool, PAGE_BYTES).unwrap())
+        .collect();
+    assert!(pool.try_take(BLOCK_MAX_BYTES).is_ok());
+    small.extend((200..512).map(|_| try_cold(&pool, PAGE_BYTES).unwrap()));
+    assert!(try_cold(&pool, 1).is_none());
+    small.clear();
+    assert_eq!(pool.usage().in_use, 0);
+    let whole = [(); 2].map(|()| try_cold(&pool, BLOCK_MAX_BYTES).unwrap());
+    assert_eq!(pool.try_take(1).unwrap_err(), Exhausted);
+    drop(whole);
+}
+
 #[test]
 fn copies_are_counted() {
     let before = forebay_mem::copied_bytes(CopySite::Client);
@@ -147,7 +201,11 @@ proptest! {
                 prop_assert!(buf.iter().all(|byte| *byte == mark));
                 continue;
             }
-            if let Ok(mut buf) = pool.try_take(len) {
+            let taken = match mark % 3 {
+                1 => try_cold(&pool, len),
+                _ => pool.try_take(len).ok(),
+            };
+            if let Some(mut buf) = taken {
                 buf.set_len(len.min(buf.capacity()));
                 buf.fill(mark);
                 live.push((mark, buf.freeze()));

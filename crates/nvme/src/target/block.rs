@@ -207,7 +207,7 @@ impl<F: File> Blocks<F> {
                 continue;
             }
             let Some((at, len)) = bytes.next() else { break };
-            let buf = pool.take(len).await;
+            let buf = pool.take_cold(len).await;
             payload.send(self.fetch(buf, at, len).await?).await?;
         }
         Ok(())
