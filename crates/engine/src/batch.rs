@@ -102,8 +102,8 @@ pub(crate) struct Decider<D: Disk> {
     pub batch: Batch,
     /// The smallest unused id.
     pub next_id: u64,
-    /// The earliest time at which something expires.
-    next_expiry: u64,
+    /// Time and sequence of what expires first, or less.
+    next_expiry: (u64, u64),
     now: u64,
     /// Granules taken ahead for small values.
     pack: Option<Run>,
@@ -113,12 +113,7 @@ pub(crate) struct Decider<D: Disk> {
 
 impl<D: Disk> Decider<D> {
     pub fn new(core: Arc<Core<D>>, next_id: u64, pool: Pool) -> Result<Decider<D>> {
-        let first = core.view().scan(Table::Expiry, &[], None, 1)?;
-        let next_expiry = first
-            .rows
-            .first()
-            .and_then(|(key, _)| keys::split_expiry(key))
-            .map_or(u64::MAX, |(expires, _)| expires);
+        let next_expiry = sweep::first_expiry(core.view(), &[])?;
         Ok(Decider {
             core,
             batch: Batch::default(),
@@ -134,7 +129,7 @@ impl<D: Disk> Decider<D> {
     pub fn begin(&mut self) -> Result<()> {
         self.batch = Batch::default();
         self.now = self.core.clock.unix_millis();
-        if self.next_expiry <= self.now {
+        if self.next_expiry.0 <= self.now {
             self.sweep()?;
         }
         Ok(())
@@ -178,7 +173,7 @@ impl<D: Disk> Decider<D> {
                 Answer::Done(reply, Ok(()))
             }
             Command::Sweep(reply) => {
-                let more = Ok(self.next_expiry <= self.now);
+                let more = Ok(self.next_expiry.0 <= self.now);
                 Answer::Swept(reply, more)
             }
             Command::Checkpoint(reply) => {
@@ -222,8 +217,8 @@ impl<D: Disk> Decider<D> {
         }
     }
 
-    /// The store goes down: granules taken ahead are free again.
-    pub fn close(&mut self) {
+    /// Granules taken ahead are free again.
+    pub fn give_back(&mut self) {
         if let Some(run) = self.pack.take() {
             self.core.space.put(run);
         }
@@ -272,7 +267,9 @@ impl<D: Disk> Decider<D> {
         if draft.grown != draft.lost {
             self.batch.touched.insert(info.id);
         }
-        self.next_expiry = self.next_expiry.min(draft.expires.unwrap_or(u64::MAX));
+        if let Some(expires) = draft.expires {
+            self.next_expiry = self.next_expiry.min((expires, 0));
+        }
         if !draft.record.is_empty() {
             self.batch.take(draft, info.config.durability);
         }

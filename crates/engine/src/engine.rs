@@ -173,7 +173,8 @@ impl<D: Disk> Engine<D> {
         self.core.submit(Command::Sweep).await
     }
 
-    /// Brings everything into the index, so that the next start has nothing to replay.
+    /// Brings everything into the index, so that the next start has nothing to replay. Space that was taken ahead for small values is
+    /// free again.
     pub async fn checkpoint(&self) -> Result<()> {
         self.core.submit(Command::Checkpoint).await
     }
@@ -189,7 +190,8 @@ impl<D: Disk> Engine<D> {
         self.core.findings.lock().clone()
     }
 
-    /// Compares the map of space with what entries refer to; meaningful right after opening, while nothing changes.
+    /// Compares the map of space with what entries refer to; meaningful right after opening, or after a checkpoint when what readers
+    /// kept has come back, while nothing changes.
     pub fn audit(&self) -> Result<Audit> {
         scrub::audit(&self.core)
     }

@@ -63,7 +63,7 @@ pub(crate) fn run<D: Disk>(core: Arc<Core<D>>, position: Position) {
         }
     };
     while journal.turn() {}
-    journal.decider.close();
+    journal.decider.give_back();
 }
 
 /// After a panic: nobody waits for an answer that will not come.
@@ -142,6 +142,7 @@ impl<D: Disk> Journal<D> {
         let checkpoint = batch.checkpoint.take();
         if let Outcome::Published = self.commit(batch) {
             if checkpoint.is_some() {
+                self.decider.give_back();
                 self.settle_index();
             }
             core.collect();

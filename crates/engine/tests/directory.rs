@@ -174,10 +174,13 @@ async fn parts_are_joined_without_moving() {
     let keys = keys.iter().map(|key| Source::any(key.as_bytes()));
     let keys: Vec<Source<'_>> = keys.collect();
     let target = Address::object("photos", b"joined");
+    let written = || forebay_io::counters().written_bytes;
+    let before = written();
     let stored = engine
         .compose(target, &keys, &[], StoreOptions::default(), Seal::default())
         .await
         .unwrap();
+    assert!(written() - before <= 64 << 10, "a record, and no bytes");
     assert_eq!(stored.meta.crc64nvme, crc_fast::crc64_nvme(&whole));
     engine.close();
     let engine = open(&disk, clock(), config());
@@ -293,7 +296,12 @@ async fn a_directory_serves_one_process_and_one_format() {
     data[4096 + 8] = 9;
     std::fs::write(&path, &data).unwrap();
     let newer = Engine::open(disk.clone(), clock(), Pool::new(1 << 20), config());
-    assert!(matches!(newer, Err(OpenError::Version { found: 9 })));
+    let Err(refused) = newer else {
+        panic!("opened");
+    };
+    assert!(matches!(refused, OpenError::Version { found: 9 }));
+    let said = refused.to_string();
+    assert!(said.contains("use a forebay that reads 9"), "{said}");
     data[..8192].fill(7);
     std::fs::write(&path, &data).unwrap();
     let other = Engine::open(disk, clock(), Pool::new(1 << 20), config());

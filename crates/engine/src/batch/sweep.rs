@@ -1,22 +1,23 @@
 //! Dropping what is past its time.
 
+use bytes::Bytes;
 use forebay_io::Disk;
+use forebay_store::listing::next_key;
 use forebay_store::{Durability, Result, Usage};
 
 use crate::draft::{Draft, Slot};
 use crate::index::corrupt;
 use crate::keys;
 use crate::keys::Table;
+use crate::view::View;
 
 use super::{Decider, SWEEP_MAX};
 
 impl<D: Disk> Decider<D> {
     /// Drops some of what is past its time.
     pub(super) fn sweep(&mut self) -> Result<()> {
-        let until = self.now.checked_add(1).map(|next| next.to_be_bytes());
-        let until = until.as_ref().map(|until| &until[..]);
-        let due = self.view().scan(Table::Expiry, &[], until, SWEEP_MAX)?;
-        for (expiry, row) in &due.rows {
+        let mut from = keys::expiry(self.next_expiry.0, self.next_expiry.1).to_vec();
+        for (expiry, row) in &self.due(from.clone())? {
             if self.is_full() {
                 break;
             }
@@ -51,13 +52,40 @@ impl<D: Disk> Decider<D> {
                 self.batch.touched.insert(namespace);
             }
             self.batch.take(draft, Durability::Sync);
+            from = next_key(expiry);
         }
-        let rest = self.view().scan(Table::Expiry, &[], None, 1)?;
-        self.next_expiry = rest
-            .rows
-            .first()
-            .and_then(|(key, _)| keys::split_expiry(key))
-            .map_or(u64::MAX, |(expires, _)| expires);
+        self.next_expiry = first_expiry(self.view(), &from)?;
         Ok(())
+    }
+
+    /// Some rows of what is past its time, from `from` on.
+    fn due(&self, mut from: Vec<u8>) -> Result<Vec<(Bytes, Bytes)>> {
+        let until = self.now.checked_add(1).map(u64::to_be_bytes);
+        let until = until.as_ref().map(|until| &until[..]);
+        let mut due = Vec::new();
+        loop {
+            let room = SWEEP_MAX - due.len();
+            let scan = self.view().scan(Table::Expiry, &from, until, room)?;
+            due.extend(scan.rows);
+            match scan.next {
+                Some(next) if due.len() < SWEEP_MAX => from = next,
+                _ => return Ok(due),
+            }
+        }
+    }
+}
+
+/// Time and sequence of what expires first, from `from` on. A scan also counts rows that were removed lately, and may find nothing else.
+pub(super) fn first_expiry(view: View<'_>, from: &[u8]) -> Result<(u64, u64)> {
+    let mut from = from.to_vec();
+    loop {
+        let scan = view.scan(Table::Expiry, &from, None, SWEEP_MAX)?;
+        if let Some((key, _)) = scan.rows.first() {
+            return keys::split_expiry(key).ok_or_else(|| corrupt("a time of expiry"));
+        }
+        match scan.next {
+            Some(next) => from = next,
+            None => return Ok((u64::MAX, u64::MAX)),
+        }
     }
 }

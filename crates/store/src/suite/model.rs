@@ -22,8 +22,11 @@ where
     S: Store,
 {
     let chunk = runtime.block_on(async {
-        let (store, _guard) = make(TestClock::default()).await;
-        store.caps().chunk_bytes
+        let (store, guard) = make(TestClock::default()).await;
+        let chunk = store.caps().chunk_bytes;
+        drop(store);
+        drop(guard);
+        chunk
     });
     let mut config = Config {
         failure_persistence: None,
