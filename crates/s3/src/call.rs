@@ -38,6 +38,8 @@ pub(crate) struct Call<'a, S: Store> {
     pub(crate) peer: Option<SocketAddr>,
     /// What the client calls us.
     pub(crate) host: Option<&'a str>,
+    /// What it calls the bucket or object there, percent-encoded.
+    pub(crate) path: &'a str,
     /// Unix milliseconds.
     pub(crate) now_ms: u64,
 }

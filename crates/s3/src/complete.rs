@@ -8,7 +8,6 @@ use forebay_proto::s3::checksum::{
     Algorithm, Checksum, ChecksumType, combine, composite, multipart_etag, parse_composite,
 };
 use forebay_proto::s3::error::ErrorCode;
-use forebay_proto::s3::uri::encode_path;
 use forebay_proto::s3::xml::{
     CompletedPart, CompletedUpload, MAX_PARTS, check_part_order, complete_multipart_upload_result,
     parse_complete_multipart_upload,
@@ -138,8 +137,7 @@ fn answer<S: Store>(call: &Call<'_, S>, meta: &Meta) -> Reply<S::Body> {
         true => "https",
         false => "http",
     };
-    let host = call.host.unwrap_or_default();
-    let path = encode_path(call.bucket, Some(call.key));
+    let (host, path) = (call.host.unwrap_or_default(), call.path);
     let document = complete_multipart_upload_result(&CompletedUpload {
         location: &format!("{scheme}://{host}{path}"),
         bucket: call.bucket,

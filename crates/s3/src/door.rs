@@ -356,6 +356,7 @@ impl<S: Store> Door<S> {
             secure: asked.connection.secure,
             peer: asked.connection.peer,
             host: asked.host,
+            path: asked.head.uri.path(),
             now_ms: asked.now_ms,
         }
     }

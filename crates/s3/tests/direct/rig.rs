@@ -190,13 +190,13 @@ impl Rig {
         (Connection::Iwarp(Arc::new(link.unwrap())), accepted)
     }
 
-    /// Ends everything and looks for buffers that were left.
+    /// Ends everything and looks for what was left, but for descriptors: peers, which have their own, live on.
     pub async fn finish(self) {
         self.gate.open();
         for session in self.sessions.all() {
             self.sessions.close(session.id());
         }
-        self.server.finish().await;
+        self.server.end().await;
     }
 
     pub async fn get(&self, peer: &Peer, target: &str, offset: u64, len: u64) -> Answer {

@@ -107,18 +107,30 @@ async fn bodies_shorter_and_longer_than_declared() {
 async fn a_client_that_vanishes_leaves_nothing() {
     let server = Server::start().await;
     server.make_bucket("bucket").await;
-    for sign in [Sign::Hash, Sign::Chunks] {
-        let (head, body) = Ask::new("PUT", "/bucket/key")
-            .body(vec![9; 5 << 20])
-            .sign(sign)
-            .parts(ALPHA, server.now_ms());
-        let mut client = server.connect().await;
-        client.send(head.as_bytes()).await;
-        client.send(&body[..3 << 20]).await;
-        drop(client);
+    server.put("/bucket/large", &vec![1; 20 << 20]).await;
+    let begun = server.ask(ALPHA, Ask::new("POST", "/bucket/parts?uploads"));
+    let id = begun.await.element("UploadId").expect("an upload");
+    server
+        .put(
+            &format!("/bucket/parts?uploadId={id}&partNumber=1"),
+            b"part",
+        )
+        .await;
+    let used = server.used();
+    let part = format!("/bucket/parts?uploadId={id}&partNumber=2");
+    for target in ["/bucket/key", "/bucket/large", &part] {
+        for sign in [Sign::Hash, Sign::Chunks] {
+            let (head, body) = Ask::new("PUT", target)
+                .body(vec![9; 5 << 20])
+                .sign(sign)
+                .parts(ALPHA, server.now_ms());
+            let mut client = server.connect().await;
+            client.send(head.as_bytes()).await;
+            client.send(&body[..3 << 20]).await;
+            drop(client);
+        }
     }
     // A vanished reader, too.
-    server.put("/bucket/large", &vec![1; 20 << 20]).await;
     let mut client = server.connect().await;
     client
         .send(&Ask::new("GET", "/bucket/large").signed(ALPHA, server.now_ms()))
@@ -127,6 +139,7 @@ async fn a_client_that_vanishes_leaves_nothing() {
     drop(client);
     server.door.drain().await;
     server.get("/bucket/key").await.is(404, "NoSuchKey");
+    assert_eq!(server.used(), used);
     server.finish().await;
 }
 

@@ -46,16 +46,6 @@ async fn complete_with(
     server.ask(ALPHA, ask).await
 }
 
-/// Bytes of staged parts and objects together.
-fn used(server: &Server) -> u64 {
-    use forebay_store::{Scope, Store};
-    server
-        .store
-        .usage(Scope::Namespace("bucket"))
-        .expect("a bucket")
-        .bytes
-}
-
 #[tokio::test]
 async fn parts_become_one_object() {
     let server = Server::start().await;
@@ -112,7 +102,7 @@ async fn parts_become_one_object() {
     assert_eq!(answer.header("content-type"), Some("text/x"));
     assert_eq!(answer.header("x-amz-meta-a"), Some("b"));
     assert_eq!(answer.header("x-amz-tagging-count"), Some("1"));
-    assert_eq!(used(&server), whole.len() as u64);
+    assert_eq!(server.used().bytes, whole.len() as u64);
 
     // Its parts by number, as they lie in the object.
     for (number, body) in (1..).zip(&bodies) {
@@ -294,7 +284,7 @@ async fn aborted_uploads_leave_nothing() {
     server.make_bucket("bucket").await;
     let id = begin(&server, "/bucket/key", &[]).await;
     part(&server, "/bucket/key", &id, 1, &[1; 1000]).await;
-    assert_eq!(used(&server), 1000);
+    assert_eq!(server.used().bytes, 1000);
     // A part that is on its way when the upload is given up.
     let target = format!("/bucket/key?partNumber=2&uploadId={id}");
     let (head, body) = Ask::new("PUT", &target)
@@ -308,7 +298,7 @@ async fn aborted_uploads_leave_nothing() {
     assert_eq!(server.ask(ALPHA, abort.clone()).await.status, 204);
     late.send(&body).await;
     late.answer(false).await.is(404, "NoSuchUpload");
-    assert_eq!(used(&server), 0);
+    assert_eq!(server.used().bytes, 0);
     server.ask(ALPHA, abort).await.is(404, "NoSuchUpload");
     // A bucket with nothing but unfinished uploads can go.
     begin(&server, "/bucket/other", &[]).await;

@@ -1,6 +1,9 @@
 //! A door over the in-memory store on loopback, and a small client that signs what it is told to and sends what it is
 //! given, right or wrong.
 
+#[path = "left.rs"]
+mod left;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +15,7 @@ use forebay_proto::s3::sigv4::{
     self, AmzDate, CredentialScope, SigningKey, UNSIGNED_PAYLOAD, authorization_header, presign,
 };
 use forebay_s3::{AccessKey, AccessKeys, Config, Direct, Door};
-use forebay_store::{MemoryStore, Store};
+use forebay_store::{MemoryStore, Scope, Store, Usage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -88,6 +91,10 @@ pub struct Server<S: Store = MemoryStore> {
     clock: Arc<AtomicU64>,
     keys: Keys,
     stop: watch::Sender<bool>,
+    /// What was open before it began.
+    before: Vec<String>,
+    /// As many more as there are connections on the clients' side.
+    clients: Arc<()>,
 }
 
 impl Server {
@@ -111,6 +118,7 @@ impl<S: Store<Body: Unpin>> Server<S> {
         wrap: impl FnOnce(MemoryStore) -> S,
         direct: Option<Direct>,
     ) -> Server<S> {
+        let before = left::descriptors();
         let keys = Keys::default();
         let pool = Pool::new(64 << 20);
         let read = Arc::clone(&clock);
@@ -151,6 +159,8 @@ impl<S: Store<Body: Unpin>> Server<S> {
             clock,
             keys,
             stop,
+            before,
+            clients: Arc::default(),
         }
     }
 
@@ -172,12 +182,29 @@ impl<S: Store<Body: Unpin>> Server<S> {
         self.clock.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Stops, waits for the requests in flight and the end of all connections, and checks that no buffer is left in use.
+    /// Ends the door, and checks that it left nothing open, beside what [`end`](Server::end) checks.
     pub async fn finish(self) {
+        self.end().await;
+        if left::is_alone() {
+            let after = left::descriptors();
+            // A test may hold its side of a connection until it returns.
+            let held = Arc::strong_count(&self.clients) - 1;
+            assert_eq!(
+                after.len(),
+                self.before.len() + held,
+                "{held} clients, and open are {after:?}, before {:?}",
+                self.before
+            );
+        }
+    }
+
+    /// Stops, waits for the requests in flight and the end of all connections, and checks that no buffer is left in use, and no room.
+    pub async fn end(&self) {
         self.stop.send_replace(true);
         self.door.drain().await;
         self.stop.closed().await;
         assert_eq!(self.pool.usage().in_use, 0, "buffers leaked");
+        left::check_space(&self.store).await;
     }
 
     pub async fn connect(&self) -> Client {
@@ -185,6 +212,7 @@ impl<S: Store<Body: Unpin>> Server<S> {
         Client {
             stream,
             received: Vec::new(),
+            _counted: Arc::clone(&self.clients),
         }
     }
 
@@ -229,6 +257,13 @@ impl<S: Store<Body: Unpin>> Server<S> {
 
     pub async fn get(&self, target: &str) -> Answer {
         self.ask(ALPHA, Ask::new("GET", target)).await
+    }
+
+    /// What `bucket` holds.
+    pub fn used(&self) -> Usage {
+        self.store
+            .usage(Scope::Namespace("bucket"))
+            .expect("a bucket")
     }
 }
 
@@ -435,6 +470,7 @@ impl Ask {
 pub struct Client {
     pub stream: TcpStream,
     received: Vec<u8>,
+    _counted: Arc<()>,
 }
 
 impl Client {
