@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::MetadataExt;
 
-use forebay_proto::s3::sigv4;
-use harness::{Place, Ran, Server};
+use forebay_io::ring;
+use harness::{Place, Ran, s3};
 use rustix::process::Signal;
 
 #[test]
@@ -131,88 +130,6 @@ fn wrong_flags_are_wrong_usage() {
     assert!(script.expect(0).out.contains("forebay"));
 }
 
-/// Of a store with a rotten journal, what came before is to be had.
-#[test]
-fn what_a_damaged_journal_costs_is_for_people_to_accept() {
-    let place = Place::new();
-    let server = place.serve(&[]);
-    server.ok(&["admin", "namespace", "create", "store"]);
-    let file = place.path("value");
-    for key in ["before", "damaged", "after"] {
-        fs::write(&file, key).unwrap();
-        server.ok(&["cp", file.to_str().unwrap(), &format!("fb://store/{key}")]);
-    }
-    server.kill();
-    let data = place.data().join("data");
-    let mut bytes = fs::read(&data).unwrap();
-    let needle = b"damaged";
-    let at = bytes.windows(needle.len()).position(|at| at == needle);
-    bytes[at.unwrap()] ^= 1;
-    fs::write(&data, bytes).unwrap();
-
-    let refused = Ran::new(place.serve_command(&[]).output().unwrap()).expect(1);
-    let (_, group) = refused.err.split_once("--lose-journal-from ").unwrap();
-    let group = group.split(' ').next().unwrap();
-    let other = (group.parse::<u64>().unwrap() + 1).to_string();
-    let flags = ["--lose-journal-from", &other];
-    let again = Ran::new(place.serve_command(&flags).output().unwrap()).expect(1);
-    assert!(again.err.contains("--lose-journal-from"), "{}", again.err);
-    let server = place.serve(&["--lose-journal-from", group]);
-    assert_eq!(server.ok(&["cat", "fb://store/before"]), "before");
-    server.run(&["cat", "fb://store/after"]).expect(3);
-    assert_eq!(server.terminate(), Some(0));
-    assert!(place.log().contains("what came after is lost"));
-    let server = place.serve(&[]);
-    assert_eq!(server.ok(&["cat", "fb://store/before"]), "before");
-}
-
-#[test]
-fn one_process_a_directory() {
-    let place = Place::new();
-    let server = place.serve(&[]);
-    let second = Ran::new(place.serve_command(&[]).output().unwrap()).expect(1);
-    assert!(second.err.contains("in use"), "{}", second.err);
-    assert_eq!(server.terminate(), Some(0));
-    assert_eq!(place.serve(&[]).terminate(), Some(0));
-}
-
-#[test]
-fn a_directory_that_cannot_be_written_is_named() {
-    let place = Place::new();
-    fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::create_dir(place.data()).unwrap();
-    fs::set_permissions(place.data(), fs::Permissions::from_mode(0o555)).unwrap();
-    let mut command = place.serve_command(&[]);
-    if rustix::process::getuid().is_root() {
-        // Root may write anywhere.
-        command.uid(65534).gid(65534);
-    }
-    let ran = match command.output() {
-        Ok(output) => Ran::new(output).expect(1),
-        // The program itself lies where that user may not look.
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return,
-        Err(error) => panic!("{error}"),
-    };
-    assert!(
-        ran.err.contains("data") && ran.err.contains("cannot be written"),
-        "{}",
-        ran.err
-    );
-}
-
-#[test]
-fn a_directory_of_another_version_or_with_other_files_is_left_alone() {
-    let place = Place::new();
-    assert_eq!(place.serve(&[]).terminate(), Some(0));
-    let data = place.data().join("data");
-    let mut bytes = fs::read(&data).unwrap();
-    bytes[..8192].fill(0x5a);
-    fs::write(&data, &bytes).unwrap();
-    let ran = Ran::new(place.serve_command(&[]).output().unwrap()).expect(1);
-    assert!(ran.err.contains("not a store"), "{}", ran.err);
-    assert_eq!(fs::read(&data).unwrap(), bytes);
-}
-
 #[test]
 fn credentials_are_private_and_last() {
     let place = Place::new();
@@ -294,6 +211,28 @@ fn the_console_tells_health_and_valid_metrics() {
     );
 }
 
+#[test]
+fn the_metrics_tell_how_the_disk_is_reached() {
+    let place = Place::new();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    // Whether this machine lets a process have a ring.
+    let ring = runtime.block_on(async { ring::install(ring::Config::default()).map(drop) });
+    if let Err(why) = &ring {
+        println!("no io_uring here ({why}): the server is to say so");
+    }
+    let server = place.serve(&[]);
+    assert_eq!(
+        server.metric("forebay_disk_io_uring "),
+        u64::from(ring.is_ok())
+    );
+    assert_eq!(server.terminate(), Some(0));
+    let server = place.serve(&["--no-uring"]);
+    assert_eq!(server.metric("forebay_disk_io_uring "), 0);
+}
+
 /// What `promtool check metrics` looks for, and OpenMetrics' grammar of names. Returns the names of all samples.
 fn check_metrics(text: &str) -> Vec<String> {
     let legal = |name: &str| {
@@ -356,66 +295,15 @@ fn check_metrics(text: &str) -> Vec<String> {
     names
 }
 
-/// The head of a signed PUT whose body is sent apart.
-fn put_head(server: &Server, key: &str, len: usize) -> String {
-    let credentials = server.credentials();
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    let date = sigv4::AmzDate::from_unix_s(now.as_secs() as i64);
-    let host = &server.doors["s3"];
-    let headers: &[(&str, &str)] = &[
-        ("host", host),
-        ("x-amz-content-sha256", sigv4::UNSIGNED_PAYLOAD),
-        ("x-amz-date", date.as_str()),
-    ];
-    let signed = "host;x-amz-content-sha256;x-amz-date";
-    let scope = sigv4::CredentialScope::new(&credentials.access_key, &date, "us-east-1");
-    let request = sigv4::Request {
-        method: "PUT",
-        path: key,
-        query: "",
-        headers,
-    };
-    let signing = sigv4::SigningKey::for_scope(&credentials.secret_key, &scope);
-    let signature = sigv4::sign(
-        &request,
-        signed,
-        sigv4::UNSIGNED_PAYLOAD,
-        &date,
-        &scope,
-        &signing,
-    );
-    let authorization = sigv4::authorization_header(&scope, signed, &signature);
-    let mut head = format!(
-        "PUT {key} HTTP/1.1\r\ncontent-length: {len}\r\nauthorization: {authorization}\r\n"
-    );
-    for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head + "\r\n"
-}
-
 #[test]
 fn sigterm_lets_the_request_in_progress_finish() {
     let place = Place::new();
     let server = place.serve(&[]);
     server.ok(&["admin", "namespace", "create", "slow"]);
     let body = harness::bytes(1, 100_000);
-    let mut stream = TcpStream::connect(&server.doors["s3"]).unwrap();
     // A second connection that asks for nothing must not delay the end.
     let _idle = TcpStream::connect(&server.doors["s3"]).unwrap();
-    let head = put_head(&server, "/slow/object", body.len());
-    stream
-        .write_all(
-            head.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n")
-                .as_bytes(),
-        )
-        .unwrap();
-    let mut interim = [0; 25];
-    stream.read_exact(&mut interim).unwrap();
-    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
-    // The request is now in the server's hands.
+    let mut stream = s3::begin_put(&server, "/slow/object", body.len());
     server.signal(Signal::TERM);
     stream.write_all(&body).unwrap();
     let mut answer = String::new();
@@ -431,12 +319,38 @@ fn sigterm_lets_the_request_in_progress_finish() {
 }
 
 #[test]
+fn a_server_that_drains_says_that_it_is_not_ready() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "slow"]);
+    let body = harness::bytes(1, 100_000);
+    let mut stream = s3::begin_put(&server, "/slow/object", body.len());
+    assert_eq!(server.console("/readyz"), (200, "ready\n".to_owned()));
+    server.signal(Signal::TERM);
+    // As long as the request is held the server drains; the signal may take a moment to reach it.
+    let told = loop {
+        match server.console("/readyz") {
+            (200, _) => {}
+            told => break told,
+        }
+    };
+    assert_eq!(told, (503, "draining\n".to_owned()));
+    assert_eq!(server.console("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(server.console("/metrics").0, 200);
+    stream.write_all(&body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
 fn a_request_that_never_finishes_is_cut_off() {
     let place = Place::new();
     let server = place.serve(&[]);
     server.ok(&["admin", "namespace", "create", "never"]);
     let mut stream = TcpStream::connect(&server.doors["s3"]).unwrap();
-    let head = put_head(&server, "/never/object", 100);
+    let head = s3::head(&server, &server.credentials(), "PUT", "/never/object", 100);
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(b"half").unwrap();
     assert_eq!(server.terminate(), Some(0));
@@ -474,6 +388,32 @@ fn tls_at_the_s3_door() {
         .run(&["cat", "fb://secret/file", "--ca", certificate])
         .expect(0);
     assert_eq!(read.bytes, body);
+    // On this host those payloads took shared memory; these go through the door.
+    let over_tls = |arguments: &[&str]| {
+        let how = ["--path", "http", "--ca", certificate];
+        server.run(&[arguments, &how].concat()).expect(0)
+    };
+    let through = || {
+        ["received", "sent"]
+            .map(|way| server.metric(&format!("forebay_s3_{way}_bytes_total{{path=\"http\"}}")))
+    };
+    let before = through();
+    over_tls(&["cp", file.to_str().unwrap(), "fb://secret/over-tls"]);
+    assert_eq!(over_tls(&["cat", "fb://secret/over-tls"]).bytes, body);
+    let back = place.path("back");
+    over_tls(&["cp", "fb://secret/over-tls", back.to_str().unwrap()]);
+    assert_eq!(fs::read(back).unwrap(), body);
+    let after = through();
+    let len = body.len() as u64;
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [len, 2 * len]);
+    // The door speaks nothing but TLS.
+    let mut plain = TcpStream::connect(&server.doors["s3"]).unwrap();
+    let head = s3::head(&server, &server.credentials(), "GET", "/secret/file", 0);
+    plain.write_all(head.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    // It may end the connection in any way.
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP/"), "{answer:?}");
     // Nobody else is trusted.
     let untrusted = ["cat", "--path", "http", "fb://secret/file"];
     assert_ne!(server.run(&untrusted).code, Some(0));
@@ -546,84 +486,6 @@ fn traces_leave_before_the_end() {
         &collected.join().unwrap(),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     );
-}
-
-#[test]
-fn a_flipped_bit_is_found_and_never_served() {
-    let place = Place::new();
-    let server = place.serve(&[]);
-    server.ok(&["admin", "namespace", "create", "rot"]);
-    let body = harness::bytes(77, 300_000);
-    server
-        .run_on(&["cp", "-", "fb://rot/damaged"], &body)
-        .expect(0);
-    server
-        .run_on(&["cp", "-", "fb://rot/sound"], &harness::bytes(78, 300_000))
-        .expect(0);
-    assert_eq!(server.terminate(), Some(0));
-
-    let path = place.data().join("data");
-    let mut data = fs::read(&path).unwrap();
-    let needle = &body[200_000..200_064];
-    let at = data
-        .windows(64)
-        .position(|window| window == needle)
-        .unwrap();
-    data[at] ^= 4;
-    fs::write(&path, &data).unwrap();
-
-    let server = place.serve(&[]);
-    let ran = server.run(&["cat", "fb://rot/damaged"]);
-    assert!(
-        ran.code == Some(1) && body.starts_with(&ran.bytes),
-        "{:?}",
-        ran.err
-    );
-    server.run(&["cat", "fb://rot/sound"]).expect(0);
-    let scrub = server.run(&["admin", "scrub"]).expect(1);
-    assert!(
-        scrub.out.contains("fb://rot/damaged: block "),
-        "{}",
-        scrub.out
-    );
-    let (_, metrics) = server.console("/metrics");
-    let counted = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("forebay_engine_corrupt_blocks_total "))
-        .unwrap();
-    assert_ne!(counted, "0");
-    server
-        .run_on(&["cp", "-", "fb://rot/damaged"], &body)
-        .expect(0);
-    assert_eq!(
-        server.run(&["cat", "fb://rot/damaged"]).expect(0).bytes,
-        body
-    );
-}
-
-#[test]
-fn a_full_disk_refuses_writes_only() {
-    let place = Place::new();
-    let server = place.serve(&["--capacity", "8MiB"]);
-    server.ok(&["admin", "namespace", "create", "full"]);
-    let body = harness::bytes(5, 3 << 20);
-    let mut stored = 0;
-    let refused = loop {
-        let key = format!("fb://full/{stored}");
-        let ran = server.run_on(&["cp", "-", &key], &body);
-        match ran.code {
-            Some(0) => stored += 1,
-            _ => break ran,
-        }
-        assert!(stored < 10, "the bound does not hold");
-    };
-    assert!(stored > 0);
-    refused.expect(5);
-    assert_eq!(server.run(&["cat", "fb://full/0"]).expect(0).bytes, body);
-    server.ok(&["rm", "fb://full/0"]);
-    server
-        .run_on(&["cp", "-", "fb://full/again"], &body)
-        .expect(0);
 }
 
 #[test]

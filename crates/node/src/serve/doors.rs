@@ -404,11 +404,12 @@ fn watched(listener: &TcpListener) -> std::io::Result<tokio::net::TcpListener> {
     tokio::net::TcpListener::from_std(listener.try_clone()?)
 }
 
-/// Serves `/metrics`, `/healthz` and `/readyz`.
+/// Serves `/metrics`, `/healthz` and `/readyz`, until `ending`: whoever asks before then hears that the process is `stopping`.
 pub fn open_console(
     listeners: &Listeners,
     registry: Arc<RwLock<Registry>>,
     stopping: &watch::Receiver<bool>,
+    ending: &watch::Receiver<bool>,
 ) -> Outcome {
     let Some((listener, _)) = &listeners.console else {
         return Ok(());
@@ -419,7 +420,7 @@ pub fn open_console(
         let answer = console(&asked, &registry, *stopped.borrow());
         async move { answer }
     };
-    tokio::spawn(serve(listener, handle, WORDS_BYTES_MAX, stopping.clone()));
+    tokio::spawn(serve(listener, handle, WORDS_BYTES_MAX, ending.clone()));
     Ok(())
 }
 

@@ -161,6 +161,7 @@ async fn serve(
     .map_err(Failure::io("cannot start the shards"))?;
     let shards = Arc::new(shards);
     let (stop, stopping) = watch::channel(false);
+    let (end, ending) = watch::channel(false);
 
     let door = Door::with_direct(
         store.clone(),
@@ -222,7 +223,12 @@ async fn serve(
     nvme.open_devices(args, &shards, &stopping)?;
     doors::open_admin(requests, admin, direct.clone(), &stopping);
     let calls = rpc::open(&listeners, service, &stopping)?;
-    doors::open_console(&listeners, Arc::new(RwLock::new(registry)), &stopping)?;
+    doors::open_console(
+        &listeners,
+        Arc::new(RwLock::new(registry)),
+        &stopping,
+        &ending,
+    )?;
     listeners.write_ready_file(args)?;
     welcome::print(args, &listeners, &disk_io);
     // The doors have their own: when they close, nothing keeps a port.
@@ -260,6 +266,8 @@ async fn serve(
             "requests still in progress are cut off"
         );
     }
+    // Until now it told that this process drains.
+    let _ = end.send(true);
     socket::remove(&args.dir);
     forget_ready_file(args);
     let closing = tokio::task::spawn_blocking(move || {
@@ -306,11 +314,14 @@ async fn prepare_credentials<S: forebay_store::Store>(
         }
     };
     let path = credentials_path(&args.dir);
-    // A memory leaf forgets its keys; the file still holds them for those who use it.
+    // A memory leaf forgets its keys; the file still holds them for those who use it. New ones beside a damaged file would be
+    // nobody's.
     let kept = match (&given, &args.backend) {
-        (None, Backend::Memory) => forebay_client::Credentials::from_file(&path, "default")
-            .ok()
-            .map(|(kept, _)| (kept.access_key, kept.secret_key)),
+        (None, Backend::Memory) if path.exists() => {
+            let (kept, _) = forebay_client::Credentials::from_file(&path, "default")
+                .map_err(|error| Failure::new(Exit::Failed, error))?;
+            Some((kept.access_key, kept.secret_key))
+        }
         _ => None,
     };
     let chosen = given.clone().or(kept);

@@ -1,6 +1,8 @@
 //! The binary as a user runs it: a server over a directory of its own, and commands that speak to it.
 #![expect(dead_code, reason = "each test file uses its part")]
 
+pub mod s3;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,6 +62,17 @@ impl Place {
     }
 
     pub fn serve_with(&self, flags: &[&str], set: impl FnOnce(&mut Command)) -> Server {
+        self.start(flags, set).unwrap_or_else(|ran| {
+            panic!("the server ended: {:?}\n{}\n{}", ran.code, ran.out, ran.err)
+        })
+    }
+
+    /// The same, or what a server said that ended before its doors were open.
+    pub fn try_serve(&self, flags: &[&str]) -> Result<Server, Ran> {
+        self.start(flags, |_| {})
+    }
+
+    fn start(&self, flags: &[&str], set: impl FnOnce(&mut Command)) -> Result<Server, Ran> {
         let ready = self.path("ready.json");
         let mut command = self.serve_command(flags);
         set(&mut command);
@@ -68,24 +81,29 @@ impl Place {
             .append(true)
             .open(self.path("log"))
             .unwrap();
+        let said_before = self.log().len();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut welcome = String::new();
         // The welcome comes after the doors; its end is the end of the commands to try.
         while !welcome.ends_with("\n\n") || !welcome.contains("Try,") {
             if output.read_line(&mut welcome).unwrap() == 0 {
-                let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
-                panic!("the server ended: {:?}\n{welcome}\n{log}", child.wait());
+                return Err(Ran {
+                    code: child.wait().unwrap().code(),
+                    bytes: welcome.clone().into_bytes(),
+                    out: welcome,
+                    err: self.log().split_off(said_before),
+                });
             }
         }
         let doors = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
-        Server {
+        Ok(Server {
             child,
             doors,
             welcome,
             dir: self.data(),
             _output: output,
-        }
+        })
     }
 
     pub fn serve_command(&self, flags: &[&str]) -> Command {
@@ -230,6 +248,15 @@ impl Server {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, body.to_owned())
+    }
+
+    /// One number of the metrics page: of the first sample whose line begins so.
+    #[track_caller]
+    pub fn metric(&self, begins: &str) -> u64 {
+        let (_, page) = self.console("/metrics");
+        let line = page.lines().find(|line| line.starts_with(begins));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("no {begins} in\n{page}"))
     }
 }
 

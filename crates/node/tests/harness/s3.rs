@@ -1,0 +1,110 @@
+//! S3 as bytes on a connection: requests that a client library would not let a test hold back or look at.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use forebay_client::Credentials;
+use forebay_proto::s3::sigv4;
+
+use super::Server;
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The head of a signed request whose body is sent apart.
+pub fn head(
+    server: &Server,
+    credentials: &Credentials,
+    method: &str,
+    path: &str,
+    len: usize,
+) -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let date = sigv4::AmzDate::from_unix_s(now.as_secs() as i64);
+    let host = &server.doors["s3"];
+    let headers: &[(&str, &str)] = &[
+        ("host", host),
+        ("x-amz-content-sha256", sigv4::UNSIGNED_PAYLOAD),
+        ("x-amz-date", date.as_str()),
+    ];
+    let signed = "host;x-amz-content-sha256;x-amz-date";
+    let scope = sigv4::CredentialScope::new(&credentials.access_key, &date, "us-east-1");
+    let request = sigv4::Request {
+        method,
+        path,
+        query: "",
+        headers,
+    };
+    let signing = sigv4::SigningKey::for_scope(&credentials.secret_key, &scope);
+    let signature = sigv4::sign(
+        &request,
+        signed,
+        sigv4::UNSIGNED_PAYLOAD,
+        &date,
+        &scope,
+        &signing,
+    );
+    let authorization = sigv4::authorization_header(&scope, signed, &signature);
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\ncontent-length: {len}\r\nauthorization: {authorization}\r\n"
+    );
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head + "\r\n"
+}
+
+/// A PUT of so many bytes that the server has begun to serve, and whose body it waits for.
+pub fn begin_put(server: &Server, path: &str, len: usize) -> TcpStream {
+    let head = head(server, &server.credentials(), "PUT", path, len);
+    let head = head.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
+    let mut stream = TcpStream::connect(&server.doors["s3"]).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut interim = [0; CONTINUE.len()];
+    stream.read_exact(&mut interim).unwrap();
+    assert_eq!(interim, CONTINUE);
+    stream
+}
+
+/// What was answered.
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// One request on a connection of its own; the body is sent when the server asks for it.
+pub fn ask(
+    server: &Server,
+    credentials: &Credentials,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> Answer {
+    let more = match body.is_empty() {
+        true => "\r\nconnection: close\r\n\r\n",
+        false => "\r\nconnection: close\r\nexpect: 100-continue\r\n\r\n",
+    };
+    let head = head(server, credentials, method, path, body.len()).replace("\r\n\r\n", more);
+    let mut stream = TcpStream::connect(&server.doors["s3"]).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = vec![0; CONTINUE.len()];
+    stream.read_exact(&mut answer).unwrap();
+    if answer == CONTINUE {
+        stream.write_all(body).unwrap();
+        answer.clear();
+    }
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|at| at == b"\r\n\r\n").unwrap();
+    let status = str::from_utf8(&answer[..end]).unwrap().split(' ').nth(1);
+    Answer {
+        status: status.unwrap().parse().unwrap(),
+        body: answer.split_off(end + 4),
+    }
+}
