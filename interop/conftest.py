@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import shutil
+import subprocess
 import tempfile
 import uuid
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from server import Server
 from throwaway import Ceph, Unavailable
 
 REGION = "us-east-1"
-# What a server may open once and keep.
+# What a server over Ceph may open once and keep: that library opens files when it likes.
 SPARE_FILES = 8
 
 # Proxies, bundles and profiles of the surrounding machine change what clients send.
@@ -38,8 +39,10 @@ os.environ.update(
 def folder():
     """A new folder. Its name is short: that of a socket in it is at most 107 bytes long."""
     made = pathlib.Path(tempfile.mkdtemp(prefix="fb-"))
-    yield made
-    shutil.rmtree(made)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
 
 
 @pytest.fixture
@@ -93,20 +96,48 @@ def s3(backend):
         os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
         yield SimpleNamespace(endpoint=running, access_key="test", secret_key="test", region=REGION)
         return
-    scratch = pathlib.Path(tempfile.mkdtemp(prefix="forebay-interop-"))
-    server = Server(binary(), scratch / "data", flags=backend).start()
-    access_key, secret_key = server.keys
-    os.environ.update(AWS_ACCESS_KEY_ID=access_key, AWS_SECRET_ACCESS_KEY=secret_key)
-    before = server.open_files()
-    try:
-        yield SimpleNamespace(
-            endpoint=server.endpoint, access_key=access_key, secret_key=secret_key, region=REGION
+    with serving(backend) as one:
+        os.environ.update(AWS_ACCESS_KEY_ID=one.access_key, AWS_SECRET_ACCESS_KEY=one.secret_key)
+        yield one
+
+
+@contextlib.contextmanager
+def serving(flags):
+    """Endpoint and keys of a server. In the end it holds nothing for clients that are gone."""
+    with folder() as scratch:
+        server = Server(binary(), scratch / "data", flags=flags).start()
+        try:
+            access_key, secret_key = server.keys
+            before = server.held()
+            yield SimpleNamespace(
+                endpoint=server.endpoint, access_key=access_key, secret_key=secret_key, region=REGION
+            )
+            server.settled(before, SPARE_FILES if "--backend" in flags else 0)
+        finally:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def certificate():
+    """Files of a certificate for this host and its key, the flags that have the S3 door use them, and the authority to trust."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    with folder() as place:
+        def openssl(*words):
+            command = ["openssl", *map(str, words)]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            assert done.returncode == 0, f"{command}: {done.stderr}"
+
+        ca, cert, key = place / "ca.pem", place / "cert.pem", place / "key.pem"
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        openssl("req", "-x509", *curve, "-days", 2, "-subj", "/CN=interop", "-keyout", place / "ca.key", "-out", ca)
+        openssl("req", *curve, "-subj", "/CN=forebay", "-keyout", key, "-out", place / "asked")
+        (place / "names").write_text(
+            "subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\nauthorityKeyIdentifier=keyid\n"
         )
-        after = server.open_files()
-        assert after <= before + SPARE_FILES, f"{after} open files, {before} before the tests"
-    finally:
-        server.stop()
-        shutil.rmtree(scratch)
+        openssl("x509", "-req", "-in", place / "asked", "-CA", ca, "-CAkey", place / "ca.key", "-CAcreateserial",
+                "-days", 2, "-extfile", place / "names", "-out", cert)
+        yield SimpleNamespace(ca=str(ca), flags=["--s3-tls-cert", str(cert), "--s3-tls-key", str(key)])
 
 
 @pytest.fixture
@@ -134,6 +165,7 @@ def connect(s3, access_key=None, secret_key=None, **config):
         aws_secret_access_key=secret_key or s3.secret_key,
         region_name=s3.region,
         config=Config(**config),
+        verify=getattr(s3, "ca", None),
     )
 
 

@@ -5,12 +5,20 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
+import urllib.request
 
 READY_SECONDS = 30
 STOP_SECONDS = 15
+SETTLE_SECONDS = 30
 DOORS = ("s3", "rpc", "direct", "console", "nvme")
+# What the caches keep, of the engine's values and of those of a backend elsewhere.
+CACHES = ("forebay_engine_cache_bytes", "forebay_tier_memory_bytes")
+# Each thread that reaches the disk opens one and keeps it: the shards at the start, the journal's when it first writes to several places.
+RING, LATE_RINGS = "anon_inode:[io_uring]", 1
+GAUGES = ("forebay_buffer_in_use_bytes", "forebay_connections", *CACHES)
 
 
 class Server:
@@ -21,6 +29,7 @@ class Server:
     def __init__(self, binary, directory, flags=(), host="127.0.0.1", within=()):
         self.binary = str(binary)
         self.flags = list(flags)
+        self.scheme = "https" if "--s3-tls-cert" in self.flags else "http"
         self.within = list(within)
         self.directory = pathlib.Path(directory)
         self.log = self.directory.with_suffix(".log")
@@ -67,23 +76,68 @@ class Server:
             raise RuntimeError(f"exit {code} after SIGTERM:\n{self.tail()}")
 
     def open_files(self):
-        """Descriptors that are no sockets: clients may keep their connections, nothing else stays."""
+        """How many descriptors are no sockets: clients may keep their connections, nothing else stays."""
+        return len(self.files())
+
+    def files(self):
+        """What those descriptors are of."""
         folder = f"/proc/{self.process.pid}/fd"
-        held = 0
+        targets = []
         for number in os.listdir(folder):
             try:
-                held += not os.readlink(f"{folder}/{number}").startswith("socket:")
+                targets.append(os.readlink(f"{folder}/{number}"))
             except FileNotFoundError:
                 # Closed since it was listed.
                 pass
-        return held
+        return sorted(target for target in targets if not target.startswith("socket:"))
+
+    def held(self):
+        """What the server holds now: files, rings of io_uring, connections, and buffers, without those that its caches keep."""
+        with urllib.request.urlopen(f"http://{self.console}/metrics", timeout=READY_SECONDS) as answer:
+            lines = answer.read().decode().splitlines()
+        told = {name: float(value) for name, _, value in (line.partition(" ") for line in lines) if name in GAUGES}
+        files = self.files()
+        buffers = told["forebay_buffer_in_use_bytes"] - sum(told.get(name, 0) for name in CACHES)
+        return {
+            "open files": sum(file != RING for file in files),
+            "rings": files.count(RING),
+            "connections": int(told["forebay_connections"]),
+            "bytes of buffers": int(buffers),
+        }
+
+    def settled(self, before, spare_files=0):
+        """Hangs up, and then the server holds no more than it did before its clients came. What it is told of a connection that has
+        ended takes a moment, and so does what it does behind an answer."""
+        limits = {**before, "open files": before["open files"] + spare_files, "rings": before["rings"] + LATE_RINGS}
+        self.hang_up()
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while (held := self.held()) and any(held[what] > limit for what, limit in limits.items()):
+            assert time.monotonic() < deadline, f"{held}; before the clients came {before}; now open: {self.files()}"
+            time.sleep(0.01)
+
+    def hang_up(self):
+        """Ends what this process still has of connections to the server: many a client keeps its own for as long as the process
+        runs, and has no way to be told otherwise."""
+        doors = {getattr(self, door) for door in DOORS}
+        for number in map(int, os.listdir("/proc/self/fd")):
+            try:
+                if not os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                    continue
+                with socket.socket(fileno=os.dup(number)) as one:
+                    if one.family in (socket.AF_INET, socket.AF_INET6):
+                        host, port = one.getpeername()[:2]
+                        if f"{host.removeprefix('::ffff:')}:{port}" in doors:
+                            one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                # Closed since it was listed, or of nobody.
+                pass
 
     def tail(self, lines=40):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     @property
     def endpoint(self):
-        return f"http://{self.s3}"
+        return f"{self.scheme}://{self.s3}"
 
     @property
     def keys(self):

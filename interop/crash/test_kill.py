@@ -24,6 +24,8 @@ KEYS_EACH = 12
 SIZES = [0, 1, 100, 4096, 5000, 65_536, 300_000, 1_000_003]
 PART = 5 << 20
 LIFE_SECONDS = (0.02, 0.9)
+# Of the last life: so many changes by each client, which take no longer.
+LAST_CHANGES, LAST_SECONDS = 50, 120
 GONE = None
 BUCKET = "crash"
 
@@ -121,6 +123,7 @@ def kill_and_verify(server, clients, rng, kills, life=LIFE_SECONDS):
             mine.update((key, state[key]) for key in mine)
     print(f"{kills} kills, {acknowledged} acknowledged changes, nothing lost")
     assert acknowledged > kills
+    return possible
 
 
 def test_kills(scratch):
@@ -130,5 +133,25 @@ def test_kills(scratch):
     s3.access_key, s3.secret_key = server.keys
     # The port stays through every restart, so the clients do too.
     clients = [connect(s3, connect_timeout=5, read_timeout=30) for _ in range(CLIENTS)]
-    kill_and_verify(server, clients, random.Random(SEED), KILLS)
+    rng = random.Random(SEED)
+    possible = kill_and_verify(server, clients, rng, KILLS)
+    # One more life, which nobody ends: what the server took for its clients it gives back.
+    server.stop()
+    server.start()
+    before = server.held()
+    owners = [
+        Owner(client, number, mine, random.Random(rng.getrandbits(64)))
+        for number, (client, mine) in enumerate(zip(clients, possible))
+    ]
+    [owner.start() for owner in owners]
+    deadline = time.monotonic() + LAST_SECONDS
+    while any(owner.acknowledged < LAST_CHANGES and owner.is_alive() for owner in owners):
+        assert time.monotonic() < deadline, "no changes are acknowledged"
+        time.sleep(0.01)
+    for owner in owners:
+        owner.stopping.set()
+        owner.join(60)
+        assert owner.refused is None and owner.acknowledged >= LAST_CHANGES, owner.refused
+    verify(clients[0], {key: states for mine in possible for key, states in mine.items()})
+    server.settled(before)
     server.stop()

@@ -72,6 +72,8 @@ def test_tree_and_large_file(scratch):
     s5cmd("cp", f"{source}/", "s3://tree/")
     server.kill()
     server.start()
+    before = server.held()
     s5cmd("cp", "s3://tree/*", f"{scratch}/out/")
+    server.settled(before)
     server.stop()
     assert not list(same(source, scratch / "out"))

@@ -2,10 +2,13 @@
 
 import base64
 import hashlib
-import io
+import uuid
 import zlib
 
 import pytest
+from botocore import httpchecksum
+
+from conftest import connect
 
 MIB = 1 << 20
 ALGORITHMS = ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"]
@@ -50,20 +53,70 @@ def test_in_header(client, bucket, data, refused, algorithm):
     assert client.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")[field] == value
 
 
-@pytest.mark.parametrize("algorithm", ["CRC32", "SHA1", "SHA256"])
-def test_in_trailer(client, bucket, data, algorithm):
-    """A body that cannot be read twice goes as aws-chunked with the checksum behind it."""
+def summing(algorithm, right=True):
+    """The checksum as botocore wants it, from the oracle here; or of other bytes than it is shown."""
 
-    class Once(io.BytesIO):
-        def seekable(self):
-            return True
+    class Sum(httpchecksum.BaseChecksum):
+        def __init__(self):
+            self.seen = bytearray()
 
-    body = data(3 * MIB + 5)
-    put = client.put_object(Bucket=bucket, Key="k", Body=Once(body), ChecksumAlgorithm=algorithm)
-    assert put[f"Checksum{algorithm}"] == checksum(algorithm, body)
-    got = client.get_object(Bucket=bucket, Key="k")
-    assert got["Body"].read() == body
+        def update(self, chunk):
+            self.seen += chunk
+
+        def digest(self):
+            return base64.b64decode(checksum(algorithm, bytes(self.seen) if right else b"no"))
+
+    return Sum
+
+
+@pytest.fixture
+def teach(monkeypatch):
+    """`teach(algorithm, sum)`: botocore sums so. Of itself it knows CRC32C and CRC64NVME only where awscrt is installed."""
+
+    def known(algorithm, how):
+        monkeypatch.setitem(httpchecksum._CHECKSUM_CLS, algorithm.lower(), how)
+        names = list(httpchecksum._CHECKSUM_CLS)
+        monkeypatch.setattr(httpchecksum, "_SUPPORTED_CHECKSUM_ALGORITHMS", names)
+
+    return known
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_in_trailer(secured, sent, refused, data, teach, algorithm):
+    """Over TLS botocore sends every body as aws-chunked with the checksum behind it, and signs neither."""
+    if algorithm.lower() not in httpchecksum._CHECKSUM_CLS:
+        teach(algorithm, summing(algorithm))
+    client, bucket = connect(secured), f"t-{uuid.uuid4().hex[:16]}"
+    client.create_bucket(Bucket=bucket)
+    body, field = data(MIB + 70_005), f"Checksum{algorithm}"
+    value, requests = checksum(algorithm, body), sent(client)
+
+    def put(body):
+        requests.clear()
+        answer = client.put_object(Bucket=bucket, Key="k", Body=body, ChecksumAlgorithm=algorithm)
+        headers = {name.lower(): text(value) for name, value in requests[-1].headers.items()}
+        assert headers["x-amz-trailer"] == f"x-amz-checksum-{algorithm.lower()}"
+        assert headers["content-encoding"] == "aws-chunked"
+        assert headers["x-amz-content-sha256"] == "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+        assert f"x-amz-checksum-{algorithm.lower()}" not in headers and "content-length" not in headers
+        return answer
+
+    assert put(body)[field] == value
+    head = client.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert (head[field], head["ContentLength"]) == (value, len(body))
+    got = client.get_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert (got["Body"].read(), got[field]) == (body, value)
     assert "aws-chunked" not in got.get("ContentEncoding", "")
+    # One that does not match what came before it.
+    teach(algorithm, summing(algorithm, right=False))
+    with refused("BadDigest", 400):
+        put(b"other")
+    head = client.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert (head[field], head["ContentLength"]) == (value, len(body))
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def test_content_md5(client, bucket, refused):

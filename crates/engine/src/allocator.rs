@@ -74,16 +74,12 @@ impl<F: File> Allocator<F> {
         self.free.lock().claim(start, count)
     }
 
-    /// Takes a run of at most `max` and at least `min` granules.
+    /// Takes a run of at most `max` and at least `min` granules, telling whether it is new space of the file, of which the file system has
+    /// yet to note that it is written.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`], [`ErrorKind::Io`].
-    pub fn take<D: Disk>(&self, disk: &D, min: u32, max: u32) -> Result<Run> {
-        self.take_noting(disk, min, max).map(|(run, _)| run)
-    }
-
-    /// The same, telling whether the run is new space of the file, of which the file system has yet to note that it is written.
-    pub fn take_noting<D: Disk>(&self, disk: &D, min: u32, max: u32) -> Result<(Run, bool)> {
+    pub fn take<D: Disk>(&self, disk: &D, min: u32, max: u32) -> Result<(Run, bool)> {
         let mut free = self.free.lock();
         let unwritten = free.unwritten;
         let run = self.take_from(disk, &mut free, min, max)?;

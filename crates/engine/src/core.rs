@@ -16,6 +16,7 @@ use crate::allocator::Allocator;
 use crate::cache::ValueCache;
 use crate::checkpoint::Handoff;
 use crate::command::{Command, Reply};
+use crate::extent::Run;
 use crate::index::Index;
 use crate::land::SeenOnce;
 use crate::metrics::Counters;
@@ -257,6 +258,18 @@ impl<D: Disk> Core<D> {
         let mut findings = self.findings.lock();
         if findings.len() < FINDINGS_MAX && !findings.contains(&finding) {
             findings.push(finding);
+        }
+    }
+
+    /// Takes a run of at most `most` and at least `least` granules, and tells whether it is new space of the file. What was freed a moment
+    /// ago may not have come back yet: that is looked for before there is none.
+    pub fn take_space(&self, least: u32, most: u32) -> Result<(Run, bool)> {
+        match self.space.take(&self.disk, least, most) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                self.collect();
+                self.space.take(&self.disk, least, most)
+            }
+            taken => taken,
         }
     }
 

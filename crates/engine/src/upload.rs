@@ -245,10 +245,7 @@ impl<D: Disk> Arriving<D> {
         };
         let mut at = 0;
         while at < buf.len() {
-            let run = self
-                .core
-                .space
-                .take(&self.core.disk, 1, granules(buf.len() - at))?;
+            let (run, _) = self.core.take_space(1, granules(buf.len() - at))?;
             let room = run.granules as usize * GRANULE_BYTES;
             let end = buf.len().min(at + room);
             let bytes = &buf[at..end];
@@ -458,7 +455,11 @@ impl<D: Disk> Core<D> {
 
     /// Refuses a value that certainly has no room.
     fn check_room(&self, size: u64) -> Result<()> {
-        let usage = self.space.usage();
+        let mut usage = self.space.usage();
+        if size > usage.free_bytes {
+            self.collect();
+            usage = self.space.usage();
+        }
         if size <= usage.free_bytes {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart, Delete, ObjectIdentifier};
 use aws_sdk_s3::{Client, Config};
-use interop::{Server, data};
+use interop::{Server, data, serve};
 
 const MIB: usize = 1 << 20;
 
@@ -38,10 +38,13 @@ async fn bytes(client: &Client, bucket: &str, key: &str, range: Option<&str>) ->
     answer.body.collect().await.expect("the body").to_vec()
 }
 
-#[tokio::test]
-async fn objects() {
-    let server = Server::start();
-    let client = client(&server).await;
+#[test]
+fn objects() {
+    serve(objects_of);
+}
+
+async fn objects_of(server: &Server) {
+    let client = client(server).await;
     client
         .create_bucket()
         .bucket("rust-sdk")
@@ -140,10 +143,13 @@ async fn objects() {
         .expect("an empty bucket");
 }
 
-#[tokio::test]
-async fn multipart() {
-    let server = Server::start();
-    let client = client(&server).await;
+#[test]
+fn multipart() {
+    serve(multipart_by);
+}
+
+async fn multipart_by(server: &Server) {
+    let client = client(server).await;
     client
         .create_bucket()
         .bucket("rust-parts")

@@ -1,7 +1,7 @@
 //! The `object_store` crate: conditional writes, multipart, ranges, bulk delete.
 
 use futures_util::{StreamExt, TryStreamExt};
-use interop::{Server, data};
+use interop::{Server, data, serve};
 use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
 use object_store::path::Path;
 use object_store::{
@@ -45,10 +45,13 @@ async fn store(server: &Server, bucket: &str) -> AmazonS3 {
         .expect("a store")
 }
 
-#[tokio::test]
-async fn objects() {
-    let server = Server::start();
-    let store = store(&server, "rust-store").await;
+#[test]
+fn objects() {
+    serve(objects_of);
+}
+
+async fn objects_of(server: &Server) {
+    let store = store(server, "rust-store").await;
     let (small, big) = (data(1000), data(20 * MIB));
     store
         .put(&Path::from("a/small"), small.clone().into())
@@ -102,10 +105,13 @@ async fn objects() {
     assert_eq!(store.list(None).count().await, 0);
 }
 
-#[tokio::test]
-async fn conditions() {
-    let server = Server::start();
-    let store = store(&server, "rust-swap").await;
+#[test]
+fn conditions() {
+    serve(conditions_by);
+}
+
+async fn conditions_by(server: &Server) {
+    let store = store(server, "rust-swap").await;
     let key = Path::from("k");
     let put = |body: &'static [u8], mode| {
         store.put_opts(&key, PutPayload::from_static(body), PutMode::into(mode))

@@ -55,7 +55,7 @@ impl<D: Disk> Decider<D> {
     fn take_pack(&self, needed: u32) -> Result<Run> {
         let core = &self.core;
         let most = (EXTENT_BYTES_MAX / GRANULE_BYTES) as u32;
-        let (run, unwritten) = core.space.take_noting(&core.disk, needed, most)?;
+        let (run, unwritten) = core.take_space(needed, most)?;
         if unwritten {
             let len = run.granules as usize * GRANULE_BYTES;
             let mut zeroes = self.pool.try_take(len).map_err(|_| no_buffer())?;
