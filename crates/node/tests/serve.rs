@@ -406,6 +406,11 @@ fn tls_at_the_s3_door() {
     let after = through();
     let len = body.len() as u64;
     assert_eq!([after[0] - before[0], after[1] - before[1]], [len, 2 * len]);
+    // Named by its URL, from elsewhere.
+    let url = format!("https://{}", server.doors["s3"]);
+    let named = ["cat", "fb://secret/file", "--endpoint", &url];
+    let elsewhere = server.run(&[&named[..], &["--ca", certificate]].concat());
+    assert_eq!(elsewhere.expect(0).bytes, body);
     // The door speaks nothing but TLS.
     let mut plain = TcpStream::connect(&server.doors["s3"]).unwrap();
     let head = s3::head(&server, &server.credentials(), "GET", "/secret/file", 0);

@@ -1,35 +1,63 @@
 //! Which protocol an endpoint speaks.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_client::Endpoint;
+use forebay_client::{Endpoint, Tls};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 /// How HTTP/2 begins (RFC 9113 section 3.4), with an empty SETTINGS frame after it.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// The type of the frame that a server of HTTP/2 sends first.
 const SETTINGS: u8 = 4;
+/// HTTP/2 over TLS.
+const HTTP2: &[u8] = b"h2";
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether the endpoint speaks HTTP/2, as gRPC does and an S3 door does not. One that nobody answers at counts as one that does: the
-/// call that follows says better what is wrong. Behind TLS nobody can look without a certificate: there gRPC is expected.
-pub async fn speaks_http2(endpoint: &Endpoint) -> bool {
-    if endpoint.secure() {
-        return true;
-    }
+/// Whether the endpoint speaks HTTP/2, as gRPC does and an S3 door does not. One that nobody answers at, or whose certificate is not
+/// trusted, counts as one that does: the call that follows says better what is wrong. `ca`: whom to trust beside TLS, else the machine's
+/// certificates.
+pub async fn speaks_http2(endpoint: &Endpoint, ca: Option<&Path>) -> bool {
     let asked = async {
-        let mut stream = TcpStream::connect((endpoint.host(), endpoint.port())).await?;
-        stream.write_all(PREFACE).await?;
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).await?;
-        Ok::<_, std::io::Error>(head)
+        let stream = TcpStream::connect((endpoint.host(), endpoint.port())).await?;
+        match endpoint.secure() {
+            true => agrees_on_http2(stream, endpoint, ca).await,
+            false => begins_with_settings(stream).await,
+        }
     };
     match tokio::time::timeout(PATIENCE, asked).await {
-        Ok(Ok(head)) => head[3] == SETTINGS && !head.starts_with(b"HTTP"),
-        Ok(Err(error)) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        Ok(Ok(speaks)) => speaks,
+        Ok(Err(error)) => {
+            endpoint.secure() || error.kind() == std::io::ErrorKind::ConnectionRefused
+        }
         Err(_) => true,
     }
+}
+
+async fn begins_with_settings(mut stream: TcpStream) -> std::io::Result<bool> {
+    stream.write_all(PREFACE).await?;
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await?;
+    Ok(head[3] == SETTINGS && !head.starts_with(b"HTTP"))
+}
+
+/// Which of the two protocols the other end of TLS chooses (RFC 7301).
+async fn agrees_on_http2(
+    stream: TcpStream,
+    endpoint: &Endpoint,
+    ca: Option<&Path>,
+) -> std::io::Result<bool> {
+    let tls = Tls::new(ca).map_err(std::io::Error::other)?;
+    let mut config = (*tls.config()).clone();
+    config.alpn_protocols = [HTTP2, b"http/1.1"].map(<[u8]>::to_vec).into();
+    let name = ServerName::try_from(endpoint.host().to_owned()).map_err(std::io::Error::other)?;
+    let connector = TlsConnector::from(Arc::new(config));
+    let stream = connector.connect(name, stream).await?;
+    Ok(stream.get_ref().1.alpn_protocol() == Some(HTTP2))
 }
 
 #[cfg(test)]
@@ -46,7 +74,7 @@ mod tests {
             assert_eq!(asked, PREFACE);
             stream.write_all(answer).await.unwrap();
         });
-        let speaks = speaks_http2(&endpoint.parse().unwrap()).await;
+        let speaks = speaks_http2(&endpoint.parse().unwrap(), None).await;
         served.await.unwrap();
         speaks
     }

@@ -172,16 +172,18 @@ impl ServerArgs {
         let wrong = |error| Failure::new(Exit::Usage, error);
         if let Some(endpoint) = &self.endpoint {
             let endpoint = endpoint.clone();
-            return Ok(match probe::speaks_http2(&endpoint).await {
-                true => Doors {
-                    rpc: Some(endpoint),
-                    s3: None,
+            return Ok(
+                match probe::speaks_http2(&endpoint, self.ca.as_deref()).await {
+                    true => Doors {
+                        rpc: Some(endpoint),
+                        s3: None,
+                    },
+                    false => Doors {
+                        rpc: None,
+                        s3: Some(endpoint),
+                    },
                 },
-                false => Doors {
-                    rpc: None,
-                    s3: Some(endpoint),
-                },
-            });
+            );
         }
         if let Some(named) = named {
             return Ok(Doors {
@@ -274,7 +276,9 @@ impl ServerArgs {
     /// credentials and no directory.
     async fn elsewhere(&self) -> Outcome<Option<Admin>> {
         let endpoint = match (&self.endpoint, &self.dir) {
-            (Some(endpoint), _) if probe::speaks_http2(endpoint).await => endpoint.clone(),
+            (Some(endpoint), _) if probe::speaks_http2(endpoint, self.ca.as_deref()).await => {
+                endpoint.clone()
+            }
             (None, None) if !credentials_path(&self.dir()).exists() => {
                 let here = socket::connect(&self.dir()).await;
                 if here.is_ok() || self.credentials().is_err() {
