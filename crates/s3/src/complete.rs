@@ -42,7 +42,7 @@ pub(crate) async fn complete<S: Store>(
     let body = inbound.list_of_parts(call.headers).await?;
     let asked = parse_complete_multipart_upload(&body)?;
     check_part_order(&asked)?;
-    let condition = conditions::of_write(call.headers)?;
+    let condition = conditions::of_call(call).await?;
     let _ending = call.door.uploads.exclusive(&id).await;
     call.still_there()?;
     let mut pause = PAUSE;

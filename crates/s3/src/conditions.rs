@@ -3,12 +3,13 @@
 use forebay_proto::s3::date::parse_http_date;
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::uri::{EntityTags, parse_entity_tags};
-use forebay_store::{Condition, Etag, Meta};
+use forebay_store::{Condition, ErrorKind, Etag, Meta, Store};
 use http::header::{
     HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
     IF_UNMODIFIED_SINCE,
 };
 
+use crate::call::Call;
 use crate::headers;
 use crate::status::{Outcome, Refusal};
 
@@ -58,7 +59,7 @@ impl Fails {
 
 /// Evaluates the conditions of a read in the order of RFC 9110 section 13.2.2; dates that are no dates are ignored.
 pub(crate) fn evaluate(request: &HeaderMap, names: &Names, meta: &Meta) -> Option<Fails> {
-    let modified_s = i64::try_from(meta.modified / 1000).unwrap_or(i64::MAX);
+    let modified_s = modified_s(meta);
     let date = |name: &HeaderName| headers::text(request, name).and_then(parse_http_date);
     if let Some(list) = headers::text(request, &names.if_match) {
         if !parse_entity_tags(list).matches_strongly(meta.etag.as_str()) {
@@ -86,6 +87,33 @@ pub(crate) fn range_applies(request: &HeaderMap, meta: &Meta) -> bool {
         Some(limit) => meta.modified / 1000 == u64::try_from(limit).unwrap_or(u64::MAX),
         None => parse_entity_tags(text).matches_strongly(meta.etag.as_str()),
     }
+}
+
+/// The condition of a write to what is called: as [`of_write`] says, or `If-Unmodified-Since` (RFC 9110 section 13.1.4; where there is no
+/// object there is no date, and it counts for nothing). `If-Modified-Since` is a condition of reads alone (section 13.1.3).
+///
+/// # Errors
+/// As [`of_write`]; `PreconditionFailed` for an object that is newer.
+pub(crate) async fn of_call<S: Store>(call: &Call<'_, S>) -> Outcome<Condition> {
+    let condition = of_write(call.headers)?;
+    let limit = headers::text(call.headers, &IF_UNMODIFIED_SINCE).and_then(parse_http_date);
+    let (Condition::None, Some(limit)) = (condition, limit) else {
+        return Ok(condition);
+    };
+    match call.store().stat(call.object(), None).await {
+        Ok(meta) if modified_s(&meta) > limit => {
+            Err(Fails::Precondition("If-Unmodified-Since").into_refusal())
+        }
+        // What was looked at must still be there when it is replaced.
+        Ok(meta) => Ok(Condition::IfMatch(meta.etag)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Condition::None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// When an object came to be, in seconds, as `Last-Modified` shows it.
+fn modified_s(meta: &Meta) -> i64 {
+    i64::try_from(meta.modified / 1000).unwrap_or(i64::MAX)
 }
 
 /// The condition of a write: `If-None-Match: *` (create if absent) or `If-Match` (replace what is known).

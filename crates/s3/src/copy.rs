@@ -109,7 +109,7 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
     let asked = headers::legible(call.headers, &headers::CHECKSUM_ALGORITHM)?
         .map(algorithm)
         .transpose()?;
-    let condition = conditions::of_write(call.headers)?;
+    let condition = conditions::of_call(call).await?;
     let found = open(call, &source, ByteRange::Full).await?;
     let origin = found.meta.clone();
     let tags = tags_of(call, &source, &origin, tagging).await?;

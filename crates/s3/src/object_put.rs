@@ -50,7 +50,7 @@ pub(crate) async fn put<S: Store>(
     if claims.length > PUT_BYTES_MAX {
         return Err(too_large(claims.length));
     }
-    let condition = conditions::of_write(call.headers)?;
+    let condition = conditions::of_call(call).await?;
     let mut kept = kept::from_request(call.headers)?;
     let tags = kept::brought_tags(call.headers)?;
     call.permit_new_tags(&tags).await?;
