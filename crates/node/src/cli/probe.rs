@@ -19,7 +19,7 @@ const HTTP2: &[u8] = b"h2";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether the endpoint speaks HTTP/2, as gRPC does and an S3 door does not. One that nobody answers at, or whose certificate is not
-/// trusted, counts as one that does: the call that follows says better what is wrong. `ca`: whom to trust beside TLS, else the machine's
+/// trusted, counts as one that does: the call that follows says better what is wrong. `ca`: whom to trust behind TLS, else the machine's
 /// certificates.
 pub async fn speaks_http2(endpoint: &Endpoint, ca: Option<&Path>) -> bool {
     let asked = async {

@@ -1,0 +1,54 @@
+//! `forebay bench` of what needs no server beside it: the engine, and the S3 door of a private server.
+
+mod harness;
+
+use harness::{Place, Ran, forebay};
+use serde_json::Value;
+
+/// Measures until something ended within the window, which on a busy machine may take a longer one.
+fn measured(what: &[&str]) -> Vec<Value> {
+    let place = Place::new();
+    let run = |seconds| -> Vec<Value> {
+        let mut command = forebay();
+        command.args(["bench"]).args(what).arg("--dir");
+        command
+            .arg(place.path(""))
+            .args(["--json", "--seconds", seconds]);
+        let ran = Ran::new(command.output().unwrap()).expect(0);
+        let points = ran.out.lines().map(serde_json::from_str);
+        points.collect::<Result<_, _>>().unwrap()
+    };
+    let is_whole = |points: &Vec<Value>| {
+        let mut rates = points.iter().map(|point| point["ops_per_s"].as_f64());
+        rates.all(|rate| rate.unwrap() > 0.0)
+    };
+    let points = ["0.2", "2", "20"].into_iter().map(run).find(is_whole);
+    let left = std::fs::read_dir(place.path("")).unwrap().count();
+    assert_eq!(left, 0, "a measurement leaves nothing");
+    points.expect("something ends within 20 s")
+}
+
+#[test]
+fn the_engine_and_the_s3_door_are_measured_by_themselves() {
+    let about = ["--op", "put,get", "--size", "3000,70000", "--objects", "20"];
+    let engine = measured(&[&["engine", "--cold"], &about[..]].concat());
+    let s3 = measured(&[&["s3", "--warm-up", "0.05"], &about[..]].concat());
+    for (bench, points) in [("engine", engine), ("s3", s3)] {
+        let told: Vec<_> = points
+            .iter()
+            .map(|point| {
+                assert_eq!(point["bench"], bench);
+                assert_eq!(point["errors"], 0);
+                assert!(point["p50_us"].as_f64().unwrap() > 0.0, "{point}");
+                (
+                    point["op"].as_str().unwrap(),
+                    point["size"].as_u64().unwrap(),
+                )
+            })
+            .collect();
+        let every = ["put", "get"].map(|op| [3000, 70_000].map(|size| (op, size)));
+        let mut sorted = told.clone();
+        sorted.sort_by_key(|(op, size)| (*op == "get", *size));
+        assert_eq!(sorted, every.concat(), "{told:?}");
+    }
+}
