@@ -4,7 +4,9 @@ import contextlib
 import uuid
 from types import SimpleNamespace
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from conftest import connect, serving
@@ -13,6 +15,24 @@ from conftest import connect, serving
 @pytest.fixture
 def client(s3):
     return connect(s3)
+
+
+@pytest.fixture
+def bucket(client):
+    """A new bucket for one test, made by the client that it tests."""
+    name = f"t-{uuid.uuid4().hex[:16]}"
+    client.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def boto():
+    """`boto(s3, endpoint, style)`: boto3 as its users make it, whose bodies have a trailer over TLS and no signature of their own."""
+    return lambda s3, endpoint, style: boto3.client(
+        "s3", endpoint_url=endpoint, verify=getattr(s3, "ca", None), region_name=s3.region,
+        aws_access_key_id=s3.access_key, aws_secret_access_key=s3.secret_key,
+        config=Config(retries={"total_max_attempts": 1}, s3={"addressing_style": style}, signature_version="s3v4"),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,10 @@ import hashlib
 import io
 import ssl
 import urllib.request
-import uuid
 from types import SimpleNamespace
 
-import boto3
 import pytest
 from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
 from botocore.exceptions import ConnectionError, HTTPClientError, SSLError
 
 from conftest import connect
@@ -19,22 +16,8 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def client(secured):
-    """boto3 as its users make it: bodies have a trailer and no signature of their own."""
-    return boto3.client(
-        "s3", endpoint_url=secured.endpoint, verify=secured.ca, region_name=secured.region,
-        aws_access_key_id=secured.access_key, aws_secret_access_key=secured.secret_key,
-        config=Config(
-            retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}, signature_version="s3v4",
-        ),
-    )
-
-
-@pytest.fixture
-def bucket(client):
-    name = f"t-{uuid.uuid4().hex[:16]}"
-    client.create_bucket(Bucket=name)
-    return name
+def client(boto, secured):
+    return boto(secured, secured.endpoint, "path")
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_384, 3 * MIB + 7])

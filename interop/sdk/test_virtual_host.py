@@ -7,10 +7,8 @@ import urllib.parse
 import urllib.request
 import uuid
 
-import boto3
 import pytest
 from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
 
 from conftest import connect
 
@@ -45,28 +43,16 @@ def domain(request):
     return request.param
 
 
-def virtual(named, domain):
-    """boto3 that puts the bucket before this name of the server."""
+@pytest.fixture
+def virtual(boto, named):
+    """`virtual(domain)`: boto3 that puts the bucket before this name of the server."""
     port = named.endpoint.rsplit(":", 1)[1]
-    return boto3.client(
-        "s3", endpoint_url=f"http://{domain}:{port}", region_name=named.region,
-        aws_access_key_id=named.access_key, aws_secret_access_key=named.secret_key,
-        config=Config(
-            retries={"total_max_attempts": 1}, s3={"addressing_style": "virtual"}, signature_version="s3v4",
-        ),
-    )
+    return lambda domain: boto(named, f"http://{domain}:{port}", "virtual")
 
 
 @pytest.fixture
-def client(named, domain):
-    return virtual(named, domain)
-
-
-@pytest.fixture
-def bucket(client):
-    name = f"t-{uuid.uuid4().hex[:16]}"
-    client.create_bucket(Bucket=name)
-    return name
+def client(virtual, domain):
+    return virtual(domain)
 
 
 @pytest.fixture
@@ -172,11 +158,11 @@ def test_signed_addresses(client, bucket, domain):
     assert send("DELETE", "delete_object").status == 204
 
 
-def test_of_another_domain_it_is_no_bucket(named, by_path, refused):
+def test_of_another_domain_it_is_no_bucket(virtual, by_path, refused):
     """There the path names the bucket, whatever the client meant."""
     bucket = f"t-{uuid.uuid4().hex[:16]}"
     by_path.create_bucket(Bucket=bucket)
     by_path.put_object(Bucket=bucket, Key="k", Body=b"x")
     with refused("NoSuchBucket", 404):
-        virtual(named, STRANGE).get_object(Bucket=bucket, Key="k")
-    assert virtual(named, DOMAIN).get_object(Bucket=bucket, Key="k")["Body"].read() == b"x"
+        virtual(STRANGE).get_object(Bucket=bucket, Key="k")
+    assert virtual(DOMAIN).get_object(Bucket=bucket, Key="k")["Body"].read() == b"x"

@@ -17,7 +17,9 @@ impl<D: Disk> Decider<D> {
     /// Drops some of what is past its time.
     pub(super) fn sweep(&mut self) -> Result<()> {
         let mut from = keys::expiry(self.next_expiry.0, self.next_expiry.1).to_vec();
-        for (expiry, row) in &self.due(from.clone())? {
+        let until = self.now.checked_add(1).map(u64::to_be_bytes);
+        let until = until.as_ref().map(|until| &until[..]);
+        for (expiry, row) in &expiring(self.view(), &from, until, SWEEP_MAX)? {
             if self.is_full() {
                 break;
             }
@@ -57,35 +59,34 @@ impl<D: Disk> Decider<D> {
         self.next_expiry = first_expiry(self.view(), &from)?;
         Ok(())
     }
+}
 
-    /// Some rows of what is past its time, from `from` on.
-    fn due(&self, mut from: Vec<u8>) -> Result<Vec<(Bytes, Bytes)>> {
-        let until = self.now.checked_add(1).map(u64::to_be_bytes);
-        let until = until.as_ref().map(|until| &until[..]);
-        let mut due = Vec::new();
-        loop {
-            let room = SWEEP_MAX - due.len();
-            let scan = self.view().scan(Table::Expiry, &from, until, room)?;
-            due.extend(scan.rows);
-            match scan.next {
-                Some(next) if due.len() < SWEEP_MAX => from = next,
-                _ => return Ok(due),
-            }
-        }
+/// Time and sequence of what expires first, from `from` on.
+pub(super) fn first_expiry(view: View<'_>, from: &[u8]) -> Result<(u64, u64)> {
+    match expiring(view, from, None, 1)?.first() {
+        Some((key, _)) => keys::split_expiry(key).ok_or_else(|| corrupt("a time of expiry")),
+        None => Ok((u64::MAX, u64::MAX)),
     }
 }
 
-/// Time and sequence of what expires first, from `from` on. A scan also counts rows that were removed lately, and may find nothing else.
-pub(super) fn first_expiry(view: View<'_>, from: &[u8]) -> Result<(u64, u64)> {
+/// The first rows of what expires, at most `most`. A scan also counts rows that were removed lately, and may find nothing else.
+fn expiring(
+    view: View<'_>,
+    from: &[u8],
+    until: Option<&[u8]>,
+    most: usize,
+) -> Result<Vec<(Bytes, Bytes)>> {
     let mut from = from.to_vec();
+    let mut found = Vec::new();
     loop {
-        let scan = view.scan(Table::Expiry, &from, None, SWEEP_MAX)?;
-        if let Some((key, _)) = scan.rows.first() {
-            return keys::split_expiry(key).ok_or_else(|| corrupt("a time of expiry"));
-        }
+        let scan = view.scan(Table::Expiry, &from, until, SWEEP_MAX)?;
+        found.extend(scan.rows);
         match scan.next {
-            Some(next) => from = next,
-            None => return Ok((u64::MAX, u64::MAX)),
+            Some(next) if found.len() < most => from = next,
+            _ => {
+                found.truncate(most);
+                return Ok(found);
+            }
         }
     }
 }

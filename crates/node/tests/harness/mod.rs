@@ -13,6 +13,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use forebay_client::{Client, Config, Credentials};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// The program under test.
@@ -32,6 +33,22 @@ pub fn forebay() -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// What a benchmark tells of each point, measured until something ended within the window of every one: on a busy machine a write may
+/// take longer than a short window.
+pub fn measured(run: impl Fn(&str) -> Ran) -> Vec<Value> {
+    let points = |seconds| -> Vec<Value> {
+        let ran = run(seconds).expect(0);
+        let points = ran.out.lines().map(serde_json::from_str);
+        points.collect::<Result<_, _>>().unwrap()
+    };
+    let is_whole = |points: &Vec<Value>| {
+        let mut rates = points.iter().map(|point| point["ops_per_s"].as_f64());
+        rates.all(|rate| rate.unwrap() > 0.0)
+    };
+    let mut runs = ["0.2", "2", "20"].into_iter().map(points);
+    runs.find(is_whole).expect("something ends within 20 s")
 }
 
 /// A directory for data, files and logs.
