@@ -202,12 +202,13 @@ impl RadosStore {
         core.audit(&namespace).await
     }
 
-    /// Enters in the index what this gateway has under way.
+    /// Reads again which namespaces there are, and enters in the index what this gateway has under way.
     ///
     /// # Errors
     /// [`ErrorKind::Io`], [`ErrorKind::OutcomeUnknown`]: it is tried again by itself.
     pub async fn settle(&self) -> Result<()> {
         let core = self.core();
+        core.reload().await?;
         for namespace in core.snapshot().namespaces.values() {
             core.settle(namespace).await?;
         }
@@ -457,6 +458,10 @@ impl Store for RadosStore {
 
     fn namespace(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
         Ok(self.core().namespace(name)?.info())
+    }
+
+    async fn settle(&self) -> Result<()> {
+        RadosStore::settle(self).await
     }
 
     fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {

@@ -175,8 +175,9 @@ pub trait Store: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns when all that this store shows is durable. Only where changes are answered before they are is there anything to wait
-    /// for (elsewhere nothing, this default).
+    /// Returns when all that this store shows is durable, and it shows all namespaces that there are: an error where one cannot be
+    /// known. Only where changes are answered before they are durable, or where other processes make namespaces, is there anything to
+    /// wait for (elsewhere nothing, this default).
     fn settle(&self) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::config::Config;
 use crate::metrics::{Counters, Metrics, count};
 use crate::piece::{Piece, pieces_of};
-use crate::shard::{Level, Object, Part, Seat, Shard};
+use crate::shard::{Level, Part, Seat, Shard};
 
 /// A shard is worth a lock of its own from this much memory on: a small cache divided further would hold less of what is wanted.
 const SHARD_BYTES_MIN: u64 = 512 << 20;
@@ -71,7 +71,6 @@ pub(crate) struct Fallout {
 
 pub(crate) struct Index {
     shards: Box<[Mutex<Shard>]>,
-    clock_ttl: Option<u64>,
     config: Arc<Config>,
     counters: Arc<Counters>,
     values: AtomicU64,
@@ -95,7 +94,6 @@ impl Index {
         };
         Index {
             shards: (0..shards).map(|_| shard()).collect(),
-            clock_ttl: config.ttl_ms,
             config: config.clone(),
             counters,
             values: AtomicU64::new(1),
@@ -110,7 +108,7 @@ impl Index {
             .namespaces
             .get(&place.namespace.id)?
             .get(&place.key[..])?;
-        if self.is_over(object, now) {
+        if object.is_over(now, self.config.ttl_ms) {
             return None;
         }
         let mut pieces = Vec::new();
@@ -154,7 +152,7 @@ impl Index {
         let shard = self.shard(place.hash).lock();
         let objects = shard.namespaces.get(&place.namespace.id)?;
         let object = objects.get(&place.key[..])?;
-        (!self.is_over(object, now)).then(|| (object.meta.clone(), object.known))
+        (!object.is_over(now, self.config.ttl_ms)).then(|| (object.meta.clone(), object.known))
     }
 
     /// Holds pieces of the value of `meta`, which was current at `known`, if `still` says so with the lock held. Pieces of
@@ -331,13 +329,6 @@ impl Index {
 
     fn shard(&self, hash: u64) -> &Mutex<Shard> {
         &self.shards[(hash >> 32) as usize % self.shards.len()]
-    }
-
-    fn is_over(&self, object: &Object, now: u64) -> bool {
-        object.meta.expires.is_some_and(|at| at <= now)
-            || self
-                .clock_ttl
-                .is_some_and(|ttl| now < object.since || now - object.since >= ttl)
     }
 
     fn is_pinned(&self, place: &Place) -> bool {

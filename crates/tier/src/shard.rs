@@ -98,6 +98,12 @@ impl Level {
 }
 
 impl Object {
+    /// Whether its time is over: the value's own, or that of anything that is held.
+    pub fn is_over(&self, now: u64, ttl_ms: Option<u64>) -> bool {
+        self.meta.expires.is_some_and(|at| at <= now)
+            || ttl_ms.is_some_and(|ttl| now < self.since || now - self.since >= ttl)
+    }
+
     pub fn part(&self, number: u32) -> Option<&Part> {
         let at = self.parts.binary_search_by_key(&number, |part| part.0);
         at.ok().map(|at| &self.parts[at].1)
@@ -154,8 +160,10 @@ impl Shard {
         fallout: &mut Fallout,
     ) -> bool {
         let tenant = self.tenant(&place.namespace.config.tenant, config);
+        let now = (config.clock)();
         if let Some(object) = self.object_mut(place) {
-            if is_same(&object.meta, meta) {
+            // What is over begins anew: its pieces would never be hits again.
+            if is_same(&object.meta, meta) && !object.is_over(now, config.ttl_ms) {
                 if known > object.known {
                     object.meta.clone_from(meta);
                     object.known = known;
@@ -172,7 +180,7 @@ impl Shard {
             meta: meta.clone(),
             value: fresh(),
             known,
-            since: (config.clock)(),
+            since: now,
             tenant,
             parts: Vec::new(),
         };

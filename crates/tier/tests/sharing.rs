@@ -395,6 +395,13 @@ async fn time_to_live_and_expiry_end_what_is_held() {
     clock.advance(1);
     support::get(&tier, "k").await.expect("read again");
     assert_eq!(probe.retrieves(), 1);
+    // From then on it is held as anything new is.
+    clock.advance(4999);
+    support::get(&tier, "k").await.expect("held");
+    assert_eq!(probe.retrieves(), 1);
+    clock.advance(1);
+    support::get(&tier, "k").await.expect("read again");
+    assert_eq!(probe.retrieves(), 2);
 }
 
 #[tokio::test]

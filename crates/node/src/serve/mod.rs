@@ -60,6 +60,8 @@ use tending::Tending;
 
 /// How long requests in progress may take after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(6);
+/// How long what was answered may take to be committed after that: longer than any backend tries.
+const LANDING: Duration = Duration::from_secs(120);
 /// How long closing the leaf may take after that, so that the process ends within 10 s.
 const CLOSE: Duration = Duration::from_secs(3);
 
@@ -254,7 +256,6 @@ async fn serve(
     let drained = async {
         door.drain().await;
         shards.drained().await;
-        tier.landed().await;
         if let Some(calls) = calls {
             // It fails only when it panicked, which it has told already.
             let _ = calls.await;
@@ -264,6 +265,14 @@ async fn serve(
         tracing::warn!(
             connections = shards.connections(),
             "requests still in progress are cut off"
+        );
+    }
+    // What was answered before the backend committed it takes as long as the backend does, which has its own patience.
+    if tokio::time::timeout(LANDING, tier.landed()).await.is_err() {
+        let bytes = tier.metrics().map_or(0, |metrics| metrics.write_back_bytes);
+        tracing::error!(
+            bytes,
+            "acknowledged values are lost: the backend does not commit them"
         );
     }
     // Until now it told that this process drains.

@@ -259,6 +259,8 @@ impl<S: Store> Mover<S> {
                 suspects.entry(namespace).or_default().insert(found.away);
             }
         }
+        // A namespace that is not heard of yet, or cannot be read, would be one whose copies are nobody's.
+        self.hot.settle().await?;
         for info in self.hot.namespaces() {
             let Some(suspects) = suspects.get_mut(&info.id) else {
                 continue;

@@ -1,17 +1,20 @@
 //! A far side that is not there, fails between two calls, or holds something else than it was given.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use forebay_store::{ByteRange, Condition, ErrorKind, Scope, Store, StoreOptions, Versioning};
+use forebay_store::{
+    ByteRange, Condition, ErrorKind, MemoryStore, NamespaceInfo, Result, Scope, Store,
+    StoreOptions, Versioning,
+};
 use forebay_tier::cold::{ColdUrl, Secret};
 use object_store::ObjectStoreExt;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use crate::support::{HOME, World, content, object, over_objects};
+use crate::support::{HOME, World, content, object, over, over_objects};
 
 #[tokio::test]
 async fn any_call_may_fail_or_its_answer_be_lost() {
@@ -290,5 +293,48 @@ async fn a_list_without_news_or_end_is_given_up() {
         assert_eq!(world.far.names().await.len(), 2);
     }
     assert_eq!(world.mover().sweep().await.expect("a list"), 1);
+    assert_eq!(world.get("key").await, content(9, 5000));
+}
+
+/// A store that has not heard yet which namespaces there are.
+struct Late {
+    store: Arc<MemoryStore>,
+    heard: AtomicBool,
+}
+
+impl Store for Late {
+    type Upload = <MemoryStore as Store>::Upload;
+    type Body = <MemoryStore as Store>::Body;
+
+    async fn settle(&self) -> Result<()> {
+        self.heard.store(true, SeqCst);
+        self.store.settle().await
+    }
+
+    fn namespaces(&self) -> Vec<Arc<NamespaceInfo>> {
+        match self.heard.load(SeqCst) {
+            true => self.store.namespaces(),
+            false => Vec::new(),
+        }
+    }
+
+    forebay_store::pass_on! {
+        store: caps, retrieve, retrieve_into, exist, stat, store, compose, amend, delete, away, let_go, take_back, forgotten,
+        execute, list, list_versions, create_namespace, delete_namespace, update_namespace, namespace, usage,
+        set_tenant_quota, tenant_quota, changes
+    }
+}
+
+#[tokio::test]
+async fn copies_of_a_namespace_that_was_not_heard_of_stay() {
+    let world = World::new(Versioning::Off).await;
+    world.put_away("key", &content(9, 5000)).await;
+    let late = Late {
+        store: world.hot.clone(),
+        heard: AtomicBool::new(false),
+    };
+    let cold = over(Arc::new(late), &world.far, &world.clock);
+    let swept = cold.mover().expect("a bucket").sweep().await;
+    assert_eq!(swept.expect("a list"), 0);
     assert_eq!(world.get("key").await, content(9, 5000));
 }
