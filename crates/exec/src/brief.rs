@@ -2,8 +2,8 @@
 //!
 //! Nobody can tell how long a function will run. One that was short lately, and whose inputs are at hand, is tried in the task; when it
 //! needs more than that gives, it starts again on a thread, and nobody sees that it had begun: it sees nothing but what the call
-//! gave it, and nothing that it wrote has left. A task is held for two ticks of a millisecond at most, and seldom: each try in vain
-//! doubles how often a module has to be short before the next.
+//! gave it, and nothing that it wrote has left. A task is held for two ticks of a millisecond at most, or for one long instruction
+//! more, and seldom: each try that took too long doubles how often a module has to be short before the next.
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -58,10 +58,13 @@ impl Prepared {
             Err(ending) => (host, Err(ending)),
         };
         let took = clock.monotonic().saturating_sub(begun);
-        if here && matches!(ending, Err(Ending::TooLong)) {
+        let too_long = here && matches!(ending, Err(Ending::TooLong));
+        if here && (too_long || took >= self.limit) {
             let wanted = self.wanted.load(Relaxed);
             self.wanted
                 .store(wanted.saturating_mul(2).min(WANTED_MAX), Relaxed);
+        }
+        if too_long {
             self.short.store(0, Relaxed);
             return Ran::Not(host);
         }

@@ -49,6 +49,9 @@ pub enum Ending {
     TooLong,
 }
 
+/// What a caller is told is cut after so many bytes: doors put it into headers.
+const WORDS_BYTES: usize = 1024;
+
 impl Ending {
     /// A trap, in words.
     pub(crate) fn trap(words: impl Into<String>) -> Ending {
@@ -65,6 +68,8 @@ impl Ending {
                 (ErrorKind::ProgramStopped, None)
             }
         };
-        StoreError::new(kind, self.to_string()).with_source(ProgramFault { code, logs })
+        let mut words = self.to_string();
+        words.truncate(words.floor_char_boundary(WORDS_BYTES));
+        StoreError::new(kind, words).with_source(ProgramFault { code, logs })
     }
 }

@@ -30,8 +30,10 @@ const AHEAD_BYTES: u64 = 3 << 20;
 const AT_LEAST_BYTES: u64 = 64 << 10;
 /// Buffers of output that may be on their way to the store.
 const WRITES: usize = 2;
-/// Work of at least so many bytes is not begun past the deadline: the runtime does not look at the time meanwhile.
-pub(crate) const LOOK_BYTES: usize = 4 << 10;
+/// Imports look at the time whenever they have worked on so many bytes: the runtime does not meanwhile.
+const LOOK_BYTES: usize = 64 << 10;
+/// Bytes of work that calling an import is worth, however little it is about.
+const CALL_BYTES: usize = 64;
 /// What imports work on in a task, at most: some tens of microseconds.
 const HERE_BYTES: usize = 512 << 10;
 
@@ -171,6 +173,8 @@ pub(crate) struct Exchange<D> {
     run: Option<Run>,
     runs: u32,
     writing: usize,
+    /// Bytes that imports have worked on since they looked at the time.
+    worked: usize,
 }
 
 /// Where the function runs.
@@ -253,6 +257,7 @@ impl<D> Exchange<D> {
             run: None,
             runs: 0,
             writing: 0,
+            worked: 0,
         }
     }
 
@@ -277,14 +282,17 @@ impl<D> Exchange<D> {
 
     /// Whether an import may work on so many bytes, during which nothing looks at the time.
     pub fn may_work(&mut self, bytes: usize) -> Result<(), Ending> {
-        match &mut self.side {
-            Side::Here { bytes: left } => {
-                *left = left.checked_sub(bytes).ok_or(Ending::TooLong)?;
-                Ok(())
-            }
-            Side::Apart { .. } if bytes >= LOOK_BYTES => self.patience.left().map(drop),
-            Side::Apart { .. } => Ok(()),
+        let bytes = bytes.saturating_add(CALL_BYTES);
+        if let Side::Here { bytes: left } = &mut self.side {
+            *left = left.checked_sub(bytes).ok_or(Ending::TooLong)?;
+            return Ok(());
         }
+        self.worked = self.worked.saturating_add(bytes);
+        if self.worked < LOOK_BYTES {
+            return Ok(());
+        }
+        self.worked = 0;
+        self.patience.left().map(drop)
     }
 
     /// Brings the piece of `input` that holds `offset` into the window; `wanted` bytes from there on will be asked for.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::bulk::{self, Comparison, Kind, slice, slice_mut, unsigned};
 use crate::ending::Ending;
-use crate::exchange::{Exchange, LOOK_BYTES};
+use crate::exchange::Exchange;
 use crate::inputs::Inputs;
 use crate::output::Output;
 
@@ -42,6 +42,8 @@ pub(crate) const MODULE: &str = "forebay";
 const NONE: i32 = -1;
 /// The words of a failure are cut after so many bytes.
 const WORDS_BYTES: usize = 1024;
+/// What passing on a piece of an input is worth at least: it may have to be fetched.
+const PIECE_BYTES: usize = 4 << 10;
 /// The widest elements that `select` moves.
 const WIDTH_MAX: usize = 64;
 
@@ -97,7 +99,7 @@ impl Host {
         room: i32,
     ) -> Result<i32, Ending> {
         match self.inputs.get(input) {
-            Some(input) => cut(memory, at, room, &input.key),
+            Some(input) => cut(&mut self.exchange, memory, at, room, &input.key),
             None => Ok(NONE),
         }
     }
@@ -122,7 +124,7 @@ impl Host {
     }
 
     pub fn arguments(&mut self, memory: &mut [u8], at: i32, room: i32) -> Result<i32, Ending> {
-        cut(memory, at, room, &self.arguments)
+        cut(&mut self.exchange, memory, at, room, &self.arguments)
     }
 
     pub fn capacity(&mut self, _: &mut [u8]) -> Result<i64, Ending> {
@@ -144,7 +146,7 @@ impl Host {
         };
         let mut done = 0;
         while done < there {
-            self.exchange.may_work(LOOK_BYTES)?;
+            self.exchange.may_work(PIECE_BYTES)?;
             let (number, offset) = (unsigned(input), offset as u64 + done);
             let wanted = there - done;
             let piece = self
@@ -162,6 +164,7 @@ impl Host {
 
     pub fn log(&mut self, memory: &mut [u8], at: i32, len: i32) -> Result<(), Ending> {
         let line = slice(memory, at, unsigned(len))?;
+        self.exchange.may_work(line.len())?;
         let room = self.log_bytes.saturating_sub(self.logs.len() + 1);
         if room > 0 {
             self.logs.extend_from_slice(&line[..line.len().min(room)]);
@@ -220,7 +223,8 @@ impl Host {
         needle: i32,
         needle_len: i32,
     ) -> Result<i32, Ending> {
-        let needle = slice(memory, needle, unsigned(needle_len))?;
+        // To look for a sequence takes going over it, too.
+        let needle = self.bulk(memory, needle, unsigned(needle_len))?;
         let bytes = self.bulk(memory, at, unsigned(len))?;
         Ok(bulk::find(needle, bytes).map_or(NONE, |at| at as i32))
     }
@@ -356,8 +360,15 @@ impl Host {
 }
 
 /// Copies `bytes`, cut to `room`; their whole length.
-fn cut(memory: &mut [u8], at: i32, room: i32, bytes: &[u8]) -> Result<i32, Ending> {
+fn cut<D>(
+    exchange: &mut Exchange<D>,
+    memory: &mut [u8],
+    at: i32,
+    room: i32,
+    bytes: &[u8],
+) -> Result<i32, Ending> {
     let len = bytes.len().min(unsigned(room));
+    exchange.may_work(len)?;
     slice_mut(memory, at, len)?.copy_from_slice(&bytes[..len]);
     Ok(bytes.len() as i32)
 }

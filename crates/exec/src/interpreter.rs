@@ -8,7 +8,7 @@ use wasmi::{
     Caller, CompilationMode, Config, EnforcedLimits, Engine, Error, Extern, Linker, Memory, Module,
     ResourceLimiter, Store, TrapCode, TypedFunc, TypedResumableCall, WasmParams,
 };
-use wasmi_core::LimiterError;
+use wasmi_core::{LimiterError, TableError};
 
 use crate::Limits;
 use crate::ending::{Bound, Ending};
@@ -155,7 +155,7 @@ impl Interpreted {
             fuel(store, FUEL_TO_START)?;
             let pages = missing.div_ceil(PAGE_BYTES) as u64;
             let grown = memory.grow(&mut *store, pages);
-            grown.map_err(|_| Ending::Stopped(Bound::Memory))?;
+            grown.map_err(|_| not_grown(store))?;
         }
         let (bytes, state) = memory.data_and_store_mut(&mut *store);
         state.host.nkv_load(&mut bytes[NKV_OBJECT..end])?;
@@ -196,9 +196,16 @@ fn ended(store: &mut Store<State>, error: &Error) -> Ending {
     by_host.unwrap_or_else(|| Ending::Trapped(error.to_string()))
 }
 
+/// Why there is no memory for an object.
+fn not_grown(store: &mut Store<State>) -> Ending {
+    let by_host = store.data_mut().host.ended.take();
+    by_host.unwrap_or(Ending::Stopped(Bound::Memory))
+}
+
 /// Why an instance was not made.
 fn started(store: &mut Store<State>, error: &Error) -> Ending {
     match error.kind() {
+        _ if store.data().host.ended.is_some() => ended(store, error),
         ErrorKind::Linker(_) | ErrorKind::Instantiation(_) => Ending::NoProgram(error.to_string()),
         ErrorKind::TrapCode(TrapCode::OutOfFuel) => {
             let may = store.data().host.exchange.go_on();
@@ -221,7 +228,8 @@ impl ResourceLimiter for State {
         desired: usize,
         _: Option<usize>,
     ) -> Result<bool, LimiterError> {
-        Ok(self.host.memory_may_grow(desired, &self.limits))
+        let may = self.host.memory_may_grow(desired, &self.limits);
+        may.ok_or(LimiterError::ResourceLimiterDeniedAllocation)
     }
 
     fn table_growing(
@@ -231,6 +239,17 @@ impl ResourceLimiter for State {
         _: Option<usize>,
     ) -> Result<bool, LimiterError> {
         Ok(self.host.table_may_grow(desired, &self.limits))
+    }
+
+    fn table_grow_failed(&mut self, error: &TableError) -> Result<(), LimiterError> {
+        if !matches!(error, TableError::OutOfFuel { .. }) {
+            return Ok(());
+        }
+        // The interpreter would not resume at this instruction but at an earlier one: it does not note where it stopped.
+        let ending = self.host.exchange.go_on().err();
+        let trap = || Ending::trap("a table cannot grow just when the time is to be looked at");
+        self.host.ended = Some(ending.unwrap_or_else(trap));
+        Err(LimiterError::ResourceLimiterDeniedAllocation)
     }
 
     fn instances(&self) -> usize {

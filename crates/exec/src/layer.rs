@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_store::{
-    Address, Effort, ErrorKind, Execute, Executed, Result, Space, Store, StoreError, Upload,
+    Address, Effort, ErrorKind, Execute, Executed, Module, Result, Space, Store, StoreError, Upload,
 };
 use forebay_store::{Output as Wanted, limits::check_key};
 
@@ -13,7 +13,7 @@ use crate::exchange::{Exchange, Patience, Service, exchange};
 use crate::executor::Executor;
 use crate::host::{Done, Host};
 use crate::inputs::Inputs;
-use crate::limits::{ARGUMENTS_BYTES_MAX, INPUTS_MAX};
+use crate::limits::{ARGUMENTS_BYTES_MAX, INPUTS_MAX, NAME_BYTES_MAX};
 use crate::output::{Output, Way};
 use crate::service;
 
@@ -48,6 +48,17 @@ impl<S: Store> Exec<S> {
                 format!(
                     "a call has at most {INPUTS_MAX} inputs, and {ARGUMENTS_BYTES_MAX} bytes of arguments"
                 ),
+            ));
+        }
+        let module = match call.module {
+            Module::Name(name) => Some(name),
+            Module::Digest(_) | Module::Number(_) => None,
+        };
+        let mut names = call.function.into_iter().chain(module);
+        if names.any(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(StoreError::new(
+                ErrorKind::Invalid,
+                format!("the name of a function or module has at most {NAME_BYTES_MAX} bytes"),
             ));
         }
         for address in addresses(call) {

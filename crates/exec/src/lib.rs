@@ -50,4 +50,4 @@ pub use allowed::Allowed;
 pub use ending::{Bound, Ending};
 pub use executor::{Executor, Runs, StartError, check};
 pub use layer::Exec;
-pub use limits::{ARGUMENTS_BYTES_MAX, INPUTS_MAX, Limits};
+pub use limits::{ARGUMENTS_BYTES_MAX, INPUTS_MAX, Limits, NAME_BYTES_MAX};

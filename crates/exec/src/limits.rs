@@ -33,6 +33,8 @@ pub struct Limits {
 
 /// The most inputs of one call.
 pub const INPUTS_MAX: usize = 64;
+/// The most bytes of the name of a function, or of a module.
+pub const NAME_BYTES_MAX: usize = 255;
 /// The most bytes of arguments of one call.
 pub const ARGUMENTS_BYTES_MAX: usize = 1 << 20;
 

@@ -1,10 +1,13 @@
-//! Modules that are ready to run: each compiled once, whoever asks, and kept as long as there is room.
+//! Modules that are ready to run: each compiled once, whoever asks, and kept as long as there is room. What turns out to be none is
+//! not compiled again for a while.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
+use forebay_io::Clock;
 use forebay_store::{Address, ByteRange, ErrorKind, ModuleDigest, Result, Store, StoreError};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -12,14 +15,49 @@ use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard, oneshot};
 
 use crate::allowed::Allowed;
 use crate::brief::Prepared;
+use crate::ending::Ending;
 use crate::executor::Executor;
 use crate::runtime::Program;
+
+/// Modules are made in a lane of their own, since several tenants may wait for the same: no tenant's name begins with a dot.
+const LANE: &str = ".modules";
+/// How long a module that could not be made is not tried again.
+const FAILED_FOR: Duration = Duration::from_secs(60);
 
 /// Where a program is once it is made, and whose turn it is to make it.
 #[derive(Clone, Default)]
 struct Slot {
-    made: Arc<OnceLock<Arc<Prepared>>>,
+    made: Arc<OnceLock<Made>>,
     turn: Arc<TurnMutex<()>>,
+}
+
+/// What came of making a program.
+type Made = std::result::Result<Arc<Prepared>, Failed>;
+
+/// Why none can be made of a module.
+#[derive(Clone)]
+struct Failed {
+    words: String,
+    /// By the monotonic clock.
+    at: Duration,
+}
+
+impl Failed {
+    fn refusal(self) -> StoreError {
+        Ending::NoProgram(self.words).into_error(Bytes::new())
+    }
+}
+
+impl Slot {
+    /// The program or the refusal, once it is known which.
+    fn known(&self) -> Option<Result<Arc<Prepared>>> {
+        let made = self.made.get()?.clone();
+        Some(made.map_err(Failed::refusal))
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(self.made.get(), Some(Ok(_)))
+    }
 }
 
 /// The modules that are ready.
@@ -54,14 +92,14 @@ impl Programs {
         store: &S,
         allowed: &Allowed,
     ) -> Result<Arc<Prepared>> {
-        let slot = self.slot(&allowed.digest);
-        if let Some(program) = slot.made.get() {
-            self.found.fetch_add(1, Relaxed);
-            return Ok(program.clone());
+        let slot = self.slot(&allowed.digest, &*executor.clock);
+        if let Some(known) = slot.known() {
+            self.found.fetch_add(u64::from(known.is_ok()), Relaxed);
+            return known;
         }
         let turn = slot.turn.clone().lock_owned().await;
-        if let Some(program) = slot.made.get() {
-            return Ok(program.clone());
+        if let Some(known) = slot.known() {
+            return known;
         }
         let making = Making {
             programs: self.clone(),
@@ -81,10 +119,12 @@ impl Programs {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.ready.lock().slots.len()
+        let ready = self.ready.lock();
+        let slots = ready.slots.values();
+        slots.filter(|kept| kept.slot.is_ready()).count()
     }
 
-    fn slot(&self, digest: &ModuleDigest) -> Slot {
+    fn slot(&self, digest: &ModuleDigest, clock: &dyn Clock) -> Slot {
         let mut ready = self.ready.lock();
         ready.uses += 1;
         let used = ready.uses;
@@ -94,6 +134,11 @@ impl Programs {
             bytes: 0,
         });
         kept.used = used;
+        if let Some(Err(failed)) = kept.slot.made.get()
+            && clock.monotonic().saturating_sub(failed.at) > FAILED_FOR
+        {
+            kept.slot = Slot::default();
+        }
         kept.slot.clone()
     }
 
@@ -134,22 +179,20 @@ impl Making {
         allowed: &Allowed,
     ) -> Result<Arc<Prepared>> {
         let runtime = executor.runtime.clone();
-        let restored = executor.run(&allowed.tenant, move || {
-            match runtime.restore(&self.digest) {
-                Some((program, bytes)) => {
-                    self.programs.restored.fetch_add(1, Relaxed);
-                    Ok(self.made(program, bytes))
-                }
-                None => Err(self),
+        let restored = executor.run(move || match runtime.restore(&self.digest) {
+            Some((program, bytes)) => {
+                self.programs.restored.fetch_add(1, Relaxed);
+                Ok(self.made(Ok(program), bytes))
             }
+            None => Err(self),
         });
         let making = match restored.await? {
-            Ok(program) => return Ok(program),
+            Ok(made) => return made,
             Err(making) => making,
         };
         let wasm = fetch(store, allowed, executor.limits.module_bytes).await?;
-        let runtime = executor.runtime.clone();
-        let compiled = executor.run(&allowed.tenant, move || {
+        let (runtime, clock) = (executor.runtime.clone(), executor.clock.clone());
+        let compiled = executor.run(move || {
             let digest = making.digest;
             if Sha256::digest(&wasm)[..] != digest.0 {
                 return Err(StoreError::new(
@@ -158,34 +201,40 @@ impl Making {
                 ));
             }
             let compiled = runtime.compile(&digest, &wasm);
-            let program = compiled.map_err(|ending| ending.into_error(bytes::Bytes::new()))?;
-            making.programs.compiled.fetch_add(1, Relaxed);
-            Ok(making.made(program, wasm.len() as u64))
+            if compiled.is_ok() {
+                making.programs.compiled.fetch_add(1, Relaxed);
+            }
+            let made = compiled.map_err(|ending| Failed {
+                words: ending.to_string(),
+                at: clock.monotonic(),
+            });
+            making.made(made, wasm.len() as u64)
         });
         compiled.await?
     }
 
-    /// It is made, of so many bytes of WebAssembly.
-    fn made(self, program: Arc<dyn Program>, bytes: u64) -> Arc<Prepared> {
+    /// It is made, of so many bytes of WebAssembly, or cannot be.
+    fn made(
+        self,
+        made: std::result::Result<Arc<dyn Program>, Failed>,
+        bytes: u64,
+    ) -> Result<Arc<Prepared>> {
         self.programs.weigh(&self.digest, bytes, self.room);
-        let prepared = || Arc::new(Prepared::new(program, self.short));
-        self.slot.made.get_or_init(prepared).clone()
+        let prepared = || made.map(|program| Arc::new(Prepared::new(program, self.short)));
+        let made = self.slot.made.get_or_init(prepared).clone();
+        made.map_err(Failed::refusal)
     }
 }
 
 impl Executor {
-    /// Has something done by a thread of a tenant's.
-    async fn run<T: Send + 'static>(
-        &self,
-        tenant: &str,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T> {
+    /// Has a thread do something about a module.
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let (tell, told) = oneshot::channel();
         let work = Box::new(move || {
             // Whoever asked may have gone.
             let _ = tell.send(work());
         });
-        self.workers.submit(tenant, work)?;
+        self.workers.submit(LANE, work)?;
         told.await
             .map_err(|_| StoreError::new(ErrorKind::Io, "a module could not be made ready"))
     }

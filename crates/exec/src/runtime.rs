@@ -42,6 +42,8 @@ pub(crate) const NKV_OBJECT: usize = 256;
 pub(crate) const NKV_RESULT: i32 = 8;
 /// The page of WebAssembly.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
+/// Memory that a function may have in the task of its call: one instruction goes over all of it, and nothing looks at the time meanwhile.
+const HERE_MEMORY_BYTES: usize = 4 << 20;
 /// Tables of an instance.
 pub(crate) const TABLES_MAX: usize = 8;
 
@@ -64,13 +66,18 @@ pub(crate) fn by_code(code: i32) -> Result<(), Ending> {
 }
 
 impl Host {
-    /// Whether an instance's memory may grow to so many bytes; notes the most that it had.
-    pub(crate) fn memory_may_grow(&mut self, desired: usize, limits: &Limits) -> bool {
+    /// Whether an instance's memory may grow to so many bytes; notes the most that it had. `None` when it may elsewhere, and the
+    /// call ends here.
+    pub(crate) fn memory_may_grow(&mut self, desired: usize, limits: &Limits) -> Option<bool> {
         let may = self.may_grow(desired, limits.memory_bytes);
+        if may && desired > HERE_MEMORY_BYTES && self.exchange.is_here() {
+            self.ended = Some(Ending::TooLong);
+            return None;
+        }
         if may {
             self.memory_peak = self.memory_peak.max(desired);
         }
-        may
+        Some(may)
     }
 
     /// Whether one of its tables may grow to so many elements.

@@ -189,7 +189,7 @@ impl Compiled {
         let missing = end.saturating_sub(memory.data_size(&*store));
         if missing > 0 {
             let grown = memory.grow(&mut *store, missing.div_ceil(PAGE_BYTES) as u64);
-            grown.map_err(|_| Ending::Stopped(Bound::Memory))?;
+            grown.map_err(|_| not_grown(store))?;
         }
         let (bytes, state) = memory.data_and_store_mut(&mut *store);
         state.host.nkv_load(&mut bytes[NKV_OBJECT..end])?;
@@ -219,6 +219,12 @@ fn ended(store: &mut Store<State>, error: &Error) -> Ending {
     })
 }
 
+/// Why there is no memory for an object.
+fn not_grown(store: &mut Store<State>) -> Ending {
+    let by_host = store.data_mut().host.ended.take();
+    by_host.unwrap_or(Ending::Stopped(Bound::Memory))
+}
+
 /// Why an instance was not made.
 fn started(store: &mut Store<State>, error: &Error) -> Ending {
     match error.is::<Trap>() || store.data().host.ended.is_some() {
@@ -234,7 +240,8 @@ impl ResourceLimiter for State {
         desired: usize,
         _: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(self.host.memory_may_grow(desired, &self.limits))
+        let may = self.host.memory_may_grow(desired, &self.limits);
+        may.ok_or_else(|| Error::msg("ended by the host"))
     }
 
     fn table_growing(

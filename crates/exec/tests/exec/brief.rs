@@ -7,10 +7,8 @@ use forebay_mem::Region;
 use forebay_store::{ErrorKind, Execute, Executed, Input, Module, Output, Result, Store};
 use tokio::time::timeout;
 
-use crate::support::{World, assert_kind, bytes, own};
+use crate::support::{SOON, World, assert_kind, bytes, own};
 
-/// Much longer than what calls have here.
-const SOON: Duration = Duration::from_secs(10);
 /// More than a machine that does much else needs to run something short at once.
 const TRIES: usize = 1000;
 
@@ -92,7 +90,9 @@ async fn what_turns_out_long_starts_again_on_a_thread() {
     let much = "(local.set $a (i32.const 20000000))
         (loop $again (br_if $again (local.tee $a (i32.sub (local.get $a) (i32.const 1)))))";
     let work = "(drop (call $crc32c (i32.const 0) (i32.const 0) (i32.const 65536)))".repeat(9);
-    for long in [much, &work] {
+    // Instructions go over all of the memory at once.
+    let grown = "(drop (memory.grow (i32.const 100)))";
+    for long in [much, &work, grown] {
         let module = world.module(&sometimes(long)).await;
         known(&world, module, &[]).await.unwrap();
         let before = here(&world);
@@ -115,6 +115,34 @@ async fn what_turns_out_long_starts_again_on_a_thread() {
     let stopped = timeout(SOON, world.store.execute(call)).await;
     assert_kind(&stopped.unwrap().unwrap_err(), ErrorKind::ProgramStopped);
     known(&world, endless, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_ends_late_in_its_task_has_to_be_short_more_often() {
+    let limits = Limits {
+        short: Duration::from_millis(1),
+        ..Limits::default()
+    };
+    let world = World::within(limits).await;
+    // Ten times 3 MiB, and nothing looks at the time.
+    let fill = "(memory.fill (i32.const 65536) (i32.const 7) (i32.const 3145728))".repeat(10);
+    let late = sometimes(&format!("(drop (memory.grow (i32.const 48))) {fill}"));
+    let module = world.module(&late).await;
+    for _ in 0..TRIES {
+        known(&world, module, &[]).await.unwrap();
+        let before = here(&world);
+        world.run(module, &[], b"x").await.unwrap();
+        let ran_here = here(&world) > before;
+        if ran_here {
+            // Once it was enough to be short; now it is not.
+            for _ in 0..2 {
+                world.run(module, &[], b"").await.unwrap();
+            }
+            assert_eq!(here(&world), before + 1);
+            return;
+        }
+    }
+    panic!("no call of {TRIES} ran in its task");
 }
 
 #[tokio::test]

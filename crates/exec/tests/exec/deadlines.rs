@@ -13,10 +13,7 @@ use forebay_store::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::support::{MODULES, World, assert_kind, own};
-
-/// Much longer than what calls have here, and much shorter than they would wait.
-const SOON: Duration = Duration::from_secs(10);
+use crate::support::{MODULES, SOON, World, assert_kind, own};
 
 /// What of a store never answers; a commit does so in the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_exec::Limits;
-use forebay_store::{ErrorKind, Execute, Input, Module, ModuleDigest, Store};
+use forebay_store::{
+    Address, DeleteOptions, ErrorKind, Execute, Input, Module, ModuleDigest, Store,
+};
+use tokio::time::timeout;
 
-use crate::support::{World, assert_kind, bytes, own};
+use crate::support::{MODULES, SOON, World, assert_kind, bytes, own};
 
 fn small() -> Limits {
     Limits {
@@ -40,6 +43,22 @@ async fn a_loop_is_stopped_by_its_deadline() {
             "(loop $l (drop (call $pass (i32.const 0) (i64.const 0) (i64.const 0))) (br $l))",
             "",
         ),
+        // Much of it for little, each time.
+        own(
+            "(drop (memory.grow (i32.const 60)))
+             (loop $l (drop (call $find (i32.const 0) (i32.const 1) (i32.const 0) (i32.const 3900000))) (br $l))",
+            "",
+        ),
+        own(
+            "(drop (memory.grow (i32.const 60)))
+             (loop $l (drop (call $arguments (i32.const 0) (i32.const -1))) (br $l))",
+            "",
+        ),
+        own(
+            "(memory.fill (i32.const 8192) (i32.const 255) (i32.const 4096))
+             (loop $l (drop (call $select (i32.const 1) (i32.const 0) (i32.const 4095) (i32.const 8192) (i32.const 0))) (br $l))",
+            "",
+        ),
     ] {
         assert_kind(&world.failure_in_time(&text).await, ErrorKind::ProgramStopped);
         world.is_unharmed().await;
@@ -61,6 +80,31 @@ async fn a_start_function_that_loops_is_stopped() {
         &world.failure_in_time(text).await,
         ErrorKind::ProgramStopped,
     );
+    world.is_unharmed().await;
+}
+
+#[tokio::test]
+async fn a_table_that_grows_when_the_time_is_looked_at_does_no_harm() {
+    // The interpreter looks after 2^20 units of fuel, of which to fill a page takes 1024 and to grow the table 1250.
+    let world = World::new().await;
+    for fills in 990..1024 {
+        let text = own(
+            &format!(
+                "(i32.store8 (i32.const 0) (i32.add (i32.load8_u (i32.const 0)) (i32.const 1)))
+                 (local.set $a (i32.const {fills}))
+                 (loop $l (memory.fill (i32.const 1) (i32.const 0) (i32.const 65535))
+                     (br_if $l (local.tee $a (i32.sub (local.get $a) (i32.const 1)))))
+                 (i32.store8 (i32.const 1) (table.grow (ref.null func) (i32.const 9999)))
+                 (call $write (i32.const 0) (i32.const 2))"
+            ),
+            "(table 1 funcref)",
+        );
+        let module = world.module(&text).await;
+        match world.run(module, &[], b"").await {
+            Ok(executed) => assert_eq!(bytes(&executed), [1, 1]),
+            Err(error) => assert_kind(&error, ErrorKind::ProgramFailed),
+        }
+    }
     world.is_unharmed().await;
 }
 
@@ -222,6 +266,48 @@ async fn what_is_no_module_is_none() {
 }
 
 #[tokio::test]
+async fn what_is_no_module_is_not_compiled_again() {
+    let world = World::within(small()).await;
+    let module = world.wasm(b"#!/bin/sh").await;
+    let first = world.run(module, &[], b"").await.unwrap_err();
+    assert_kind(&first, ErrorKind::ProgramFailed);
+    // Its bytes are not read again.
+    let Module::Digest(digest) = module else {
+        unreachable!()
+    };
+    let key = digest.to_string();
+    let address = Address::object(MODULES, key.as_bytes());
+    let gone = world.store.delete(address, DeleteOptions::default());
+    gone.await.unwrap();
+    let second = world.run(module, &[], b"").await.unwrap_err();
+    assert_eq!(second.message(), first.message());
+    assert!(world.metrics().contains("forebay_exec_modules 0\n"));
+}
+
+#[tokio::test]
+async fn names_and_words_are_bounded() {
+    let world = World::within(small()).await;
+    let module = world.module(&own("", "")).await;
+    let long = "x".repeat(256);
+    for (module, function) in [(module, &long[..]), (Module::Name(&long), "run")] {
+        let call = Execute {
+            function: Some(function),
+            ..Execute::inline("alice", module, &[], b"", 0)
+        };
+        let error = world.store.execute(call).await.unwrap_err();
+        assert_kind(&error, ErrorKind::Invalid);
+    }
+    // What is quoted of a module.
+    let import = format!(
+        r#"(module (import "forebay" "{}" (func)))"#,
+        "y".repeat(5000)
+    );
+    let error = world.failure(&import).await;
+    assert_kind(&error, ErrorKind::ProgramFailed);
+    assert!((1..=1024).contains(&error.message().len()));
+}
+
+#[tokio::test]
 async fn a_long_function_is_as_good_as_a_short_one() {
     // A compiler that is not optimised itself takes its time.
     let world = World::within(small()).await;
@@ -360,5 +446,22 @@ async fn a_neighbour_has_a_thread_while_another_loops() {
         .execute(Execute::inline("bob", module, &[], b"", 100))
         .await;
     assert_eq!(executed.unwrap().len, 1);
+    // Nor does a neighbour wait for a module because the greedy one asked for it first.
+    let shared = own("(call $write (i32.const 0) (i32.const 2))", "");
+    let module = world.module(&shared).await;
+    let Module::Digest(digest) = module else {
+        unreachable!()
+    };
+    let greedy = world.clone();
+    let first =
+        tokio::spawn(async move { greedy.run(Module::Digest(digest), &[], b"").await.is_ok() });
+    while world.store.executor().unwrap().load() != (4, 1) {
+        tokio::task::yield_now().await;
+    }
+    let module = world.module_for("bob", &shared).await;
+    let call = Execute::inline("bob", module, &[], b"", 100);
+    let executed = timeout(SOON, world.store.execute(call)).await;
+    assert_eq!(executed.expect("a turn").unwrap().len, 2);
+    first.abort();
     calls.iter().for_each(|call| call.abort());
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_exec::{Allowed, Exec, Executor, Limits, Runs};
+use forebay_exec::{ARGUMENTS_BYTES_MAX, Allowed, Exec, Executor, Limits, Runs};
 use forebay_io::SystemClock;
 use forebay_mem::Pool;
 use forebay_store::{
@@ -11,7 +11,10 @@ use forebay_store::{
     NamespaceConfig, Result, Seal, Store, StoreError, StoreOptions, Upload,
 };
 use sha2::{Digest, Sha256};
+use tokio::time::timeout;
 
+/// Much longer than what calls have here, and much shorter than they would take.
+pub const SOON: Duration = Duration::from_secs(10);
 /// Where modules lie in these tests.
 pub const MODULES: &str = "modules";
 
@@ -130,14 +133,16 @@ impl World {
         self.run(module, &[], b"").await.unwrap_err()
     }
 
-    /// The same within a fifth of a second, or however long it then takes to be stopped.
+    /// The same within a fifth of a second, with as many arguments as there may be.
     pub async fn failure_in_time(&self, text: &str) -> StoreError {
         let module = self.module(text).await;
+        let arguments = vec![b'x'; ARGUMENTS_BYTES_MAX];
         let call = Execute {
             deadline: Some(Duration::from_millis(200)),
-            ..Execute::inline("alice", module, &[], b"", 1 << 20)
+            ..Execute::inline("alice", module, &[], &arguments, 1 << 20)
         };
-        self.store.execute(call).await.unwrap_err()
+        let executed = timeout(SOON, self.store.execute(call)).await;
+        executed.expect("an end in time").unwrap_err()
     }
 
     /// What the executor counted.
