@@ -24,7 +24,7 @@ use super::transfer::Target;
 use super::{Door, INLINE_BYTES_MAX, Service, attributes, convert};
 use crate::{AllowedModule, Leave};
 
-/// The most output that an answer carries, in bytes.
+/// The most output that an answer carries, or memory that is not mapped is given, in bytes.
 pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// The unit in which outputs that are on their way are counted, and the most units: buffers that slow readers hold are nobody else's.
 const ROOM_BYTES: usize = 64 << 10;
@@ -101,8 +101,14 @@ impl<S: Store> Service<S> {
     ) -> Result<(Executed, Placed), Status> {
         let executed = match target.mapped() {
             Some(memory) => self.run(with(Output::Into(memory))).await,
+            None if target.length() > OUTPUT_BYTES_MAX => {
+                let words = format!(
+                    "the fabric does not map memory, and is given at most {OUTPUT_BYTES_MAX} bytes of output"
+                );
+                Err(Refusal::invalid(words).into())
+            }
             None => {
-                let capacity = target.length().min(OUTPUT_BYTES_MAX) as usize;
+                let capacity = target.length() as usize;
                 let executed = self.run(with(Output::Inline { capacity })).await;
                 match executed {
                     Ok(mut executed) => {
@@ -116,7 +122,9 @@ impl<S: Store> Service<S> {
         // A refusal, too, is an answer after which nothing may land.
         let placed = target.fence().await.map_err(Status::from);
         let executed = executed?;
-        target.count_sent(executed.len.min(target.length()));
+        let sent = executed.len.min(target.length());
+        target.count_sent(sent);
+        self.metrics.sent(target.way(), sent);
         Ok((executed, placed?))
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_api::REASON_METADATA;
 use forebay_api::v1::admin_client::AdminClient;
+use forebay_api::v1::execution_client::ExecutionClient;
 use forebay_api::v1::objects_client::ObjectsClient;
 use forebay_api::v1::sessions_client::SessionsClient;
 use forebay_api::v1::watch_client::WatchClient;
@@ -22,7 +23,7 @@ use forebay_fabric::{Clock, Sessions};
 use forebay_mem::Pool;
 use forebay_proto::bearer;
 use forebay_store::suite::{Around, Detour};
-use forebay_store::{Address, MemoryStore, Meta, Store as _};
+use forebay_store::{Address, Execute, Executed, MemoryStore, Meta, Store as _};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -34,6 +35,8 @@ use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
+
+use crate::execute;
 
 /// What the clocks show at first, in milliseconds since 1970.
 pub const START: u64 = 1_790_000_000_000;
@@ -150,6 +153,14 @@ impl Detour<MemoryStore> for Afterwards {
             what.await;
         }
         found
+    }
+
+    async fn execute(
+        &self,
+        store: &MemoryStore,
+        call: Execute<'_>,
+    ) -> forebay_store::Result<Executed> {
+        execute::run(store, call).await
     }
 }
 
@@ -295,13 +306,14 @@ impl Interceptor for Signed {
 
 type Carried = InterceptedService<Channel, Signed>;
 
-/// The four services for one identity.
+/// The services for one identity.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub access_key: String,
     pub admin: AdminClient<Carried>,
     pub sessions: SessionsClient<Carried>,
     pub objects: ObjectsClient<Carried>,
+    pub execution: ExecutionClient<Carried>,
     pub watch: WatchClient<Carried>,
 }
 
@@ -319,6 +331,7 @@ impl Client {
             admin: AdminClient::with_interceptor(channel.clone(), signed.clone()),
             sessions: SessionsClient::with_interceptor(channel.clone(), signed.clone()),
             objects: ObjectsClient::with_interceptor(channel.clone(), signed.clone()),
+            execution: ExecutionClient::with_interceptor(channel.clone(), signed.clone()),
             watch: WatchClient::with_interceptor(channel, signed),
         }
     }
