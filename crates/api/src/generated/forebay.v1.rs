@@ -4292,7 +4292,7 @@ pub mod execute_request {
         /// Into the answer, cut after so many bytes.
         #[prost(uint64, tag = "7")]
         Capacity(u64),
-        /// Into registered memory, cut at its end.
+        /// Into registered memory, cut at its end; 64 MiB of it at most where the fabric does not map memory (iWARP).
         #[prost(message, tag = "8")]
         Place(super::Place),
         /// Into a value, whole or not at all.
@@ -4379,7 +4379,7 @@ pub struct Executed {
     /// The most memory that it had, in bytes.
     #[prost(uint64, tag = "7")]
     pub memory: u64,
-    /// How the output travelled: `message`, or the fabric of the link.
+    /// How the output travelled: `shm`, `iwarp`, or `grpc` for the answer itself.
     #[prost(string, tag = "8")]
     pub path: ::prost::alloc::string::String,
 }
