@@ -49,16 +49,21 @@ impl<S: Store> Identities<S> {
         self.read_again(&mut seen).await
     }
 
-    /// To be held while something is changed: one change at a time, over what others have changed by now.
+    /// To be held while something is changed: one change at a time, over what others have changed by now, and over what is there of
+    /// a change that failed or that nobody waited for.
     pub(crate) async fn begin_change(&self) -> Result<MutexGuard<'_, Seen>> {
         let mut seen = self.changing.lock().await;
-        if self.is_shared {
+        if self.is_shared || self.records.are_in_doubt() {
             self.read_again(&mut seen).await?;
         }
         Ok(seen)
     }
 
-    async fn read_again(&self, seen: &mut Seen) -> Result<()> {
+    /// Memory is as the records are when this returns well, whatever became of changes before.
+    pub(crate) async fn read_again(&self, seen: &mut Seen) -> Result<()> {
+        if self.records.are_in_doubt() {
+            *seen = Seen::default();
+        }
         // What is read may be newer than what was listed, or older out of a cache: what counts as seen is what was read.
         let mut read = self.records.seen_now().await?;
         if read == *seen {
@@ -71,6 +76,7 @@ impl<S: Store> Identities<S> {
         self.nvme.replace(nvme);
         self.modules.replace(modules);
         *seen = read;
+        self.records.are_read();
         Ok(())
     }
 }

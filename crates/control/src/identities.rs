@@ -74,11 +74,15 @@ pub(crate) struct Known {
 impl Known {
     pub(crate) async fn read<S: Store>(records: &Records<S>, seen: &mut Seen) -> Result<Known> {
         let tenants = records.load::<Tenant>(TENANTS, seen).await?.into_iter();
-        let keys = records.load::<AccessKey>(KEYS, seen).await?.into_iter();
+        let tenants: BTreeMap<_, _> = tenants
+            .map(|tenant| (tenant.name.clone(), Arc::new(tenant)))
+            .collect();
+        let mut keys = records.load::<AccessKey>(KEYS, seen).await?;
+        // Another gateway may have made a key while the tenant was removed here.
+        keys.retain(|key| tenants.contains_key(&key.tenant));
+        let keys = keys.into_iter();
         Ok(Known {
-            tenants: tenants
-                .map(|tenant| (tenant.name.clone(), Arc::new(tenant)))
-                .collect(),
+            tenants,
             keys: keys.map(|key| (key.id.clone(), Arc::new(key))).collect(),
         })
     }
@@ -202,7 +206,7 @@ impl<S: Store> Identities<S> {
     /// # Errors
     /// [`Kind::NotFound`], [`Kind::NotEmpty`], [`Kind::Denied`] for the root tenant, or of the store.
     pub async fn remove_tenant(&self, name: &str) -> Result<()> {
-        let _changing = self.begin_change().await?;
+        let mut changing = self.begin_change().await?;
         self.tenant(name)?;
         if name == ROOT_TENANT {
             return Err(Error::new(
@@ -234,7 +238,18 @@ impl<S: Store> Identities<S> {
                 format!("tenant {name:?} owns {owned} namespaces; remove them first"),
             ));
         }
-        for key in &keys {
+        let forgotten = self.forget_tenant(name, &keys).await;
+        // What is left of it goes on as before.
+        if forgotten.is_err()
+            && let Err(error) = self.read_again(&mut changing).await
+        {
+            tracing::warn!(tenant = name, %error, "its keys are out of service until the next change");
+        }
+        forgotten
+    }
+
+    async fn forget_tenant(&self, name: &str, keys: &[Arc<AccessKey>]) -> Result<()> {
+        for key in keys {
             self.records.forget(KEYS, &key.id).await?;
         }
         self.remove_hosts_of(name).await?;

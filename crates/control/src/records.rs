@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use forebay_mem::Buf;
@@ -41,6 +42,8 @@ fn content(meta: &Meta) -> (u64, u64) {
 /// The records of a store, in folders.
 pub(crate) struct Records<S> {
     store: Arc<S>,
+    /// Whether a change began that nobody saw end well: it failed, or whoever waited for it went away.
+    in_doubt: AtomicBool,
 }
 
 impl<S: Store> Records<S> {
@@ -53,7 +56,20 @@ impl<S: Store> Records<S> {
             };
             store.create_namespace(SYSTEM_NAMESPACE, config).await?;
         }
-        Ok(Records { store })
+        Ok(Records {
+            store,
+            in_doubt: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether there may be more or less than was told to those who changed records, since [`Records::are_read`].
+    pub(crate) fn are_in_doubt(&self) -> bool {
+        self.in_doubt.load(Relaxed)
+    }
+
+    /// What there is was read, and nothing has been changed since.
+    pub(crate) fn are_read(&self) {
+        self.in_doubt.store(false, Relaxed);
     }
 
     /// Every record of a folder, by name. The folder is listed if `seen` does not say what is there; what was read is noted in its place.
@@ -168,6 +184,7 @@ impl<S: Store> Records<S> {
             condition,
         };
         let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
+        let doubt = self.begin();
         let mut upload = self.store.store(address, options).await?;
         let bytes = Buf::from(bytes);
         for start in (0..bytes.len()).step_by(PIECE_BYTES) {
@@ -175,6 +192,7 @@ impl<S: Store> Records<S> {
             upload.write(bytes.slice(start..end)).await?;
         }
         upload.commit(Seal::default()).await?;
+        self.end(doubt);
         Ok(())
     }
 
@@ -182,8 +200,19 @@ impl<S: Store> Records<S> {
     pub(crate) async fn forget(&self, folder: &str, name: &str) -> Result<()> {
         let key = format!("{folder}{name}");
         let address = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
+        let doubt = self.begin();
         self.store.delete(address, DeleteOptions::default()).await?;
+        self.end(doubt);
         Ok(())
+    }
+
+    /// A change begins; whether one was in doubt before. Only one is under way at a time.
+    fn begin(&self) -> bool {
+        self.in_doubt.swap(true, Relaxed)
+    }
+
+    fn end(&self, doubt: bool) {
+        self.in_doubt.store(doubt, Relaxed);
     }
 
     async fn read(&self, key: &[u8]) -> Result<Option<(Meta, Vec<u8>)>> {

@@ -1,13 +1,18 @@
 //! Tenants and keys over the memory leaf: what is changed is kept, what is refused changes nothing.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use forebay_control::{Identities, Kind, ROOT_TENANT, SYSTEM_NAMESPACE};
 use forebay_mem::Pool;
 use forebay_store::suite::{Around, Detour};
-use forebay_store::{ListOptions, ListPage, MemoryStore, NamespaceConfig, Store};
+use forebay_store::{
+    Address, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage, MemoryStore,
+    NamespaceConfig, Store, StoreError,
+};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 fn store() -> Arc<MemoryStore> {
     Arc::new(MemoryStore::new(Pool::new(4 << 20), || 1))
@@ -208,6 +213,107 @@ async fn a_change_elsewhere_costs_as_many_lists_as_none() {
         .unwrap();
     assert_eq!(listed().await, looks);
     assert!(two.find("ONE").is_some());
+}
+
+/// What becomes of deletes, one after the other; those that follow are as they are.
+#[derive(Clone, Default)]
+struct Deletes(Arc<Mutex<VecDeque<Delete>>>);
+
+enum Delete {
+    Passes,
+    Fails,
+    /// For ever.
+    Waits(oneshot::Sender<()>),
+}
+
+impl Detour<MemoryStore> for Deletes {
+    async fn delete(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        options: DeleteOptions,
+    ) -> forebay_store::Result<Deleted> {
+        let next = self.0.lock().pop_front();
+        match next {
+            None | Some(Delete::Passes) => store.delete(address, options).await,
+            Some(Delete::Fails) => Err(StoreError::new(ErrorKind::Io, "the disk is away")),
+            Some(Delete::Waits(reached)) => {
+                let _ = reached.send(());
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+/// A tenant `a` with three keys over a store whose deletes a test chooses.
+async fn three_keys() -> (
+    Arc<MemoryStore>,
+    Identities<Around<MemoryStore, Deletes>>,
+    Deletes,
+) {
+    let (store, deletes) = (store(), Deletes::default());
+    let around = Around {
+        store: MemoryStore::clone(&store),
+        detour: deletes.clone(),
+    };
+    let identities = Identities::open(Arc::new(around), Arc::new(|| 1));
+    let identities = identities.await.unwrap();
+    identities.create_tenant("a", "").await.unwrap();
+    for id in ["ONE", "TWO", "THREE"] {
+        let key = identities.create_key("a", Some((id, "secret-secret")));
+        key.await.unwrap();
+    }
+    (store, identities, deletes)
+}
+
+/// The tenant is gone, and one of the same name has none of its keys.
+async fn gone_for_good(store: &Arc<MemoryStore>) {
+    let again = open(store).await;
+    assert!(again.tenants().is_empty());
+    again.create_tenant("a", "").await.unwrap();
+    let again = open(store).await;
+    assert_eq!(again.keys_of("a"), []);
+}
+
+#[tokio::test]
+async fn a_tenant_that_could_not_be_removed_goes_on_and_can_be_removed_later() {
+    let (store, identities, deletes) = three_keys().await;
+    deletes.0.lock().extend([Delete::Passes, Delete::Fails]);
+    let failed = identities.remove_tenant("a").await.unwrap_err();
+    assert_eq!(failed.kind, Kind::Failed);
+    assert_eq!(identities.keys_of("a").len(), 2);
+    assert_eq!(open(&store).await.keys_of("a").len(), 2);
+    identities.remove_tenant("a").await.unwrap();
+    assert_eq!(identities.keys_of("a"), []);
+    gone_for_good(&store).await;
+}
+
+#[tokio::test]
+async fn a_removal_that_was_given_up_can_be_asked_for_again() {
+    let (store, identities, deletes) = three_keys().await;
+    let (reached, is_reached) = oneshot::channel();
+    deletes
+        .0
+        .lock()
+        .extend([Delete::Passes, Delete::Waits(reached)]);
+    tokio::select! {
+        _ = identities.remove_tenant("a") => unreachable!("it waits"),
+        reached = is_reached => reached.unwrap(),
+    }
+    identities.remove_tenant("a").await.unwrap();
+    gone_for_good(&store).await;
+}
+
+#[tokio::test]
+async fn a_key_of_no_tenant_is_none() {
+    let (store, identities, _) = three_keys().await;
+    let tenant = Address::object(SYSTEM_NAMESPACE, b"tenant/a");
+    store
+        .delete(tenant, DeleteOptions::default())
+        .await
+        .unwrap();
+    assert!(identities.find("ONE").is_some());
+    assert_eq!(open(&store).await.find("ONE"), None);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -182,7 +183,7 @@ where
             })
         });
         let answered = self.service.call(counted);
-        Box::pin(async move {
+        let answer = async move {
             let response = answered.await?;
             // An answer that begins well has its code behind its messages.
             let refused = Status::from_header_map(response.headers());
@@ -194,7 +195,24 @@ where
                     incoming: false,
                 })
             }))
-        })
+        };
+        match which {
+            Which::Admin => Box::pin(to_the_end(answer)),
+            _ => Box::pin(answer),
+        }
+    }
+}
+
+/// Has a change happen whole: it goes on when whoever asked for it goes away.
+async fn to_the_end(
+    answer: impl Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
+) -> Result<Response<Body>, Infallible> {
+    match tokio::spawn(answer).await {
+        Ok(answered) => answered,
+        Err(failed) => {
+            let refusal = Refusal::new(Reason::OutcomeUnknown, failed.to_string());
+            Ok(Status::from(refusal).into_http())
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use forebay_api::v1::{self, Versioning};
 use forebay_store::Store;
+use tokio::sync::oneshot;
 use tonic::Code;
 
 use crate::harness::{Door, START, refusal, refused};
@@ -370,4 +371,38 @@ async fn only_root_may_do_the_rest() {
             }),
         }),
     );
+}
+
+#[tokio::test]
+async fn a_change_happens_whole_when_its_call_is_given_up() {
+    let door = Door::open().await;
+    let mut root = door.root().await.admin;
+    let (written, is_written) = oneshot::channel();
+    let (open, gate) = oneshot::channel::<()>();
+    door.beside.committed.once(async {
+        let _ = written.send(());
+        let _ = gate.await;
+    });
+    let blue = v1::CreateTenantRequest {
+        name: "blue".into(),
+        ..Default::default()
+    };
+    let mut asking = root.clone();
+    let asked = blue.clone();
+    let call = tokio::spawn(async move { asking.create_tenant(asked).await });
+    is_written.await.unwrap();
+    call.abort();
+    let _ = call.await;
+    // The reset came before what this asks for.
+    root.get_limits(v1::GetLimitsRequest {}).await.unwrap();
+    open.send(()).unwrap();
+    refused(
+        root.create_tenant(blue).await,
+        Code::AlreadyExists,
+        "EXISTS",
+    );
+    let name = v1::GetTenantRequest {
+        name: "blue".into(),
+    };
+    root.get_tenant(name).await.unwrap();
 }

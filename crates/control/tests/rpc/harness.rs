@@ -23,7 +23,9 @@ use forebay_fabric::{Clock, Sessions};
 use forebay_mem::Pool;
 use forebay_proto::bearer;
 use forebay_store::suite::{Around, Detour};
-use forebay_store::{Address, Execute, Executed, MemoryStore, Meta, Store as _};
+use forebay_store::{
+    Address, Execute, Executed, MemoryStore, Meta, Seal, Store as _, Stored, Upload as _,
+};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -131,27 +133,40 @@ impl Default for Choice {
 
 type Later = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Does once, after keys were looked up, what a test says.
+/// Does once what a test says.
 #[derive(Clone, Default)]
-pub struct Afterwards(Arc<Mutex<Option<Later>>>);
+pub struct Once(Arc<Mutex<Option<Later>>>);
 
-impl Afterwards {
+impl Once {
     pub fn once(&self, what: impl Future<Output = ()> + Send + 'static) {
         *self.0.lock() = Some(Box::pin(what));
     }
+
+    async fn pass(&self) {
+        let what = self.0.lock().take();
+        if let Some(what) = what {
+            what.await;
+        }
+    }
 }
 
-impl Detour<MemoryStore> for Afterwards {
+/// What happens beside calls of the store.
+#[derive(Clone, Default)]
+pub struct Beside {
+    /// After keys were looked up.
+    pub looked_up: Once,
+    /// After a value was committed.
+    pub committed: Once,
+}
+
+impl Detour<MemoryStore> for Beside {
     async fn exist(
         &self,
         store: &MemoryStore,
         addresses: &[Address<'_>],
     ) -> forebay_store::Result<Vec<Option<Meta>>> {
         let found = store.exist(addresses).await;
-        let what = self.0.lock().take();
-        if let Some(what) = what {
-            what.await;
-        }
+        self.looked_up.pass().await;
         found
     }
 
@@ -162,14 +177,22 @@ impl Detour<MemoryStore> for Afterwards {
     ) -> forebay_store::Result<Executed> {
         execute::run(store, call).await
     }
+
+    async fn commit(&self, upload: Writing, seal: Seal) -> forebay_store::Result<Stored> {
+        let stored = upload.commit(seal).await;
+        self.committed.pass().await;
+        stored
+    }
 }
+
+type Writing = <MemoryStore as forebay_store::Store>::Upload;
 
 /// A door that is open until it is dropped.
 pub struct Door {
     pub address: SocketAddr,
     pub store: Arc<MemoryStore>,
-    pub identities: Arc<Identities<Around<MemoryStore, Afterwards>>>,
-    pub looked_up: Afterwards,
+    pub identities: Arc<Identities<Around<MemoryStore, Beside>>>,
+    pub beside: Beside,
     pub sessions: Arc<Sessions>,
     pub hands: Arc<Hands>,
     registry: Registry,
@@ -187,10 +210,10 @@ impl Door {
         let clock = hands.clone();
         let store = MemoryStore::new(Pool::new(64 << 20), move || clock.now());
         let store = Arc::new(store);
-        let looked_up = Afterwards::default();
+        let beside = Beside::default();
         let around = Arc::new(Around {
             store: MemoryStore::clone(&store),
-            detour: looked_up.clone(),
+            detour: beside.clone(),
         });
         let clock = hands.clone();
         let clock: Arc<dyn Fn() -> u64 + Send + Sync> = Arc::new(move || clock.now());
@@ -226,7 +249,7 @@ impl Door {
             address,
             store,
             identities,
-            looked_up,
+            beside,
             sessions,
             hands,
             registry,

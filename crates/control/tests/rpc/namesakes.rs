@@ -144,7 +144,7 @@ async fn a_prefix_is_of_a_namespace_and_not_of_its_name() {
         let found = red.objects.longest_prefix(request.clone()).await.unwrap();
         assert_eq!(found.into_inner().found as usize, count);
         let store = door.store.clone();
-        door.looked_up.once(async move {
+        door.beside.looked_up.once(async move {
             give_away(&store, KEYS).await;
             fill(&store).await;
         });

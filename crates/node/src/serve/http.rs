@@ -136,18 +136,20 @@ async fn answer<H, F>(
 ) -> Response<Full<Bytes>>
 where
     H: Fn(Asked) -> F,
-    F: Future<Output = Answer>,
+    F: Future<Output = Answer> + Send + 'static,
 {
     let (head, body) = request.into_parts();
     let body = tokio::time::timeout(HEADER_TIMEOUT, Limited::new(body, body_bytes).collect());
     let answer = match body.await {
         Ok(Ok(body)) => {
-            handle(Asked {
+            let handled = handle(Asked {
                 method: head.method,
                 path: head.uri.path().to_owned(),
                 body: body.to_bytes(),
-            })
-            .await
+            });
+            // A change happens whole: it goes on when whoever asked for it goes away.
+            let handled = tokio::spawn(handled).await;
+            handled.unwrap_or_else(|failed| Answer::text(500, format!("{failed}\n")))
         }
         Ok(Err(_)) => Answer::text(413, "the body is too long or broken\n"),
         Err(_) => Answer::text(408, "the body did not come\n"),
