@@ -9,10 +9,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use forebay_api::v1::Reason;
+use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
@@ -23,22 +26,34 @@ use super::identity::Caller;
 use super::metrics::{Metrics, Which};
 use super::status::{Outcome, Refusal};
 
-/// How many calls may be in flight.
+/// What may be in flight. Of calls and of bytes alike a tenant takes more only while what it then has is no more than was free: alone it
+/// gets a half, two get a third each, and there is always room for one that has nothing yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// In all.
+    /// Calls in all.
     pub(crate) calls: usize,
-    /// Of one tenant.
+    /// Calls of one tenant.
     pub(crate) of_tenant: usize,
-    /// Bytes of their messages, together.
+    /// Bytes of messages, together.
     pub(crate) bytes: usize,
 }
 
 /// What is in flight through the services that share it.
 pub(crate) struct InFlight {
     bound: Bound,
-    calls: Mutex<HashMap<Box<str>, usize>>,
-    bytes: AtomicUsize,
+    used: Mutex<Used>,
+}
+
+#[derive(Default)]
+struct Used {
+    all: Amount,
+    tenants: HashMap<Box<str>, Amount>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Amount {
+    calls: usize,
+    bytes: usize,
 }
 
 /// A call in flight.
@@ -48,28 +63,34 @@ struct Ticket {
     bytes: AtomicUsize,
 }
 
+/// Whether a tenant that has `own` of the `all` that is taken may have `more`, where there is `bound`.
+fn may_have(more: usize, own: usize, all: usize, bound: usize) -> bool {
+    own.saturating_add(more) <= bound.saturating_sub(all)
+}
+
 impl InFlight {
     pub(crate) fn new(bound: Bound) -> Arc<InFlight> {
         Arc::new(InFlight {
             bound,
-            calls: Mutex::default(),
-            bytes: AtomicUsize::new(0),
+            used: Mutex::default(),
         })
     }
 
     /// How many calls are in flight.
     pub(crate) fn calls(&self) -> usize {
-        self.calls.lock().values().sum()
+        self.used.lock().all.calls
     }
 
     fn enter(self: &Arc<Self>, tenant: &str) -> Outcome<Arc<Ticket>> {
-        let mut calls = self.calls.lock();
-        let total: usize = calls.values().sum();
-        let own = calls.get(tenant).copied().unwrap_or(0);
-        if total >= self.bound.calls || own >= self.bound.of_tenant {
+        let mut used = self.used.lock();
+        let own = used.tenants.get(tenant).copied().unwrap_or_default();
+        if own.calls >= self.bound.of_tenant
+            || !may_have(1, own.calls, used.all.calls, self.bound.calls)
+        {
             return Err(Refusal::new(Reason::Busy, "too many calls are in flight"));
         }
-        calls.insert(tenant.into(), own + 1);
+        used.all.calls += 1;
+        used.tenants.entry(tenant.into()).or_default().calls += 1;
         Ok(Arc::new(Ticket {
             shared: self.clone(),
             tenant: tenant.into(),
@@ -81,21 +102,32 @@ impl InFlight {
 impl Ticket {
     /// Counts bytes of the message; false when there is no room for them.
     fn take(&self, bytes: usize) -> bool {
-        self.bytes.fetch_add(bytes, Relaxed);
-        let before = self.shared.bytes.fetch_add(bytes, Relaxed);
-        before.saturating_add(bytes) <= self.shared.bound.bytes
+        let mut used = self.shared.used.lock();
+        let all = used.all.bytes;
+        let Some(own) = used.tenants.get_mut(&self.tenant) else {
+            return false;
+        };
+        let room = may_have(bytes, own.bytes, all, self.shared.bound.bytes);
+        if room {
+            own.bytes += bytes;
+            used.all.bytes += bytes;
+            self.bytes.fetch_add(bytes, Relaxed);
+        }
+        room
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let bytes = self.bytes.load(Relaxed);
-        self.shared.bytes.fetch_sub(bytes, Relaxed);
-        let mut calls = self.shared.calls.lock();
-        if let Some(own) = calls.get_mut(&self.tenant) {
-            *own -= 1;
-            if *own == 0 {
-                calls.remove(&self.tenant);
+        let bytes = *self.bytes.get_mut();
+        let mut used = self.shared.used.lock();
+        used.all.calls -= 1;
+        used.all.bytes -= bytes;
+        if let Some(own) = used.tenants.get_mut(&self.tenant) {
+            own.calls -= 1;
+            own.bytes -= bytes;
+            if own.calls == 0 {
+                used.tenants.remove(&self.tenant);
             }
         }
     }
@@ -111,6 +143,8 @@ pub(crate) struct Gate {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) which: Which,
+    /// How long a message may be on its way.
+    pub(crate) patience: Duration,
 }
 
 /// A service behind its gate.
@@ -175,11 +209,17 @@ where
             );
             request.extensions_mut().insert(caller);
         }
+        let arrival = match which {
+            // What is asked there comes message by message.
+            Which::Reflection => None,
+            _ => Instant::now().checked_add(self.gate.patience),
+        };
         let counted = request.map(|body| {
-            Body::new(Counted {
+            Body::new(Arriving {
                 body,
                 ticket: ticket.clone(),
-                incoming: true,
+                until: arrival,
+                waiting: None,
             })
         });
         let answered = self.service.call(counted);
@@ -189,10 +229,9 @@ where
             let refused = Status::from_header_map(response.headers());
             metrics.answered(which, refused.map_or(Code::Ok, |status| status.code()));
             Ok(response.map(|body| {
-                Body::new(Counted {
+                Body::new(Answering {
                     body,
-                    ticket,
-                    incoming: false,
+                    _ticket: ticket,
                 })
             }))
         };
@@ -216,24 +255,34 @@ async fn to_the_end(
     }
 }
 
-/// A body of a call in flight.
-struct Counted {
+/// What a call says.
+struct Arriving {
     body: Body,
     ticket: Arc<Ticket>,
-    incoming: bool,
+    until: Option<Instant>,
+    waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl hyper::body::Body for Counted {
+impl hyper::body::Body for Arriving {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if self.incoming
-            && let Some(Ok(frame)) = &frame
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+            if let Some(until) = self.until {
+                let waiting = self
+                    .waiting
+                    .get_or_insert_with(|| Box::pin(sleep_until(until)));
+                ready!(waiting.as_mut().poll(context));
+                let late = Refusal::new(Reason::Stopped, "the message did not arrive in time");
+                return Poll::Ready(Some(Err(late.into())));
+            }
+            return Poll::Pending;
+        };
+        if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
             && !self.ticket.take(data.remaining())
         {
@@ -247,7 +296,33 @@ impl hyper::body::Body for Counted {
         self.body.is_end_stream()
     }
 
-    fn size_hint(&self) -> hyper::body::SizeHint {
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What is answered to a call, which is in flight until all of it is sent.
+struct Answering {
+    body: Body,
+    _ticket: Arc<Ticket>,
+}
+
+impl hyper::body::Body for Answering {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use forebay_api::v1::Reason;
 use forebay_proto::bearer::{Bearer, BearerError};
@@ -21,6 +22,8 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// The access key that its certificate names.
     pub(crate) key: Option<Arc<str>>,
+    /// Whether somebody has proved to be there.
+    pub(crate) is_known: Arc<AtomicBool>,
 }
 
 /// Who calls.

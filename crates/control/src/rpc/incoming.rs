@@ -16,7 +16,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tonic::transport::server::Connected;
 
 use super::identity::{CERTIFICATE_URI, Peer};
 
@@ -91,10 +90,10 @@ pub(crate) fn connections(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     bound: usize,
-) -> impl Stream<Item = io::Result<Connection>> {
+) -> impl Stream<Item = Connection> {
     let (ready, mut next) = mpsc::channel(1);
     tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), bound, ready));
-    stream::poll_fn(move |context| next.poll_recv(context).map(|next| next.map(Ok)))
+    stream::poll_fn(move |context| next.poll_recv(context))
 }
 
 async fn accept(
@@ -121,7 +120,11 @@ async fn accept(
             if stream.set_nodelay(true).is_err() {
                 continue;
             }
-            let peer = Peer { address, key: None };
+            let peer = Peer {
+                address,
+                key: None,
+                is_known: Arc::default(),
+            };
             let ready = ready.clone();
             match tls.clone() {
                 None => {
@@ -164,6 +167,11 @@ enum Transport {
 }
 
 impl Connection {
+    /// Its other end.
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
     fn new(transport: Transport, peer: Peer, permit: OwnedSemaphorePermit) -> Connection {
         Connection {
             transport,
@@ -197,14 +205,6 @@ fn named_key(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
         .filter_map(|uri| uri.strip_prefix(CERTIFICATE_URI));
     let key = keys.next()?;
     keys.next().is_none().then(|| key.into())
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
 }
 
 impl AsyncRead for Connection {

@@ -10,6 +10,7 @@
 mod admin;
 mod admission;
 mod attributes;
+mod conversation;
 mod convert;
 mod execute;
 mod identity;
@@ -24,6 +25,7 @@ mod watch;
 
 use std::future::Future;
 use std::ops::Deref;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -40,7 +42,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use self::admission::{Bound, Gate, Identify, InFlight};
 use self::identity::{Caller, Peer};
@@ -65,10 +67,6 @@ const ELEMENT_BYTES_MAX: usize = KEY_BYTES_MAX + 256;
 const OBJECT_MESSAGE_BYTES_MAX: usize = ELEMENTS_MAX * ELEMENT_BYTES_MAX;
 /// The longest message of the others: names and numbers.
 const OTHER_MESSAGE_BYTES_MAX: usize = 64 << 10;
-const STREAMS_PER_CONNECTION: u32 = 256;
-const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// A connection that does not answer for so long is given up.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// What is chosen for the door.
 #[derive(Debug, Clone)]
@@ -85,6 +83,8 @@ pub struct Config {
     pub watches: usize,
     /// The most bytes of all messages in flight together.
     pub message_bytes: usize,
+    /// How long a connection may be without a call of somebody known, and a message on its way.
+    pub patience: Duration,
 }
 
 impl Default for Config {
@@ -96,6 +96,7 @@ impl Default for Config {
             calls_of_tenant: 512,
             watches: 1024,
             message_bytes: 8 * OBJECT_MESSAGE_BYTES_MAX,
+            patience: Duration::from_secs(30),
         }
     }
 }
@@ -174,10 +175,13 @@ impl<S: Store> Service<S> {
         let prove = move |request: &Request<Body>| {
             let peer = request.extensions().get::<Peer>();
             let identified = identity::identify(&service.identities, request.headers(), peer);
-            if identified.is_err()
-                && let Some(peer) = peer
-            {
-                tracing::debug!(peer = %peer.address, path = request.uri().path(), "who calls is not proved");
+            if let Some(peer) = peer {
+                match &identified {
+                    Ok(_) => peer.is_known.store(true, Relaxed),
+                    Err(_) => {
+                        tracing::debug!(peer = %peer.address, path = request.uri().path(), "who calls is not proved");
+                    }
+                }
             }
             identified.map(Some)
         };
@@ -194,6 +198,7 @@ impl<S: Store> Service<S> {
             in_flight: in_flight.clone(),
             metrics: self.metrics.clone(),
             which,
+            patience: self.config.patience,
         }
     }
 
@@ -250,9 +255,6 @@ fn end_sessions_with_their_keys<S: Store>(identities: &Identities<S>, sessions: 
 /// Why the door does not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The transport failed as a whole.
-    #[error(transparent)]
-    Transport(#[from] tonic::transport::Error),
     /// The descriptors are no description of the interface.
     #[error("the interface cannot be reflected: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -269,7 +271,11 @@ pub async fn serve<S: Store>(
     service: Arc<Service<S>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let connections = incoming::connections(listener, tls, service.config.connections);
+    let Config {
+        connections,
+        patience,
+        ..
+    } = service.config;
     let door = || Door(service.clone());
     let admin = AdminServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
     let sessions = SessionsServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
@@ -278,21 +284,18 @@ pub async fn serve<S: Store>(
         ExecutionServer::new(door()).max_decoding_message_size(OBJECT_MESSAGE_BYTES_MAX);
     let watch = WatchServer::new(door()).max_decoding_message_size(OTHER_MESSAGE_BYTES_MAX);
     let reflection = service.gate(Which::Reflection);
-    let closing = service.clone();
-    let served = Server::builder()
-        .max_concurrent_streams(STREAMS_PER_CONNECTION)
-        .http2_max_header_list_size(HEADER_BYTES_MAX)
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .add_service(service.gate(Which::Admin).guard(admin))
+    let routes = Routes::new(service.gate(Which::Admin).guard(admin))
         .add_service(service.gate(Which::Sessions).guard(sessions))
         .add_service(service.gate(Which::Objects).guard(objects))
         .add_service(service.gate(Which::Execution).guard(execution))
         .add_service(service.gate(Which::Watch).guard(watch))
         .add_service(reflection.clone().guard(reflection::v1()?))
-        .add_service(reflection.guard(reflection::v1alpha()?))
-        .serve_with_incoming_shutdown(connections, async move {
-            shutdown.await;
-            closing.closing.send_replace(true);
-        });
-    Ok(served.await?)
+        .add_service(reflection.guard(reflection::v1alpha()?));
+    let connections = incoming::connections(listener, tls, connections);
+    conversation::hold(connections, routes.prepare(), patience, async move {
+        shutdown.await;
+        service.closing.send_replace(true);
+    })
+    .await;
+    Ok(())
 }

@@ -1,10 +1,13 @@
 //! Bounds, and what is no message: each is refused, and the door goes on.
 
+use std::future::Future;
+use std::time::Duration;
+
 use forebay_api::v1;
 use forebay_control::rpc::Config;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::harness::{Choice, Client, Door, refused};
 
@@ -152,7 +155,7 @@ async fn calls_in_flight_have_a_most() {
 async fn bytes_in_flight_have_a_most() {
     let door = Door::choose(Choice {
         config: Config {
-            message_bytes: 300_000,
+            message_bytes: 600_000,
             ..Config::default()
         },
         ..Choice::default()
@@ -175,6 +178,134 @@ async fn bytes_in_flight_have_a_most() {
             "BUSY",
         );
     }
+}
+
+#[tokio::test]
+async fn there_is_room_for_a_tenant_that_has_nothing_in_flight() {
+    let door = Door::choose(Choice {
+        config: Config {
+            calls: 8,
+            calls_of_tenant: 4,
+            ..Config::default()
+        },
+        ..Choice::default()
+    })
+    .await;
+    let mut held = Vec::new();
+    for (name, most) in [("red", 4), ("blue", 2), ("green", 1)] {
+        let mut tenant = door.slow_tenant(name).await;
+        tenant.namespace(&format!("{name}-data")).await;
+        let endless = v1::GatherRequest {
+            namespace: format!("{name}-data"),
+            elements: vec![v1::GatherElement::default(); 10_000],
+            ..Default::default()
+        };
+        for _ in 0..most {
+            held.push(tenant.objects.gather(endless.clone()).await.unwrap());
+        }
+        let more = tenant.objects.gather(endless).await;
+        refused(more.map(drop), Code::ResourceExhausted, "BUSY");
+    }
+}
+
+#[tokio::test]
+async fn there_is_room_for_a_message_beside_another_tenants_unfinished_ones() {
+    let door = Door::choose(Choice {
+        config: Config {
+            message_bytes: 600_000,
+            ..Config::default()
+        },
+        ..Choice::default()
+    })
+    .await;
+    let mut red = door.tenant("red").await;
+    let mut blue = door.tenant("blue").await;
+    red.namespace("red-data").await;
+    blue.namespace("blue-data").await;
+    let store = |namespace: &str, len| v1::StoreRequest {
+        namespace: namespace.into(),
+        key: "key".into(),
+        source: Some(v1::store_request::Source::Data(vec![0; len].into())),
+        ..Default::default()
+    };
+    // More than a half.
+    let whole = red.objects.store(store("red-data", 400_000)).await;
+    refused(whole, Code::ResourceExhausted, "BUSY");
+    let unfinished = tokio::spawn(never_ends(&door, &red, 200_000).await);
+    for _ in 0..10 {
+        let beside = blue.objects.store(store("blue-data", 150_000));
+        beside.await.unwrap();
+    }
+    assert!(!unfinished.is_finished());
+}
+
+#[tokio::test]
+async fn a_message_that_never_ends_is_given_up() {
+    let door = Door::choose(hasty(Config::default())).await;
+    let red = door.tenant("red").await;
+    let late = never_ends(&door, &red, 1000).await.await;
+    refused(late, Code::DeadlineExceeded, "STOPPED");
+}
+
+/// With little patience.
+fn hasty(config: Config) -> Choice {
+    Choice {
+        config: Config {
+            patience: Duration::from_millis(100),
+            ..config
+        },
+        ..Choice::default()
+    }
+}
+
+/// A call whose message has so many bytes and no end.
+async fn never_ends(
+    door: &Door,
+    client: &Client,
+    len: usize,
+) -> impl Future<Output = Result<(), Status>> + use<> {
+    use futures_util::stream::{StreamExt, once, pending};
+    use tonic::codegen::http::uri::PathAndQuery;
+
+    let token = door.token(&door.identities.find(&client.access_key).unwrap());
+    let mut grpc = tonic::client::Grpc::new(door.channel().await);
+    // A field that nobody knows, again and again.
+    let message = bytes::Bytes::from([0x78, 1].repeat(len / 2));
+    let message = once(async move { message }).chain(pending());
+    let mut request = tonic::Request::new(message);
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    async move {
+        grpc.ready().await.unwrap();
+        let path = PathAndQuery::from_static("/forebay.v1.Objects/Store");
+        grpc.client_streaming(request, path, Raw).await.map(drop)
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_not_held_by_somebody_who_is_not_known() {
+    let door = Door::choose(hasty(Config {
+        connections: 1,
+        ..Config::default()
+    }))
+    .await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    for bytes in [
+        Vec::new(),
+        preface[..20].to_vec(),
+        [&preface[..], &settings].concat(),
+    ] {
+        let mut silent = TcpStream::connect(door.address).await.unwrap();
+        silent.write_all(&bytes).await.unwrap();
+        works(&mut door.tenant("red").await).await;
+    }
+    // Refused calls are no proof.
+    let mut stranger = Client::raw(door.channel().await, String::new(), None);
+    let limits = v1::GetLimitsRequest {};
+    let unknown = stranger.admin.get_limits(limits).await;
+    refused(unknown, Code::Unauthenticated, "UNAUTHENTICATED");
+    works(&mut door.tenant("red").await).await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,11 +21,12 @@ use forebay_control::rpc::{Config, Service, serve};
 use forebay_control::{AccessKey, Admin, Identities, Node, Result};
 use forebay_fabric::sessions::Limits;
 use forebay_fabric::{Clock, Sessions};
-use forebay_mem::Pool;
+use forebay_mem::{Buf, Pool, RegionSlice};
 use forebay_proto::bearer;
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, Execute, Executed, MemoryStore, Meta, Seal, Store as _, Stored, Upload as _,
+    Address, Body as _, ByteRange, Execute, Executed, MemoryStore, Meta, Seal, Store as _, Stored,
+    Upload as _, VersionId,
 };
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -157,6 +159,8 @@ pub struct Beside {
     pub looked_up: Once,
     /// After a value was committed.
     pub committed: Once,
+    /// Before bytes are read.
+    pub reading: Once,
 }
 
 impl Detour<MemoryStore> for Beside {
@@ -176,6 +180,27 @@ impl Detour<MemoryStore> for Beside {
         call: Execute<'_>,
     ) -> forebay_store::Result<Executed> {
         execute::run(store, call).await
+    }
+
+    async fn retrieve_into(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+        target: RegionSlice,
+    ) -> forebay_store::Result<(Meta, Range<u64>)> {
+        self.reading.pass().await;
+        store.retrieve_into(address, version, range, target).await
+    }
+
+    async fn next(
+        &self,
+        body: &mut <MemoryStore as forebay_store::Store>::Body,
+        _: usize,
+    ) -> forebay_store::Result<Option<Buf>> {
+        self.reading.pass().await;
+        body.next().await
     }
 
     async fn commit(&self, upload: Writing, seal: Seal) -> forebay_store::Result<Stored> {
@@ -307,9 +332,13 @@ impl Door {
     }
 
     fn client_over(&self, channel: Channel, key: &AccessKey) -> Client {
+        Client::new(channel, key.id.clone(), Some(&self.token(key)))
+    }
+
+    /// A bearer token.
+    pub fn token(&self, key: &AccessKey) -> String {
         let expires_s = self.hands.now() / 1000 + 3600;
-        let token = bearer::make(&key.id, &key.secret, expires_s);
-        Client::new(channel, key.id.clone(), Some(&token))
+        bearer::make(&key.id, &key.secret, expires_s)
     }
 }
 

@@ -3,6 +3,7 @@
 mod admin;
 mod authentication;
 mod bounds;
+mod deadlines;
 mod execute;
 mod harness;
 mod memory;

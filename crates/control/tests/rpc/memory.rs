@@ -14,7 +14,7 @@ use tonic::Code;
 use crate::harness::{Client, Door, refused};
 use crate::objects::{crc, read, stored};
 
-const FABRICS: [Fabric; 2] = [Fabric::Shm, Fabric::Iwarp];
+pub const FABRICS: [Fabric; 2] = [Fabric::Shm, Fabric::Iwarp];
 /// Longer than a test moves its clock, unless it means to end a session.
 const LEASE_MS: u64 = 10 * 60_000;
 
@@ -134,7 +134,7 @@ pub fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
-fn retrieve(session: &[u8], key: &str, place: Option<v1::Place>) -> v1::RetrieveRequest {
+pub fn retrieve(session: &[u8], key: &str, place: Option<v1::Place>) -> v1::RetrieveRequest {
     v1::RetrieveRequest {
         namespace: "data".into(),
         key: key.to_owned().into(),
