@@ -334,21 +334,29 @@ impl<S: Store> Admin<S> {
     }
 
     /// Changes what is asked and nothing else: when a door changed the namespace meanwhile, its change is kept and ours is made
-    /// again on top.
+    /// again on top. Another namespace that got its name meanwhile is left alone.
     ///
     /// # Errors
     /// [`Kind::NotFound`], [`Kind::Invalid`], or of the store.
     pub async fn change_namespace(&self, name: &str, wanted: NamespaceChange) -> Result<Namespace> {
+        let seen = self.found(name)?;
+        let mut namespace = seen.clone();
         loop {
-            let namespace = self.found(name)?;
             let config = change(namespace.config.clone(), wanted);
             let updated = self
                 .store
                 .update_namespace(name, Some(namespace.revision), config);
             match updated.await {
-                Err(error) if error.kind() == ErrorKind::PreconditionFailed => {}
-                other => {
-                    let namespace = other?;
+                Err(error) => {
+                    namespace = self.found(name)?;
+                    if namespace.id != seen.id {
+                        return Err(no_namespace(name));
+                    }
+                    if error.kind() != ErrorKind::PreconditionFailed {
+                        return Err(error.into());
+                    }
+                }
+                Ok(namespace) => {
                     self.number(&namespace, wanted.nsid).await?;
                     return Ok(self.described(&namespace));
                 }
@@ -375,10 +383,7 @@ impl<S: Store> Admin<S> {
 
     pub(crate) fn found(&self, name: &str) -> Result<Arc<NamespaceInfo>> {
         if name == SYSTEM_NAMESPACE {
-            return Err(Error::new(
-                Kind::NotFound,
-                format!("there is no namespace {name:?}"),
-            ));
+            return Err(no_namespace(name));
         }
         Ok(self.store.namespace(name)?)
     }
@@ -418,6 +423,10 @@ impl<S: Store> Admin<S> {
     fn usage(&self, scope: Scope<'_>) -> Usage {
         self.store.usage(scope).unwrap_or_default()
     }
+}
+
+fn no_namespace(name: &str) -> Error {
+    Error::new(Kind::NotFound, format!("there is no namespace {name:?}"))
 }
 
 fn change(mut config: NamespaceConfig, wanted: NamespaceChange) -> NamespaceConfig {

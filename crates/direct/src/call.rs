@@ -140,7 +140,7 @@ async fn answer_other<S: Store, L: Link>(
             .await
         }
         Call::Exist(keys) => {
-            let sizes = context.exist(namespace, keys).await;
+            let sizes = context.exist(own, keys).await;
             replies
                 .put(&sizes, |writer, sizes| writer.sizes(sizes.iter().copied()))
                 .await?;
@@ -153,7 +153,7 @@ async fn answer_other<S: Store, L: Link>(
                 .await?;
             replies.last(false).await
         }
-        Call::List(list) => context.list(namespace, &list, replies).await,
+        Call::List(list) => context.list(own, &list, replies).await,
     }
 }
 

@@ -12,15 +12,17 @@ use crate::store::condition;
 const PREFIX_STEP: usize = 64;
 
 impl<S: Store, L: Link> Context<'_, S, L> {
+    /// The name must have stood for the namespace that was admitted in the last of many look-ups, too.
     pub(crate) async fn exist(
         &self,
-        namespace: &str,
+        own: Own<'_>,
         keys: Elements<'_, Key<'_>>,
     ) -> Result<Vec<Option<u64>>, Failure> {
         let addresses: Vec<_> = keys
-            .map(|Key(key)| Address::object(namespace, key))
+            .map(|Key(key)| Address::object(own.name, key))
             .collect();
         let found = self.store.exist(&addresses).await?;
+        self.recheck(own)?;
         Ok(found
             .into_iter()
             .map(|meta| meta.map(|meta| meta.size))

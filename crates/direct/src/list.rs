@@ -4,19 +4,19 @@ use forebay_fabric::{Link, Result};
 use forebay_proto::direct::{List, ListAfter, Listed};
 use forebay_store::{After, Item, ListOptions, Space, Store};
 
-use crate::call::{Context, Replies};
+use crate::call::{Context, Own, Replies};
 use crate::status::Failure;
 
 impl<S: Store, L: Link> Context<'_, S, L> {
     /// One page, in as many replies as it needs.
     pub(crate) async fn list(
         &self,
-        namespace: &str,
+        own: Own<'_>,
         list: &List<'_>,
         replies: &mut Replies<'_, L>,
     ) -> Result<()> {
         let options = ListOptions {
-            namespace,
+            namespace: own.name,
             space: Space::Objects,
             prefix: list.prefix,
             delimiter: (!list.delimiter.is_empty()).then_some(list.delimiter),
@@ -31,6 +31,9 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             Ok(page) => page,
             Err(error) => return replies.refuse(&Failure::from(error)).await,
         };
+        if let Err(failure) = self.recheck(own) {
+            return replies.refuse(&failure).await;
+        }
         for item in &page.items {
             let line = match item {
                 Item::Value(key, meta) => Listed::Value {

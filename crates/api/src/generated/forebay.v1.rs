@@ -2803,7 +2803,8 @@ pub enum Reason {
     Unauthenticated = 24,
     /// PERMISSION_DENIED: the identity may not.
     Denied = 25,
-    /// DEADLINE_EXCEEDED: a function was stopped at a bound: its time, its memory, its output. Nothing was stored.
+    /// DEADLINE_EXCEEDED: a function was stopped at a bound: its time, its memory, its output. Or the call's message did not arrive in
+    /// time. Nothing was stored.
     Stopped = 26,
     /// ABORTED: a function failed, or is none. Nothing was stored.
     Program = 27,
@@ -3370,7 +3371,7 @@ pub mod objects_client {
     /// 1 MiB may also ride in the messages, so that any gRPC client can read and write them.
     ///
     /// A value is whole: readers see the old or the new one, never a mix. An acknowledged store is durable as its namespace says.
-    /// No answer about a transfer is sent while bytes of it may still arrive.
+    /// No answer about a transfer is sent while bytes of it may still arrive, however long that takes: deadlines are the client's to keep.
     #[derive(Debug, Clone)]
     pub struct ObjectsClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -3734,7 +3735,7 @@ pub mod objects_server {
     /// 1 MiB may also ride in the messages, so that any gRPC client can read and write them.
     ///
     /// A value is whole: readers see the old or the new one, never a mix. An acknowledged store is durable as its namespace says.
-    /// No answer about a transfer is sent while bytes of it may still arrive.
+    /// No answer about a transfer is sent while bytes of it may still arrive, however long that takes: deadlines are the client's to keep.
     #[derive(Debug)]
     pub struct ObjectsServer<T> {
         inner: Arc<T>,
@@ -5509,7 +5510,7 @@ pub mod sessions_client {
             req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Renew"));
             self.inner.unary(req, path, codec).await
         }
-        /// Ends a grant, all its renewals included, at once.
+        /// Ends a grant, all its renewals included: no transfer under it begins any more. One that has begun goes on to its answer.
         pub async fn revoke(
             &mut self,
             request: impl tonic::IntoRequest<super::RevokeRequest>,
@@ -5597,7 +5598,7 @@ pub mod sessions_server {
             &self,
             request: tonic::Request<super::RenewRequest>,
         ) -> std::result::Result<tonic::Response<super::RenewResponse>, tonic::Status>;
-        /// Ends a grant, all its renewals included, at once.
+        /// Ends a grant, all its renewals included: no transfer under it begins any more. One that has begun goes on to its answer.
         async fn revoke(
             &self,
             request: tonic::Request<super::RevokeRequest>,

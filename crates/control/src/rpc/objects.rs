@@ -232,9 +232,11 @@ impl<S: Store> objects_server::Objects for Door<S> {
         request: Request<v1::ExistRequest>,
     ) -> Result<Response<v1::ExistResponse>, Status> {
         let (caller, asked) = Caller::of(request)?;
-        self.own_namespace(&caller, &asked.namespace)?;
+        let namespace = self.own_namespace(&caller, &asked.namespace)?;
         check_keys(&asked.keys)?;
         let found = self.existing(&asked.namespace, &asked.keys).await?;
+        // Many look-ups are not one moment: the name must have stood for the caller's namespace in the last one, too.
+        self.still(&namespace)?;
         let size = |meta: &Option<Meta>| meta.as_ref().map_or(0, |meta| meta.size);
         Ok(Response::new(v1::ExistResponse {
             sizes: match asked.sizes {
@@ -281,7 +283,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
         request: Request<v1::ListRequest>,
     ) -> Result<Response<v1::ListResponse>, Status> {
         let (caller, asked) = Caller::of(request)?;
-        self.own_namespace(&caller, &asked.namespace)?;
+        let namespace = self.own_namespace(&caller, &asked.namespace)?;
         let options = ListOptions {
             namespace: &asked.namespace,
             space: Space::Objects,
@@ -294,6 +296,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
             },
         };
         let page = self.store.list(options).await.map_err(Refusal::from)?;
+        self.still(&namespace)?;
         let next_page_token = page_token(page.next());
         let entries = page.items.into_iter().map(|item| v1::ListEntry {
             entry: Some(match item {

@@ -25,8 +25,8 @@ use forebay_mem::{Buf, Pool, RegionSlice};
 use forebay_proto::bearer;
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, Body as _, ByteRange, Execute, Executed, MemoryStore, Meta, Seal, Store as _, Stored,
-    Upload as _, VersionId,
+    Address, Body as _, ByteRange, Execute, Executed, ListOptions, ListPage, MemoryStore, Meta,
+    NamespaceConfig, NamespaceInfo, Seal, Store as _, Stored, Upload as _, VersionId,
 };
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -159,6 +159,12 @@ pub struct Beside {
     pub looked_up: Once,
     /// After a value was committed.
     pub committed: Once,
+    /// After keys were listed.
+    pub listed: Once,
+    /// Before a namespace is changed.
+    pub changing: Once,
+    /// After it was.
+    pub changed: Once,
     /// Before bytes are read.
     pub reading: Once,
 }
@@ -180,6 +186,29 @@ impl Detour<MemoryStore> for Beside {
         call: Execute<'_>,
     ) -> forebay_store::Result<Executed> {
         execute::run(store, call).await
+    }
+
+    async fn list(
+        &self,
+        store: &MemoryStore,
+        options: ListOptions<'_>,
+    ) -> forebay_store::Result<ListPage> {
+        let page = store.list(options).await;
+        self.listed.pass().await;
+        page
+    }
+
+    async fn update_namespace(
+        &self,
+        store: &MemoryStore,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> forebay_store::Result<Arc<NamespaceInfo>> {
+        self.changing.pass().await;
+        let changed = store.update_namespace(name, revision, config).await;
+        self.changed.pass().await;
+        changed
     }
 
     async fn retrieve_into(

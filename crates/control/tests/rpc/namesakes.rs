@@ -7,7 +7,7 @@ use forebay_fabric::Fabric;
 use forebay_store::{Address, DeleteOptions, MemoryStore, NamespaceConfig, Scope, Store};
 use tonic::Code;
 
-use crate::harness::{Client, Door, refused};
+use crate::harness::{Client, Door, refusal, refused};
 use crate::memory::Shared;
 use crate::objects::stored;
 
@@ -151,4 +151,82 @@ async fn a_prefix_is_of_a_namespace_and_not_of_its_name() {
         let found = red.objects.longest_prefix(request).await;
         refused(found, Code::NotFound, "NO_SUCH_NAMESPACE");
     }
+}
+
+#[tokio::test]
+async fn keys_are_those_of_a_namespace_and_not_of_its_name() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    red.namespace("data").await;
+    stored(&door.store, "data", b"k0", b"x").await;
+    let exist = v1::ExistRequest {
+        namespace: "data".into(),
+        keys: vec!["k0".into()],
+        sizes: true,
+    };
+    let found = red.objects.exist(exist.clone()).await.unwrap();
+    assert_eq!(found.into_inner().sizes, [1]);
+    let store = door.store.clone();
+    door.beside.looked_up.once(async move {
+        give_away(&store, 1).await;
+    });
+    let found = red.objects.exist(exist).await;
+    refused(found, Code::NotFound, "NO_SUCH_NAMESPACE");
+
+    red.namespace("list").await;
+    let list = v1::ListRequest {
+        namespace: "list".into(),
+        ..Default::default()
+    };
+    red.objects.list(list.clone()).await.unwrap();
+    let store = door.store.clone();
+    door.beside.listed.once(async move {
+        store.delete_namespace("list").await.unwrap();
+    });
+    let listed = red.objects.list(list).await;
+    refused(listed, Code::NotFound, "NO_SUCH_NAMESPACE");
+}
+
+#[tokio::test]
+async fn a_change_is_of_a_namespace_and_not_of_its_name() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    red.namespace("data").await;
+    let change = v1::ChangeNamespaceRequest {
+        name: "data".into(),
+        change: Some(v1::NamespaceChange {
+            ttl_ms: Some(v1::Bound { value: Some(1) }),
+            ..Default::default()
+        }),
+    };
+    let changed = red.admin.change_namespace(change.clone()).await.unwrap();
+    assert_eq!(changed.into_inner().ttl_ms, Some(1));
+    let gone = async |red: &mut Client| {
+        let changed = red.admin.change_namespace(change.clone()).await;
+        let (code, reason, words) = refusal(changed);
+        assert_eq!((code, reason.as_str()), (Code::NotFound, "NOT_FOUND"));
+        assert_eq!(words, "there is no namespace \"data\"");
+        let theirs = door.store.namespace("data").unwrap();
+        assert_eq!(theirs.config.ttl_ms, None);
+    };
+    let store = door.store.clone();
+    door.beside.changing.once(async move {
+        give_away(&store, 0).await;
+    });
+    gone(&mut red).await;
+
+    // After a door changed it.
+    door.store.delete_namespace("data").await.unwrap();
+    red.namespace("data").await;
+    let store = door.store.clone();
+    door.beside.changing.once(async move {
+        let config = store.namespace("data").unwrap().config.clone();
+        let changed = store.update_namespace("data", None, config);
+        changed.await.unwrap();
+    });
+    let store = door.store.clone();
+    door.beside.changed.once(async move {
+        give_away(&store, 0).await;
+    });
+    gone(&mut red).await;
 }

@@ -137,12 +137,14 @@ impl Detour<MemoryStore> for Bequest {
 }
 
 #[tokio::test(flavor = "local")]
-async fn a_prefix_is_of_the_namespace_that_was_admitted() {
+async fn keys_are_those_of_the_namespace_that_was_admitted() {
     // In the midst, after the last step, and not at all.
-    for (looks, none) in [
-        (1, true),
-        (ELEMENTS.div_ceil(64), true),
-        (usize::MAX, false),
+    for (operation, looks, none) in [
+        (Operation::LongestPrefix, 1, true),
+        (Operation::LongestPrefix, ELEMENTS.div_ceil(64), true),
+        (Operation::LongestPrefix, usize::MAX, false),
+        (Operation::Exist, 1, true),
+        (Operation::Exist, usize::MAX, false),
     ] {
         let server = Server::new().await;
         for number in 0..ELEMENTS {
@@ -157,7 +159,6 @@ async fn a_prefix_is_of_the_namespace_that_was_admitted() {
         let session = server.session(TENANT);
         let (near, far, _) = server.join(&session, Way::Pipe(Fabric::Shm)).await;
         let mut message = Vec::new();
-        let operation = Operation::LongestPrefix;
         let mut writer = RequestWriter::begin(&mut message, operation, 1, NAMESPACE).unwrap();
         for number in 0..ELEMENTS {
             writer.key(format!("k{number}").as_bytes()).unwrap();
@@ -173,6 +174,7 @@ async fn a_prefix_is_of_the_namespace_that_was_admitted() {
         let result = results.next().unwrap();
         match none {
             true => assert_eq!(result.status, Status::NoSuchNamespace),
+            false if operation == Operation::Exist => assert_eq!(result.status, Status::Ok),
             false => assert_eq!(result.prefix().unwrap(), ELEMENTS as u64),
         }
     }

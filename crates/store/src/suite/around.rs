@@ -165,6 +165,17 @@ pub trait Detour<S: Store>: Clone + Send + Sync + 'static {
         store.create_namespace(name, config)
     }
 
+    /// Of [`Store::update_namespace`].
+    fn update_namespace(
+        &self,
+        store: &S,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> impl Future<Output = Result<Arc<NamespaceInfo>>> + Send {
+        store.update_namespace(name, revision, config)
+    }
+
     /// Of [`Store::usage`].
     ///
     /// # Errors
@@ -243,7 +254,7 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
     type Body = AroundBody<S, D>;
 
     crate::pass_on! {
-        store: caps, stat, away, forgotten, settle, delete_namespace, update_namespace, namespace, namespaces, tenant_quota
+        store: caps, stat, away, forgotten, settle, delete_namespace, namespace, namespaces, tenant_quota
     }
 
     async fn retrieve(
@@ -365,6 +376,18 @@ impl<S: Store, D: Detour<S>> Store for Around<S, D> {
         self.detour.before(&self.store).await;
         self.detour
             .create_namespace(&self.store, name, config)
+            .await
+    }
+
+    async fn update_namespace(
+        &self,
+        name: &str,
+        revision: Option<u64>,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        self.detour.before(&self.store).await;
+        self.detour
+            .update_namespace(&self.store, name, revision, config)
             .await
     }
 
