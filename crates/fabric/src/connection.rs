@@ -107,6 +107,12 @@ macro_rules! any_link {
                 }
             }
 
+            fn is_settled(&self) -> bool {
+                match self {
+                    $($any::$variant(link) => link.is_settled(),)+
+                }
+            }
+
             async fn closed(&self) -> $crate::CloseReason {
                 match self {
                     $($any::$variant(link) => link.closed().await,)+

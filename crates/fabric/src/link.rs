@@ -128,7 +128,7 @@ impl fmt::Display for CloseReason {
 pub enum ErrorKind {
     /// The range is not in a region that the peer exposed for this; nothing moved.
     NotReachable,
-    /// The link is closed; bytes of calls in progress may or may not have moved, and no more will.
+    /// The link is closed; bytes of calls in progress may or may not have moved, and no more will once [`Link::is_settled`].
     Closed,
     /// A bound on regions, messages or work in flight is reached; nothing moved.
     Busy,
@@ -213,6 +213,10 @@ pub trait Link: Send + Sync + 'static {
 
     /// Ends the link now, for this reason. The first reason given stays.
     fn close(&self, reason: CloseReason);
+
+    /// Whether the link has ended and nothing that this end wrote can still land, as far as it can tell. A connection that this end cut
+    /// may still deliver what is on its way, until the peer itself has ended the link.
+    fn is_settled(&self) -> bool;
 
     /// Returns when the link has ended and the peer has let go of what was exposed to it; with the reason.
     fn closed(&self) -> impl Future<Output = CloseReason> + Send;

@@ -165,6 +165,10 @@ impl Link for Scripted {
         });
     }
 
+    fn is_settled(&self) -> bool {
+        self.closing.borrow().is_some()
+    }
+
     async fn closed(&self) -> CloseReason {
         let mut closing = self.closing.subscribe();
         let told = closing.wait_for(Option::is_some).await;

@@ -166,6 +166,10 @@ impl Link for Pipe {
         });
     }
 
+    fn is_settled(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
     async fn closed(&self) -> CloseReason {
         let mut end = self.end.subscribe();
         match end.wait_for(Option::is_some).await {

@@ -17,7 +17,7 @@ use tokio::io::Interest;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use super::link::{Io, SESSION_ENDED, Shared};
+use super::link::{Ended, Io, SESSION_ENDED, Shared};
 use super::orders::{Inbox, Order, SPENT_MAX};
 use super::receiver::{End, Receiver, is_passing};
 use super::stall::Stall;
@@ -166,8 +166,8 @@ impl Drop for Driver {
     /// A runtime that stops drops its tasks.
     fn drop(&mut self) {
         let mut io = self.shared.io.lock();
-        self.shared
-            .end(&mut io, ErrorKind::Closed, CloseReason::Lost, false);
+        let lost = Ended::here(ErrorKind::Closed, CloseReason::Lost);
+        self.shared.end(&mut io, lost, false);
     }
 }
 
@@ -333,7 +333,8 @@ fn pass_on(shared: &Shared, receiver: &mut Receiver, io: &mut Io) {
 
 /// Ends the link for what was received.
 fn finish(shared: &Shared, receiver: &Receiver, io: &mut Io, end: End) {
-    let (kind, reason, whole) = match end {
+    let lost = |reason| Ended::here(ErrorKind::Closed, reason);
+    let (ended, whole) = match end {
         End::Fault(fault) => {
             let (segment, ulpdu_bytes) = receiver.offending();
             let told = io
@@ -344,24 +345,25 @@ fn finish(shared: &Shared, receiver: &Receiver, io: &mut Io, end: End) {
             } else {
                 ErrorKind::Closed
             };
-            (kind, CloseReason::Violation(fault.to_string()), told)
+            let reason = CloseReason::Violation(fault.to_string());
+            (Ended::here(kind, reason), told)
         }
-        End::Finished => (ErrorKind::Closed, CloseReason::Done, true),
+        End::Finished => (Ended::there(CloseReason::Done), true),
         End::Terminated(Some(said)) if said.code == SESSION_ENDED.code() => {
-            (ErrorKind::Closed, CloseReason::SessionEnded, true)
+            (Ended::there(CloseReason::SessionEnded), true)
         }
         End::Terminated(said) => {
             let said = said.map_or_else(String::new, |said| said.to_string());
-            (ErrorKind::Closed, CloseReason::Terminated(said), true)
+            (Ended::there(CloseReason::Terminated(said)), true)
         }
         End::Stalled => {
             tracing::info!("an iWARP peer does not go on");
-            (ErrorKind::Closed, CloseReason::Stalled, false)
+            (lost(CloseReason::Stalled), false)
         }
         End::Lost(error) => {
             tracing::debug!(%error, "an iWARP connection broke");
-            (ErrorKind::Closed, CloseReason::Lost, false)
+            (lost(CloseReason::Lost), false)
         }
     };
-    shared.end(io, kind, reason, whole);
+    shared.end(io, ended, whole);
 }

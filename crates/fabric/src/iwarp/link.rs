@@ -63,9 +63,31 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug)]
-struct Ended {
-    kind: ErrorKind,
-    reason: CloseReason,
+pub(super) struct Ended {
+    pub(super) kind: ErrorKind,
+    pub(super) reason: CloseReason,
+    /// The peer ended it, and so places nothing more.
+    pub(super) by_peer: bool,
+}
+
+impl Ended {
+    /// By this end, or by whatever is between the two.
+    pub(super) fn here(kind: ErrorKind, reason: CloseReason) -> Ended {
+        Ended {
+            kind,
+            reason,
+            by_peer: false,
+        }
+    }
+
+    /// By the peer, which said so.
+    pub(super) fn there(reason: CloseReason) -> Ended {
+        Ended {
+            kind: ErrorKind::Closed,
+            reason,
+            by_peer: true,
+        }
+    }
 }
 
 /// What moves bytes.
@@ -115,13 +137,13 @@ impl Io {
 impl Shared {
     /// Ends the link, if it has not ended: nothing moves any more. `whole`: all that the peer is to know was sent; else its
     /// connection breaks.
-    pub(super) fn end(&self, io: &mut Io, kind: ErrorKind, reason: CloseReason, whole: bool) {
+    pub(super) fn end(&self, io: &mut Io, ended: Ended, whole: bool) {
         if !io.open {
             return;
         }
         io.open = false;
         // First, so that whoever finds no room, no order taken or no message finds out why.
-        let _ = self.end.set(Ended { kind, reason });
+        let _ = self.end.set(ended);
         io.regions.clear();
         io.sender.clear();
         // A connection that is gone cannot be ended.
@@ -203,7 +225,8 @@ impl Shared {
         match sent {
             Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
                 tracing::debug!(%error, "an iWARP connection broke");
-                self.end(&mut io, ErrorKind::Closed, CloseReason::Lost, false);
+                let lost = Ended::here(ErrorKind::Closed, CloseReason::Lost);
+                self.end(&mut io, lost, false);
             }
             Ok(Some(())) if !io.sender.is_behind() => {}
             _ => {
@@ -258,6 +281,23 @@ impl IwarpLink {
         });
         tokio::spawn(Driver::new(shared.clone(), receiver, stall).run());
         IwarpLink { shared }
+    }
+}
+
+impl IwarpLink {
+    /// Answers the peer that asked for the link, which until then knows nothing of it.
+    pub(super) fn answer(&self, reply: &[u8]) -> Result<()> {
+        let mut io = self.shared.io.lock();
+        if !io.open {
+            return Err(self.shared.closed());
+        }
+        io.sender.welcomed();
+        if self.shared.wire.say(reply) {
+            return Ok(());
+        }
+        let lost = Ended::here(ErrorKind::Closed, CloseReason::Lost);
+        self.shared.end(&mut io, lost, false);
+        Err(self.shared.closed())
     }
 }
 
@@ -419,7 +459,12 @@ impl Link for IwarpLink {
             CloseReason::Terminated(_) => true,
             CloseReason::Lost | CloseReason::Stalled => false,
         };
-        self.shared.end(&mut io, ErrorKind::Closed, reason, whole);
+        let ended = Ended::here(ErrorKind::Closed, reason);
+        self.shared.end(&mut io, ended, whole);
+    }
+
+    fn is_settled(&self) -> bool {
+        self.shared.end.get().is_some_and(|ended| ended.by_peer)
     }
 
     async fn closed(&self) -> CloseReason {

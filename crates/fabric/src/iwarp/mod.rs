@@ -1,6 +1,6 @@
 //! The fabric between hosts: iWARP (RFC 5040, 5041, 5044, 6581) over a TCP connection.
 //!
-//! - [`accept`], [`connect`]: agree with the peer (MPA) and make an [`IwarpLink`];
+//! - [`accept`], [`accept_of`], [`connect`]: agree with the peer (MPA) and make an [`IwarpLink`];
 //! - `sender` and `fpdu`: writes, answers, requests and messages, gathered by reference into as few calls as possible;
 //! - `receiver`: heads are checked before their payload is received, and payload goes from the socket straight to its place;
 //! - `regions`: what this peer may reach;
@@ -43,7 +43,7 @@ mod tls;
 mod wire;
 
 pub use link::IwarpLink;
-pub use setup::{accept, connect};
+pub use setup::{accept, accept_of, connect};
 pub use stream::Stream;
 
 /// What one side wants of a link.

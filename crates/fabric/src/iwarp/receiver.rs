@@ -109,7 +109,7 @@ pub(super) struct Receiver {
     pub(super) spare: Vec<Vec<u8>>,
     /// Bytes of a segment, a moving average.
     average: usize,
-    /// Bytes that came so far.
+    /// Bytes of answers that came so far.
     received: u64,
     pub(super) outcome: Outcome,
 }
@@ -137,7 +137,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes that came so far.
+    /// Bytes of answers that came so far.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
@@ -180,10 +180,12 @@ impl Receiver {
             let lost = || End::Lost(io::ErrorKind::UnexpectedEof.into());
             return Err(if whole { End::Finished } else { lost() });
         }
-        self.received += received as u64;
         let direct = direct.min(received);
         if let Some(current) = &mut self.current {
             current.placed += direct;
+            if let Place::Sink { .. } = current.place {
+                self.received += direct as u64;
+            }
         }
         self.end += received - direct;
         self.digest(regions)?;
@@ -351,6 +353,7 @@ impl Receiver {
             }
             Place::Sink { offset } => {
                 count_copy(CopySite::LinkStaging, bytes);
+                self.received += bytes as u64;
                 self.reads
                     .front_mut()
                     .and_then(|read| read.into.as_mut())

@@ -61,6 +61,8 @@ pub(super) struct Sender {
     /// A responder sends nothing before the peer has.
     held: bool,
     responder: bool,
+    /// What ends a link instead of a Terminate, as long as its peer was not answered.
+    refusal: Option<Vec<u8>>,
     /// On the responder's side, messages of the peer that nothing was said to yet.
     owed: usize,
     orders: VecDeque<Order>,
@@ -97,6 +99,7 @@ impl Sender {
             segment_bytes,
             held,
             responder: held,
+            refusal: None,
             owed: 0,
             orders: VecDeque::new(),
             answers: VecDeque::new(),
@@ -156,6 +159,16 @@ impl Sender {
         self.outcome = Outcome::default();
     }
 
+    /// The peer waits for an answer, and would take this for a refusal.
+    pub(super) fn refuses_with(&mut self, refusal: Vec<u8>) {
+        self.refusal = Some(refusal);
+    }
+
+    /// The peer is answered.
+    pub(super) fn welcomed(&mut self) {
+        self.refusal = None;
+    }
+
     /// The peer was heard: it may be sent to.
     pub(super) fn release(&mut self) {
         self.held = false;
@@ -184,7 +197,7 @@ impl Sender {
         self.answered += 1;
     }
 
-    /// How far it is, besides what was `received`.
+    /// How far it is, besides what was `received` of answers.
     pub(super) fn moved(&self, received: u64) -> Moved {
         // What may not be sent yet is not cut either, and waits for the peer, too.
         let held = self.held && self.is_behind();
@@ -484,6 +497,9 @@ impl Sender {
         ulpdu_bytes: usize,
         wire: &Wire,
     ) -> bool {
+        if let Some(refusal) = &self.refusal {
+            return wire.say(refusal);
+        }
         if self.is_amid() {
             return false;
         }

@@ -1,6 +1,7 @@
 //! Agreeing with the peer.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::socket;
@@ -15,7 +16,7 @@ use super::sender::Sender;
 use super::stream::Stream;
 use super::wire::Wire;
 use super::{Options, READS_MAX, SEGMENT_BYTES_MAX};
-use crate::{Error, ErrorKind, MESSAGE_BYTES_MAX, Result};
+use crate::{Accepted, Connection, Error, ErrorKind, MESSAGE_BYTES_MAX, Result, Sessions};
 
 /// How long an initiator may take to send its request.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -30,45 +31,90 @@ const SAME_HOST_SEND_BYTES: usize = 384 << 10;
 /// Answers the peer that connected. `admit` is given what it says about itself (its private data); `None` refuses it.
 ///
 /// # Errors
-/// [`ErrorKind::Closed`] when it was refused, broke the protocol, or took more than 10 s.
+/// [`ErrorKind::Closed`] when it was refused, broke the protocol, answers no reads, or took more than 10 s.
 pub async fn accept<T>(
     stream: impl Into<Stream>,
     options: Options,
     admit: impl FnOnce(&[u8]) -> Option<T>,
 ) -> Result<(IwarpLink, T)> {
-    timeout(REQUEST, accept_in_time(stream.into(), options, admit))
+    let made = in_time(hear(stream.into(), &options, admit)).await?;
+    made.link.answer(&made.reply)?;
+    Ok((made.link, made.admitted))
+}
+
+/// Answers a peer that shows the [`proof`](crate::sessions::proof) of a session. Its link is the session's before it is told so: whatever
+/// the peer says of it anywhere else finds it there.
+///
+/// # Errors
+/// As [`accept`], and when the session has as many links as it may.
+pub async fn accept_of(
+    stream: impl Into<Stream>,
+    options: Options,
+    sessions: &Sessions,
+) -> Result<Accepted> {
+    let admit = |data: &[u8]| sessions.admit(data.try_into().ok()?);
+    let made = in_time(hear(stream.into(), &options, admit)).await?;
+    // Nothing is waited for while the peer was not answered, or an end of this call would leave the link there.
+    let Made {
+        link,
+        reply,
+        admitted: session,
+    } = made;
+    let iwarp = Arc::new(link);
+    let link = Connection::Iwarp(iwarp.clone());
+    let attached = session.attach(link.clone());
+    let id = attached.map_err(|refused| Error::new(ErrorKind::Closed, refused.to_string()))?;
+    if let Err(error) = iwarp.answer(&reply) {
+        session.detach(id);
+        return Err(error);
+    }
+    Ok(Accepted { session, link, id })
+}
+
+/// A link whose peer waits for the reply.
+struct Made<T> {
+    link: IwarpLink,
+    reply: Vec<u8>,
+    admitted: T,
+}
+
+async fn in_time<T>(hearing: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(REQUEST, hearing)
         .await
         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "no MPA request came in time")))
 }
 
-async fn accept_in_time<T>(
+/// Receives the peer's request, and refuses it or makes a link.
+async fn hear<T>(
     mut stream: Stream,
-    options: Options,
+    options: &Options,
     admit: impl FnOnce(&[u8]) -> Option<T>,
-) -> Result<(IwarpLink, T)> {
-    let terms = prepare(&options, stream.tcp()).map_err(failed)?;
+) -> Result<Made<T>> {
+    let terms = prepare(options, stream.tcp()).map_err(failed)?;
     let mut bytes = [0; FRAME_BYTES_MAX];
     let bytes = frame(&mut stream, Kind::Request, &mut bytes).await?;
     let request = Frame::parse(Kind::Request, bytes).map_err(fault)?;
-    let agreed = mpa::accept(&terms, &request, b"");
-    let admitted = if agreed.is_ok() {
-        admit(request.private_data)
-    } else {
-        None
+    let refusal = mpa::reject(&request, b"").encode().unwrap_or_default();
+    // No read would ever be issued to a peer that answers none, and no fence end.
+    let agreed = mpa::accept(&terms, &request, b"").ok();
+    let agreed = agreed.filter(|(agreed, _)| agreed.ord > 0);
+    let admitted = match agreed {
+        Some(agreed) => admit(request.private_data).map(|admitted| (agreed, admitted)),
+        None => None,
     };
-    let (Ok((agreed, reply)), Some(admitted)) = (agreed, admitted) else {
-        let reply = mpa::reject(&request, b"").encode().unwrap_or_default();
-        stream.write_all(&reply).await.map_err(failed)?;
+    let Some(((agreed, reply), admitted)) = admitted else {
+        stream.write_all(&refusal).await.map_err(failed)?;
         stream.shutdown().await.map_err(failed)?;
         return Err(Error::new(ErrorKind::Closed, "the peer was refused"));
     };
-    let reply = reply.encode().unwrap_or_default();
-    stream.write_all(&reply).await.map_err(failed)?;
-    stream.flush().await.map_err(failed)?;
-    let sender = Sender::new(agreed.crc, segment_bytes(&options), agreed.ord, true);
+    let mut sender = Sender::new(agreed.crc, segment_bytes(options), agreed.ord, true);
+    sender.refuses_with(refusal);
     let receiver = Receiver::new(limits(agreed.ird, agreed.rtr), agreed.crc);
-    let link = IwarpLink::start(stream.into(), sender, receiver, options.stall);
-    Ok((link, admitted))
+    Ok(Made {
+        link: IwarpLink::start(stream.into(), sender, receiver, options.stall),
+        reply: reply.encode().unwrap_or_default(),
+        admitted,
+    })
 }
 
 /// Asks the peer at the other end for a link, saying `private_data` about this side.
@@ -104,8 +150,9 @@ async fn connect_in_time(
         return Err(Error::new(ErrorKind::Closed, "the peer refused"));
     }
     let agreed = match mpa::conclude(&terms, &reply) {
-        Ok(agreed) => agreed,
-        Err(why) => {
+        Ok(agreed) if agreed.ord > 0 => agreed,
+        refused => {
+            let why = refused.err().unwrap_or(Fault::InsufficientIrd);
             let crc = terms.crc || reply.crc;
             let mut sender = Sender::new(crc, segment_bytes(&options), 0, false);
             sender.terminate(why, &[], 0, &Wire::from(stream));

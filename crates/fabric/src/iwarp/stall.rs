@@ -23,7 +23,7 @@ pub(super) struct Moved {
     pub(super) asked: u64,
     /// Of those, what it has answered.
     pub(super) answered: u64,
-    /// Bytes that were received.
+    /// Bytes that were received of answers.
     pub(super) received: u64,
 }
 

@@ -296,6 +296,11 @@ impl Link for ShmLink {
         self.shared.end(reason, false);
     }
 
+    fn is_settled(&self) -> bool {
+        // Whatever this end wrote, it copied itself before the end.
+        self.shared.ending.get().is_some()
+    }
+
     async fn closed(&self) -> CloseReason {
         let mut phase = self.shared.phase.subscribe();
         // The sender lives as long as we do.

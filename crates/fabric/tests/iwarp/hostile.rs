@@ -583,3 +583,35 @@ fn tempfile() -> std::os::fd::OwnedFd {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     rustix::fs::memfd_create("vanishing", flags).unwrap()
 }
+
+/// Talk is no answer.
+#[tokio::test]
+async fn a_peer_that_talks_instead_of_answering_is_left() {
+    let options = Options {
+        stall: Duration::from_millis(50),
+        ..Options::default()
+    };
+    let mut victim = victim_with(false, options).await;
+    let far = RemoteRange {
+        stag: Stag(1),
+        offset: 0,
+        len: 1 << 20,
+    };
+    let pool = Pool::new(1 << 20);
+    let reading = async { victim.link.read(far, pool.take(1 << 20).await).await };
+    let talking = async {
+        for msn in 1.. {
+            let message = untagged(Opcode::Send, 0, msn, &[7; 16 << 10]);
+            if victim.peer.write_all(&message).await.is_err() {
+                return;
+            }
+        }
+    };
+    let listening = async {
+        let mut message = Vec::new();
+        while victim.link.recv(&mut message).await.is_ok() {}
+    };
+    let (read, (), ()) = tokio::join!(reading, talking, listening);
+    assert_eq!(read.unwrap_err().kind, ErrorKind::Closed);
+    assert_eq!(victim.link.closed().await, CloseReason::Stalled);
+}

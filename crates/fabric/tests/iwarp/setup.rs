@@ -1,7 +1,11 @@
 //! How two ends agree, and how they do not.
 
-use forebay_fabric::iwarp::{Options, accept, connect};
-use forebay_fabric::{ErrorKind, Link};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_fabric::iwarp::{Options, accept, accept_of, connect};
+use forebay_fabric::sessions::Limits;
+use forebay_fabric::{ErrorKind, Link, Sessions, SystemClock};
 use forebay_proto::iwarp::mpa::{self, Frame, HEADER_BYTES, Kind, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -139,4 +143,67 @@ async fn replies_that_cannot_be_make_no_link() {
         assert_eq!(link.unwrap_err().kind, ErrorKind::Closed);
         peer.await.unwrap();
     }
+}
+
+/// Reads of it would wait for ever, and so would fences.
+#[tokio::test]
+async fn a_peer_that_answers_no_reads_gets_no_link() {
+    let none = Terms { ird: 0, ..TERMS };
+    let request = mpa::request(&none, b"").encode().unwrap();
+    let (theirs, mut ours) = streams().await;
+    ours.write_all(&request).await.unwrap();
+    let link = accept(theirs, Options::default(), |_| Some(())).await;
+    assert_eq!(link.unwrap_err().kind, ErrorKind::Closed);
+    let mut reply = vec![0; request.len()];
+    ours.read_exact(&mut reply).await.unwrap();
+    assert!(Frame::parse(Kind::Reply, &reply).unwrap().reject);
+
+    let (mut theirs, ours) = streams().await;
+    let replying = async {
+        let mut request = vec![0; request.len()];
+        theirs.read_exact(&mut request).await.unwrap();
+        let request = Frame::parse(Kind::Request, &request).unwrap();
+        let (_, reply) = mpa::accept(&none, &request, b"").unwrap();
+        theirs.write_all(&reply.encode().unwrap()).await.unwrap();
+    };
+    let (link, ()) = tokio::join!(connect(ours, b"", Options::default()), replying);
+    assert_eq!(link.unwrap_err().kind, ErrorKind::Closed);
+}
+
+/// A peer that is answered has its link in its session already: one that cannot have it is refused, and not sent away afterwards.
+#[tokio::test]
+async fn a_link_is_its_sessions_before_its_peer_is_told() {
+    let limits = Limits {
+        links: 1,
+        ..Limits::default()
+    };
+    let sessions = Sessions::new(Arc::new(SystemClock::default()), limits);
+    let hour = Duration::from_secs(3600);
+    let session = sessions.open_with_random_key("tenant", "key", hour);
+    let session = session.unwrap();
+    let proof = session.proof();
+    let (theirs, ours) = streams().await;
+    let (accepted, first) = tokio::join!(
+        accept_of(theirs, Options::default(), &sessions),
+        connect(ours, &proof, Options::default())
+    );
+    let (accepted, first) = (accepted.unwrap(), first.unwrap());
+    assert_eq!(session.links().len(), 1);
+    first.send(b"heard").await.unwrap();
+    let mut message = Vec::new();
+    accepted.link.recv(&mut message).await.unwrap().unwrap();
+    assert_eq!(message, b"heard");
+
+    let (theirs, ours) = streams().await;
+    let (accepted, second) = tokio::join!(
+        accept_of(theirs, Options::default(), &sessions),
+        connect(ours, &proof, Options::default())
+    );
+    assert_eq!(accepted.unwrap_err().kind, ErrorKind::Closed);
+    let refused = second.unwrap_err();
+    assert_eq!(
+        (refused.kind, refused.message.as_str()),
+        (ErrorKind::Closed, "the peer refused")
+    );
+    assert_eq!(session.links().len(), 1);
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_fabric::{Accepted, Connection, Error, ErrorKind, Result, Sessions, iwarp, shm};
+use forebay_fabric::{Accepted, Sessions, iwarp, shm};
 use forebay_store::Store;
 use rustls::ServerConfig;
 use tokio::net::{TcpStream, UnixStream};
@@ -69,22 +69,13 @@ impl<S: Store> Direct<S> {
                     Ok(stream) => stream,
                     Err(error) => return tracing::debug!(%peer, %error, "no TLS"),
                 };
-                match direct.accept_iwarp(stream).await {
+                let options = iwarp::Options::default();
+                match iwarp::accept_of(stream, options, &direct.sessions).await {
                     Ok(accepted) => direct.serve(accepted, stopping).await,
                     Err(error) => tracing::debug!(%peer, %error, "no link over iWARP"),
                 }
             })
         })
-    }
-
-    async fn accept_iwarp(&self, stream: iwarp::Stream) -> Result<Accepted> {
-        let admit = |data: &[u8]| self.sessions.admit(data.try_into().ok()?);
-        let (link, session) = iwarp::accept(stream, iwarp::Options::default(), admit).await?;
-        let link = Connection::Iwarp(Arc::new(link));
-        let id = session
-            .attach(link.clone())
-            .map_err(|refused| Error::new(ErrorKind::Busy, refused.to_string()))?;
-        Ok(Accepted { session, link, id })
     }
 
     async fn serve(&self, accepted: Accepted, stopping: watch::Receiver<bool>) {

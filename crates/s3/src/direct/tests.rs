@@ -21,7 +21,7 @@ use super::moved::BYTES_TRANSFERRED;
 use super::put::Pull;
 use super::transfer::{Lease, Transfer};
 use crate::ingest::Source;
-use crate::status::Refusal;
+use crate::status::{Manner, Refusal};
 
 const LEN: usize = 3 << 20;
 
@@ -47,6 +47,8 @@ struct Faulty {
     fault: Fault,
     calls: AtomicUsize,
     closed: AtomicBool,
+    /// Whether nothing lands any more once it has ended.
+    settles: bool,
 }
 
 impl Faulty {
@@ -115,6 +117,10 @@ impl Link for Faulty {
         self.inner.close(reason);
     }
 
+    fn is_settled(&self) -> bool {
+        self.settles && self.inner.is_settled()
+    }
+
     async fn closed(&self) -> CloseReason {
         self.inner.closed().await
     }
@@ -173,6 +179,7 @@ impl Bench {
             fault,
             calls: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            settles: true,
         };
         let whole = RemoteRange {
             stag: self.stag,
@@ -206,6 +213,15 @@ impl Bench {
 
     /// A retrieve into the client's memory, buffer by buffer.
     async fn push(&self, fault: Fault) -> (std::result::Result<(), Refusal>, bool) {
+        self.push_over(fault, true).await
+    }
+
+    /// The same over a link that settles when it is closed, or not.
+    async fn push_over(
+        &self,
+        fault: Fault,
+        settles: bool,
+    ) -> (std::result::Result<(), Refusal>, bool) {
         let object = self
             .store
             .retrieve(Address::object("bucket", b"key"), None, ByteRange::Full)
@@ -216,6 +232,7 @@ impl Bench {
             _ => LONG,
         };
         let mut transfer = self.transfer(fault, patience);
+        transfer.link.settles = settles;
         let ended = stream(&mut transfer, object.body, LEN as u64).await;
         (ended.map(|_| ()), transfer.link.closed.load(Relaxed))
     }
@@ -339,6 +356,19 @@ async fn writes_are_told_of_only_when_nothing_can_land() {
             (moved, closes),
             "{fault:?}"
         );
+    }
+    // Where they may land after the link was cut, nothing is said.
+    for fault in [
+        Fault::Call(1, ErrorKind::Closed),
+        Fault::Hangs(1),
+        Fault::Fence,
+        Fault::FenceHangs,
+    ] {
+        let bench = Bench::new().await;
+        bench.stored().await;
+        let (ended, closed) = bench.push_over(fault, false).await;
+        let manner = ended.unwrap_err().manner;
+        assert_eq!((manner, closed), (Manner::Unsaid, true), "{fault:?}");
     }
     let bench = Bench::new().await;
     bench.stored().await;
