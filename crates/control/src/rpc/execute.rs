@@ -120,12 +120,12 @@ impl<S: Store> Service<S> {
             }
         };
         // A refusal, too, is an answer after which nothing may land.
-        let placed = target.fence().await.map_err(Status::from);
+        let placed = target.fence().await?;
         let executed = executed?;
         let sent = executed.len.min(target.length());
         target.count_sent(sent);
         self.metrics.sent(target.way(), sent);
-        Ok((executed, placed?))
+        Ok((executed, placed))
     }
 
     async fn run(&self, call: Execute<'_>) -> Result<Executed, Status> {

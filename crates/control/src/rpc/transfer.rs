@@ -143,8 +143,15 @@ impl Target {
     }
 
     /// Waits until nothing more can land.
+    ///
+    /// # Errors
+    /// `LINK_LOST` for whatever ended the link, when more may still come of it.
     pub(crate) async fn fence(&self) -> Outcome<Placed> {
-        Ok(self.link.fence().await?)
+        let fenced = self.link.fence().await;
+        fenced.map_err(|error| match self.link.is_settled() {
+            true => error.into(),
+            false => Refusal::new(Reason::LinkLost, error.message),
+        })
     }
 
     /// Counts bytes that came to be there.
@@ -182,8 +189,8 @@ pub(crate) async fn retrieve_into<S: Store>(
         None => write_to(store, wanted, target).await,
     };
     // A refusal, too, is an answer after which nothing of the transfer may land.
-    let placed = target.link.fence().await;
-    let (retrieved, placed) = (retrieved?, placed?);
+    let placed = target.fence().await?;
+    let retrieved = retrieved?;
     target.traffic().sent(retrieved.length());
     Ok((retrieved, placed))
 }

@@ -122,7 +122,7 @@ async fn attempt<S: Store>(
     let fabric = link.fabric();
     let transfer = Transfer::new(link, windows(token, stag), lease);
     let outcome = match asked.op {
-        Operation::GetObject => get::get(&call, transfer).await,
+        Operation::GetObject => get::get(&mut call, transfer).await,
         op => put::put(op, &call, transfer, token.promise).await,
     };
     let ack = headers::value(format!("{:016x}", token.sequence).as_bytes());

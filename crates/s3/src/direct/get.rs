@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_fabric::{Access, CloseReason, Link};
+use forebay_fabric::{Access, Link};
 use forebay_mem::{Buf, RegionSlice};
 use forebay_proto::s3::error::ErrorCode;
 use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, StoreError};
@@ -12,10 +12,11 @@ use http::header::{CONTENT_RANGE, HeaderMap};
 use tokio::task::JoinError;
 
 use super::moved::Moved;
-use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late};
+use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late, parted};
 use crate::call::Call;
 use crate::object_get::{self, Found};
 use crate::reply::{self, Reply};
+use crate::router::Operation;
 use crate::status::{Manner, Outcome, Refusal};
 
 /// How often an object that is being replaced is placed again.
@@ -23,11 +24,19 @@ const ATTEMPTS: usize = 8;
 
 /// `GetObject`: as much as asked for and as the window holds. Returns how many bytes that were, too.
 pub(super) async fn get<S: Store, L: Link>(
-    call: &Call<'_, S>,
+    call: &mut Call<'_, S>,
     mut transfer: Transfer<L>,
 ) -> Outcome<(Reply<S::Body>, u64)> {
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            call.still_there()?;
+            // It is another object now: a policy may ask for its tags.
+            let admitted = call.admit(Operation::GetObject);
+            transfer.lease.before(admitted).await??;
+        }
         let found = transfer.lease.before(object_get::find(call)).await??;
+        // The store was given a name. Numbers of buckets are never used again: what has this one still had it then.
+        call.still_there()?;
         let Found { object, partial } = found;
         let Object { meta, range, body } = object;
         let length = (range.end - range.start).min(transfer.windows.total());
@@ -78,7 +87,15 @@ async fn place<S: Store, L: Link>(
     let (bucket, key) = (call.bucket.to_owned(), call.key.to_owned());
     let version = call.version()?;
     let bytes = ByteRange::Inclusive(range.start, range.end - 1);
+    let admitted = call.namespace.as_ref().map(|info| info.id);
     let placing = async move {
+        // As late as can be: bytes that are placed are not taken back.
+        if Some(store.namespace(&bucket)?.id) != admitted {
+            return Err(StoreError::new(
+                ErrorKind::NoSuchNamespace,
+                "another bucket",
+            ));
+        }
         let address = Address::object(&bucket, key.as_bytes());
         store.retrieve_into(address, version, bytes, target).await
     };
@@ -97,11 +114,8 @@ async fn place<S: Store, L: Link>(
     let length = range.end - range.start;
     match transfer.lease.finish(transfer.link.fence()).await {
         Some(Ok(proof)) => Ok(Some(Moved::placed(length, proof))),
-        Some(Err(error)) => Err(broken(&error, length)),
-        None => {
-            transfer.link.close(CloseReason::Lost);
-            Err(failed(length))
-        }
+        Some(Err(error)) => Err(parted(&transfer.link, broken(&error, length))),
+        None => Err(parted(&transfer.link, failed(length))),
     }
 }
 
@@ -169,9 +183,9 @@ pub(super) async fn stream<L: Link, B: Body>(
             match wrote {
                 Some(Ok(())) => moved += count,
                 Some(Err(error)) if is_whole(&error) => break 'moving Some(broken(&error, moved)),
-                // Whether the bytes still land is not known: the link goes with the guard.
-                Some(Err(error)) => return Err(broken(&error, moved)),
-                None => return Err(failed(moved)),
+                // Whether the bytes still land is not known.
+                Some(Err(error)) => return Err(parted(link, broken(&error, moved))),
+                None => return Err(parted(link, failed(moved))),
             }
             next = following;
         }
@@ -188,11 +202,8 @@ pub(super) async fn stream<L: Link, B: Body>(
                 None => Ok(Moved::placed(moved, proof)),
             }
         }
-        Some(Err(error)) => Err(broken(&error, moved)),
-        None => {
-            quiesce.arm();
-            Err(failed(moved))
-        }
+        Some(Err(error)) => Err(parted(link, broken(&error, moved))),
+        None => Err(parted(link, failed(moved))),
     }
 }
 

@@ -8,8 +8,8 @@
 //! # Invariants
 //! - A success can be said only with a [`moved::Moved`] in hand, and that is made of the fabric's proof of placement, or of
 //!   buffers that a read brought back.
-//! - Nothing is said while bytes may still land: a failure is told after a fence, or after the link is closed, and where
-//!   neither can be had the connection is cut without a word.
+//! - Nothing is said while bytes may still land: a failure is told after a fence, or after the link is closed and has settled,
+//!   and where neither can be had the connection is cut without a word.
 //! - A token is looked at after the signature, its session after S3's own permission, the client's memory after both.
 //! - A request without a token pays one pass over the names of its headers.
 

@@ -9,7 +9,7 @@ use http::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
 use super::moved::BYTES_TRANSFERRED;
-use crate::status::{Outcome, Refusal};
+use crate::status::{Manner, Outcome, Refusal};
 
 /// How long work that was given to the fabric in time may still take.
 const GRACE: Duration = Duration::from_millis(1500);
@@ -86,6 +86,15 @@ pub(super) fn is_whole(error: &Error) -> bool {
     )
 }
 
+/// A failure in the midst of work, which takes its link along. It is told only where nothing can land after it.
+pub(super) fn parted<L: Link>(link: &L, refusal: Refusal) -> Refusal {
+    link.close(CloseReason::Lost);
+    match link.is_settled() {
+        true => refusal,
+        false => refusal.manner(Manner::Unsaid),
+    }
+}
+
 /// A link, the client's memory behind it, and the lease.
 pub(super) struct Transfer<L> {
     pub(super) link: L,
@@ -104,7 +113,7 @@ impl<L: Link> Transfer<L> {
 }
 
 /// Closes a link whose work is not known to have ended, when the request is dropped or fails in the midst of it: afterwards
-/// nothing can land.
+/// nothing more is sent.
 pub(super) struct Quiesce<'l, L: Link> {
     link: &'l L,
     armed: bool,

@@ -15,7 +15,9 @@ use forebay_proto::token::ort1::{
 };
 use forebay_proto::token::{hex16, parse_hex16};
 use forebay_s3::{Config, Direct};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
 
 use crate::gated::{Gate, Gated};
 use crate::support::{ALPHA, Answer, Ask, REGION, START_MS, Server, Sign, Who};
@@ -130,7 +132,7 @@ impl Rig {
     /// The same with so much memory.
     pub async fn peer_with(&self, who: Who, way: Way, len: usize) -> Peer {
         let (session, key) = self.session(who).await;
-        let (link, accepted) = match way {
+        let links = match way {
             Way::Mapped | Way::File => self.link(session, &key).await,
             Way::Iwarp => self.far_link(session, &key).await,
         };
@@ -139,6 +141,27 @@ impl Rig {
             Way::File => file(len),
             Way::Iwarp => Region::anonymous(len).unwrap(),
         };
+        Rig::peer_on(who, session, key, links, region).await
+    }
+
+    /// A session of `who` with a link of iWARP through a network that keeps what the server sends, when it is told so.
+    pub async fn peer_behind(&self, who: Who, network: &Network) -> Peer {
+        let (session, key) = self.session(who).await;
+        let links = self
+            .far_link_over(session, &key, network.streams().await)
+            .await;
+        let region = Region::anonymous(MEMORY).unwrap();
+        Rig::peer_on(who, session, key, links, region).await
+    }
+
+    async fn peer_on(
+        who: Who,
+        session: [u8; 16],
+        key: [u8; 32],
+        (link, accepted): (Connection, Accepted),
+        region: Arc<Region>,
+    ) -> Peer {
+        let len = region.len();
         let memory = region.slice(0..len).unwrap();
         assert!(memory.write(0, &vec![UNTOUCHED; len]));
         let exposure = link
@@ -169,25 +192,26 @@ impl Rig {
     }
 
     pub async fn far_link(&self, session: [u8; 16], key: &[u8; 32]) -> (Connection, Accepted) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (here, there) = tokio::join!(listener.accept(), TcpStream::connect(address));
+        self.far_link_over(session, key, streams().await).await
+    }
+
+    /// Over these two streams, the server's first.
+    async fn far_link_over(
+        &self,
+        session: [u8; 16],
+        key: &[u8; 32],
+        (here, there): (TcpStream, TcpStream),
+    ) -> (Connection, Accepted) {
         let proof = proof(SessionId(session), key);
         let options = iwarp::Options::default();
-        let admit = |shown: &[u8]| self.sessions.admit(shown.try_into().ok()?);
         let (accepted, link) = tokio::join!(
-            iwarp::accept(here.unwrap().0, options, admit),
-            iwarp::connect(there.unwrap(), &proof, options)
+            iwarp::accept_of(here, options, &self.sessions),
+            iwarp::connect(there, &proof, options)
         );
-        let (far, session) = accepted.unwrap();
-        let far = Connection::Iwarp(Arc::new(far));
-        let id = session.attach(far.clone()).unwrap();
-        let accepted = Accepted {
-            session,
-            link: far,
-            id,
-        };
-        (Connection::Iwarp(Arc::new(link.unwrap())), accepted)
+        (
+            Connection::Iwarp(Arc::new(link.unwrap())),
+            accepted.unwrap(),
+        )
     }
 
     /// Ends everything and looks for what was left, but for descriptors: peers, which have their own, live on.
@@ -213,6 +237,53 @@ impl Rig {
     pub async fn send(&self, peer: &Peer, ask: Ask, offset: u64, len: u64) -> Answer {
         let token = peer.token(&ask, self.server.now_ms(), offset, len);
         self.server.ask(peer.who, peer.carry(ask, &token)).await
+    }
+}
+
+/// Two ends of a connection.
+async fn streams() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (here, there) = tokio::join!(listener.accept(), TcpStream::connect(address));
+    (here.unwrap().0, there.unwrap())
+}
+
+/// What is between the ends of a link.
+pub struct Network {
+    keeps: watch::Sender<bool>,
+}
+
+impl Network {
+    pub fn new() -> Network {
+        Network {
+            keeps: watch::Sender::new(false),
+        }
+    }
+
+    /// What the server sends is kept, or goes on to the client.
+    pub fn keep(&self, keeps: bool) {
+        self.keeps.send_replace(keeps);
+    }
+
+    /// The server's end and the client's.
+    async fn streams(&self) -> (TcpStream, TcpStream) {
+        let ((server, near), (far, client)) = tokio::join!(streams(), streams());
+        let (mut from_server, mut to_server) = near.into_split();
+        let (mut from_client, mut to_client) = far.into_split();
+        tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+        let mut keeps = self.keeps.subscribe();
+        tokio::spawn(async move {
+            let mut bytes = vec![0; 64 << 10];
+            loop {
+                from_server.readable().await.unwrap();
+                keeps.wait_for(|keeps| !*keeps).await.unwrap();
+                match from_server.read(&mut bytes).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(read) => to_client.write_all(&bytes[..read]).await.unwrap(),
+                }
+            }
+        });
+        (server, client)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use forebay_fabric::{Access, Link, SessionId};
 
+use crate::gated::At;
 use crate::rig::*;
 use crate::support::{ALPHA, ALPHA_ELSEWHERE, Ask, BETA, Sign};
 
@@ -80,6 +81,43 @@ async fn x9_another_key_of_the_same_tenant_has_sessions_of_its_own() {
     unhurt(&rig, &etag).await;
     drop((alpha, elsewhere));
     rig.finish().await;
+}
+
+/// Permission is for the bucket that was looked up, whatever its name stands for by the time that the store looks.
+#[tokio::test]
+async fn a_bucket_that_changes_hands_in_the_midst() {
+    for (way, at) in [
+        (Way::Mapped, At::Retrieve),
+        (Way::File, At::Retrieve),
+        (Way::Iwarp, At::Retrieve),
+        (Way::Mapped, At::Into),
+    ] {
+        let rig = Rig::open().await;
+        let alpha = rig.peer(ALPHA, way).await;
+        rig.server.put("/bucket/key", b"alpha's").await;
+        rig.gate.close(at);
+        let get = rig.get(&alpha, "/bucket/key", 0, 4096);
+        let hand_over = async {
+            rig.gate.arrival().await;
+            for (who, ask) in [
+                (ALPHA, Ask::new("DELETE", "/bucket/key")),
+                (ALPHA, Ask::new("DELETE", "/bucket")),
+                (BETA, Ask::new("PUT", "/bucket")),
+                (BETA, Ask::new("PUT", "/bucket/key").body(b"beta's!")),
+            ] {
+                let answer = rig.server.ask(who, ask).await;
+                assert!(answer.status < 300, "{}", answer.text());
+            }
+            rig.gate.open();
+        };
+        let (answer, ()) = tokio::join!(get, hand_over);
+        refused(&answer, 404, "NoSuchBucket");
+        if at == At::Retrieve {
+            alpha.untouched_but(0, 0);
+        }
+        drop(alpha);
+        rig.finish().await;
+    }
 }
 
 #[tokio::test]
