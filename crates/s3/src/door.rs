@@ -72,6 +72,13 @@ pub(crate) struct Connection {
     phase: Arc<Phase>,
 }
 
+impl Connection {
+    /// The request in progress has no body, and ends when the client closes the connection.
+    pub(crate) fn bind_request(&self) {
+        self.phase.bind_request();
+    }
+}
+
 /// A request whose operation is known and whose sender is not.
 pub(crate) struct Asked<'a> {
     pub(crate) op: Operation,
@@ -109,6 +116,8 @@ impl<S: Store> Door<S> {
         direct: Option<Direct>,
     ) -> Arc<Door<S>> {
         let metrics = Arc::new(Metrics::new());
+        let chunk_bytes = store.caps().chunk_bytes;
+        let direct = direct.map(|direct| Lender::new(direct, config.pool_bytes, chunk_bytes));
         let mut domains = config.domains.clone();
         if !domains.iter().any(|domain| domain == "localhost") {
             domains.push("localhost".to_owned());
@@ -126,7 +135,7 @@ impl<S: Store> Door<S> {
             ids: Ids::new(clock()),
             clock,
             config,
-            direct: direct.map(Lender::new),
+            direct,
         })
     }
 

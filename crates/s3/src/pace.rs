@@ -6,6 +6,9 @@
 //!
 //! A response keeps buffers until the client has taken them. A client may take its time, as on a bad line, while there are others;
 //! when requests wait for buffers ([`crate::demand`]), a client that takes little is given up as one that takes nothing.
+//!
+//! A client may say that it sends nothing more and still wait for its response. Only where a request is bound to its client
+//! ([`Phase::bind_request`]) does that end it: whoever has left may use its memory for something else.
 
 use std::future::Future;
 use std::io;
@@ -26,6 +29,7 @@ const HURRIED_BYTES: usize = 1 << 20;
 const IDLE: u8 = 0;
 const HEAD: u8 = 1;
 const SERVING: u8 = 2;
+const BOUND: u8 = 3;
 
 /// Where a connection stands, shared by its stream and its requests.
 #[derive(Debug, Default)]
@@ -35,6 +39,11 @@ impl Phase {
     /// A whole head has arrived.
     pub(crate) fn begin_request(&self) {
         self.0.store(SERVING, Relaxed);
+    }
+
+    /// The request has no body, and goes when its client does: what it moves is the client's memory.
+    pub(crate) fn bind_request(&self) {
+        self.0.store(BOUND, Relaxed);
     }
 
     /// The response is out, or given up.
@@ -108,6 +117,8 @@ pub(crate) struct Paced<T> {
     /// What the client has taken, and for how long it was waited for, since it last took enough.
     taken: usize,
     waited: Duration,
+    /// What came of the next request while the client was watched.
+    ahead: Option<u8>,
 }
 
 impl<T> Paced<T> {
@@ -126,6 +137,7 @@ impl<T> Paced<T> {
             writing: Wait::default(),
             taken: 0,
             waited: Duration::ZERO,
+            ahead: None,
         }
     }
 
@@ -164,6 +176,26 @@ fn too_slow(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
+impl<T: AsyncRead + Unpin> Paced<T> {
+    /// While a request is bound to its client nobody reads: looks whether the client has left.
+    fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.phase.0.load(Relaxed) != BOUND || self.ahead.is_some() {
+            return Ok(());
+        }
+        let mut byte = [0];
+        let mut buf = ReadBuf::new(&mut byte);
+        match Pin::new(&mut self.inner).poll_read(cx, &mut buf) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(read) => {
+                read?;
+                self.ahead = buf.filled().first().copied();
+                let left = || io::Error::new(io::ErrorKind::ConnectionAborted, "the client left");
+                self.ahead.map(|_| ()).ok_or_else(left)
+            }
+        }
+    }
+}
+
 impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -171,7 +203,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let read = Pin::new(&mut this.inner).poll_read(cx, buf);
+        let read = match this.ahead.take() {
+            Some(byte) => {
+                buf.put_slice(&[byte]);
+                Poll::Ready(Ok(()))
+            }
+            None => Pin::new(&mut this.inner).poll_read(cx, buf),
+        };
         let phase = this.phase.0.load(Relaxed);
         if read.is_ready() {
             if phase == IDLE {
@@ -192,7 +230,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Paced<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -222,6 +260,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Paced<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let poll = Pin::new(&mut self.inner).poll_flush(cx);
+        // Whoever serves a connection flushes it whenever it is looked at.
+        self.watch(cx)?;
         self.finished(cx, poll)
     }
 

@@ -95,6 +95,7 @@ async fn attempt<S: Store>(
     };
     let sealed = token_of(lender, request)?;
     check_request(asked.op, request, &proof)?;
+    asked.connection.bind_request();
     check_token(lender, asked.op, sealed.unverified())?;
     let asked_ms = sealed.unverified().lease_ms;
     let lease = Lease::new(arrived, lender.direct.lease, asked_ms);
@@ -117,10 +118,10 @@ async fn attempt<S: Store>(
     if !session.fresh(token.sequence) {
         return Err(ErrorCode::RDMATokenReplayed.into());
     }
-    let _serving = lender.begin(session.id()).ok_or(ErrorCode::SlowDown)?;
+    let _serving = lender.begin(&session).ok_or(ErrorCode::SlowDown)?;
     renew(lender, &session);
     let fabric = link.fabric();
-    let transfer = Transfer::new(link, windows(token, stag), lease);
+    let transfer = Transfer::new(link, windows(token, stag), lease, &door.demand);
     let outcome = match asked.op {
         Operation::GetObject => get::get(&mut call, transfer).await,
         op => put::put(op, &call, transfer, token.promise).await,

@@ -143,13 +143,14 @@ pub(super) async fn stream<L: Link, B: Body>(
         link,
         windows,
         lease,
+        demand,
     } = transfer;
     let mut quiesce = Quiesce::new(&*link);
     let mut moved = 0;
     let failure = 'moving: {
         let mut next: Outcome<Result<Option<Buf>, StoreError>> = match length {
             0 => Ok(Ok(None)),
-            _ => lease.before(body.next()).await,
+            _ => lease.before(demand.wait(body.next())).await,
         };
         while moved < length {
             let mut buf = match next {
@@ -174,7 +175,7 @@ pub(super) async fn stream<L: Link, B: Body>(
             quiesce.arm();
             let following = async {
                 match count < left {
-                    true => lease.before(body.next()).await,
+                    true => lease.before(demand.wait(body.next())).await,
                     false => Ok(Ok(None)),
                 }
             };

@@ -1,12 +1,13 @@
 //! What a node configures about direct payloads, and the tokens being served at this moment.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_fabric::{SessionId, Sessions};
+use forebay_fabric::{Session, SessionId, Sessions};
 use forebay_proto::token::ort1::{Limits, Transport};
 use parking_lot::Mutex;
 
@@ -25,7 +26,7 @@ pub struct Direct {
     pub cm_tls: bool,
     /// The most bytes that one token moves.
     pub bytes_max: u64,
-    /// The most tokens of one session being served at once.
+    /// The most tokens of one session being served at once. Those of all sessions of a tenant are bound by the buffers, too.
     pub in_flight: u32,
     /// After how long without a token a session ends.
     pub idle: Duration,
@@ -70,30 +71,52 @@ impl Direct {
     }
 }
 
+/// Buffers that a token holds at most: one is filled while another is written.
+const BUFFERS: u64 = 2;
+/// What the tokens of one tenant may hold of all buffers.
+const TENANT_PART: u64 = 2;
+
 /// The configuration at work.
 pub(crate) struct Lender {
     pub(super) direct: Direct,
-    serving: Arc<Mutex<HashMap<SessionId, u32>>>,
+    /// The most tokens of one tenant being served at once, whatever number of sessions it has.
+    tenant_in_flight: u32,
+    serving: Arc<Mutex<Counts>>,
+}
+
+/// Tokens being served at this moment.
+#[derive(Default)]
+struct Counts {
+    sessions: HashMap<SessionId, u32>,
+    tenants: HashMap<String, u32>,
 }
 
 impl Lender {
-    pub(crate) fn new(direct: Direct) -> Lender {
+    /// For a store that has so many bytes of buffers, each at most `chunk_bytes` long.
+    pub(crate) fn new(direct: Direct, pool_bytes: u64, chunk_bytes: usize) -> Lender {
+        let held = BUFFERS * (chunk_bytes.max(1) as u64);
+        let part = u32::try_from(pool_bytes / TENANT_PART / held).unwrap_or(u32::MAX);
         Lender {
+            tenant_in_flight: part.max(direct.in_flight),
             direct,
             serving: Arc::default(),
         }
     }
 
     /// Counts a token of a session in; `None` when as many as may are being served.
-    pub(super) fn begin(&self, session: SessionId) -> Option<Serving> {
+    pub(super) fn begin(&self, session: &Session) -> Option<Serving> {
         let mut serving = self.serving.lock();
-        let count = serving.entry(session).or_default();
-        if *count >= self.direct.in_flight {
+        let (id, tenant) = (session.id(), session.tenant());
+        let of_session = serving.sessions.get(&id).copied().unwrap_or(0);
+        let of_tenant = serving.tenants.get(tenant).copied().unwrap_or(0);
+        if of_session >= self.direct.in_flight || of_tenant >= self.tenant_in_flight {
             return None;
         }
-        *count += 1;
+        serving.sessions.insert(id, of_session + 1);
+        serving.tenants.insert(tenant.to_owned(), of_tenant + 1);
         Some(Serving {
-            session,
+            session: id,
+            tenant: tenant.to_owned(),
             serving: Arc::clone(&self.serving),
         })
     }
@@ -102,17 +125,23 @@ impl Lender {
 /// One token being served.
 pub(super) struct Serving {
     session: SessionId,
-    serving: Arc<Mutex<HashMap<SessionId, u32>>>,
+    tenant: String,
+    serving: Arc<Mutex<Counts>>,
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
         let mut serving = self.serving.lock();
-        if let Some(count) = serving.get_mut(&self.session) {
-            *count -= 1;
-            if *count == 0 {
-                serving.remove(&self.session);
-            }
+        uncount(&mut serving.sessions, &self.session);
+        uncount(&mut serving.tenants, &self.tenant);
+    }
+}
+
+fn uncount<K: Eq + Hash>(counts: &mut HashMap<K, u32>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }

@@ -14,6 +14,7 @@ use super::moved::Moved;
 use super::transfer::{Lease, Transfer, Windows, broken, failed, late};
 use crate::call::Call;
 use crate::claims::{Claims, Proof};
+use crate::demand::Demand;
 use crate::ingest::{Received, Source, check_crc64nvme};
 use crate::lanes::Lane;
 use crate::reply::Reply;
@@ -94,6 +95,7 @@ impl<L: Link> Source for Pull<L> {
             link,
             windows,
             lease,
+            demand,
         } = &mut self.transfer;
         let own_crc = claims.algorithm == Some(Algorithm::Crc64Nvme);
         let also = self.also.as_ref().map(Checksum::algorithm);
@@ -105,7 +107,7 @@ impl<L: Link> Source for Pull<L> {
                 .map(Hasher::new),
         };
         let mut left = claims.length;
-        let room = buffer(lease, upload, left, 0).await?;
+        let room = buffer(lease, demand, upload, left, 0).await?;
         let mut filled = fill(link, windows, lease, room, 0).await?;
         let mut moved = filled.len() as u64;
         loop {
@@ -115,7 +117,7 @@ impl<L: Link> Source for Pull<L> {
                 made.absorb(lease, upload, buf, moved).await?;
                 break;
             }
-            let room = buffer(lease, upload, left, moved).await?;
+            let room = buffer(lease, demand, upload, left, moved).await?;
             // The next bytes are read while these are hashed and written.
             let (next, absorbed) = tokio::join!(
                 fill(link, windows, lease, room, moved),
@@ -180,12 +182,13 @@ impl Made {
 /// A buffer for what comes next. `moved` bytes were read before.
 async fn buffer<U: Upload>(
     lease: &Lease,
+    demand: &Demand,
     upload: &mut U,
     left: u64,
     moved: u64,
 ) -> Outcome<BufMut> {
     let want = usize::try_from(left).unwrap_or(usize::MAX);
-    match lease.before(upload.buffer(want)).await {
+    match lease.before(demand.wait(upload.buffer(want))).await {
         Ok(buf) => Ok(buf?),
         Err(_) if moved > 0 => Err(failed(moved)),
         Err(late) => Err(late),

@@ -20,6 +20,7 @@ use super::get::{landing, stream};
 use super::moved::BYTES_TRANSFERRED;
 use super::put::Pull;
 use super::transfer::{Lease, Transfer};
+use crate::demand::Demand;
 use crate::ingest::Source;
 use crate::status::{Manner, Refusal};
 
@@ -187,7 +188,8 @@ impl Bench {
             len: LEN as u64,
         };
         let lease = Lease::new(Instant::now(), lease, u32::MAX);
-        Transfer::new(link, vec![whole], lease)
+        let demand = Arc::new(Demand::new(LONG));
+        Transfer::new(link, vec![whole], lease, &demand)
     }
 
     /// A store out of the client's memory: how it ends, and whether the link was closed.

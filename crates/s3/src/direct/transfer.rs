@@ -1,6 +1,7 @@
 //! One payload between the store and a client's memory, and the moments until when.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_fabric::{CloseReason, Error, ErrorKind, Link, RemoteRange};
@@ -9,6 +10,7 @@ use http::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
 use super::moved::BYTES_TRANSFERRED;
+use crate::demand::Demand;
 use crate::status::{Manner, Outcome, Refusal};
 
 /// How long work that was given to the fabric in time may still take.
@@ -100,14 +102,22 @@ pub(super) struct Transfer<L> {
     pub(super) link: L,
     pub(super) windows: Windows,
     pub(super) lease: Lease,
+    /// Whoever keeps buffers that this one waits for is hurried; its own go with the lease.
+    pub(super) demand: Arc<Demand>,
 }
 
 impl<L: Link> Transfer<L> {
-    pub(super) fn new(link: L, windows: Vec<RemoteRange>, lease: Lease) -> Transfer<L> {
+    pub(super) fn new(
+        link: L,
+        windows: Vec<RemoteRange>,
+        lease: Lease,
+        demand: &Arc<Demand>,
+    ) -> Transfer<L> {
         Transfer {
             link,
             windows: Windows::new(windows),
             lease,
+            demand: Arc::clone(demand),
         }
     }
 }

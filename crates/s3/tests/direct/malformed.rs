@@ -306,6 +306,38 @@ async fn o8_sessions_and_tokens_in_flight_are_bounded() {
     rig.finish().await;
 }
 
+/// However many sessions a tenant has, its tokens leave buffers for others.
+#[tokio::test]
+async fn o8_tokens_of_a_tenant_are_bounded_across_its_sessions() {
+    let config = Config {
+        pool_bytes: 1 << 20,
+        ..Config::default()
+    };
+    let rig = Rig::with(config, |direct| direct.in_flight = 1).await;
+    rig.server.put("/bucket/key", b"value").await;
+    rig.server.ask(BETA, Ask::new("PUT", "/betas")).await;
+    let betas = Ask::new("PUT", "/betas/key").body(b"value");
+    rig.server.ask(BETA, betas).await;
+    let one = rig.peer(ALPHA, Way::File).await;
+    let other = rig.peer(ALPHA, Way::File).await;
+    let beta = rig.peer(BETA, Way::File).await;
+    rig.gate.close(crate::gated::At::Retrieve);
+    let waiting = rig.get(&one, "/bucket/key", 0, 5);
+    let meanwhile = async {
+        rig.gate.arrival().await;
+        let answer = rig.get(&other, "/bucket/key", 0, 5).await;
+        refused(&answer, 503, "SlowDown");
+        let of_beta = rig.get(&beta, "/betas/key", 0, 5);
+        let (answer, ()) = tokio::join!(of_beta, async { rig.gate.open() });
+        served(&answer, 200, 5);
+    };
+    let (answer, ()) = tokio::join!(waiting, meanwhile);
+    served(&answer, 200, 5);
+    served(&rig.get(&other, "/bucket/key", 0, 5).await, 200, 5);
+    drop((one, other, beta));
+    rig.finish().await;
+}
+
 #[tokio::test]
 async fn memory_that_is_not_there() {
     for way in [Way::Mapped, Way::File] {

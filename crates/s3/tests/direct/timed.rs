@@ -314,22 +314,53 @@ async fn t5_bytes_that_land_after_the_link_was_cut() {
 
 #[tokio::test]
 async fn t6_a_client_that_leaves_in_the_midst() {
-    let rig = Rig::with(Config::default(), |direct| direct.lease = SHORT).await;
+    let rig = Rig::open().await;
     let etag = victim(&rig).await;
+    for way in WAYS {
+        let peer = rig.peer(ALPHA, way).await;
+        rig.gate.close(At::Write);
+        let ask = Ask::new("PUT", "/bucket/victim");
+        let mut token = peer.token(&ask, rig.server.now_ms(), 0, 5 << 20);
+        token.lease_ms = 50_000;
+        let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
+        let mut client = rig.server.connect().await;
+        client.send(&bytes).await;
+        rig.gate.arrival().await;
+        drop(client);
+        // The request is over when nothing of it is in flight any more, long before its lease is.
+        let gone = tokio::time::timeout(Duration::from_secs(20), rig.server.door.drain());
+        gone.await.expect("the request goes with its client");
+        rig.gate.open();
+        unhurt(&rig, &etag).await;
+        drop(peer);
+    }
+    rig.finish().await;
+}
+
+/// A client that sends the next request meanwhile has not left.
+#[tokio::test]
+async fn requests_in_a_row_on_one_connection() {
+    let rig = Rig::open().await;
     let peer = rig.peer(ALPHA, Way::Mapped).await;
-    rig.gate.close(At::Write);
-    let ask = Ask::new("PUT", "/bucket/victim");
-    let token = peer.token(&ask, rig.server.now_ms(), 0, 5 << 20);
-    let bytes = peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms());
+    let etag = rig.server.put("/bucket/key", b"value").await.etag();
+    let signed = |offset| {
+        let ask = Ask::new("GET", "/bucket/key");
+        let token = peer.token(&ask, rig.server.now_ms(), offset, 5);
+        peer.carry(ask, &token).signed(ALPHA, rig.server.now_ms())
+    };
     let mut client = rig.server.connect().await;
-    client.send(&bytes).await;
+    rig.gate.close(At::Into);
+    client.send(&signed(0)).await;
     rig.gate.arrival().await;
-    drop(client);
-    // The request is over when nothing of it is in flight any more.
-    rig.server.door.drain().await;
+    client.send(&signed(5)).await;
     rig.gate.open();
-    unhurt(&rig, &etag).await;
-    drop(peer);
+    for _ in 0..2 {
+        let answer = client.answer(false).await;
+        served(&answer, 200, 5);
+        assert_eq!(answer.etag(), etag);
+    }
+    assert_eq!(peer.bytes(0, 10), b"valuevalue");
+    drop((client, peer));
     rig.finish().await;
 }
 
