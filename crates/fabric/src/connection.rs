@@ -101,6 +101,12 @@ macro_rules! any_link {
                 }
             }
 
+            fn has_ended(&self) -> bool {
+                match self {
+                    $($any::$variant(link) => link.has_ended(),)+
+                }
+            }
+
             fn close(&self, reason: $crate::CloseReason) {
                 match self {
                     $($any::$variant(link) => link.close(reason),)+

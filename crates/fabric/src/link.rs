@@ -211,6 +211,9 @@ pub trait Link: Send + Sync + 'static {
     /// device straight into it.
     fn mapped(&self, range: RemoteRange, access: Access) -> Option<RegionSlice>;
 
+    /// Whether the link has ended: nobody hears what is answered over it any more.
+    fn has_ended(&self) -> bool;
+
     /// Ends the link now, for this reason. The first reason given stays.
     fn close(&self, reason: CloseReason);
 

@@ -155,6 +155,10 @@ impl Link for Scripted {
         None
     }
 
+    fn has_ended(&self) -> bool {
+        self.closing.borrow().is_some()
+    }
+
     fn close(&self, reason: CloseReason) {
         self.closing.send_if_modified(|told| match told {
             Some(_) => false,

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use forebay_direct::{Config, Door};
 use forebay_fabric::{Access, CloseReason, Link, Session};
-use forebay_mem::RegionSlice;
-use forebay_proto::direct::{Body, Operation, Status, Target, parse_reply};
+use forebay_mem::{Buf, RegionSlice};
+use forebay_proto::direct::{Body, Operation, RequestWriter, Status, Target, parse_reply};
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, ByteRange, MemoryBody, MemoryStore, Meta, Object, Result, Store, VersionId,
+    Address, ByteRange, MemoryBody, MemoryStore, MemoryUpload, Meta, Object, Result, Store, Upload,
+    VersionId,
 };
 use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, oneshot, watch};
@@ -76,8 +77,8 @@ async fn a_session_that_ends_takes_its_link_along() {
     }
 }
 
-/// Where transfers into a client's memory wait until they are let go.
-#[derive(Clone)]
+/// Where transfers wait until they are let go.
+#[derive(Clone, Default)]
 struct Gate {
     arrived: Arc<Notify>,
     open: Arc<watch::Sender<bool>>,
@@ -114,6 +115,50 @@ impl Detour<MemoryStore> for Gate {
         self.pass().await;
         store.retrieve_into(address, version, range, target).await
     }
+
+    async fn write(&self, upload: &mut MemoryUpload, buf: Buf) -> Result<()> {
+        self.pass().await;
+        upload.write(buf).await
+    }
+}
+
+/// Whoever loses a link stores once more over another one: the first store, still in progress, must not come after that.
+#[tokio::test(flavor = "local")]
+async fn a_store_in_progress_ends_with_its_link() {
+    for way in WAYS {
+        let server = Server::new().await;
+        let gate = Gate::default();
+        let session = server.session(TENANT);
+        let (near, far, _) = server.join(&session, way).await;
+        let far = Arc::new(far);
+        let store = Around {
+            store: (*server.store).clone(),
+            detour: gate.clone(),
+        };
+        let door = Door::new(Arc::new(store), Config::default());
+        let served = {
+            let (session, far) = (session.clone(), far.clone());
+            tokio::task::spawn_local(async move {
+                door.serve(&session, &*far, std::future::pending()).await
+            })
+        };
+        let mut message = Vec::new();
+        let mut writer =
+            RequestWriter::begin(&mut message, Operation::Store, 1, NAMESPACE).unwrap();
+        writer
+            .store(&plain(b"key", Body::Message(b"first")))
+            .unwrap();
+        writer.finish();
+        near.send(&message).await.unwrap();
+        gate.arrived.notified().await;
+        near.close(CloseReason::Lost);
+        far.closed().await;
+        server.set(NAMESPACE, b"key", b"second").await;
+        gate.open.send_replace(true);
+        served.await.unwrap();
+        let kept = server.value(NAMESPACE, b"key").await;
+        assert_eq!(kept.as_deref(), Some(&b"second"[..]), "{way:?}");
+    }
 }
 
 /// A door to a store that waits, one request in progress, and the ends of its link.
@@ -132,10 +177,7 @@ impl Stuck {
     async fn new(way: Way) -> Stuck {
         let server = Server::new().await;
         server.set(NAMESPACE, b"key", &[7; 4096]).await;
-        let gate = Gate {
-            arrived: Arc::default(),
-            open: Arc::new(watch::Sender::new(false)),
-        };
+        let gate = Gate::default();
         let session = server.session(TENANT);
         let (near, far, _) = server.join(&session, way).await;
         let far = Arc::new(far);
@@ -166,13 +208,8 @@ impl Stuck {
             })
         };
         let mut message = Vec::new();
-        let mut writer = forebay_proto::direct::RequestWriter::begin(
-            &mut message,
-            Operation::Retrieve,
-            1,
-            NAMESPACE,
-        )
-        .unwrap();
+        let mut writer =
+            RequestWriter::begin(&mut message, Operation::Retrieve, 1, NAMESPACE).unwrap();
         let window = forebay_proto::direct::Window {
             stag: exposed.stag.0,
             offset: 0,

@@ -158,6 +158,10 @@ impl Link for Pipe {
         .ok()
     }
 
+    fn has_ended(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
     fn close(&self, reason: CloseReason) {
         self.end.send_if_modified(|end| {
             let first = end.is_none();

@@ -441,6 +441,10 @@ impl Link for IwarpLink {
         None
     }
 
+    fn has_ended(&self) -> bool {
+        self.shared.end.get().is_some()
+    }
+
     fn close(&self, reason: CloseReason) {
         let mut io = self.shared.io.lock();
         if !io.open {

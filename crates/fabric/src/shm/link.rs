@@ -292,6 +292,10 @@ impl Link for ShmLink {
         found.region().is_steady().then_some(found)
     }
 
+    fn has_ended(&self) -> bool {
+        *self.shared.phase.borrow() != Phase::Open
+    }
+
     fn close(&self, reason: CloseReason) {
         self.shared.end(reason, false);
     }

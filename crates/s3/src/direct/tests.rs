@@ -113,6 +113,10 @@ impl Link for Faulty {
         self.inner.mapped(range, access)
     }
 
+    fn has_ended(&self) -> bool {
+        self.inner.has_ended()
+    }
+
     fn close(&self, reason: CloseReason) {
         self.closed.store(true, Relaxed);
         self.inner.close(reason);
