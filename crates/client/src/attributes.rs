@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use forebay_api::v1;
 use forebay_proto::direct;
 use forebay_proto::s3::kept::{TAGGING, USER};
 use forebay_proto::s3::percent::{Slash, encode_into};
@@ -56,6 +57,22 @@ impl Attributes {
             headers.insert(TAGGING.to_owned(), tags);
         }
         headers
+    }
+
+    /// As a message of the gRPC interface carries them.
+    pub(crate) fn message(&self) -> v1::Attributes {
+        let metadata = self.metadata.iter();
+        let metadata = metadata.map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
+        v1::Attributes {
+            content_type: self.content_type.clone(),
+            cache_control: self.cache_control.clone(),
+            content_disposition: self.content_disposition.clone(),
+            content_encoding: self.content_encoding.clone(),
+            content_language: self.content_language.clone(),
+            expires: String::new(),
+            metadata: metadata.collect(),
+            tags: self.tags.iter().cloned().collect(),
+        }
     }
 
     /// As a message of the direct path carries them.

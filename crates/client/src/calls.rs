@@ -5,6 +5,7 @@ use forebay_proto::s3::percent::{self, Slash};
 use http::Method;
 
 use crate::client::{Call, header};
+use crate::direct::{Condition, Path};
 use crate::{Attributes, Client, Crc64, ListingPage, ObjectInfo, Result, answers};
 
 /// The most keys that one delete call takes.
@@ -31,21 +32,41 @@ impl Client {
         body: Bytes,
         options: &PutOptions,
     ) -> Result<String> {
-        let crc = Crc64::of(&body).to_header();
-        let call = described(Call::new(Method::PUT, namespace, key), options)?
-            .header("x-amz-checksum-crc64nvme", &crc)?
+        let crc = Crc64::of(&body);
+        let condition = match options.if_absent {
+            true => Condition::IfAbsent,
+            false => Condition::None,
+        };
+        self.put_if(namespace, key, body, crc, condition, &options.attributes)
+            .await
+    }
+
+    /// The same under any condition; `crc` was made where the bytes come from.
+    pub(crate) async fn put_if(
+        &self,
+        namespace: &str,
+        key: &str,
+        body: Bytes,
+        crc: Crc64,
+        condition: Condition<'_>,
+        attributes: &Attributes,
+    ) -> Result<String> {
+        let call = described(Call::new(Method::PUT, namespace, key), attributes)?
+            .header("x-amz-checksum-crc64nvme", &crc.to_header())?
             .body(body);
         // A conditional put that was done but not answered would be refused when made again.
         let call = Call {
-            repeatable: !options.if_absent,
+            repeatable: condition == Condition::None,
             ..call
         };
-        let call = if options.if_absent {
-            call.header("if-none-match", "*")?
-        } else {
-            call
+        let call = match condition {
+            Condition::None => call,
+            Condition::IfAbsent => call.header("if-none-match", "*")?,
+            Condition::IfPresent => call.header("if-match", "*")?,
+            Condition::IfMatch(etag) => call.header("if-match", &format!("\"{etag}\""))?,
         };
-        let (headers, _) = self.call_for_text(call).await?;
+        let put = self.call_for_text(call).await;
+        let (headers, _) = put.map_err(|error| error.of_upload(namespace, key, Path::Http))?;
         Ok(header(&headers, "etag").trim_matches('"').to_owned())
     }
 
@@ -176,8 +197,8 @@ impl Client {
     }
 }
 
-pub(crate) fn described<'a>(mut call: Call<'a>, options: &PutOptions) -> Result<Call<'a>> {
-    for (name, value) in options.attributes.headers() {
+pub(crate) fn described<'a>(mut call: Call<'a>, attributes: &Attributes) -> Result<Call<'a>> {
+    for (name, value) in attributes.headers() {
         call = call.header(&name, &value)?;
     }
     Ok(call)

@@ -60,6 +60,8 @@ impl Config {
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    /// How often a call is made in all before it fails.
+    attempts: u32,
 }
 
 impl std::fmt::Debug for Client {
@@ -168,6 +170,7 @@ impl Client {
             config.connections_max,
         ));
         Ok(Client {
+            attempts: config.attempts,
             inner: Arc::new(Inner {
                 config,
                 pool,
@@ -186,7 +189,15 @@ impl Client {
     }
 
     pub(crate) fn attempts(&self) -> u32 {
-        self.inner.config.attempts
+        self.attempts
+    }
+
+    /// The same over the same connections, for callers that make calls again themselves.
+    pub(crate) fn trying_once(&self) -> Client {
+        Client {
+            inner: self.inner.clone(),
+            attempts: 1,
+        }
     }
 
     pub(crate) fn lost(&self, what: impl std::fmt::Display) -> Error {

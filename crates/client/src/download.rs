@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use crate::checksum::Running;
 use crate::client::{Call, header, pause};
 use crate::connect::Lease;
+use crate::direct::Path;
 use crate::{Client, Crc64, Error, ObjectInfo, Result};
 
 /// The bytes of a value, or of a range of it, as they arrive.
@@ -19,7 +20,12 @@ pub struct Download {
     range: Range<u64>,
     body: Incoming,
     lease: Option<Lease>,
-    crc: Running,
+    /// What it is of, for errors.
+    about: String,
+    /// How many bytes have come.
+    len: u64,
+    /// None when the caller compares, where the bytes end up.
+    crc: Option<Running>,
 }
 
 impl Client {
@@ -61,7 +67,9 @@ impl Client {
             range: start..start + len,
             body: answer.body,
             lease: Some(answer.lease),
-            crc: Running::new(),
+            about: format!("{namespace}/{key}"),
+            len: 0,
+            crc: Some(Running::new()),
         })
     }
 
@@ -124,6 +132,18 @@ impl Download {
         self.range.clone()
     }
 
+    /// The checksum of the bytes that come, when the server states one: those of a whole value alone have one.
+    pub fn stated(&self) -> Option<u64> {
+        let whole = self.range.end - self.range.start == self.info.size;
+        self.info.crc64nvme.filter(|_| whole)
+    }
+
+    /// The same for a caller that compares the bytes where it has put them.
+    pub(crate) fn unsummed(mut self) -> Download {
+        self.crc = None;
+        self
+    }
+
     /// The next bytes; `None` after the last, when length and (of a whole value) checksum have been found right.
     ///
     /// # Errors
@@ -139,7 +159,10 @@ impl Download {
                     let Ok(bytes) = frame.into_data() else {
                         continue;
                     };
-                    self.crc.update(&bytes);
+                    self.len += bytes.len() as u64;
+                    if let Some(crc) = &mut self.crc {
+                        crc.update(&bytes);
+                    }
                     return Ok(Some(bytes));
                 }
                 Some(Err(error)) => return Err(self.client.lost(crate::client::cause(&error))),
@@ -155,20 +178,17 @@ impl Download {
     }
 
     fn check(&self) -> Result<()> {
-        let crc = self.crc.crc();
         let wanted = self.range.end - self.range.start;
-        if crc.len() != wanted {
+        if self.len != wanted {
             return Err(Error::Corrupt(format!(
-                "{} bytes came of {wanted}",
-                crc.len()
+                "{}: {} bytes came of {wanted} (http)",
+                self.about, self.len
             )));
         }
-        match self.info.crc64nvme {
-            Some(stated) if wanted == self.info.size && stated != crc.value() => {
-                Err(Error::Corrupt(format!(
-                    "the bytes' CRC-64/NVME is {:016x}, the server states {stated:016x}",
-                    crc.value()
-                )))
+        let made = self.crc.as_ref().map(|crc| crc.crc().value());
+        match made.zip(self.stated()) {
+            Some((made, stated)) if made != stated => {
+                Err(Error::of_download(&self.about, Path::Http, made, stated))
             }
             _ => Ok(()),
         }

@@ -30,11 +30,7 @@ impl Endpoint {
 
     /// Whether the other end is on this machine, by its address.
     pub fn is_loopback(&self) -> bool {
-        self.host == "localhost"
-            || self
-                .host
-                .parse::<IpAddr>()
-                .is_ok_and(|address| address.is_loopback())
+        is_loopback(&self.host)
     }
 
     /// The same, or when a server that listens on all of its addresses calls itself so: where `found` found that server.
@@ -92,6 +88,11 @@ impl FromStr for Endpoint {
             port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
         })
     }
+}
+
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let address = host.parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]

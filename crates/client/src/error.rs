@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use forebay_proto::direct::Hop;
+
+use crate::direct::Path;
+
 /// The result of every call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -20,13 +24,13 @@ pub enum Error {
         what: String,
     },
     /// Nothing came for so long.
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("no answer within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
     /// Bytes do not match the checksum or the length that the server states.
     #[error("{0}")]
     Corrupt(String),
-    /// The server's answer is not S3.
-    #[error("the answer is not S3: {0}")]
+    /// The server's answer is none that its protocol knows.
+    #[error("the server's answer makes no sense: {0}")]
     Protocol(String),
     /// Something local: a file, an argument.
     #[error("{what}: {source}")]
@@ -104,6 +108,26 @@ impl Error {
             Error::Transport { .. } | Error::TimedOut(_) => true,
             Error::Corrupt(_) | Error::Protocol(_) | Error::Local { .. } => false,
         }
+    }
+
+    /// As a call that sent a value by this path has it: a checksum that did not match is no refusal but what happened on the way.
+    pub(crate) fn of_upload(self, namespace: &str, key: &str, path: Path) -> Error {
+        match self {
+            Error::Refused(refusal) if refusal.code == "BadDigest" => Error::Corrupt(format!(
+                "{namespace}/{key}: bytes changed {} ({path}): {}",
+                Hop::ToServer.describe(),
+                refusal.message
+            )),
+            error => error,
+        }
+    }
+
+    /// Bytes that came by this path do not have the checksum that the server states.
+    pub(crate) fn of_download(about: &str, path: Path, made: u64, stated: u64) -> Error {
+        Error::Corrupt(format!(
+            "{about}: bytes changed {} ({path}): their CRC-64/NVME is {made:016x} here, {stated:016x} there",
+            Hop::ToClient.describe()
+        ))
     }
 
     pub(crate) fn local(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Error {

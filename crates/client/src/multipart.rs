@@ -5,6 +5,7 @@ use http::Method;
 
 use crate::calls::{copy_source, described};
 use crate::client::{Call, header};
+use crate::direct::Path;
 use crate::{Client, Crc64, Part, PutOptions, Result, UnfinishedUpload, answers};
 
 impl Client {
@@ -18,7 +19,7 @@ impl Client {
         key: &str,
         options: &PutOptions,
     ) -> Result<String> {
-        let mut call = described(Call::new(Method::POST, namespace, key), options)?
+        let mut call = described(Call::new(Method::POST, namespace, key), &options.attributes)?
             .header("x-amz-checksum-algorithm", "CRC64NVME")?
             .header("x-amz-checksum-type", "FULL_OBJECT")?;
         call.query = "uploads=".to_owned();
@@ -47,7 +48,8 @@ impl Client {
             .query("uploadId", upload)
             .header("x-amz-checksum-crc64nvme", &crc.to_header())?
             .body(body);
-        let (headers, _) = self.call_for_text(call).await?;
+        let sent = self.call_for_text(call).await;
+        let (headers, _) = sent.map_err(|error| error.of_upload(namespace, key, Path::Http))?;
         Ok(Part {
             number,
             size,

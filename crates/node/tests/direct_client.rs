@@ -8,12 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_client::direct::{
-    Choice, Client, Condition, Entry, Get, Listing, Options, Path, Put, Region, Span, Transfer,
-    blocking,
+    Choice, Client, Condition, Entry, Get, Listing, Options, Path, Put, Region, Request, Span,
+    Transfer, blocking,
 };
 use forebay_client::{Attributes, Crc64, Endpoint, Error, Kind, PutOptions};
 use harness::{Place, Server, bytes};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 const NAMESPACE: &str = "values";
 
@@ -262,6 +265,51 @@ async fn many_values_in_one_call_complete_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_one_element_or_all_of_them_cannot_have_is_told_of_each() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let region = filled(&bytes(1, 300));
+    let long = [b'x'; 1025];
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        client.put_from(NAMESPACE, "key", &region).await.unwrap();
+        let put = |at: usize, key| Put::new(key, region.window(at..at + 1));
+        let puts: Vec<Put<'_>> = (0..300).map(|at| put(at, b"key".as_slice())).collect();
+        let gets = |key: fn(usize) -> bool| -> Vec<Get<'_>> {
+            let key = |at| if key(at) { long.as_slice() } else { b"key" };
+            (0..300)
+                .map(|at| Get {
+                    key: key(at),
+                    span: Span::of(0..1),
+                    into: region.window(at..at + 1),
+                })
+                .collect()
+        };
+        // A namespace that is not there is one answer to many.
+        let mut kinds = Vec::new();
+        let each = |_, done: Result<Transfer, Error>| kinds.push(done.unwrap_err().kind());
+        let all = gets(|_| false);
+        client.gather("other-namespace", &all, each).await.unwrap();
+        let each = |_, done: Result<Transfer, Error>| kinds.push(done.unwrap_err().kind());
+        client
+            .scatter("other-namespace", &puts, each)
+            .await
+            .unwrap();
+        assert_eq!(kinds, [Kind::NotFound; 600], "{path}");
+        // A key that no value can have is nobody else's trouble.
+        let mut failed = Vec::new();
+        let mut told = 0;
+        let each = |index, done: Result<Transfer, Error>| {
+            told += 1;
+            failed.extend(done.is_err().then_some(index));
+        };
+        let some = gets(|at| [0, 200, 299].contains(&at));
+        client.gather(NAMESPACE, &some, each).await.unwrap();
+        assert_eq!((told, failed), (300, vec![0, 200, 299]), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn keys_are_described_listed_and_deleted() {
     let place = Place::new();
     let server = place.serve(&[]);
@@ -376,11 +424,33 @@ async fn a_deadline_ends_a_call_that_waits_for_memory() {
         span: Span::of(..),
         into: region.window(range),
     };
-    // Two elements of one call that write the same bytes can never both go on.
-    let overlapping = [get(0..8192), get(0..8192)];
-    let late = client.gather(NAMESPACE, &overlapping, |_, _| {}).await;
-    assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+    // The bytes are somebody else's until the request that they are lent to was answered.
+    let request = Request {
+        method: "GET",
+        path: "/values/value",
+        query: "",
+        range: "",
+    };
+    let token = client.token(&request, &region).await.unwrap();
+    let late = client
+        .gather(NAMESPACE, &[get(0..8192)], |_, _| {})
+        .await
+        .unwrap_err();
+    assert!(matches!(late, Error::TimedOut(_)), "{late:?}");
+    assert_eq!(late.to_string(), "no answer within 0.3 s");
+    token.answered();
     region.idle().await;
+    // Two elements of one call that write the same bytes would wait for each other.
+    for overlapping in [[0..8192, 0..8192], [4000..8192, 0..4001]] {
+        let overlapping = overlapping.map(get);
+        let refused = client.gather(NAMESPACE, &overlapping, |_, _| {}).await;
+        assert!(matches!(refused, Err(Error::Local { .. })), "{refused:?}");
+    }
+    let apart = [0..0, 4000..8192, 0..4000].map(|range| Get {
+        key: b"none",
+        ..get(range)
+    });
+    client.gather(NAMESPACE, &apart, |_, _| {}).await.unwrap();
     client
         .get_into(NAMESPACE, "value", .., &region)
         .await
@@ -705,4 +775,117 @@ async fn attributes_are_the_same_by_every_path() {
         };
         assert!(client.put(NAMESPACE, &refused).await.is_err(), "{path}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_expiry_and_keys_of_any_bytes_are_the_same_by_every_path() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let region = Region::alloc(3 << 20).unwrap();
+    let contents = bytes(4, 5000);
+    let source = filled(&contents);
+    for path in Path::ALL {
+        let client = connect(&server, path).await;
+        // The second is none of S3's.
+        for key in [format!("{path}/key").as_bytes(), &[0xff, 0, path as u8]] {
+            let put = Put::new(key, (&source).into());
+            let kept = Attributes {
+                metadata: vec![("owner".to_owned(), "me".to_owned())],
+                ..Attributes::default()
+            };
+            let present = Put {
+                condition: Condition::IfPresent,
+                attributes: Some(&kept),
+                ..put.clone()
+            };
+            let absent = client.put(NAMESPACE, &present).await.unwrap_err();
+            let kinds = [Kind::Precondition, Kind::NotFound];
+            assert!(kinds.contains(&absent.kind()), "{path}: {absent:?}");
+            let first = client.put(NAMESPACE, &put).await.unwrap();
+            assert_eq!(first.checksum, Some(Crc64::of(&contents).value()));
+            client.put(NAMESPACE, &present).await.unwrap();
+            let matching = |etag| Put {
+                condition: Condition::IfMatch(etag),
+                from: source.window(0..10),
+                ..put.clone()
+            };
+            let etag = first.etag.as_str();
+            let second = client.put(NAMESPACE, &matching(etag)).await.unwrap();
+            let stale = client.put(NAMESPACE, &matching(etag)).await.unwrap_err();
+            assert_eq!(stale.kind(), Kind::Precondition, "{path}: {stale}");
+            let got = client.get_into(NAMESPACE, key, .., &region).await.unwrap();
+            assert_eq!((got.bytes, &got.etag, got.path), (10, &second.etag, path));
+            let got = client
+                .get_into(NAMESPACE, key, 4..7, &region)
+                .await
+                .unwrap();
+            assert_eq!((got.bytes, got.size), (3, 10));
+            assert_eq!(seen(&region, 0..3), contents[4..7]);
+            let outside = client.get_into(NAMESPACE, key, 10.., &region).await;
+            assert!(matches!(outside, Err(Error::Refused(refusal)) if refusal.status == 416));
+            // Long ago.
+            let gone = Put {
+                expires_ms: Some(1),
+                ..put
+            };
+            client.put(NAMESPACE, &gone).await.unwrap();
+            let expired = client.stat(NAMESPACE, key).await.unwrap_err();
+            assert_eq!(expired.kind(), Kind::NotFound, "{path}");
+        }
+        // By HTTP in several messages.
+        let large = bytes(5, 2_500_000);
+        let source = filled(&large);
+        let key = [0xfe, path as u8];
+        let writer = connect(&server, Path::Shm).await;
+        writer.put_from(NAMESPACE, &key, &source).await.unwrap();
+        let got = client.get_into(NAMESPACE, &key, .., &region).await.unwrap();
+        let crc = Crc64::of(&large).value();
+        assert_eq!((got.bytes, got.checksum), (2_500_000, Some(crc)));
+        assert_eq!(seen(&region, 0..large.len()), large);
+        writer
+            .put_from(NAMESPACE, &key, source.window(0..0))
+            .await
+            .unwrap();
+        let got = client.get_into(NAMESPACE, &key, .., &region).await.unwrap();
+        assert_eq!((got.bytes, got.size), (0, 0));
+    }
+}
+
+/// Passes connections on to a door, and can leave those that it has in silence: nothing more comes, and they do not end.
+async fn relay(door: &str) -> (Endpoint, watch::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let silence = watch::Sender::new(());
+    let (door, silent) = (door.to_owned(), silence.clone());
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut far = TcpStream::connect(&door).await.unwrap();
+            let mut silent = silent.subscribe();
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = copy_bidirectional(&mut near, &mut far) => {}
+                    _ = silent.changed() => std::future::pending().await,
+                }
+            });
+        }
+    });
+    (endpoint.parse().unwrap(), silence)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_falls_silent_fails_no_call() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let (endpoint, silence) = relay(&server.doors["rpc"]).await;
+    let options = Options {
+        path: Choice::Only(Path::Http),
+        deadline: Duration::from_secs(9),
+        ..Options::default()
+    };
+    let client = Client::connect(&endpoint, &server.credentials(), options).await;
+    let client = client.unwrap();
+    client.create_namespace(NAMESPACE, 0).await.unwrap();
+    silence.send_replace(());
+    let missing = client.stat(NAMESPACE, "none").await.unwrap_err();
+    assert_eq!(missing.kind(), Kind::NotFound, "{missing}");
 }

@@ -25,8 +25,20 @@ pub(crate) enum Failure {
     Again(Error),
     /// The link ended; the server may have done what it was asked.
     Lost(Error),
+    /// The link had ended before the server was asked anything.
+    Unsent(Error),
     /// This path cannot carry the call, for this reason; nothing was moved.
     Unable(String),
+}
+
+impl Failure {
+    /// Of a call that had sent nothing yet.
+    pub(crate) fn unsent(self) -> Failure {
+        match self {
+            Failure::Lost(error) => Failure::Unsent(error),
+            failure => failure,
+        }
+    }
 }
 
 /// The attempts of one call.
@@ -144,7 +156,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match &error {
             Error::Transport { .. } => Failure::Lost(error),
-            Error::Refused(refusal) if refusal.status == 503 => Failure::Again(error),
+            Error::Refused(_) if error.is_transient() => Failure::Again(error),
             _ => Failure::Final(error),
         }
     }

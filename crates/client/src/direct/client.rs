@@ -1,6 +1,7 @@
 //! The client and what every call shares.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::OnceCell;
 
@@ -149,6 +150,7 @@ impl Client {
         repeatable: bool,
         tries: &mut Tries,
     ) -> Result<()> {
+        let repeatable = repeatable || matches!(failure, Failure::Unsent(_));
         let (error, lost) = match failure {
             Failure::Final(error) => return Err(error),
             Failure::Unable(why) => {
@@ -158,7 +160,7 @@ impl Client {
                 });
             }
             Failure::Again(error) => (error, false),
-            Failure::Lost(error) => (error, true),
+            Failure::Lost(error) | Failure::Unsent(error) => (error, true),
         };
         // The link is mended for the calls to come, too.
         if lost {
@@ -169,18 +171,22 @@ impl Client {
                 Ok(Err(_)) | Err(_) => return Err(error),
             }
         }
-        let allowed = tries.made < self.inner.server.options.attempts
-            && (repeatable || !lost)
-            && std::time::Instant::now() < tries.until
-            && self.inner.budget.spend();
-        if !allowed {
+        if (lost && !repeatable) || !self.may_try_again(tries.made, tries) {
             return Err(error);
         }
-        if !lost {
+        // A link that was made again is worth an attempt at once.
+        if !lost || connected.lane().is_none() {
             pause(tries.made).await;
         }
         tries.made += 1;
         Ok(())
+    }
+
+    /// Whether a call of which so many attempts were made may be made once more. Whoever is told so has spent a retry.
+    pub(crate) fn may_try_again(&self, made: u32, tries: &Tries) -> bool {
+        made < self.inner.server.options.attempts
+            && Instant::now() < tries.until
+            && self.inner.budget.spend()
     }
 
     /// Opens another session in place of a broken one, unless somebody else has done so.

@@ -17,6 +17,7 @@ use super::options::{Options, Path};
 use super::rpc::{Opened, Rpc};
 use super::seat::{Memory, Server};
 use super::transfer::Fallback;
+use crate::endpoint::is_loopback;
 use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result, Tls};
 
 /// How long a path may take to make a link before HTTP, which always works, is better.
@@ -33,13 +34,15 @@ pub(crate) struct Connected {
     /// Why no better path.
     pub(crate) fallback: Option<Arc<Fallback>>,
     pub(crate) s3: Option<S3>,
+    /// The same for calls that are made again by whoever has the budget for that.
+    pub(crate) s3_once: Option<S3>,
+    pub(crate) rpc: Rpc,
     pub(crate) session: SessionId,
     pub(crate) key: [u8; 32],
     pub(crate) lease: Duration,
     lanes: Lanes<Connection>,
     /// The last number of a token.
     pub(crate) sequence: AtomicU64,
-    rpc: Rpc,
     pub(crate) runtime: tokio::runtime::Handle,
 }
 
@@ -71,16 +74,25 @@ impl Connected {
                 Err(reason) => fallback.push(path, reason),
             }
         }
+        let shm = matches!(found, Some((Path::Shm, _)));
         let s3 = match offer(&opened, Path::Http) {
-            Ok(offer) => Some(s3(&offer.address, endpoint, credentials, options)?),
-            Err(_) => None,
+            Ok(offer) => {
+                let door: Endpoint = offer.address.parse().map_err(Error::Protocol)?;
+                match is_near(&door, endpoint) || shm {
+                    true => Ok(s3(door.beside(endpoint), credentials, options)?),
+                    false => Err(too_far("S3", "--s3")),
+                }
+            }
+            Err(why) => Err(why),
         };
         let (path, lanes) = match found {
             Some(found) => found,
-            None if options.path.allows(Path::Http) && s3.is_some() => (Path::Http, Lanes::none()),
+            None if options.path.allows(Path::Http) && s3.is_ok() => (Path::Http, Lanes::none()),
             None => {
-                if options.path.allows(Path::Http) {
-                    fallback.push(Path::Http, "the server does not offer it");
+                if let Err(why) = &s3
+                    && options.path.allows(Path::Http)
+                {
+                    fallback.push(Path::Http, why);
                 }
                 // The session stays until its lease ends, unless the server hears this.
                 let _ = rpc.close(&opened.session).await;
@@ -94,7 +106,8 @@ impl Connected {
             generation: NEXT_GENERATION.fetch_add(1, Relaxed),
             path,
             fallback: fallback.above(path),
-            s3,
+            s3_once: s3.as_ref().ok().map(S3::trying_once),
+            s3: s3.ok(),
             session: SessionId(opened.session),
             key: opened.key,
             lease: opened.lease,
@@ -269,12 +282,23 @@ fn reachable(address: &str, endpoint: &Endpoint) -> std::result::Result<(String,
         .parse::<IpAddr>()
         .is_ok_and(|address| address.is_unspecified());
     let host = if everywhere { endpoint.host() } else { host };
-    Ok((host.to_owned(), port))
+    match is_loopback(host) && !endpoint.is_loopback() {
+        true => Err(too_far("direct", "--direct")),
+        false => Ok((host.to_owned(), port)),
+    }
 }
 
-fn s3(url: &str, found: &Endpoint, credentials: &Credentials, options: &Options) -> Result<S3> {
-    let endpoint = url.parse::<Endpoint>().map_err(Error::Protocol)?;
-    let mut config = Config::new(endpoint.beside(found), credentials.clone());
+/// Whether a door that a server told of is one of the server found there: its loopback is not everybody's.
+fn is_near(door: &Endpoint, found: &Endpoint) -> bool {
+    !door.is_loopback() || found.is_loopback()
+}
+
+fn too_far(door: &str, flag: &str) -> String {
+    format!("the server's {door} door listens on loopback only (serve {flag} ADDRESS)")
+}
+
+fn s3(endpoint: Endpoint, credentials: &Credentials, options: &Options) -> Result<S3> {
+    let mut config = Config::new(endpoint, credentials.clone());
     config.region = options.region.clone();
     config.tls = options.tls.clone();
     config.attempts = options.attempts;
@@ -284,21 +308,29 @@ fn s3(url: &str, found: &Endpoint, credentials: &Credentials, options: &Options)
 
 #[cfg(test)]
 impl Connected {
-    /// Nothing but a link and an S3 door: the server has no session of it.
+    /// Nothing but a link, unless HTTP was asked for, and an S3 door: the server has no session of it.
     pub(super) async fn over(link: &Connection, server: &Server) -> Connected {
         let config = Config::new(server.endpoint.clone(), server.credentials.clone());
         let s3 = S3::new(config).unwrap();
+        let options = &server.options;
         let dial = || std::future::ready(Ok(link.clone()));
-        let lanes = Lanes::dialled(server.options.links, server.options.in_flight_max, dial).await;
+        let (path, lanes) = match options.path.allows(Path::Shm) {
+            true => {
+                let lanes = Lanes::dialled(options.links, options.in_flight_max, dial).await;
+                (Path::Shm, lanes.unwrap())
+            }
+            false => (Path::Http, Lanes::none()),
+        };
         Connected {
             generation: NEXT_GENERATION.fetch_add(1, Relaxed),
-            path: Path::Shm,
+            path,
             fallback: None,
+            s3_once: Some(s3.trying_once()),
             s3: Some(s3),
             session: SessionId([0; 16]),
             key: [0; 32],
             lease: server.options.lease,
-            lanes: lanes.unwrap(),
+            lanes,
             sequence: AtomicU64::new(0),
             rpc: server.rpc.clone(),
             runtime: tokio::runtime::Handle::current(),
@@ -311,6 +343,23 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
+
+    #[test]
+    fn a_door_on_loopback_is_not_looked_for_on_another_machine() {
+        let here: Endpoint = "http://localhost:9001".parse().unwrap();
+        let there: Endpoint = "http://10.0.0.7:9001".parse().unwrap();
+        let at = |host: &str| Ok((host.to_owned(), 9002));
+        assert_eq!(reachable("127.0.0.1:9002", &here), at("127.0.0.1"));
+        assert_eq!(reachable("0.0.0.0:9002", &there), at("10.0.0.7"));
+        assert_eq!(reachable("10.0.0.8:9002", &there), at("10.0.0.8"));
+        for loopback in ["127.0.0.1:9002", "[::1]:9002"] {
+            let why = reachable(loopback, &there).unwrap_err();
+            let told = "the server's direct door listens on loopback only (serve --direct ADDRESS)";
+            assert_eq!(why, told);
+            let door: Endpoint = format!("http://{loopback}").parse().unwrap();
+            assert!(is_near(&door, &here) && !is_near(&door, &there));
+        }
+    }
 
     #[tokio::test]
     async fn a_sign_of_life_that_hangs_does_not_keep_the_next_from_its_turn() {

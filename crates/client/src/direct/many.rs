@@ -20,7 +20,8 @@ use super::needs::needs;
 use super::seat::Memory;
 use super::transfer::Transfer;
 use super::values::{Get, Put, about, register, source, too_described, too_long};
-use super::window::Window;
+use super::window::{Window, argument};
+use crate::client::pause;
 use crate::{Error, Result};
 
 /// Messages of one call in flight: enough that the server never waits for the next.
@@ -29,6 +30,16 @@ const MESSAGES_MAX: usize = 8;
 const ELEMENTS_MAX: usize = 128;
 /// Requests in flight when a batch goes by HTTP.
 const HTTP_MAX: usize = 16;
+
+/// What became of elements that were to be sent.
+enum Asked<'a> {
+    /// They are on their way.
+    Sent(Batch<'a>),
+    /// They would have to wait.
+    NotNow,
+    /// The first of them fits no message, or the link cannot carry it.
+    Never(Failure),
+}
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -54,10 +65,13 @@ impl<'a> Elements<'a, '_> {
 
     fn check(self) -> Result<()> {
         match self {
-            Elements::Gets(gets) => gets.iter().try_for_each(|get| {
-                get.into.check()?;
-                get.span.check()
-            }),
+            Elements::Gets(gets) => {
+                for get in gets {
+                    get.into.check()?;
+                    get.span.check()?;
+                }
+                check_apart(gets)
+            }
             Elements::Puts(puts) => puts.iter().try_for_each(|put| put.from.check()),
         }
     }
@@ -121,12 +135,34 @@ impl<'a> Elements<'a, '_> {
     }
 }
 
+/// Windows that share bytes would wait for each other.
+fn check_apart(gets: &[Get<'_>]) -> Result<()> {
+    let mut windows: Vec<_> = gets
+        .iter()
+        .map(|get| (get.into.region.place(), &get.into.range))
+        .filter(|(_, range)| !range.is_empty())
+        .collect();
+    windows.sort_unstable_by_key(|(region, range)| (*region, range.start));
+    let overlap = |pair: &&[(usize, &Range<usize>)]| {
+        let ((region, range), (next_region, next)) = (pair[0], pair[1]);
+        region == next_region && next.start < range.end
+    };
+    match windows.windows(2).find(overlap) {
+        None => Ok(()),
+        Some(pair) => Err(argument(format_args!(
+            "bytes {:?} and {:?} of a region overlap",
+            pair[0].1, pair[1].1
+        ))),
+    }
+}
+
 impl Client {
     /// Places many values, or parts of them, in registered memory. `each` is called for every element, in their order, as soon as
-    /// its bytes are in place or it has failed; an element that fails does not stop the others. No two windows may overlap.
+    /// its bytes are in place or it has failed; an element that fails does not stop the others.
     ///
     /// # Errors
-    /// When the call as a whole cannot go on; `each` was called for the elements before that.
+    /// [`Error::Local`] when two windows overlap. Else when the call as a whole cannot go on; `each` was called for the elements before
+    /// that.
     pub async fn gather(
         &self,
         namespace: &str,
@@ -162,9 +198,18 @@ impl Client {
             let connected = self.reaching(elements.memory(), &tries).await;
             let before = done;
             let mut report = |result: Result<Transfer, Failure>| {
+                // Whoever makes progress may go on trying.
+                let made = if done > before { 1 } else { tries.made };
                 let result = match result {
                     Ok(transfer) => Ok(transfer),
                     Err(Failure::Final(error)) => Err(error),
+                    // It is asked for again with all that follow, if that changes nothing; else it has failed, and stops no other.
+                    Err(Failure::Again(error)) => {
+                        match elements.repeatable() && self.may_try_again(made, &tries) {
+                            true => return Err(Failure::Again(error)),
+                            false => Err(error),
+                        }
+                    }
                     Err(failure) => return Err(failure),
                 };
                 each(done, result);
@@ -192,11 +237,19 @@ impl Client {
                 break;
             };
             if done > before {
-                // Whoever makes progress may go on trying.
                 tries.made = 1;
             }
-            self.again(&connected, failure, elements.repeatable(), &mut tries)
-                .await?;
+            match failure {
+                // Its retry is paid for.
+                Failure::Again(_) => {
+                    pause(tries.made).await;
+                    tries.made += 1;
+                }
+                failure => {
+                    self.again(&connected, failure, elements.repeatable(), &mut tries)
+                        .await?;
+                }
+            }
         }
         self.earn();
         Ok(())
@@ -219,25 +272,29 @@ impl Client {
             if asked < elements.len() && batches.len() < MESSAGES_MAX {
                 let patient = batches.is_empty();
                 let ask = self.ask(lane, connected, namespace, elements, asked, tries, patient);
-                match ask.await {
-                    Ok(Some(batch)) => {
+                match ask.await? {
+                    Asked::Sent(batch) => {
                         asked = batch.left.end;
                         batches.push_back(batch);
                         continue;
                     }
-                    Ok(None) => {}
-                    // An element that the link cannot carry goes by HTTP, in its turn.
-                    Err(Failure::Unable(why)) if self.may_use_http(connected) => {
-                        if batches.is_empty() {
-                            let why = Some(why);
-                            report(
-                                by_http(connected, namespace, elements, asked, why, tries).await,
-                            )?;
-                            asked += 1;
-                            continue;
-                        }
+                    // In its turn: by HTTP what the link cannot carry.
+                    Asked::Never(why) if batches.is_empty() => {
+                        report(match why {
+                            Failure::Unable(why) if self.may_use_http(connected) => {
+                                let why = Some(why);
+                                by_http(connected, namespace, elements, asked, why, tries).await
+                            }
+                            Failure::Unable(what) => {
+                                let endpoint = connected.path.to_string();
+                                Err(Failure::Final(Error::Transport { endpoint, what }))
+                            }
+                            why => Err(why),
+                        })?;
+                        asked += 1;
+                        continue;
                     }
-                    Err(failure) => return Err(failure),
+                    Asked::Never(_) | Asked::NotNow => {}
                 }
             }
             let Some(batch) = batches.front_mut() else {
@@ -245,11 +302,22 @@ impl Client {
             };
             let reply = batch.pending.reply().await;
             let reply = reply.map_err(|why| stopped(connected.path, tries, why))?;
-            for outcome in parse_reply(&reply)?.results {
+            let answer = parse_reply(&reply)?;
+            let mut refusal = None;
+            for outcome in answer.results {
                 let index = batch.left.next();
                 let index = index.ok_or_else(|| odd("more was answered than was asked"))?;
                 let crc = batch.crcs.pop_front().flatten();
                 report(self.outcome(connected, namespace, elements, index, &outcome, crc))?;
+                refusal = Some(outcome).filter(|outcome| outcome.status != Status::Ok);
+            }
+            if answer.last {
+                // A message that is refused as a whole has one result, which is every element's.
+                for index in batch.left.by_ref() {
+                    let refusal = refusal.as_ref();
+                    let refusal = refusal.ok_or_else(|| odd("less was answered than was asked"))?;
+                    report(self.outcome(connected, namespace, elements, index, refusal, None))?;
+                }
             }
             batch.pending.recycle(reply);
             if batch.left.is_empty() {
@@ -282,17 +350,14 @@ impl Client {
             }
             // A batch goes on without what this path cannot carry.
             _ => match refused(outcome, &about()) {
-                Failure::Unable(why) | Failure::Again(Error::Protocol(why)) => {
-                    Err(Failure::Final(Error::Protocol(why)))
-                }
-                Failure::Again(error) => Err(Failure::Final(error)),
+                Failure::Unable(why) => Err(Failure::Final(Error::Protocol(why))),
                 failure => Err(failure),
             },
         }
     }
 
-    /// Sends as many elements from `first` on as fit one message and as the link can carry; none when that would have to wait and the
-    /// call is not `patient`.
+    /// Sends as many elements from `first` on as fit one message and as the link can carry, unless that would have to wait and the call
+    /// is not `patient`.
     #[expect(clippy::too_many_arguments, reason = "the parts of one call")]
     async fn ask<'l>(
         &self,
@@ -303,7 +368,7 @@ impl Client {
         first: usize,
         tries: &Tries,
         patient: bool,
-    ) -> Result<Option<Batch<'l>>, Failure> {
+    ) -> Result<Asked<'l>, Failure> {
         let stop = |why| stopped(connected.path, tries, why);
         let mut end = elements.len().min(first + ELEMENTS_MAX);
         let mut places = Vec::with_capacity(end - first);
@@ -321,6 +386,7 @@ impl Client {
                     end = index;
                     break;
                 }
+                Err(why @ Failure::Unable(_)) => return Ok(Asked::Never(why)),
                 Err(failure) => return Err(failure),
             }
         }
@@ -328,7 +394,7 @@ impl Client {
         let windows = elements.windows(first..end);
         let needs = needs(lane, &windows, what, tries.until, patient).await;
         let Some((mut pending, loans)) = needs.map_err(stop)? else {
-            return Ok(None);
+            return Ok(Asked::NotNow);
         };
         let mut crcs = VecDeque::new();
         let mut count = 0;
@@ -363,12 +429,18 @@ impl Client {
             writer.finish();
             Ok(())
         });
-        written.map_err(|full| elements.too_long(first, full))?;
+        if let Err(full) = written {
+            return Ok(Asked::Never(elements.too_long(first, full)));
+        }
         // What did not fit is for later messages to borrow.
         let kept = loans.into_iter().filter(|(index, _)| *index < count);
         kept.for_each(|(_, loan)| pending.keep(loan));
-        pending.send(tries.until).await.map_err(stop)?;
-        Ok(Some(Batch {
+        match pending.send(tries.until).await.map_err(stop) {
+            Ok(()) => {}
+            Err(why @ Failure::Unable(_)) => return Ok(Asked::Never(why)),
+            Err(failure) => return Err(failure),
+        }
+        Ok(Asked::Sent(Batch {
             pending,
             left: first..first + count,
             crcs,
@@ -415,7 +487,7 @@ mod tests {
 
     use forebay_fabric::sessions::Limits;
     use forebay_fabric::{Link, Sessions, SystemClock, shm};
-    use forebay_proto::direct::{Call, ReplyWriter, Value, parse_request};
+    use forebay_proto::direct::{Call, Hop, ReplyWriter, Value, parse_request};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, UnixStream};
 
@@ -437,19 +509,26 @@ mod tests {
         bytes: None,
     };
 
-    /// Says of all values that they are empty, and of all bytes that they are stored.
+    /// Says of all values that they are empty, and of all bytes that they are stored. The key `busy` is so at first.
     async fn serve(link: Connection, _sessions: Sessions) {
         let mut message = Vec::new();
+        let mut busy = true;
         while let Ok(Some(())) = link.recv(&mut message).await {
             let request = parse_request(&message).unwrap();
-            let count = match request.call {
-                Call::Retrieve(gets) => gets.count(),
-                Call::Store(puts) => puts.count(),
+            let keys: Vec<&[u8]> = match request.call {
+                Call::Retrieve(gets) => gets.map(|get| get.key).collect(),
+                Call::Store(puts) => puts.map(|put| put.key).collect(),
                 _ => panic!("{request:?}"),
             };
             let operation = request.call.operation();
             let mut writer = ReplyWriter::begin(Vec::new(), operation, request.id, 0);
-            (0..count).for_each(|_| writer.value(&NOTHING).unwrap());
+            for key in keys {
+                let said = match key == b"busy" && std::mem::take(&mut busy) {
+                    true => writer.failed(Status::Busy, Hop::None, "too much at once"),
+                    false => writer.value(&NOTHING),
+                };
+                said.unwrap();
+            }
             link.send(writer.finish(true, false)).await.unwrap();
         }
     }
@@ -559,5 +638,39 @@ mod tests {
             assert_eq!(paths, [Shm, Shm, Http, Http, Shm, Http, Http]);
             assert_eq!(stored.load(Relaxed), 4);
         }
+    }
+
+    #[tokio::test]
+    async fn an_element_that_the_server_is_too_busy_for_is_asked_for_again() {
+        let region = Region::alloc(300).unwrap();
+        let keys = (0..300).map(|at| if at == 200 { "busy" } else { "key" });
+        let gets: Vec<Get<'_>> = keys
+            .enumerate()
+            .map(|(at, key)| Get {
+                key: key.as_bytes(),
+                span: Span::of(..),
+                into: region.window(at..at + 1),
+            })
+            .collect();
+        let client = client(64, "http://127.0.0.1:1").await;
+        let mut told = 0;
+        let each = |index, got: Result<Transfer>| {
+            assert_eq!(index, told);
+            got.unwrap();
+            told += 1;
+        };
+        client.gather("ns", &gets, each).await.unwrap();
+        assert_eq!(told, gets.len());
+        // A condition could fail for what the first attempt did.
+        let put = Put {
+            condition: Condition::IfAbsent,
+            ..Put::new(b"busy", region.window(0..8))
+        };
+        let client = self::client(64, "http://127.0.0.1:1").await;
+        let mut said = Vec::new();
+        let each = |_, put: Result<Transfer>| said.push(put.map_err(|error| error.kind()).err());
+        let puts = [put.clone(), put];
+        client.scatter("ns", &puts, each).await.unwrap();
+        assert_eq!(said, [Some(crate::Kind::Limit), None]);
     }
 }

@@ -21,10 +21,13 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint as Address};
 use tonic::{Code, Request, Status};
 
-use crate::{Credentials, Endpoint, Error, Refusal, Result, Tls};
+use super::values::{Condition, Put};
+use crate::{Attributes, Crc64, Credentials, Endpoint, Error, Refusal, Result, Tls};
 
 /// How long a proof of identity is good.
 const BEARER_S: u64 = 300;
+/// Signs of life are not asked for more often than this, nor waited for less.
+const ALIVE_MIN: Duration = Duration::from_secs(1);
 /// The longest answer: a page of 1000 keys of 1 KiB stays below.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
@@ -47,7 +50,8 @@ pub(crate) struct Opened {
 }
 
 impl Rpc {
-    /// A channel to `endpoint`; nothing is sent before the first call.
+    /// A channel to `endpoint`; nothing is sent before the first call. A server that is silent is asked for a sign of life, and its
+    /// connection given up, early enough that a call made on it can be made once more within `timeout`.
     pub(crate) fn new(
         endpoint: &Endpoint,
         credentials: &Credentials,
@@ -58,10 +62,15 @@ impl Rpc {
             endpoint: endpoint.to_string(),
             what: error.to_string(),
         };
-        let address = Address::from_shared(endpoint.to_string())
+        // The connector itself makes it secure.
+        let plain = format!("http://{}", endpoint.authority());
+        let address = Address::from_shared(plain)
             .map_err(wrong)?
             .connect_timeout(timeout)
-            .tcp_nodelay(true);
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval((timeout / 3).max(ALIVE_MIN))
+            .keep_alive_timeout((timeout / 6).max(ALIVE_MIN))
+            .keep_alive_while_idle(true);
         let channel = match endpoint.secure() {
             false => address.connect_lazy(),
             true => {
@@ -73,12 +82,7 @@ impl Rpc {
                     endpoint: endpoint.clone(),
                     connector: tls.speaking(b"h2"),
                 };
-                // The connector itself makes it secure.
-                let plain = format!("http://{}", endpoint.authority());
-                Address::from_shared(plain)
-                    .map_err(wrong)?
-                    .connect_timeout(timeout)
-                    .connect_with_connector_lazy(secure)
+                address.connect_with_connector_lazy(secure)
             }
         };
         Ok(Rpc {
@@ -140,6 +144,53 @@ impl Rpc {
             .into_inner()
             .object
             .ok_or_else(|| Error::Protocol("a value without metadata".to_owned()))
+    }
+
+    /// Bytes of a value in the answer: from the first given on, so many at most.
+    pub(crate) async fn retrieve(
+        &self,
+        namespace: &str,
+        key: &[u8],
+        (offset, length): (u64, u64),
+    ) -> Result<v1::RetrieveResponse> {
+        let request = self.signed(v1::RetrieveRequest {
+            namespace: namespace.to_owned(),
+            key: Bytes::copy_from_slice(key),
+            range: Some(v1::Range { offset, length }),
+            checksum: true,
+            ..v1::RetrieveRequest::default()
+        })?;
+        let answer = self.objects().retrieve(request).await;
+        Ok(answer.map_err(|status| self.refused(&status))?.into_inner())
+    }
+
+    /// Stores these bytes as the put says; returns the entity tag.
+    pub(crate) async fn store(
+        &self,
+        namespace: &str,
+        put: &Put<'_>,
+        bytes: Bytes,
+        crc: Crc64,
+    ) -> Result<String> {
+        let rule = match put.condition {
+            Condition::None => None,
+            Condition::IfAbsent => Some(v1::condition::Rule::IfAbsent(true)),
+            Condition::IfPresent => Some(v1::condition::Rule::IfPresent(true)),
+            Condition::IfMatch(etag) => Some(v1::condition::Rule::IfMatch(etag.to_owned())),
+        };
+        let request = self.signed(v1::StoreRequest {
+            namespace: namespace.to_owned(),
+            key: Bytes::copy_from_slice(put.key),
+            source: Some(v1::store_request::Source::Data(bytes)),
+            condition: rule.map(|rule| v1::Condition { rule: Some(rule) }),
+            expires_ms: put.expires_ms,
+            crc64nvme: Some(crc.value()),
+            attributes: put.attributes.map(Attributes::message),
+            ..v1::StoreRequest::default()
+        })?;
+        let answer = self.objects().store(request).await;
+        let answer = answer.map_err(|status| self.refused(&status))?.into_inner();
+        Ok(answer.object.unwrap_or_default().etag)
     }
 
     /// For each key the size of its value.

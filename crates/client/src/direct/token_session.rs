@@ -99,7 +99,10 @@ impl TokenSession {
         let tries = Tries::new(PATIENCE, 0);
         let minted = minter.mint(0, &self.lane, request, &window, &tries).await;
         minted.map_err(|failure| match failure {
-            Failure::Final(error) | Failure::Again(error) | Failure::Lost(error) => error,
+            Failure::Final(error)
+            | Failure::Again(error)
+            | Failure::Lost(error)
+            | Failure::Unsent(error) => error,
             Failure::Unable(what) => Error::Transport {
                 endpoint: self.path.to_string(),
                 what,

@@ -206,12 +206,14 @@ impl Client {
         tries: &Tries,
     ) -> Result<Transfer, Failure> {
         let stop = |why| stopped(connected.path, tries, why);
-        let place = source(lane, connected.path, put, tries).await?;
+        let place = source(lane, connected.path, put, tries).await;
+        let place = place.map_err(Failure::unsent)?;
         let loan = lend(&put.from, Use::Source, tries).await?;
         let crc = self.sum(&put.from);
         let mut encoded = Vec::new();
         let attributes = put.described(&mut encoded).map_err(too_described)?;
-        let mut pending = lane.begin(tries.until).await.map_err(stop)?;
+        let begun = lane.begin(tries.until).await;
+        let mut pending = begun.map_err(|why| stop(why).unsent())?;
         pending.keep(loan);
         let written = pending.write(|id, message| {
             let mut writer = RequestWriter::begin(message, Operation::Store, id, namespace)?;
@@ -363,7 +365,8 @@ impl<'a> Put<'a> {
     }
 }
 
-fn check(
+/// Compares bytes where they were placed with the checksum that the server states.
+pub(crate) fn check(
     region: &Region,
     range: std::ops::Range<usize>,
     stated: u64,
@@ -374,11 +377,8 @@ fn check(
     if made == stated {
         return Ok(());
     }
-    Err(Failure::Final(Error::Corrupt(format!(
-        "{}: bytes changed {} ({path}): their CRC-64/NVME is {made:016x} here, {stated:016x} there",
-        about(),
-        direct::Hop::ToClient.describe(),
-    ))))
+    let error = Error::of_download(&about(), path, made, stated);
+    Err(Failure::Final(error))
 }
 
 /// Where a window lies for the server, which learns of the region if it has not.

@@ -83,21 +83,21 @@ pub async fn download_file(
     let whole = parts
         .iter()
         .fold(Crc64::default(), |whole, (crc, _, _)| whole.then(*crc));
+    let way = Moved::worst(parts.iter().filter_map(|(_, _, way)| *way));
     if let Some(stated) = info.crc64nvme
         && stated != whole.value()
     {
         target.discard();
-        return Err(Error::Corrupt(format!(
-            "{namespace}/{key}: the bytes' CRC-64/NVME is {:016x}, the server states {stated:016x}",
-            whole.value()
-        )));
+        let about = format!("{namespace}/{key}");
+        let way = way.unwrap_or(Way::Http);
+        return Err(Error::of_download(&about, way, whole.value(), stated));
     }
     target.finish(info.size)?;
     Ok(Moved {
         bytes: info.size,
         resumed: parts.iter().map(|(_, resumed, _)| resumed).sum(),
         verified: info.crc64nvme.is_some(),
-        path: Moved::worst(parts.iter().filter_map(|(_, _, way)| *way)),
+        path: way,
     })
 }
 
@@ -140,7 +140,7 @@ async fn download_whole(
     Ok(Moved {
         bytes: download.info().size,
         resumed: 0,
-        verified: download.info().crc64nvme.is_some(),
+        verified: download.stated().is_some(),
         path: Some(Way::Http),
     })
 }
@@ -199,7 +199,7 @@ pub async fn download_stream(
         return Ok(Moved {
             bytes: range.end - range.start,
             resumed: 0,
-            verified: download.info().crc64nvme.is_some(),
+            verified: download.stated().is_some(),
             path: Some(Way::Http),
         });
     };

@@ -304,7 +304,7 @@ impl Client {
                     }
                     let again = is_worth_another_token(&error) && attempt < self.attempts();
                     if staged.staging.may_fall_back(&error) || !again {
-                        return Err(error);
+                        return Err(error.of_upload(namespace, key, direct.path()));
                     }
                     crate::client::pause(attempt).await;
                     attempt += 1;
@@ -441,9 +441,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_no_body_would_mend_is_told() {
-        for (status, code) in [(400, "BadDigest"), (507, "InsufficientStorage")] {
-            let sent = part(status, code, Choice::Auto).await;
-            assert!(matches!(sent, Err(Error::Refused(_))), "{code}: {sent:?}");
-        }
+        let sent = part(507, "InsufficientStorage", Choice::Auto).await;
+        assert!(matches!(sent, Err(Error::Refused(_))), "{sent:?}");
+        let sent = part(400, "BadDigest", Choice::Auto).await;
+        let Err(Error::Corrupt(text)) = sent else {
+            panic!("{sent:?}");
+        };
+        let told = "ns/key: bytes changed between the client's memory and the server (shm): m";
+        assert_eq!(text, told);
     }
 }
