@@ -255,8 +255,11 @@ pub struct DirectArgs {
     #[arg(long)]
     pub threads: Option<usize>,
     /// A running gRPC endpoint, http://HOST:PORT [default: a private server]
-    #[arg(long)]
+    #[arg(long, env = "FOREBAY_ENDPOINT")]
     pub endpoint: Option<Endpoint>,
+    /// Certificates of the endpoint to trust (PEM) [default: the machine's]
+    #[arg(long, requires = "endpoint", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// The endpoint's process, whose CPU time is then told
     #[arg(long, requires = "endpoint", value_name = "PID")]
     pub server_pid: Option<u32>,

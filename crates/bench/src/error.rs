@@ -26,6 +26,14 @@ pub enum Error {
         /// The beginning of the answer's body.
         text: String,
     },
+    /// A client of the direct path could not do what the measurement needs.
+    #[error("{what}: {source}")]
+    Client {
+        /// What was tried.
+        what: String,
+        /// How it ended.
+        source: forebay_client::Error,
+    },
     /// The endpoint does not speak as HTTP/1.1 or S3 does.
     #[error("{what}: {reason}")]
     Protocol {

@@ -74,6 +74,18 @@ pub enum Measured {
     Cache(CachePoint),
 }
 
+impl Measured {
+    /// Whether there were operations and all of them failed: then nothing was measured.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        match self {
+            Measured::Load(point) => point.errors > 0 && point.ops_per_s == 0.0,
+            // Without a result there is no point of these.
+            Measured::Exec(_) | Measured::Cache(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -60,14 +60,17 @@ impl From<Exit> for ExitCode {
 
 impl From<forebay_client::Error> for Failure {
     fn from(error: forebay_client::Error) -> Failure {
-        use forebay_client::Kind;
-        let exit = match error.kind() {
-            Kind::NotFound => Exit::NotFound,
-            Kind::Denied => Exit::Denied,
-            Kind::Limit => Exit::Limit,
-            Kind::Precondition | Kind::Failed => Exit::Failed,
-        };
-        Failure::new(exit, error)
+        Failure::new(exit_of(&error), error)
+    }
+}
+
+fn exit_of(error: &forebay_client::Error) -> Exit {
+    use forebay_client::Kind;
+    match error.kind() {
+        Kind::NotFound => Exit::NotFound,
+        Kind::Denied => Exit::Denied,
+        Kind::Limit => Exit::Limit,
+        Kind::Precondition | Kind::Failed => Exit::Failed,
     }
 }
 
@@ -80,6 +83,24 @@ impl From<forebay_control::Error> for Failure {
             Kind::Limit => Exit::Limit,
             Kind::Invalid => Exit::Usage,
             Kind::Exists | Kind::NotEmpty | Kind::Failed => Exit::Failed,
+        };
+        Failure::new(exit, error)
+    }
+}
+
+impl From<forebay_bench::Error> for Failure {
+    fn from(error: forebay_bench::Error) -> Failure {
+        use forebay_bench::Error;
+        let exit = match &error {
+            Error::Usage(_) => Exit::Usage,
+            Error::Refused { status, .. } => match status {
+                401 | 403 => Exit::Denied,
+                404 => Exit::NotFound,
+                503 | 507 => Exit::Limit,
+                _ => Exit::Failed,
+            },
+            Error::Client { source, .. } => exit_of(source),
+            Error::Io { .. } | Error::Protocol { .. } | Error::Server(_) => Exit::Failed,
         };
         Failure::new(exit, error)
     }

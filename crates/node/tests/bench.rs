@@ -43,3 +43,40 @@ fn the_engine_and_the_s3_door_are_measured_by_themselves() {
         assert_eq!(sorted, every.concat(), "{told:?}");
     }
 }
+
+#[test]
+fn what_could_not_be_measured_ends_as_the_other_commands_do() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let bench = |endpoint: &str, keys: [&str; 2], more: &[&str]| {
+        let mut command = forebay();
+        command
+            .args(["bench", "direct", "--seconds", "0.1"])
+            .args(more);
+        command.env("FOREBAY_ENDPOINT", endpoint);
+        command.args(["--access-key", keys[0], "--secret-key", keys[1]]);
+        Ran::new(command.output().unwrap())
+    };
+    let known = server.credentials();
+    let known = [known.access_key.as_str(), known.secret_key.as_str()];
+    bench(&server.rpc(), [known[0], "another"], &[]).expect(4);
+    bench(&server.rpc(), known, &["--size", "0"]).expect(2);
+    let missing = place.path("none");
+    let missing = missing.to_str().unwrap();
+    bench(&server.rpc(), known, &["--ca", missing]).expect(1);
+    // A quota that no value fits.
+    server.ok(&["admin", "namespace", "create", "bench-direct"]);
+    server.ok(&[
+        "admin",
+        "quota",
+        "namespace",
+        "bench-direct",
+        "--bytes",
+        "1",
+    ]);
+    let full = bench(&server.rpc(), known, &["--op", "put", "--path", "iwarp"]);
+    let full = full.expect(1);
+    assert!(full.err.contains("every operation failed"), "{}", full.err);
+    // What was measured is told all the same.
+    assert!(full.out.starts_with("direct put"), "{}", full.out);
+}

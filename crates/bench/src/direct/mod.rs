@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::direct::{Client, Options};
-use forebay_client::{Credentials, Endpoint};
+use forebay_client::{Credentials, Endpoint, Tls};
 
 use crate::load::{About, Window};
 use crate::payload::Payload;
@@ -84,6 +84,7 @@ pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error
             )
         }
     };
+    let tls = args.ca.as_deref().map(|ca| Tls::new(Some(ca))).transpose();
     let target = Arc::new(Target {
         endpoint,
         credentials,
@@ -96,6 +97,7 @@ pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error
             path: args.path,
             checksum: !args.no_checksum,
             links: args.links,
+            tls: tls.map_err(refused("whom to trust"))?,
             ..Options::default()
         },
     });
@@ -181,8 +183,5 @@ fn measure(
 
 fn refused(what: &str) -> impl FnOnce(forebay_client::Error) -> Error {
     let what = what.to_owned();
-    move |error| Error::Protocol {
-        what,
-        reason: error.to_string(),
-    }
+    move |source| Error::Client { what, source }
 }

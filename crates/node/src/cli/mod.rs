@@ -153,13 +153,19 @@ fn wait(command: impl Future<Output = Outcome>) -> Outcome {
 }
 
 fn bench(args: &forebay_bench::Args) -> Outcome {
-    let points = forebay_bench::run(args).map_err(|error| Failure::new(Exit::Failed, error))?;
-    for point in points {
+    let points = forebay_bench::run(args)?;
+    for point in &points {
         if args.json() {
-            show::json(&point)?;
+            show::json(point)?;
         } else {
             show::line(&point.to_string())?;
         }
     }
-    Ok(())
+    match points.iter().find(|point| point.failed()) {
+        None => Ok(()),
+        Some(point) => Err(Failure::new(
+            Exit::Failed,
+            format_args!("every operation failed: {point}"),
+        )),
+    }
 }
