@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forebay_store::{
     Address, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage,
 };
+use tokio::task::spawn_blocking;
 
 use crate::api::{
     DurabilityText, Host, Key, LifecycleReport, Limits, Module, ModuleSource, Namespace,
@@ -239,7 +240,12 @@ impl<S: Store> Admin<S> {
             let text = format!("a module has at most {MODULE_BYTES_MAX} bytes");
             return Err(Error::new(Kind::Invalid, text));
         }
-        let checked = self.node.check_module(&wasm);
+        // It is compiled, which takes its time: no thread that serves others waits for that.
+        let node = self.node.clone();
+        let checking = spawn_blocking(move || (node.check_module(&wasm), wasm));
+        let (checked, wasm) = checking
+            .await
+            .map_err(|_| Error::new(Kind::Failed, "the module could not be checked"))?;
         checked.map_err(|message| Error::new(Kind::Invalid, message))?;
         let module = self.identities.allow_module(leave, wasm).await?;
         tracing::info!(
@@ -329,6 +335,7 @@ impl<S: Store> Admin<S> {
         let namespace = self.found(name)?;
         self.store.delete_namespace(name).await?;
         self.identities.unpublish(&namespace).await?;
+        self.identities.forbid_modules_in(&namespace).await?;
         tracing::info!(namespace = name, "namespace removed");
         Ok(())
     }

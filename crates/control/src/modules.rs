@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use forebay_store::{ModuleDigest, Store};
+use forebay_store::{ModuleDigest, NamespaceInfo, Store};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -279,6 +279,20 @@ impl<S: Store> Identities<S> {
         match theirs.is_empty() {
             true => Ok(()),
             false => self.forget_modules(&theirs).await,
+        }
+    }
+
+    /// Takes all leaves for a namespace that was removed, which one that is made later under its name must not have.
+    pub(crate) async fn forbid_modules_in(&self, namespace: &NamespaceInfo) -> Result<()> {
+        let _changing = self.begin_change().await?;
+        let mut there = self.modules.all();
+        there.retain(|module| {
+            module.tenant == namespace.config.tenant
+                && module.namespace.as_deref() == Some(namespace.name.as_str())
+        });
+        match there.is_empty() {
+            true => Ok(()),
+            false => self.forget_modules(&there).await,
         }
     }
 

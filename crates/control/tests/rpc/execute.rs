@@ -1,6 +1,7 @@
 //! Functions sent to the data: what the door makes of a call, and where the output goes.
 
 use bytes::Bytes;
+use forebay_api::v1::add_module_request::Source;
 use forebay_api::v1::condition::Rule;
 use forebay_api::v1::execute_request::{Module as Named, Output as Asked};
 use forebay_api::v1::execute_response::Part;
@@ -278,9 +279,9 @@ async fn a_place_that_cannot_be_filled_is_refused() {
                 64 << 20
             }
         };
-        let zeros = shared.bytes(0, LEN as usize);
-        assert!(zeros[..filled as usize].iter().all(|byte| *byte == 0));
-        assert!(zeros[filled as usize..].iter().all(|byte| *byte == 0xee));
+        let (filled, len) = (filled as usize, LEN as usize);
+        assert!(shared.bytes(0, filled) == vec![0; filled]);
+        assert!(shared.bytes(filled, len - filled) == vec![0xee; len - filled]);
     }
 }
 
@@ -338,6 +339,53 @@ async fn logs_of_a_failure_are_its_last() {
         }
         refused(Err::<(), _>(failed), Code::Aborted, "PROGRAM");
     }
+}
+
+fn module(namespace: &str) -> v1::AddModuleRequest {
+    v1::AddModuleRequest {
+        tenant: "red".into(),
+        namespace: namespace.into(),
+        source: Some(Source::Wasm(Bytes::from_static(b"\0asm and so on"))),
+        ..v1::AddModuleRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn others_are_served_while_a_module_is_checked() {
+    let (door, mut red, _) = door().await;
+    let mut root = door.root().await;
+    let (go_on, checks) = std::sync::mpsc::channel();
+    *door.checks.lock() = Some(checks);
+    let others = async {
+        while door.checks.lock().is_some() {
+            tokio::task::yield_now().await;
+        }
+        all(&mut red, call("echo", None)).await.unwrap();
+        go_on.send(()).unwrap();
+    };
+    let (added, ()) = tokio::join!(root.execution.add_module(module("")), others);
+    assert_eq!(added.unwrap().into_inner().tenant, "red");
+}
+
+#[tokio::test]
+async fn what_is_allowed_in_a_namespace_goes_with_it() {
+    let (door, mut red, _) = door().await;
+    let mut root = door.root().await;
+    red.namespace("other").await;
+    for namespace in ["", "data", "other"] {
+        root.execution.add_module(module(namespace)).await.unwrap();
+    }
+    red.admin
+        .remove_namespace(v1::RemoveNamespaceRequest {
+            name: "other".into(),
+        })
+        .await
+        .unwrap();
+    red.namespace("other").await;
+    let left = red.execution.list_modules(v1::ListModulesRequest {}).await;
+    let left = left.unwrap().into_inner().modules;
+    let places: Vec<&str> = left.iter().map(|one| one.namespace.as_str()).collect();
+    assert_eq!(places, ["", "data"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

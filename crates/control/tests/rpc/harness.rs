@@ -5,8 +5,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use forebay_api::REASON_METADATA;
@@ -69,10 +69,20 @@ impl Clock for Hands {
     }
 }
 
-struct Quiet;
+struct Quiet {
+    checks: Checks,
+}
+
+/// What checking the next module waits for.
+pub type Checks = Arc<Mutex<Option<mpsc::Receiver<()>>>>;
 
 impl Node for Quiet {
     fn check_module(&self, wasm: &[u8]) -> std::result::Result<(), String> {
+        let waits = self.checks.lock().take();
+        if let Some(go_on) = waits {
+            let told = go_on.recv_timeout(Duration::from_secs(10));
+            told.map_err(|error| error.to_string())?;
+        }
         match wasm.starts_with(b"\0asm") {
             true => Ok(()),
             false => Err("that is no module".to_owned()),
@@ -247,6 +257,7 @@ pub struct Door {
     pub store: Arc<MemoryStore>,
     pub identities: Arc<Identities<Around<MemoryStore, Beside>>>,
     pub beside: Beside,
+    pub checks: Checks,
     pub sessions: Arc<Sessions>,
     pub hands: Arc<Hands>,
     registry: Registry,
@@ -265,6 +276,7 @@ impl Door {
         let store = MemoryStore::new(Pool::new(64 << 20), move || clock.now());
         let store = Arc::new(store);
         let beside = Beside::default();
+        let checks = Checks::default();
         let around = Arc::new(Around {
             store: MemoryStore::clone(&store),
             detour: beside.clone(),
@@ -276,7 +288,9 @@ impl Door {
         let admin = Arc::new(Admin::new(
             around.clone(),
             identities.clone(),
-            Arc::new(Quiet),
+            Arc::new(Quiet {
+                checks: checks.clone(),
+            }),
         ));
         let sessions = Arc::new(Sessions::new(hands.clone(), choice.limits));
         let service = Service::new(
@@ -304,6 +318,7 @@ impl Door {
             store,
             identities,
             beside,
+            checks,
             sessions,
             hands,
             registry,
