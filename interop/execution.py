@@ -86,28 +86,30 @@ class Place:
 
     # The doors: each runs a module over keys of the namespace and gives back what it wrote.
 
-    def by_cli(self, module, keys, words=(), keys_of=None):
+    def by_cli(self, module, keys, words=(), keys_of=None, deadline=None):
         inputs = [f"fb://{NAMESPACE}/{key}" for key in keys]
-        return self.forebay("exec", module.name, *inputs, "--", *words, keys=keys_of)
+        flags = ["--deadline", deadline] if deadline else []
+        return self.forebay("exec", module.name, *inputs, *flags, "--", *words, keys=keys_of)
 
-    def by_grpc(self, module, keys, words=(), keys_of=None):
+    def by_grpc(self, module, keys, words=(), keys_of=None, deadline=None):
         client = Interface(self.channel, bearer(*(keys_of or self.keys)))
         inputs = [client.message("ExecuteInput", namespace=NAMESPACE, key=key.encode()) for key in keys]
         arguments = b"".join(word.encode() + b"\0" for word in words)
         try:
             parts = list(client.call("Execution.Execute", name=module.name, inputs=inputs, arguments=arguments,
-                                     capacity=64 << 20))
+                                     capacity=64 << 20, deadline_ms=deadline or 0))
         except grpc.RpcError as error:
             raise Refused(error.code(), error.details()) from error
         output = b"".join(part.data for part in parts)
         assert parts[-1].executed.length == len(output)
         return output
 
-    def by_s3(self, module, keys, words=(), keys_of=None, more="", headers=()):
+    def by_s3(self, module, keys, words=(), keys_of=None, more="", headers=(), deadline=None):
         """`POST ?execute`, signed as boto3 signs."""
         arguments = "".join(f"<Argument>{escape(word)}</Argument>" for word in words)
         others = "".join(f"<Input><Key>{escape(key)}</Key></Input>" for key in keys[1:])
-        body = f"<ExecuteRequest><Module>{module.name}</Module>{arguments}{others}{more}</ExecuteRequest>".encode()
+        time = f"<DeadlineMilliseconds>{deadline}</DeadlineMilliseconds>" if deadline else ""
+        body = f"<ExecuteRequest><Module>{module.name}</Module>{arguments}{others}{more}{time}</ExecuteRequest>".encode()
         url = f"{self.server.endpoint}/{NAMESPACE}/{urllib.parse.quote(keys[0])}?execute"
         request = botocore.awsrequest.AWSRequest("POST", url, data=body, headers=dict(headers))
         credentials = botocore.credentials.Credentials(*(keys_of or self.keys))

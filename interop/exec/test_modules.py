@@ -52,6 +52,10 @@ def test_lines_are_counted_and_found(run):
     long = b"x" * (3 * MIB) + b"needle\n\xff\xfe needle\nnothing"
     assert run("lines", "grep", [long], ["-c", "needle"]) == b"2\n"
     assert run("lines", "grep", [b"a\nb"], ["b"]) == b"b\n"
+    # Empty lines are lines, and nothing is none.
+    for text, lines in ((b"", 0), (b"\n", 1), (b"\n\n", 2), (b"a\n\n", 2), (b"\na", 2)):
+        for options in (["-v", "x"], ["-E", "^a*$"], [""]):
+            assert run("lines", "grep", [text], ["-c", *options]) == b"%d\n" % lines, (text, options)
 
 
 def test_digests(run, data):
@@ -72,6 +76,20 @@ def test_zstandard_both_ways(run, data):
     assert len(run("zstd", "compress", [text])) < len(text) / 4
     two = [zstandard.compress(b"one "), zstandard.compress(b"two")]
     assert run("zstd", "decompress", two) == b"one two"
+    # What is to be skipped, in front, between and at the end.
+    skipped = bytes.fromhex("512a4d18 05000000") + b"hello"
+    assert run("zstd", "decompress", [skipped + two[0] + skipped + two[1] + skipped]) == b"one two"
+    refusals(run, [("zstd", "decompress", skipped[:-1], [], "ends early")])
+
+
+def test_zstandard_that_is_damaged_is_refused(run, data):
+    for value in (b"a", data(300_000)):
+        frame = zstandard.ZstdCompressor(write_checksum=True).compress(value)
+        wrong = frame[:-1] + bytes([frame[-1] ^ 1])
+        # The same frame with a raw block's content changed.
+        changed = bytearray(frame)
+        changed[-5] ^= 1
+        refusals(run, [("zstd", "decompress", wrong, [], "checksum"), ("zstd", "decompress", bytes(changed), [], "checksum")])
 
 
 def stream(output):
@@ -206,6 +224,15 @@ def test_jpeg_becomes_a_batch_of_normalised_tensors(run):
     mean, deviation = numpy.array([0.5, 0.4, 0.3]), numpy.array([0.2, 0.25, 0.5])
     wanted = (ours / 255.0 - mean[:, None, None]) / deviation[:, None, None]
     assert numpy.allclose(floats, wanted, atol=1e-5)
+
+
+def test_images_that_end_early_are_refused(run):
+    image = picture(640, 480)
+    files = [encoded(image, "PNG"), encoded(image, "JPEG"), encoded(image, "JPEG", progressive=True),
+             encoded(image.convert("L"), "JPEG")]
+    for file in files:
+        for length in (len(file) // 2, len(file) * 9 // 10):
+            refusals(run, [("image", "run", file[:length], ["64", "48"], "failed with code 1")])
 
 
 def test_blocks_are_quantised_and_gathered(run):

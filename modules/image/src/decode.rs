@@ -31,7 +31,10 @@ fn check(width: usize, height: usize) -> Result<(), String> {
 }
 
 fn jpeg(file: &[u8]) -> Result<Pixels, String> {
-    let options = DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB);
+    // What a file that ends early lacks would be grey.
+    let options = DecoderOptions::default()
+        .set_strict_mode(true)
+        .jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
     decoder
         .decode_headers()

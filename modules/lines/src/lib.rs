@@ -135,10 +135,10 @@ impl Grep {
             }
             return Ok(());
         }
-        let text = text.strip_suffix(b"\n").unwrap_or(text);
         if text.is_empty() {
             return Ok(());
         }
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
         for line in text.split(|byte| *byte == b'\n') {
             let matches = match &self.pattern {
                 Pattern::Bytes(pattern) => quick::find(line, pattern).is_some(),

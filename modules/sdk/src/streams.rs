@@ -43,9 +43,12 @@ impl Input {
         }
     }
 
-    /// All of it.
+    /// All of it; an input that no memory holds ends the call.
     pub fn bytes(self) -> Vec<u8> {
-        let mut bytes = vec![0; self.size() as usize];
+        let Ok(size) = usize::try_from(self.size()) else {
+            crate::fail(1, "the input is longer than a memory may be")
+        };
+        let mut bytes = vec![0; size];
         let len = self.read(0, &mut bytes);
         bytes.truncate(len);
         bytes
