@@ -27,6 +27,8 @@ const SIDE_BY_SIDE: usize = 3;
 
 /// The tests of functions again, by the runtime that releases have.
 const JIT: [&str; 4] = ["--package", "forebay-exec", "--features", "wasm-jit"];
+/// The group whose tests run again by that runtime, in thorough runs.
+const EXECUTING: &str = "exec";
 
 const CRASH: Group = Group {
     name: "crash",
@@ -71,7 +73,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         if environments.is_empty() {
             return;
         }
-        let binary = match build() {
+        let binary = match build(&[]) {
             Ok(binary) => binary,
             Err(error) => return steps.run("build", || Err(error)),
         };
@@ -99,6 +101,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
             variables,
             thorough,
         };
+        let executing = groups.iter().copied().find(|group| group.name == EXECUTING);
         let waiting = Mutex::new(groups.into_iter());
         let ended: Mutex<&mut Steps> = Mutex::new(&mut steps);
         std::thread::scope(|scope| {
@@ -108,7 +111,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
                         let Some(group) = lock(&waiting).next() else {
                             break;
                         };
-                        let outcome = runner(&variables).run(group);
+                        let outcome = runner(&variables).run(group, group.name);
                         let name = format!("interop {}", group.name);
                         lock(&ended).add(&name, outcome.counts, outcome.took);
                     }
@@ -118,8 +121,19 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         if chosen(CRASH.name) {
             let kills = if thorough { KILLS_THOROUGH } else { KILLS };
             let variables = [("FOREBAY_KILLS", kills.to_string())];
-            let outcome = runner(&variables).run(&CRASH);
+            let outcome = runner(&variables).run(&CRASH, CRASH.name);
             steps.add(&format!("{kills} crashes"), outcome.counts, outcome.took);
+        }
+        // Last: this binary takes the place of the other.
+        if let Some(group) = executing.filter(|_| thorough) {
+            match build(&["--features", "wasm-jit"]) {
+                Ok(_) => {
+                    let name = format!("{}-jit", group.name);
+                    let outcome = runner(&variables).run(group, &name);
+                    steps.add(&format!("interop {name}"), outcome.counts, outcome.took);
+                }
+                Err(error) => steps.run("build", || Err(error)),
+            }
         }
     });
     // Alone on its line, last: whoever runs this reads the result there.
@@ -146,8 +160,9 @@ fn unit(crates: &[&str]) -> Result<Counts> {
 }
 
 /// The binary as the tests were built: one profile, so nothing is compiled twice.
-fn build() -> Result<PathBuf> {
-    run_tool(cargo().args(["build", "--quiet", "--package", "forebay", "--locked"]))?;
+fn build(features: &[&str]) -> Result<PathBuf> {
+    let server = ["build", "--quiet", "--package", "forebay", "--locked"];
+    run_tool(cargo().args(server).args(features))?;
     // What drives some of the tests.
     for examples in [
         ["--package", "forebay-client", "--examples"].as_slice(),

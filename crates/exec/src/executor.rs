@@ -82,11 +82,6 @@ impl Executor {
         *self.allowed.write() = Arc::new(AllowList::new(all));
     }
 
-    /// Forgets the modules that are ready: the next calls find what was kept on disk, or compile again.
-    pub fn forget(&self) {
-        self.programs.forget();
-    }
-
     /// Its bounds.
     pub fn limits(&self) -> &Limits {
         &self.limits

@@ -112,11 +112,6 @@ impl Programs {
         making.make(executor, store, allowed).await
     }
 
-    /// Forgets all; calls that have begun go on.
-    pub fn forget(&self) {
-        self.ready.lock().slots.clear();
-    }
-
     /// How many there are.
     pub fn len(&self) -> usize {
         let ready = self.ready.lock();

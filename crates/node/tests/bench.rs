@@ -1,4 +1,4 @@
-//! `forebay bench` of what needs no server beside it: the engine, and the S3 door of a private server.
+//! `forebay bench` of what needs no server beside it: the engine, functions over it, and the S3 door of a private server.
 
 mod harness;
 
@@ -79,4 +79,16 @@ fn what_could_not_be_measured_ends_as_the_other_commands_do() {
     assert!(full.err.contains("every operation failed"), "{}", full.err);
     // What was measured is told all the same.
     assert!(full.out.starts_with("direct put"), "{}", full.out);
+}
+
+#[test]
+fn functions_are_measured_with_what_they_move() {
+    let points = measured(&["exec", "--op", "fetch,native,warm", "--size", "4KiB"]);
+    for (op, moved) in [("fetch", 4096), ("native", 4096), ("warm", 8)] {
+        let point = points.iter().find(|point| point["op"] == op);
+        let point = point.unwrap_or_else(|| panic!("{op} was not measured"));
+        assert_eq!(point["errors"], 0);
+        let share = point["moved_share"].as_f64().unwrap();
+        assert_eq!((share * 4096.0).round() as u64, moved, "{point}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_mem::Buf;
+use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::percent::{self, Slash};
 use forebay_proto::s3::uri::{self, check_key, parse_range};
 use forebay_proto::s3::xml::{
@@ -12,7 +13,7 @@ use forebay_store::{
     Address, ByteRange, Execute, Executed, Input, Module, ModuleDigest, Output, Seal, Store,
     StoreError, StoreOptions, VersionId,
 };
-use http::header::{CONTENT_TYPE, HeaderMap, RANGE};
+use http::header::{CONTENT_TYPE, HeaderMap, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 
 use crate::access::need_key;
 use crate::call::Call;
@@ -51,9 +52,21 @@ pub(crate) async fn object<S: Store>(
         })
         .collect();
     let output = match &request.output {
-        None => Output::Inline {
-            capacity: capacity(&request)?,
-        },
+        None => {
+            let conditions = [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE];
+            if conditions
+                .iter()
+                .any(|name| call.headers.contains_key(name))
+            {
+                return Err(Refusal::new(
+                    ErrorCode::InvalidRequest,
+                    "Conditions are about the object that the output becomes, and there is no Output.",
+                ));
+            }
+            Output::Inline {
+                capacity: capacity(&request)?,
+            }
+        }
         Some(output) => store_into(call, output).await?,
     };
     let executed = call.store().execute(Execute {
@@ -217,12 +230,10 @@ fn refusal(error: StoreError) -> Refusal {
 
 fn show_logs(response: &mut HeaderMap, logs: &[u8]) {
     if !logs.is_empty() {
+        // The end is where it went wrong.
+        let end = &logs[logs.len().saturating_sub(LOG_BYTES_MAX)..];
         let mut text = String::new();
-        percent::encode_into(
-            &mut text,
-            &logs[..logs.len().min(LOG_BYTES_MAX)],
-            Slash::Keep,
-        );
+        percent::encode_into(&mut text, end, Slash::Keep);
         response.insert(headers::LOGS, headers::value(text.as_bytes()));
     }
 }

@@ -35,6 +35,23 @@ const COUNT_BYTES: usize = 8;
 
 type Measuring = Exec<Engine<Directory>>;
 
+/// What came of one operation.
+#[derive(Default)]
+struct Came {
+    /// What it counted.
+    found: u64,
+    /// Bytes that came to the caller.
+    moved: u64,
+}
+
+/// What came of all operations of a window.
+#[derive(Default)]
+struct Window {
+    latency: Histogram,
+    failures: Vec<String>,
+    moved: u64,
+}
+
 /// Measures every operation, each size in a new directory.
 pub(crate) fn run(args: &ExecArgs) -> Result<Vec<ExecPoint>, Error> {
     let window = Duration::try_from_secs_f64(args.seconds)
@@ -82,9 +99,10 @@ impl Bench {
                 ExecOp::Restart => points.push(self.restart(&store).await?),
                 ExecOp::Warm | ExecOp::Loop | ExecOp::Native | ExecOp::Fetch => {
                     let scan = self.allow(&store, &[module::SCAN.to_vec()]).await?;
-                    let found = once(&store, op, scan[0]).await.map_err(failed)?;
-                    if op != ExecOp::Fetch && found != expected {
-                        let words = format!("{found} bytes counted, and there are {expected}");
+                    let came = once(&store, op, scan[0]).await.map_err(failed)?;
+                    if op != ExecOp::Fetch && came.found != expected {
+                        let words =
+                            format!("{} bytes counted, and there are {expected}", came.found);
                         return Err(refused("counting", words));
                     }
                     for &depth in &self.args.concurrency {
@@ -178,74 +196,76 @@ impl Bench {
             .map(|_| {
                 let store = store.clone();
                 spawn_local(async move {
-                    let mut latency = Histogram::default();
-                    let mut failures = Vec::new();
+                    let mut window = Window::default();
                     let mut begun = Instant::now();
                     while begun < end {
                         match once(&store, op, scan).await {
-                            Ok(_) => latency.record(begun.elapsed()),
-                            Err(error) => failures.push(error.to_string()),
+                            Ok(came) => {
+                                window.latency.record(begun.elapsed());
+                                window.moved += came.moved;
+                            }
+                            Err(error) => window.failures.push(error.to_string()),
                         }
                         begun = Instant::now();
                     }
-                    (latency, failures)
+                    window
                 })
             })
             .collect();
-        let mut latency = Histogram::default();
-        let mut failures = Vec::new();
+        let mut window = Window::default();
         for worker in workers {
             // These tasks are never cancelled: a failed join is a panic of theirs.
             match worker.await {
-                Ok((theirs, failed)) => {
-                    latency.merge(&theirs);
-                    failures.extend(failed);
+                Ok(theirs) => {
+                    window.latency.merge(&theirs.latency);
+                    window.failures.extend(theirs.failures);
+                    window.moved += theirs.moved;
                 }
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             }
         }
         let cpu = cpu::this_process().saturating_sub(before);
-        self.point(store, op, depth, start.elapsed(), cpu, &latency, failures)
+        self.point(store, op, depth, start.elapsed(), cpu, window)
     }
 
     async fn cold(&self, store: &Arc<Measuring>) -> Result<ExecPoint, Error> {
         let modules: Vec<_> = (0..COLD_CALLS).map(module::large).collect();
         let digests = self.allow(store, &modules).await?;
         let (before, start) = (cpu::this_process(), Instant::now());
-        let mut latency = Histogram::default();
+        let mut window = Window::default();
         for digest in digests {
             let begun = Instant::now();
-            call(store, digest, None, &[])
-                .await
-                .map_err(|error| refused("running a large module", error))?;
-            latency.record(begun.elapsed());
+            let called = call(store, digest, None, &[]).await;
+            let came = called.map_err(|error| refused("running a large module", error))?;
+            window.latency.record(begun.elapsed());
+            window.moved += came.moved;
         }
         let cpu = cpu::this_process().saturating_sub(before);
-        let took = start.elapsed();
-        Ok(self.point(store, ExecOp::Cold, 1, took, cpu, &latency, Vec::new()))
+        Ok(self.point(store, ExecOp::Cold, 1, start.elapsed(), cpu, window))
     }
 
-    /// Every call finds nothing ready but what was kept on disk, as after a restart.
+    /// Each call is the first of an executor, which finds nothing but what others before it kept on disk, as after a restart.
     async fn restart(&self, store: &Arc<Measuring>) -> Result<ExecPoint, Error> {
         let failed = |error: StoreError| refused("running a large module", error);
-        let digests = self.allow(store, &[module::large(0)]).await?;
+        let module = [module::large(0)];
+        let digests = self.allow(store, &module).await?;
         call(store, digests[0], None, &[]).await.map_err(failed)?;
-        let (before, start) = (cpu::this_process(), Instant::now());
-        let mut latency = Histogram::default();
+        let mut window = Window::default();
+        let (mut took, mut cpu) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..COLD_CALLS {
-            if let Some(executor) = store.executor() {
-                executor.forget();
-            }
-            let begun = Instant::now();
-            call(store, digests[0], None, &[]).await.map_err(failed)?;
-            latency.record(begun.elapsed());
+            let executor = self.executor(&Pool::new(POOL_BYTES))?;
+            let restarted = Exec::new(store.below().clone(), Some(executor));
+            let digests = self.allow(&restarted, &module).await?;
+            let (before, begun) = (cpu::this_process(), Instant::now());
+            let called = call(&restarted, digests[0], None, &[]).await;
+            window.moved += called.map_err(failed)?.moved;
+            window.latency.record(begun.elapsed());
+            took += begun.elapsed();
+            cpu += cpu::this_process().saturating_sub(before);
         }
-        let cpu = cpu::this_process().saturating_sub(before);
-        let took = start.elapsed();
-        Ok(self.point(store, ExecOp::Restart, 1, took, cpu, &latency, Vec::new()))
+        Ok(self.point(store, ExecOp::Restart, 1, took, cpu, window))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that is told of a window")]
     fn point(
         &self,
         store: &Measuring,
@@ -253,9 +273,13 @@ impl Bench {
         depth: usize,
         took: Duration,
         cpu: Duration,
-        latency: &Histogram,
-        failures: Vec<String>,
+        window: Window,
     ) -> ExecPoint {
+        let Window {
+            latency,
+            failures,
+            moved,
+        } = window;
         let total = latency.total() as f64;
         let large = matches!(op, ExecOp::Cold | ExecOp::Restart);
         let size = match large {
@@ -264,11 +288,6 @@ impl Bench {
         };
         let bytes = total * size as f64;
         let seconds = took.as_secs_f64();
-        let moved = match op {
-            ExecOp::Native | ExecOp::Fetch => size,
-            ExecOp::Warm | ExecOp::Loop => COUNT_BYTES as u64,
-            ExecOp::Cold | ExecOp::Restart => 0,
-        };
         let point = Point {
             bench: "exec",
             op: op.name(),
@@ -292,7 +311,7 @@ impl Bench {
         ExecPoint {
             point,
             calls_per_cpu_s: total / cpu.as_secs_f64(),
-            moved_share: moved as f64 / size.max(1) as f64,
+            moved_share: moved as f64 / bytes.max(1.0),
             of_native: None,
         }
     }
@@ -303,8 +322,8 @@ fn kept(directory: &Path) -> PathBuf {
     directory.join("modules")
 }
 
-/// One operation; how many bytes it counted.
-async fn once(store: &Measuring, op: ExecOp, scan: ModuleDigest) -> Result<u64, StoreError> {
+/// One operation.
+async fn once(store: &Measuring, op: ExecOp, scan: ModuleDigest) -> Result<Came, StoreError> {
     let inputs = [Input::whole(NAMESPACE, b"object")];
     match op {
         ExecOp::Warm => call(store, scan, None, &inputs).await,
@@ -312,35 +331,39 @@ async fn once(store: &Measuring, op: ExecOp, scan: ModuleDigest) -> Result<u64, 
         ExecOp::Native | ExecOp::Fetch => {
             let address = inputs[0].address;
             let mut object = store.retrieve(address, None, ByteRange::Full).await?;
-            let mut found = 0;
+            let mut came = Came::default();
             while let Some(buf) = object.body.next().await? {
+                came.moved += buf.len() as u64;
                 match op {
-                    ExecOp::Native => found += memchr::memchr_iter(10, &buf).count() as u64,
+                    ExecOp::Native => came.found += memchr::memchr_iter(10, &buf).count() as u64,
                     _ => {
                         std::hint::black_box(&buf);
                     }
                 }
             }
-            Ok(found)
+            Ok(came)
         }
-        ExecOp::Cold | ExecOp::Restart => Ok(0),
+        ExecOp::Cold | ExecOp::Restart => Ok(Came::default()),
     }
 }
 
-/// Calls a function; the number that it wrote, if it wrote one.
+/// Calls a function, which may write a number.
 async fn call(
     store: &Measuring,
     module: ModuleDigest,
     function: Option<&str>,
     inputs: &[Input<'_>],
-) -> Result<u64, StoreError> {
+) -> Result<Came, StoreError> {
     let call = Execute {
         function,
         ..Execute::inline(NAMESPACE, Module::Digest(module), inputs, b"", COUNT_BYTES)
     };
     let executed = store.execute(call).await?;
     let number = executed.bytes.first().and_then(|buf| buf.first_chunk());
-    Ok(number.map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+    Ok(Came {
+        found: number.map_or(0, |bytes| u64::from_le_bytes(*bytes)),
+        moved: executed.bytes.iter().map(|buf| buf.len() as u64).sum(),
+    })
 }
 
 async fn put(store: &Measuring, key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {

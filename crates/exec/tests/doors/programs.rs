@@ -15,7 +15,7 @@ pub const ECHO: u32 = 10;
 pub const LENGTH: u32 = 11;
 /// The same for rados-nkv's kind of modules.
 pub const BYTECOUNT: u32 = 12;
-/// Logs a line, then fails with code 42.
+/// Logs its arguments and a line, then fails with code 42.
 pub const FAILS: u32 = 13;
 /// Writes 1 the first time that it is called in one memory, 2 the second time.
 pub const STATEFUL: u32 = 14;
@@ -116,6 +116,7 @@ const WELL: [(u32, &str); 4] = [
         FAILS,
         r#"(data (i32.const 0) "a line\nnot today")
         (func (export "run") (result i32)
+            (call $log (i32.const 4096) (call $arguments (i32.const 4096) (i32.const 61440)))
             (call $log (i32.const 0) (i32.const 6))
             (call $fail (i32.const 42) (i32.const 7) (i32.const 9))
             (i32.const 0))"#,
