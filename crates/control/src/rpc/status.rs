@@ -160,6 +160,7 @@ impl From<Refused> for Refusal {
             Refused::Sessions
             | Refused::TenantSessions
             | Refused::Links
+            | Refused::TenantLinks
             | Refused::Regions
             | Refused::Grants => Refusal::new(Reason::Busy, refused.to_string()),
             Refused::Ended => Refusal::no_session(),

@@ -6,6 +6,7 @@
 
 mod grant;
 mod proof;
+mod seats;
 mod session;
 mod window;
 
@@ -19,6 +20,8 @@ use forebay_io::Clock;
 use forebay_proto::hex;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use self::seats::Seats;
 
 pub use grant::{Grant, Granted};
 pub use proof::{PROOF_BYTES, proof};
@@ -67,6 +70,8 @@ pub struct Limits {
     pub sessions_per_tenant: usize,
     /// Links of one session.
     pub links: usize,
+    /// Links of all sessions together. A tenant has no more of them than it leaves: alone a half, of two each a third.
+    pub links_in_all: usize,
     /// Registered regions of one session.
     pub regions: usize,
     /// Grants of one session.
@@ -83,6 +88,7 @@ impl Default for Limits {
             sessions: 65_536,
             sessions_per_tenant: 16_384,
             links: 16,
+            links_in_all: 65_536,
             regions: 1024,
             grants: 4096,
             lease: Duration::from_secs(15 * 60),
@@ -103,6 +109,9 @@ pub enum Refused {
     /// The session has as many links as it may.
     #[error("the session has no room for another link")]
     Links,
+    /// The tenant has as many links as it leaves to others.
+    #[error("the tenant has no room for another link")]
+    TenantLinks,
     /// The session has as many regions as it may.
     #[error("the session has no room for another region")]
     Regions,
@@ -127,6 +136,7 @@ pub enum Refused {
 pub struct Sessions {
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
+    seats: Arc<Seats>,
     table: Mutex<Table>,
     opened: Notify,
 }
@@ -143,6 +153,7 @@ impl Sessions {
         Sessions {
             clock,
             limits: Arc::new(limits),
+            seats: Arc::default(),
             table: Mutex::default(),
             opened: Notify::new(),
         }
@@ -166,7 +177,8 @@ impl Sessions {
     ) -> Result<Arc<Session>, Refused> {
         let id = SessionId::random().map_err(|_| Refused::Entropy)?;
         let (clock, limits) = (self.clock.clone(), self.limits.clone());
-        let session = Session::new(id, tenant, principal, key(id), clock, limits);
+        let seats = self.seats.clone();
+        let session = Session::new(id, tenant, principal, key(id), clock, limits, seats);
         session.extend(lease);
         let session = Arc::new(session);
         let mut table = self.table.lock();

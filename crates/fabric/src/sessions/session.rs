@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::grant::{Grant, Granted};
 use super::proof::{PROOF_BYTES, proof};
+use super::seats::Seats;
 use super::window::Window;
 use super::{Limits, Refused, SessionId};
 use crate::{Access, CloseReason, Connection, Fabric, Link, RemoteRange, Stag};
@@ -49,6 +50,7 @@ pub struct Session {
     key: [u8; 32],
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
+    seats: Arc<Seats>,
     /// On the monotonic clock, in milliseconds; zero when it has ended.
     deadline_ms: AtomicU64,
     shm: Traffic,
@@ -107,6 +109,7 @@ impl Session {
         key: [u8; 32],
         clock: Arc<dyn Clock>,
         limits: Arc<Limits>,
+        seats: Arc<Seats>,
     ) -> Session {
         Session {
             id,
@@ -115,6 +118,7 @@ impl Session {
             key,
             clock,
             limits,
+            seats,
             deadline_ms: AtomicU64::new(0),
             shm: Traffic::default(),
             iwarp: Traffic::default(),
@@ -181,13 +185,15 @@ impl Session {
     /// Adds a link.
     ///
     /// # Errors
-    /// When the session has ended or has as many as it may; the link is then closed.
+    /// When the session has ended, or it or its tenant has as many as it may; the link is then closed.
     pub fn attach(&self, link: Connection) -> Result<LinkId, Refused> {
         let mut state = self.state.lock();
         let refused = if state.ended {
             Refused::Ended
         } else if state.links.len() >= self.limits.links {
             Refused::Links
+        } else if !self.seats.take(&self.tenant, self.limits.links_in_all) {
+            Refused::TenantLinks
         } else {
             let id = LinkId(state.name());
             state.links.push((id, link));
@@ -196,6 +202,9 @@ impl Session {
         drop(state);
         link.close(match refused {
             Refused::Ended => CloseReason::SessionEnded,
+            Refused::TenantLinks => {
+                CloseReason::Violation("more links than a tenant may have".into())
+            }
             _ => CloseReason::Violation("more links than a session may have".into()),
         });
         Err(refused)
@@ -210,6 +219,7 @@ impl Session {
         let (_, link) = state.links.remove(at);
         drop(state);
         link.close(CloseReason::Done);
+        self.seats.give_back(&self.tenant, 1);
         let mut state = self.state.lock();
         state.regions.retain(|_, region| region.link != id);
         let State {
@@ -371,9 +381,10 @@ impl Session {
             self.deadline_ms.store(0, Relaxed);
             std::mem::take(&mut state.links)
         };
-        for (_, link) in links {
+        for (_, link) in &links {
             link.close(CloseReason::SessionEnded);
         }
+        self.seats.give_back(&self.tenant, links.len());
         let mut state = self.state.lock();
         state.regions = BTreeMap::new();
         state.grants = BTreeMap::new();

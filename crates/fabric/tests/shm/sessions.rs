@@ -224,6 +224,37 @@ fn ten_thousand_idle_sessions_are_cheap() {
     assert!(kept.iter().all(|id| sessions.find(*id).is_some()));
 }
 
+#[test]
+fn a_tenant_leaves_links_to_others() {
+    run(async {
+        let (sessions, _) = world(Limits {
+            links_in_all: 4,
+            ..Limits::default()
+        });
+        let (red, blue) = (open(&sessions, "alpha"), open(&sessions, "beta"));
+        let (first, _one) = ends::joined(&sessions, &red).await;
+        let (second, _two) = ends::joined(&sessions, &red).await;
+        // Whichever session of its own it is for.
+        for session in [&red, &open(&sessions, "alpha")] {
+            let more = session.attach(second.link.clone());
+            assert_eq!(more.unwrap_err(), Refused::TenantLinks);
+        }
+        let (third, _three) = ends::joined(&sessions, &blue).await;
+        let more = blue.attach(third.link.clone());
+        assert_eq!(more.unwrap_err(), Refused::TenantLinks);
+        // Those that end give theirs back, once.
+        red.detach(first.id);
+        red.detach(first.id);
+        sessions.close(red.id());
+        sessions.close(blue.id());
+        let red = open(&sessions, "alpha");
+        let (_, _one) = ends::joined(&sessions, &red).await;
+        let (second, _two) = ends::joined(&sessions, &red).await;
+        let more = red.attach(second.link.clone());
+        assert_eq!(more.unwrap_err(), Refused::TenantLinks);
+    });
+}
+
 /// A session with one link and one region of 1000 bytes.
 struct Lender {
     sessions: Sessions,

@@ -103,7 +103,7 @@ async fn open(args: &ServeArgs) -> Outcome {
     let disk = Directory::open(&args.dir).map_err(Failure::io(args.dir.display()))?;
     match &args.backend {
         Backend::Engine => {
-            let sessions = sessions(&system);
+            let sessions = sessions(args, &system);
             let disk = Device::open(disk, args).await?;
             let leaf = Leaf::engine(disk, system, pool.clone(), &memory, args)?;
             serve(args, leaf, pool, clock, sessions).await
@@ -116,18 +116,22 @@ async fn open(args: &ServeArgs) -> Outcome {
             let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
             let capacity = args.capacity.map_or(u64::MAX, |size| size.0);
             let leaf = Leaf::memory(pool.clone(), clock.clone(), capacity);
-            serve(args, leaf, pool, clock, sessions(&system)).await
+            serve(args, leaf, pool, clock, sessions(args, &system)).await
         }
         Backend::Rados(place) => {
             let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
             let leaf = Leaf::rados(place, &args.ceph, pool.clone(), clock.clone()).await?;
-            serve(args, leaf, pool, clock, sessions(&system)).await
+            serve(args, leaf, pool, clock, sessions(args, &system)).await
         }
     }
 }
 
-fn sessions(clock: &Arc<SystemClock>) -> Arc<Sessions> {
-    let limits = forebay_fabric::sessions::Limits::default();
+/// Their links are connections of the shards, which S3 shares with them.
+fn sessions(args: &ServeArgs, clock: &Arc<SystemClock>) -> Arc<Sessions> {
+    let limits = forebay_fabric::sessions::Limits {
+        links_in_all: args.connections,
+        ..forebay_fabric::sessions::Limits::default()
+    };
     Arc::new(Sessions::new(clock.clone(), limits))
 }
 
