@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pool, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 PACKAGE = "forebay.v1"
-SERVICES = ("Admin", "Sessions", "Objects", "Watch")
+SERVICES = ("Admin", "Sessions", "Objects", "Execution", "Watch")
 
 
 def bearer(access_key, secret_key, lifetime_s=600, label=b"fbk1 bearer\0"):

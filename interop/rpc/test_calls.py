@@ -1,5 +1,6 @@
 """Every call of every service, by a client that learnt of them from reflection alone."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -17,8 +18,9 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 def test_reflection_tells_the_services(root):
     told = root.services()
-    assert {"forebay.v1.Admin", "forebay.v1.Sessions", "forebay.v1.Objects", "forebay.v1.Watch"} <= set(told)
-    assert len(list(root.methods())) == len(set(root.methods())) == 44
+    services = ("Admin", "Sessions", "Objects", "Execution", "Watch")
+    assert {f"forebay.v1.{name}" for name in services} <= set(told)
+    assert len(list(root.methods())) == len(set(root.methods())) == 48
 
 
 def test_administration(root, server):
@@ -233,6 +235,35 @@ def test_objects_are_the_same_through_every_door(root, server, namespace):
     assert root.refusal("Objects.Store", namespace=namespace, key=b"by-grpc", data=b"", attributes=wrong) == (
         INVALID, "REASON_INVALID",
     )
+
+
+# (module (import "forebay" "pass" (func (param i32 i64 i64) (result i64))) (memory (export "memory") 1)
+#   (func (export "run") (result i32) (drop (call 0 (i32.const 0) (i64.const 0) (i64.const 7))) (i32.const 0)))
+SEVEN_BYTES = b"".join([
+    b"\0asm\x01\0\0\0",
+    b"\x01\x0c\x02\x60\x03\x7f\x7e\x7e\x01\x7e\x60\0\x01\x7f",
+    b"\x02\x10\x01\x07forebay\x04pass\0\0",
+    b"\x03\x02\x01\x01",
+    b"\x05\x03\x01\0\x01",
+    b"\x07\x10\x02\x06memory\x02\0\x03run\0\x01",
+    b"\x0a\x0f\x01\x0d\0\x41\0\x42\0\x42\x07\x10\0\x1a\x41\0\x0b",
+])
+
+
+def test_functions(root, tenant, namespace):
+    root.call("Objects.Store", namespace=namespace, key=b"key", data=b"a value and more")
+    place = {"tenant": "root", "namespace": namespace}
+    added = root.call("Execution.AddModule", name="seven", wasm=SEVEN_BYTES, **place)
+    assert added.sha256 == hashlib.sha256(SEVEN_BYTES).digest()
+    assert added in root.call("Execution.ListModules").modules
+    asked = {"name": "seven", "inputs": [{"namespace": namespace, "key": b"key"}], "capacity": 100}
+    *parts, last = root.call("Execution.Execute", **asked)
+    assert b"".join(part.data for part in parts) == b"a value"
+    assert last.executed.length == 7
+    assert tenant().refusal("Execution.Execute", **asked)[0] == NOT_FOUND
+    root.call("Execution.RemoveModule", module="seven", **place)
+    assert root.refusal("Execution.Execute", **asked)[0] == NOT_FOUND
+    assert added not in root.call("Execution.ListModules").modules
 
 
 def test_watching(root, tenant):

@@ -100,6 +100,31 @@ async fn a_watcher_continues_where_it_was() {
 }
 
 #[tokio::test]
+async fn a_watcher_that_missed_more_than_is_remembered_begins_anew() {
+    const REMEMBERED: usize = 1024;
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    let mut seen = Seen::begin(&mut red, Vec::new()).await;
+    assert_eq!(seen.next().await, told(Kind::Reset, ""));
+    assert_eq!(seen.next().await, told(Kind::Synced, ""));
+    for _ in 0..REMEMBERED / 2 {
+        red.namespace("first").await;
+        remove(&mut red, "first").await;
+    }
+    let mut again = Seen::begin(&mut red, seen.revision.clone()).await;
+    for _ in 0..REMEMBERED / 2 {
+        assert_eq!(again.next().await, told(Kind::Created, "first"));
+        assert_eq!(again.next().await, told(Kind::Removed, "first"));
+    }
+    red.namespace("last").await;
+    assert_eq!(again.next().await, told(Kind::Created, "last"));
+    let mut anew = Seen::begin(&mut red, seen.revision.clone()).await;
+    assert_eq!(anew.next().await, told(Kind::Reset, ""));
+    assert_eq!(anew.next().await, told(Kind::Present, "last"));
+    assert_eq!(anew.next().await, told(Kind::Synced, ""));
+}
+
+#[tokio::test]
 async fn nobody_is_told_of_anothers() {
     let door = Door::open().await;
     let (mut red, mut blue) = (door.tenant("red").await, door.tenant("blue").await);
