@@ -262,7 +262,7 @@ def test_functions(root, tenant, namespace):
     assert last.executed.length == 7
     assert tenant().refusal("Execution.Execute", **asked)[0] == NOT_FOUND
     root.call("Execution.RemoveModule", module="seven", **place)
-    assert root.refusal("Execution.Execute", **asked)[0] == NOT_FOUND
+    assert root.refusal("Execution.Execute", **asked) == (grpc.StatusCode.PERMISSION_DENIED, "REASON_DENIED")
     assert added not in root.call("Execution.ListModules").modules
 
 
