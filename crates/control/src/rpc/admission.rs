@@ -26,7 +26,7 @@ use super::identity::Caller;
 use super::metrics::{Metrics, Which};
 use super::status::{Outcome, Refusal};
 
-/// What may be in flight. Of calls and of bytes alike a tenant takes more only while what it then has is no more than was free: alone it
+/// What may be in flight, or be there at all. Of calls and of bytes alike a tenant takes more only while what it then has is no more than was free: alone it
 /// gets a half, two get a third each, and there is always room for one that has nothing yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bound {
@@ -56,8 +56,8 @@ struct Amount {
     bytes: usize,
 }
 
-/// A call in flight.
-struct Ticket {
+/// A call in flight, or something else that is counted like one.
+pub(crate) struct Ticket {
     shared: Arc<InFlight>,
     tenant: Box<str>,
     bytes: AtomicUsize,
@@ -81,17 +81,18 @@ impl InFlight {
         self.used.lock().all.calls
     }
 
-    fn enter(self: &Arc<Self>, tenant: &str) -> Outcome<Arc<Ticket>> {
+    /// Counts one more of this tenant; none when there is no room.
+    pub(crate) fn enter(self: &Arc<Self>, tenant: &str) -> Option<Arc<Ticket>> {
         let mut used = self.used.lock();
         let own = used.tenants.get(tenant).copied().unwrap_or_default();
         if own.calls >= self.bound.of_tenant
             || !may_have(1, own.calls, used.all.calls, self.bound.calls)
         {
-            return Err(Refusal::new(Reason::Busy, "too many calls are in flight"));
+            return None;
         }
         used.all.calls += 1;
         used.tenants.entry(tenant.into()).or_default().calls += 1;
-        Ok(Arc::new(Ticket {
+        Some(Arc::new(Ticket {
             shared: self.clone(),
             tenant: tenant.into(),
             bytes: AtomicUsize::new(0),
@@ -166,8 +167,9 @@ impl Gate {
     fn admit(&self, request: &Request<Body>) -> Outcome<(Option<Caller>, Arc<Ticket>)> {
         let caller = (self.identify)(request)?;
         let tenant = caller.as_ref().map_or("", Caller::tenant);
-        let ticket = self.in_flight.enter(tenant)?;
-        Ok((caller, ticket))
+        let ticket = self.in_flight.enter(tenant);
+        let busy = || Refusal::new(Reason::Busy, "too many calls are in flight");
+        Ok((caller, ticket.ok_or_else(busy)?))
     }
 }
 

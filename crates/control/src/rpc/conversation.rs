@@ -5,7 +5,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::stream::{Stream, StreamExt};
@@ -62,10 +61,10 @@ async fn converse(
     mut stop: watch::Receiver<bool>,
 ) {
     let peer = connection.peer().clone();
-    let is_known = peer.is_known.clone();
     let address = peer.address;
+    let other_end = peer.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(other_end.clone());
         routes.clone().call(request.map(Body::new))
     });
     let mut serving = pin!(
@@ -87,7 +86,7 @@ async fn converse(
                 return;
             }
             () = introduction.as_mut(), if !introduced => {
-                introduced = is_known.load(Relaxed);
+                introduced = peer.is_known();
                 if !introduced {
                     tracing::debug!(%address, "nobody has proved who calls in time");
                     return;
@@ -95,7 +94,7 @@ async fn converse(
             }
             _ = stop.wait_for(|stop| *stop), if !stopped => {
                 // Nothing is in progress for somebody who is not known, and HTTP/2 may never have begun.
-                if !is_known.load(Relaxed) {
+                if !peer.is_known() {
                     return;
                 }
                 stopped = true;

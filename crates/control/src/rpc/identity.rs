@@ -1,8 +1,7 @@
 //! Who calls: proved by a bearer token, or by a certificate that names an access key.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use forebay_api::v1::Reason;
 use forebay_proto::bearer::{Bearer, BearerError};
@@ -10,6 +9,7 @@ use forebay_store::Store;
 use tonic::Request;
 use tonic::codegen::http::{HeaderMap, header};
 
+use super::admission::{InFlight, Ticket};
 use super::status::{Outcome, Refusal};
 use crate::{AccessKey, Identities, ROOT_TENANT};
 
@@ -17,13 +17,40 @@ use crate::{AccessKey, Identities, ROOT_TENANT};
 pub(crate) const CERTIFICATE_URI: &str = "forebay:key/";
 
 /// The other end of a connection.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// The access key that its certificate names.
     pub(crate) key: Option<Arc<str>>,
-    /// Whether somebody has proved to be there.
-    pub(crate) is_known: Arc<AtomicBool>,
+    /// Of the first tenant that proved to be there.
+    seat: Arc<OnceLock<Arc<Ticket>>>,
+}
+
+impl Peer {
+    pub(crate) fn new(address: SocketAddr, key: Option<Arc<str>>) -> Peer {
+        Peer {
+            address,
+            key,
+            seat: Arc::default(),
+        }
+    }
+
+    /// Whether somebody has proved to be there, and has a seat.
+    pub(crate) fn is_known(&self) -> bool {
+        self.seat.get().is_some()
+    }
+
+    /// Seats whoever proved to be there among all connections, once.
+    pub(crate) fn seat(&self, tenant: &str, connections: &Arc<InFlight>) -> Outcome<()> {
+        if self.is_known() {
+            return Ok(());
+        }
+        let busy = || Refusal::new(Reason::Busy, "the tenant has too many connections");
+        let seat = connections.enter(tenant).ok_or_else(busy)?;
+        // Of two first calls at once one is enough.
+        let _ = self.seat.set(seat);
+        Ok(())
+    }
 }
 
 /// Who calls.

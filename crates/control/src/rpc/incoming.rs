@@ -1,6 +1,7 @@
 //! Connections: TCP, or TLS over it, bounded in number, handshakes side by side.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -120,15 +121,11 @@ async fn accept(
             if stream.set_nodelay(true).is_err() {
                 continue;
             }
-            let peer = Peer {
-                address,
-                key: None,
-                is_known: Arc::default(),
-            };
             let ready = ready.clone();
             match tls.clone() {
                 None => {
                     let stream = Transport::Plain(stream);
+                    let peer = Peer::new(address, None);
                     // It fails only when the door has closed.
                     let _ = ready.send(Connection::new(stream, peer, permit)).await;
                 }
@@ -137,7 +134,7 @@ async fn accept(
                         let shaking = tokio::time::timeout(HANDSHAKE, tls.accept(stream));
                         match shaking.await {
                             Ok(Ok(stream)) => {
-                                let connection = Connection::secured(stream, peer, permit);
+                                let connection = Connection::secured(stream, address, permit);
                                 let _ = ready.send(connection).await;
                             }
                             Ok(Err(error)) => tracing::debug!(%address, %error, "no TLS"),
@@ -182,7 +179,7 @@ impl Connection {
 
     fn secured(
         stream: TlsStream<TcpStream>,
-        peer: Peer,
+        address: SocketAddr,
         permit: OwnedSemaphorePermit,
     ) -> Connection {
         let (_, session) = stream.get_ref();
@@ -191,7 +188,7 @@ impl Connection {
             .and_then(|chain| named_key(chain.first()?));
         Connection::new(
             Transport::Tls(Box::new(stream)),
-            Peer { key, ..peer },
+            Peer::new(address, key),
             permit,
         )
     }

@@ -25,7 +25,6 @@ mod watch;
 
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -73,7 +72,7 @@ const OTHER_MESSAGE_BYTES_MAX: usize = 64 << 10;
 pub struct Config {
     /// Where sessions make their links, the best first, as [`Sessions`](forebay_api::v1::sessions_server::Sessions) tells them.
     pub paths: Vec<forebay_api::v1::Path>,
-    /// The most connections.
+    /// The most connections. A tenant has no more of them than it leaves to others.
     pub connections: usize,
     /// The most calls in flight.
     pub calls: usize,
@@ -120,6 +119,8 @@ pub struct Service<S> {
     sessions: Arc<Sessions>,
     changes: Changes<S>,
     config: Config,
+    /// Those on which somebody is known.
+    connections: Arc<InFlight>,
     calls: Arc<InFlight>,
     watches: Arc<InFlight>,
     /// Room for outputs of functions.
@@ -147,6 +148,7 @@ impl<S: Store> Service<S> {
         };
         Arc::new(Service {
             changes: Changes::new(store.clone()),
+            connections: InFlight::new(bound(config.connections, config.connections)),
             calls: InFlight::new(bound(config.calls, config.calls_of_tenant)),
             outputs: Arc::new(tokio::sync::Semaphore::new(execute::ROOMS)),
             watches: InFlight::new(bound(config.watches, (config.watches / 4).max(1))),
@@ -177,7 +179,7 @@ impl<S: Store> Service<S> {
             let identified = identity::identify(&service.identities, request.headers(), peer);
             if let Some(peer) = peer {
                 match &identified {
-                    Ok(_) => peer.is_known.store(true, Relaxed),
+                    Ok(caller) => peer.seat(caller.tenant(), &service.connections)?,
                     Err(_) => {
                         tracing::debug!(peer = %peer.address, path = request.uri().path(), "who calls is not proved");
                     }

@@ -309,6 +309,30 @@ async fn a_connection_is_not_held_by_somebody_who_is_not_known() {
 }
 
 #[tokio::test]
+async fn a_tenant_leaves_connections_to_others() {
+    let door = Door::choose(Choice {
+        config: Config {
+            connections: 4,
+            ..Config::default()
+        },
+        ..Choice::default()
+    })
+    .await;
+    let (mut first, mut second) = (door.tenant("red").await, door.tenant("red").await);
+    works(&mut first).await;
+    works(&mut second).await;
+    let mut third = door.tenant("red").await;
+    let limits = v1::GetLimitsRequest {};
+    let more = third.admin.get_limits(limits).await;
+    refused(more, Code::ResourceExhausted, "BUSY");
+    works(&mut door.tenant("blue").await).await;
+    works(&mut first).await;
+    // One that ends makes room for another one.
+    drop(second);
+    while third.admin.get_limits(limits).await.is_err() {}
+}
+
+#[tokio::test]
 async fn what_is_no_http_ends_its_own_connection() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
