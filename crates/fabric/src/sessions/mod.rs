@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use self::seats::Seats;
+use crate::shm::Share;
 
 pub use grant::{Grant, Granted};
 pub use proof::{PROOF_BYTES, proof};
@@ -144,7 +145,22 @@ pub struct Sessions {
 #[derive(Default)]
 struct Table {
     sessions: HashMap<SessionId, Arc<Session>>,
-    per_tenant: HashMap<Box<str>, usize>,
+    per_tenant: HashMap<Box<str>, Tenant>,
+}
+
+/// What the sessions of one tenant have together.
+struct Tenant {
+    sessions: usize,
+    mapped: Arc<Share>,
+}
+
+impl Default for Tenant {
+    fn default() -> Tenant {
+        Tenant {
+            sessions: 0,
+            mapped: Arc::new(Share::new()),
+        }
+    }
 }
 
 impl Sessions {
@@ -176,20 +192,22 @@ impl Sessions {
         key: impl FnOnce(SessionId) -> [u8; 32],
     ) -> Result<Arc<Session>, Refused> {
         let id = SessionId::random().map_err(|_| Refused::Entropy)?;
+        let key = key(id);
         let (clock, limits) = (self.clock.clone(), self.limits.clone());
         let seats = self.seats.clone();
-        let session = Session::new(id, tenant, principal, key(id), clock, limits, seats);
-        session.extend(lease);
-        let session = Arc::new(session);
         let mut table = self.table.lock();
         if table.sessions.len() >= self.limits.sessions {
             return Err(Refused::Sessions);
         }
         let of_tenant = table.per_tenant.entry(tenant.into()).or_default();
-        if *of_tenant >= self.limits.sessions_per_tenant {
+        if of_tenant.sessions >= self.limits.sessions_per_tenant {
             return Err(Refused::TenantSessions);
         }
-        *of_tenant += 1;
+        of_tenant.sessions += 1;
+        let mapped = of_tenant.mapped.clone();
+        let session = Session::new(id, tenant, principal, key, clock, limits, seats, mapped);
+        session.extend(lease);
+        let session = Arc::new(session);
         table.sessions.insert(id, session.clone());
         drop(table);
         self.opened.notify_one();
@@ -301,9 +319,9 @@ impl Sessions {
         if table.sessions.remove(&session.id()).is_none() {
             return;
         }
-        if let Some(count) = table.per_tenant.get_mut(session.tenant()) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_tenant) = table.per_tenant.get_mut(session.tenant()) {
+            of_tenant.sessions -= 1;
+            if of_tenant.sessions == 0 {
                 table.per_tenant.remove(session.tenant());
             }
         }

@@ -14,6 +14,7 @@ use super::proof::{PROOF_BYTES, proof};
 use super::seats::Seats;
 use super::window::Window;
 use super::{Limits, Refused, SessionId};
+use crate::shm::Share;
 use crate::{Access, CloseReason, Connection, Fabric, Link, RemoteRange, Stag};
 
 /// Names a link in its session; never reused there.
@@ -55,6 +56,8 @@ pub struct Session {
     deadline_ms: AtomicU64,
     shm: Traffic,
     iwarp: Traffic,
+    /// What its tenant has mapped here.
+    mapped: Arc<Share>,
     state: Mutex<State>,
 }
 
@@ -102,6 +105,7 @@ impl State {
 }
 
 impl Session {
+    #[expect(clippy::too_many_arguments, reason = "what its table knows of it")]
     pub(super) fn new(
         id: SessionId,
         tenant: &str,
@@ -110,6 +114,7 @@ impl Session {
         clock: Arc<dyn Clock>,
         limits: Arc<Limits>,
         seats: Arc<Seats>,
+        mapped: Arc<Share>,
     ) -> Session {
         Session {
             id,
@@ -122,6 +127,7 @@ impl Session {
             deadline_ms: AtomicU64::new(0),
             shm: Traffic::default(),
             iwarp: Traffic::default(),
+            mapped,
             state: Mutex::default(),
         }
     }
@@ -169,6 +175,10 @@ impl Session {
             Fabric::Shm => &self.shm,
             Fabric::Iwarp => &self.iwarp,
         }
+    }
+
+    pub(crate) fn mapped(&self) -> Arc<Share> {
+        self.mapped.clone()
     }
 
     /// The most it may hold.

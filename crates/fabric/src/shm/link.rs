@@ -12,6 +12,7 @@ use tokio::task::yield_now;
 
 use super::control::{self, Last, Outgoing, Reader, Uses};
 use super::frame::Frame;
+use super::regions::Share;
 use super::ring::DIRECTION_BYTES;
 use super::shared::{LONG_BYTES, Phase, Shared, Taken};
 use super::spin::{Seen, look_for};
@@ -36,6 +37,8 @@ pub(super) struct Parts {
     pub(super) reader: Reader,
     pub(super) sends: RegionSlice,
     pub(super) receives: RegionSlice,
+    /// What the peer's tenant has mapped.
+    pub(super) tenant: Option<Arc<Share>>,
 }
 
 impl ShmLink {
@@ -43,7 +46,13 @@ impl ShmLink {
     pub(super) fn start(parts: Parts) -> ShmLink {
         debug_assert!(parts.sends.len() >= DIRECTION_BYTES);
         let (tell, outgoing) = mpsc::unbounded_channel();
-        let shared = Shared::new(parts.stream.clone(), tell, parts.sends, parts.receives);
+        let shared = Shared::new(
+            parts.stream.clone(),
+            tell,
+            parts.sends,
+            parts.receives,
+            parts.tenant,
+        );
         let shared = Arc::new(shared);
         let uses = Arc::new(Uses(parts.stream));
         let last = Last::of(shared.clone());

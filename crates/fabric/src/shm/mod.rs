@@ -47,6 +47,7 @@ use crate::{Accepted, Connection, Error, ErrorKind, Result};
 pub use frame::MAGIC;
 pub use link::ShmLink;
 pub use regions::REGIONS;
+pub(crate) use regions::Share;
 
 /// The whole hello must come within this, and the answer to it.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,6 +72,7 @@ pub async fn accept(stream: UnixStream, sessions: &Sessions) -> Result<Accepted>
         reader,
         sends,
         receives,
+        tenant: Some(session.mapped()),
     }));
     let attached = session.attach(Connection::Shm(link.clone()));
     let id = attached.map_err(|refused| closed(&refused.to_string()))?;
@@ -112,6 +114,7 @@ pub async fn connect(stream: UnixStream, proof: &[u8; PROOF_BYTES]) -> Result<Sh
         reader,
         sends,
         receives,
+        tenant: None,
     });
     link.set_id(id);
     Ok(link)

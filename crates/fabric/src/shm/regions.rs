@@ -25,32 +25,70 @@ const MAPPED_BYTES_MAX: u64 = 1 << 44;
 /// Mappings of this process, over all links; the system has a bound (`vm.max_map_count`, 65,530) that other parts need, too.
 const MAPPED_MAX: usize = 16_384;
 
+/// What one tenant may have mapped of both, over all links of all its sessions: the half, so that others find room.
+const TENANT_PART: u64 = 2;
+
 const _: () = assert!(REGIONS.is_power_of_two());
 
-static MAPPED: AtomicUsize = AtomicUsize::new(0);
-static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
+/// All of this process.
+static ALL: Share = Share::new();
 
 /// Where a region's name puts it.
 fn slot_of(stag: Stag) -> usize {
     stag.0 as usize % REGIONS
 }
 
-/// A share of what this process may map; given back when dropped.
-struct Room(u64);
+/// How much is mapped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    count: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+impl Share {
+    pub(crate) const fn new() -> Share {
+        Share {
+            count: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a mapping in; says whether it is within this part of the bounds.
+    fn add(&self, bytes: u64, part: u64) -> bool {
+        let count = self.count.fetch_add(1, Relaxed) as u64;
+        let total = self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        count < MAPPED_MAX as u64 / part && total <= MAPPED_BYTES_MAX / part
+    }
+
+    fn remove(&self, bytes: u64) {
+        self.count.fetch_sub(1, Relaxed);
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Room for one mapping; given back when dropped.
+struct Room {
+    bytes: u64,
+    tenant: Option<Arc<Share>>,
+}
 
 impl Room {
-    fn take(bytes: u64) -> Option<Room> {
-        let room = Room(bytes);
-        let count = MAPPED.fetch_add(1, Relaxed);
-        let total = MAPPED_BYTES.fetch_add(bytes, Relaxed);
-        (count < MAPPED_MAX && total.saturating_add(bytes) <= MAPPED_BYTES_MAX).then_some(room)
+    fn take(bytes: u64, tenant: Option<Arc<Share>>) -> Option<Room> {
+        let of_tenant = tenant
+            .as_ref()
+            .is_none_or(|tenant| tenant.add(bytes, TENANT_PART));
+        let of_all = ALL.add(bytes, 1);
+        let room = Room { bytes, tenant };
+        (of_tenant && of_all).then_some(room)
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        MAPPED.fetch_sub(1, Relaxed);
-        MAPPED_BYTES.fetch_sub(self.0, Relaxed);
+        ALL.remove(self.bytes);
+        if let Some(tenant) = &self.tenant {
+            tenant.remove(self.bytes);
+        }
     }
 }
 
@@ -84,11 +122,21 @@ struct Mapped {
 #[derive(Default)]
 pub(super) struct PeerRegions {
     slots: Vec<Option<Mapped>>,
+    /// What the peer's tenant has mapped; at a client's end there is none.
+    tenant: Option<Arc<Share>>,
     /// The link has ended.
     closed: bool,
 }
 
 impl PeerRegions {
+    /// None yet, of a peer of this tenant.
+    pub(super) fn of(tenant: Option<Arc<Share>>) -> PeerRegions {
+        PeerRegions {
+            tenant,
+            ..PeerRegions::default()
+        }
+    }
+
     /// Maps what the peer exposes.
     pub(super) fn add(
         &mut self,
@@ -110,7 +158,7 @@ impl PeerRegions {
             stag,
             withdrawn: withdrawn.clone(),
             tell: tell.clone(),
-            _room: Room::take(len).ok_or(Refusal::Busy)?,
+            _room: Room::take(len, self.tenant.clone()).ok_or(Refusal::Busy)?,
             _uses: uses.clone(),
         });
         let memory = Region::received(file, offset, len as usize, access.writes(), pin)

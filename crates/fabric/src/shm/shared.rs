@@ -12,7 +12,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 
 use super::control::Outgoing;
 use super::frame::{Frame, WAKE};
-use super::regions::{Exposures, PeerRegions};
+use super::regions::{Exposures, PeerRegions, Share};
 use super::ring::{Consumer, Producer, Pushed, RING_BYTES, Violation};
 use super::spin::Seen;
 use crate::{Access, CloseReason, Error, ErrorKind, MESSAGE_BYTES_MAX, RemoteRange, Result};
@@ -93,6 +93,7 @@ impl Shared {
         tell: mpsc::UnboundedSender<Outgoing>,
         sends: RegionSlice,
         receives: RegionSlice,
+        tenant: Option<Arc<Share>>,
     ) -> Shared {
         Shared {
             stream,
@@ -107,7 +108,7 @@ impl Shared {
             }),
             owed: AtomicU32::new(0),
             moving: RwLock::new(true),
-            peer_regions: RwLock::default(),
+            peer_regions: RwLock::new(PeerRegions::of(tenant)),
             exposures: Mutex::default(),
             offers: Semaphore::new(OFFERS_MAX),
             withdrawals: Semaphore::new(OFFERS_MAX),

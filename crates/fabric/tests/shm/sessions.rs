@@ -8,9 +8,10 @@ use forebay_fabric::sessions::{
     Grant, Limits, LinkId, PROOF_BYTES, Refused, Registered, RegisteredId, proof,
 };
 use forebay_fabric::{
-    Access, CloseReason, ErrorKind, Link, Session, SessionId, Sessions, Stag, UnixMillis,
+    Access, CloseReason, ErrorKind, Link, Session, SessionId, Sessions, Stag, UnixMillis, shm,
 };
 use forebay_io::sim::SimClock;
+use forebay_mem::Region;
 use proptest::prelude::*;
 
 use crate::{ends, run};
@@ -553,5 +554,44 @@ fn rails_are_links_in_the_order_they_came() {
         assert_eq!(rail(usize::MAX), None);
         lender.session.detach(lender.link);
         assert_eq!(rail(0), Some(second.id));
+    });
+}
+
+/// What a process may map is bounded, and nobody gets it all, however many sessions and links that takes.
+#[test]
+fn a_tenant_leaves_room_for_the_memory_of_others() {
+    run(async {
+        let sessions = ends::sessions();
+        let memory = Region::memfd(4096).unwrap().slice(0..4096).unwrap();
+        let expose = async |link: &shm::ShmLink| {
+            let exposed = link.expose(memory.clone(), Access::Read).await;
+            exposed.map_err(|error| error.kind)
+        };
+        let greedy = async || {
+            let session = open(&sessions, "greedy");
+            let (server, client) = ends::joined(&sessions, &session).await;
+            (session, server, client)
+        };
+        let mut links = Vec::new();
+        for _ in 0..8192 / shm::REGIONS {
+            let (session, server, client) = greedy().await;
+            for _ in 0..shm::REGIONS {
+                expose(&client).await.unwrap();
+            }
+            links.push((session, server, client));
+        }
+        let (_session, _server, late) = greedy().await;
+        assert_eq!(expose(&late).await.unwrap_err(), ErrorKind::Busy);
+        let session = open(&sessions, "other");
+        let (_server, client) = ends::joined(&sessions, &session).await;
+        expose(&client).await.unwrap();
+        // What is given back is there for the next.
+        let (_, server, client) = links.pop().unwrap();
+        client.close(CloseReason::Done);
+        server.link.closed().await;
+        drop(client);
+        while expose(&late).await.is_err() {
+            tokio::task::yield_now().await;
+        }
     });
 }
