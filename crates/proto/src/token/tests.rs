@@ -321,6 +321,34 @@ fn carriers_of_other_vendors() {
     }
 }
 
+/// Tokens and what looks like them: one character put in, changed or left out.
+fn near_tokens() -> impl Strategy<Value = String> {
+    let whole = prop_oneof![
+        Just(DC81.to_owned()),
+        Just(format!("{DC81}:00007f1234567890:0000000000100000")),
+        Just(HIP88.to_owned()),
+        Just(format!("{HIP88}:7f0000001000:10")),
+        Just(format!("rc:{}:1:1:1", "ab".repeat(16))),
+        "ort[0-9]{1,3}\\.[A-Za-z0-9_.:-]{0,80}",
+        "[0-9a-f]{1,9}(:[0-9a-f]{1,9}){6}",
+        "[0-9a-f:.ort]{1,130}",
+    ];
+    let change = (0..3_u8, any::<prop::sample::Index>(), "[0-9a-gr:.]");
+    (whole, prop::option::of(change)).prop_map(|(mut text, change)| {
+        if let Some((how, at, with)) = change {
+            let at = at.index(text.len());
+            let end = if how == 0 { at } else { at + 1 };
+            let with = if how == 2 && text.len() > 1 {
+                ""
+            } else {
+                &with
+            };
+            text.replace_range(at..end, with);
+        }
+        text
+    })
+}
+
 proptest! {
     #[test]
     fn descriptors_are_read_as_written(
@@ -347,6 +375,51 @@ proptest! {
         let text = token.to_string();
         prop_assert_eq!(detect(text.as_bytes()), Ok(Class::Hip88));
         prop_assert_eq!(read(text.as_bytes()), Ok(Token::Hip(token)));
+    }
+
+    #[test]
+    fn tokens_of_the_shim_are_read_as_written(
+        connection: [u8; 16], window in (0u64..1 << 62, 1u64..1 << 62), rkey: u32,
+    ) {
+        let token = RcShim { connection, address: window.0, size: window.1, rkey };
+        let text = token.to_string();
+        prop_assert_eq!(detect(text.as_bytes()), Ok(Class::RcShim));
+        prop_assert_eq!(read(text.as_bytes()), Ok(Token::RcShim(token)));
+    }
+
+    #[test]
+    fn seven_numbers_are_read_as_written(
+        window in (0u64..1 << 59, 1u64..1 << 62), rest: [u64; 5],
+    ) {
+        let fields = [window.0, window.1, rest[0], rest[1], rest[2], rest[3], rest[4]];
+        // No number is so long that the widths could be those of dc81.
+        let text = fields.map(|field| format!("{field:x}")).join(":");
+        prop_assert_eq!(detect(text.as_bytes()), Ok(Class::Lab));
+        prop_assert_eq!(read(text.as_bytes()), Ok(Token::Lab(super::dc::Lab { fields })));
+    }
+
+    /// Against each shape of section 6.1 alone, in no order: at most one fits, and that one is told.
+    #[test]
+    fn no_shape_satisfies_two_classes(text in near_tokens()) {
+        let fields: Vec<&str> = text.split(':').collect();
+        let widths: Vec<usize> = fields.iter().map(|field| field.len()).collect();
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let version = text.strip_prefix("ort").and_then(|rest| rest.split_once('.')).map(|(version, _)| version);
+        let version = version.filter(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()));
+        let dc81 = widths == [16, 8, 8, 4, 6, 1, 32];
+        let shapes = [
+            (version == Some("1"), Class::Ort1),
+            (version.is_some_and(|version| version != "1"), Class::OrtOther),
+            (fields[0] == "rc" && fields.len() == 5, Class::RcShim),
+            (widths[0] == 88 && digits(fields[0]) && [1, 3].contains(&fields.len()), Class::Hip88),
+            (dc81, Class::Dc81),
+            (widths == [16, 8, 8, 4, 6, 1, 32, 16, 16], Class::Dc115),
+            (!dc81 && fields.len() == 7 && fields.iter().all(|field| digits(field)), Class::Lab),
+        ];
+        let fitting: Vec<Class> = shapes.into_iter().filter(|(fits, _)| *fits).map(|(_, class)| class).collect();
+        prop_assert!(fitting.len() <= 1, "{:?}", fitting);
+        let told = fitting.first().copied().unwrap_or(Class::Unknown);
+        prop_assert_eq!(detect(text.as_bytes()), Ok(told));
     }
 
     #[test]
