@@ -5,6 +5,7 @@ FOREBAY_TRANSFERS of them (driven and judged by crates/client/examples/transfers
 
 import os
 import random
+import re
 import subprocess
 
 import pytest
@@ -14,6 +15,8 @@ from conftest import examples
 TRANSFERS = int(os.environ.get("FOREBAY_TRANSFERS", "400"))
 SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)
 HOURS = 3600
+# Of all answers, at least so many are what was put: the client tries again.
+RIGHT_SHARE = 0.8
 
 
 def drive(server, within, path, largest):
@@ -22,6 +25,10 @@ def drive(server, within, path, largest):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=2 * HOURS)
     print(f"seed {SEED}\n{done.stdout}{done.stderr}")
     assert done.returncode == 0, f"seed {SEED}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    right, errors = map(int, re.search(r"right (\d+), errors (\d+)", done.stdout).groups())
+    # A link on which hardly anything arrives shows nothing of what arrives.
+    assert right >= TRANSFERS and right >= RIGHT_SHARE * (right + errors), f"seed {SEED}: {done.stdout}{done.stderr}"
+    assert f'"{path}"' in done.stdout, f"seed {SEED}: another path\n{done.stdout}"
     return done.stdout
 
 

@@ -5,6 +5,7 @@
 # Usage: lab/siw/dissect.sh [PROGRAM]
 #   PROGRAM  the example `rping` of crates/fabric (default target/debug/examples/rping, built if missing)
 # Needs: tshark (it brings dumpcap).
+# When rping.sh has run, each capture that it was to leave must be there. All must hold segments.
 # Exit: 0 when it finds nothing wrong. Two of its warnings are about the revision, not about us: it
 # knows RFC 5044 only, whose revision is 1 and which has no flag for RFC 6581's data.
 set -euo pipefail
@@ -17,6 +18,7 @@ PROGRAM=${1:-${CARGO_TARGET_DIR:-target}/debug/examples/rping}
 [ -x "$PROGRAM" ] || cargo build -q -p forebay-fabric --example rping
 OUT=$LAB_DIR/siw/out PORT=7184 PINGS=3 BYTES=150000
 mkdir -p "$OUT"
+rm -f "$OUT"/ours*.pcapng
 # until_true TENTHS COMMAND... - tries a command until it succeeds, for so many tenths of a second.
 until_true() {
     local tries=$1
@@ -29,7 +31,7 @@ has_bytes() { [ "$(stat -c %s "$1" 2>/dev/null || echo 0)" -ge "$2" ]; }
 for crc in "" crc; do
     file=$OUT/ours${crc:+-$crc}.pcapng log=$OUT/dumpcap${crc:+-$crc}.log
     # An old log would say that this capture has begun.
-    rm -f "$file" "$log"
+    rm -f "$log"
     dumpcap -i lo -f "tcp port $PORT" -w "$file" 2>"$log" & capture=$!
     until_true 300 grep -qs '^File' "$log"
     "$PROGRAM" server 127.0.0.1:$PORT $crc >/dev/null & server=$!
@@ -40,15 +42,19 @@ for crc in "" crc; do
     kill $capture
     wait $capture || true
 done
+files=("$OUT"/ours.pcapng "$OUT"/ours-crc.pcapng)
+if [ -e "$OUT/captures" ]; then
+    while read -r name; do files+=("$OUT/$name.pcap"); done <"$OUT/captures"
+fi
 failed=0
-for file in "$OUT"/*.pcap*; do
+for file in "${files[@]}"; do
     found=$(tshark -r "$file" -o tcp.desegment_tcp_streams:TRUE -z expert,warn -q 2>/dev/null |
         grep -E 'IWARP|Malformed' |
         grep -vE 'Re[sv]+ field is NOT set to (zero|one) as required by RFC 5044' || true)
     found+=$(tshark -r "$file" -V 2>/dev/null | grep 'Bad CRC32' || true)
-    segments=$(tshark -r "$file" -Y iwarp_ddp 2>/dev/null | wc -l)
+    segments=$(tshark -r "$file" -Y iwarp_ddp 2>/dev/null | wc -l || true)
     say "${file##*/}: $segments frames with segments${found:+, FAILED}"
     [ -z "$found" ] || { printf '%s\n' "$found" >&2; failed=1; }
-    case $file in *ours*) [ "$segments" -gt 0 ] || failed=1;; esac
+    [ "$segments" -gt 0 ] || { say "${file##*/}: no segments, FAILED"; failed=1; }
 done
 exit $failed

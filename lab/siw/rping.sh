@@ -20,6 +20,9 @@ PROGRAM=$(realpath "$PROGRAM")
 one_guest_at_a_time
 OUT=$LAB_DIR/siw/out PINGS=10 PORT=7174 NS=fblab-siw$$
 mkdir -p "$OUT"
+# Captures of an earlier run would pass for this one's; what this one is to leave is told to dissect.sh.
+rm -f "$OUT"/client-*.pcap "$OUT"/server*.pcap
+printf '%s\n' client-100 client-20000 server server-crc >"$OUT/captures"
 # In the guest: the device, and a capture named $1.
 PREPARE='insmod /siw/siw.ko; rdma link add siw0 type siw netdev eth0
 capture() { tcpdump -Z root -i eth0 -s 0 -U -w /siw/out/$1.pcap tcp port '$PORT' 2>/run/tcpdump & td=$!
