@@ -13,7 +13,7 @@ use forebay_client::direct::{
     Choice, Get, Options, Path, Region, Span, TokenSession, blocking::Client,
 };
 use forebay_client::{Error, Tls};
-use harness::{Place, Ran, Server, bytes};
+use harness::{Place, Ran, Server, bytes, s3};
 use rustix::process::Signal;
 
 const NAMESPACE: &str = "demo";
@@ -578,5 +578,36 @@ fn any_address_is_where_the_client_found_the_server() {
         let region = Region::alloc(4096).unwrap();
         let put = client.put_from(NAMESPACE, "k", &region).unwrap();
         assert_eq!(put.path, path);
+    }
+}
+
+/// Of a window that is empty.
+const MALFORMED: &str =
+    "00007f1234567890:00000000:aabbccdd:0000:000042:1:00000000000000000000ffff0a0a30d0";
+
+/// Signed as without a token: another vendor's header is not `x-amz-`.
+fn get_with_vendor_token(server: &Server, path: &str) -> u16 {
+    let head = s3::head(server, &server.credentials(), "GET", path, 0);
+    let more = format!("\r\nx-rdma-info: {MALFORMED}\r\nconnection: close\r\n\r\n");
+    let mut stream = TcpStream::connect(&server.doors["s3"]).unwrap();
+    stream
+        .write_all(head.replace("\r\n\r\n", &more).as_bytes())
+        .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let status = String::from_utf8_lossy(&answer);
+    status.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn how_tokens_that_are_not_served_are_declined() {
+    let place = Place::new();
+    for (flags, status) in [
+        (&[][..], 501),
+        (&["--s3-decline-body"][..], 404),
+        (&["--s3-vendor-tokens"][..], 400),
+    ] {
+        let server = place.serve(flags);
+        assert_eq!(get_with_vendor_token(&server, "/none/key"), status);
     }
 }

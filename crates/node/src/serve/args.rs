@@ -135,6 +135,12 @@ pub struct ServeArgs {
     /// S3 requests served at once; more are told to slow down
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub s3_requests: usize,
+    /// Answer a GET whose token is not served with the object as a body, as for aws-c-s3; else it is declined with 501
+    #[arg(long)]
+    pub s3_decline_body: bool,
+    /// Read the headers in which other vendors carry tokens, and refuse what is malformed; all else there is declined, as without
+    #[arg(long)]
+    pub s3_vendor_tokens: bool,
     /// Certificate chain (PEM): the S3 door then speaks TLS
     #[arg(long, value_name = "FILE", requires = "s3_tls_key")]
     pub s3_tls_cert: Option<PathBuf>,

@@ -319,6 +319,7 @@ pub fn s3_config(args: &ServeArgs, pool_bytes: u64) -> forebay_s3::Config {
             Etag::Md5 => forebay_s3::EtagKind::Md5,
             Etag::Crc64nvme => forebay_s3::EtagKind::Crc64Nvme,
         },
+        decline_with_body: args.s3_decline_body,
         ..forebay_s3::Config::default()
     }
 }
@@ -394,6 +395,7 @@ pub fn lenders(
         uds: Some(absolute(&socket::path(&args.dir))),
         cm: listeners.direct_listens(),
         cm_tls: listeners.direct_is_secure(),
+        vendor_carriers: args.s3_vendor_tokens,
         ..forebay_s3::Direct::new(sessions.clone())
     })
 }
