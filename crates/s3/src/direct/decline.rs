@@ -47,7 +47,8 @@ impl<R: Into<Refusal>> From<R> for Halt {
     }
 }
 
-/// A refusal with the number of its status for the client's library, and no byte moved unless it says otherwise.
+/// A refusal with the number of its status for the client's library, and no byte moved unless it says otherwise; of a token that was
+/// not read nothing is said of bytes.
 pub(super) fn marked(refusal: Refusal) -> Refusal {
     let told = |name| {
         let headers = refusal.headers.as_ref();
@@ -59,7 +60,7 @@ pub(super) fn marked(refusal: Refusal) -> Refusal {
         true => refusal,
         false => refusal.header(REPLY, HeaderValue::from(status)),
     };
-    match bytes {
+    match bytes || refusal.code() == ErrorCode::InvalidRDMAToken {
         true => refusal,
         false => refusal.header(BYTES_TRANSFERRED, HeaderValue::from(0u64)),
     }

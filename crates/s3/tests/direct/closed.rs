@@ -59,6 +59,31 @@ async fn n1_n2_n3_nothing_is_created_and_nothing_overwritten() {
     }
 }
 
+#[tokio::test]
+async fn n1_no_version_and_no_delete_marker_is_added() {
+    for status in ["Enabled", "Suspended"] {
+        let rig = Rig::open().await;
+        let versions =
+            format!("<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>");
+        let ask = Ask::new("PUT", "/bucket?versioning=").body(versions);
+        assert_eq!(rig.server.ask(ALPHA, ask).await.status, 200);
+        rig.server.put("/bucket/victim", b"as it was").await;
+        let list = || rig.server.ask(ALPHA, Ask::new("GET", "/bucket?versions="));
+        let before = list().await.text();
+        assert_eq!(before.matches("<Version>").count(), 1);
+        for (name, value) in tokens() {
+            for target in ["/bucket/victim", "/bucket/new"] {
+                let ask = Ask::new("PUT", target)
+                    .header(name, &value)
+                    .sign(Sign::Unsigned);
+                declined(&rig.server.ask(ALPHA, ask).await);
+            }
+        }
+        assert_eq!(list().await.text(), before);
+        rig.finish().await;
+    }
+}
+
 /// What a namespace holds, for comparing.
 trait UsageOf {
     fn usage_of(&self, namespace: &str) -> String;

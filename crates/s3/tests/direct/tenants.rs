@@ -120,6 +120,82 @@ async fn a_bucket_that_changes_hands_in_the_midst() {
     }
 }
 
+/// Dialects without an adapter here name memory by addresses and keys alone. However such a token came to whoever sends it, it is
+/// declined, again when it comes again, and nobody's memory is looked at.
+#[tokio::test]
+async fn x1_x2_x4_x7_r7_foreign_tokens_of_anybody_touch_nothing() {
+    let rig = Rig::open().await;
+    let etag = victim(&rig).await;
+    let alpha = rig.peer(ALPHA, Way::Iwarp).await;
+    let bucket = Ask::new("PUT", "/betas");
+    assert_eq!(rig.server.ask(BETA, bucket).await.status, 200);
+    let object = Ask::new("PUT", "/betas/key").body(b"beta's");
+    assert_eq!(rig.server.ask(BETA, object).await.status, 200);
+    let open = rig.sessions.all().len();
+    // Alpha's memory by its name, its connection, the HTTP peer's own address, and another one.
+    let (key, session) = (alpha.stag.0, session_text(&alpha.session));
+    let dc = |address: &str| {
+        format!(
+            "0000000000000000:00001000:{key:08x}:0000:000042:1:{:0>20}ffff{address}",
+            ""
+        )
+    };
+    let tokens = [
+        dc("7f000001"),
+        dc("0a0a30d0"),
+        format!("{}:0000000000000000:0000000000001000", dc("7f000001")),
+        format!("rc:{session}:0:1000:{key:x}"),
+        HIP88.to_owned(),
+    ];
+    for token in tokens.iter().chain(&tokens) {
+        for (who, bucket) in [(ALPHA, "bucket"), (BETA, "betas")] {
+            for (method, key) in [("GET", "victim"), ("GET", "key"), ("PUT", "victim")] {
+                let ask = Ask::new(method, &format!("/{bucket}/{key}"))
+                    .header("x-amz-rdma-token", token)
+                    .sign(Sign::Unsigned);
+                declined(&rig.server.ask(who, ask).await);
+            }
+        }
+    }
+    assert_eq!(rig.sessions.all().len(), open);
+    alpha.untouched_but(0, 0);
+    unhurt(&rig, &etag).await;
+    drop(alpha);
+    rig.finish().await;
+}
+
+/// No session of `hipobj-rc-v2` is made, so none is ready twice, late, or somebody else's.
+#[tokio::test]
+async fn r8_e4_control_requests_of_hipobj_make_no_session() {
+    let rig = Rig::open().await;
+    let etag = victim(&rig).await;
+    let prepare = Ask::new("POST", "/.hipobj-rc/prepare")
+        .header("x-amz-rdma-protocol", "hipobj-rc-v2")
+        .header("x-amz-rdma-token", HIP88)
+        .header("x-amz-rdma-psn", "00ab01")
+        .header("x-amz-rdma-cookie", "0000000f")
+        .header("x-amz-rdma-op", "PUT")
+        .header("x-amz-rdma-target", "/bucket/victim")
+        .header("x-amz-rdma-size", "9");
+    let ready = Ask::new("POST", "/.hipobj-rc/ready")
+        .header("x-amz-rdma-protocol", "hipobj-rc-v2")
+        .header("x-amz-rdma-session", &"ab".repeat(16))
+        .header("x-amz-rdma-cookie", "0000000f")
+        .header("x-amz-rdma-qpn", "2a");
+    let cancel =
+        Ask::new("POST", "/.hipobj-rc/cancel").header("x-amz-rdma-session", &"ab".repeat(16));
+    for ask in [&prepare, &ready, &ready, &cancel] {
+        for who in [ALPHA, BETA] {
+            let answer = rig.server.ask(who, ask.clone()).await;
+            declined(&answer);
+            assert_eq!(answer.header("x-amz-rdma-session"), None);
+        }
+    }
+    assert!(rig.sessions.is_empty());
+    unhurt(&rig, &etag).await;
+    rig.finish().await;
+}
+
 #[tokio::test]
 async fn x6_a_key_of_anothers_memory_means_ones_own() {
     let rig = Rig::open().await;
