@@ -129,9 +129,16 @@ fn draw(args: &TopArgs, live: &Live, rows: &[Row], redraw: bool) -> Outcome {
 }
 
 /// Rates between two looks, the busiest first. A link that is new counts from zero; what one did that has ended since is not known.
+/// Bytes are a session's by one path, told with any of its links.
 fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
     let known: BTreeMap<u64, &live::Link> =
         before.links.iter().map(|link| (link.id, link)).collect();
+    let mut moved: BTreeMap<(&str, &str), [u64; 2]> = BTreeMap::new();
+    for link in &before.links {
+        let [sent, received] = moved.entry((&link.session, &link.path)).or_default();
+        *sent += link.sent_bytes;
+        *received += link.received_bytes;
+    }
     let mut rows: BTreeMap<(String, String), (Row, Vec<&str>)> = BTreeMap::new();
     for link in &now.links {
         let key = (link.tenant.clone(), link.path.clone());
@@ -149,16 +156,23 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
             };
             (row, Vec::new())
         });
+        let per_second = |count: u64| count as f64 / elapsed.max(1e-9);
         let rate = |count: fn(&live::Link) -> u64| {
             let then = known.get(&link.id).map_or(0, |link| count(link));
-            count(link).saturating_sub(then) as f64 / elapsed.max(1e-9)
+            per_second(count(link).saturating_sub(then))
         };
+        let mut bytes = [link.sent_bytes, link.received_bytes];
+        if bytes != [0; 2]
+            && let Some(then) = moved.remove(&(&*link.session, &*link.path))
+        {
+            bytes = [0, 1].map(|way| bytes[way].saturating_sub(then[way]));
+        }
         row.links += 1;
         row.in_flight += link.in_flight;
         row.requests_per_s += rate(|link| link.requests);
         row.failures_per_s += rate(|link| link.failures);
-        row.get_bytes_per_s += rate(|link| link.sent_bytes);
-        row.put_bytes_per_s += rate(|link| link.received_bytes);
+        row.get_bytes_per_s += per_second(bytes[0]);
+        row.put_bytes_per_s += per_second(bytes[1]);
         sessions.push(&link.session);
     }
     let mut rows: Vec<Row> = rows
@@ -209,7 +223,7 @@ mod tests {
             links: vec![
                 link(2, "a", "shm", 150, 2000),
                 // New since, in the same session as the first.
-                link(3, "a", "shm", 10, 500),
+                link(3, "a", "shm", 10, 0),
                 link(4, "b", "iwarp", 7, 0),
             ],
         };
@@ -220,10 +234,28 @@ mod tests {
             (a.tenant.as_str(), a.links, a.sessions, a.in_flight),
             ("a", 2, 1, 2)
         );
-        assert_eq!((a.requests_per_s, a.get_bytes_per_s), (120.0, 3000.0));
+        assert_eq!((a.requests_per_s, a.get_bytes_per_s), (120.0, 2000.0));
         assert_eq!(
             (rows[1].requests_per_s, rows[1].path.as_str()),
             (0.0, "iwarp")
         );
+    }
+
+    #[test]
+    fn a_session_whose_first_link_ends_moves_nothing_by_that() {
+        let before = Live {
+            sessions: 1,
+            links: vec![link(2, "a", "shm", 9, 5000), link(3, "a", "shm", 9, 0)],
+        };
+        let now = Live {
+            sessions: 1,
+            links: vec![link(3, "a", "shm", 9, 5000)],
+        };
+        assert_eq!(rows(&before, &now, 1.0)[0].get_bytes_per_s, 0.0);
+        let later = Live {
+            sessions: 1,
+            links: vec![link(3, "a", "shm", 9, 5500)],
+        };
+        assert_eq!(rows(&now, &later, 1.0)[0].get_bytes_per_s, 500.0);
     }
 }
