@@ -89,6 +89,20 @@ impl Attributes {
     }
 }
 
+impl From<v1::Attributes> for Attributes {
+    fn from(told: v1::Attributes) -> Attributes {
+        Attributes {
+            content_type: told.content_type,
+            cache_control: told.cache_control,
+            content_disposition: told.content_disposition,
+            content_encoding: told.content_encoding,
+            content_language: told.content_language,
+            metadata: told.metadata.into_iter().collect(),
+            tags: told.tags.into_iter().collect(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

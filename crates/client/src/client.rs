@@ -74,6 +74,8 @@ impl std::fmt::Debug for Client {
 
 struct Inner {
     config: Config,
+    /// Why no call can be made.
+    missing: Option<String>,
     pool: Arc<Pool>,
     /// The signing key of a day.
     signing: Mutex<Option<(String, SigningKey)>>,
@@ -173,10 +175,33 @@ impl Client {
             attempts: config.attempts,
             inner: Arc::new(Inner {
                 config,
+                missing: None,
                 pool,
                 signing: Mutex::default(),
             }),
         })
+    }
+
+    /// A client of a door that is not there: every call fails at once and says `why`. For whoever needs S3 for some calls only.
+    pub fn missing(endpoint: Endpoint, why: &str) -> Client {
+        let nobody = Credentials {
+            access_key: String::new(),
+            secret_key: String::new(),
+        };
+        let config = Config {
+            attempts: 1,
+            ..Config::new(endpoint, nobody)
+        };
+        let pool = Pool::new(config.endpoint.clone(), None, config.timeout, 1);
+        Client {
+            attempts: config.attempts,
+            inner: Arc::new(Inner {
+                config,
+                missing: Some(why.to_owned()),
+                pool: Arc::new(pool),
+                signing: Mutex::default(),
+            }),
+        }
     }
 
     /// Where it sends to.
@@ -239,6 +264,9 @@ impl Client {
     }
 
     async fn once(&self, call: &Call<'_>) -> Result<Answer> {
+        if let Some(why) = &self.inner.missing {
+            return Err(self.lost(why));
+        }
         let mut fresh = false;
         loop {
             let lease = self.inner.pool.take(fresh).await?;

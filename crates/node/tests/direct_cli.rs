@@ -3,6 +3,7 @@
 mod harness;
 
 use std::fs;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -231,6 +232,26 @@ fn the_doctor_tells_of_every_path() {
     );
 }
 
+#[test]
+fn the_doctor_fails_when_no_path_leads_to_the_server() {
+    let (_place, server) = ready(&[]);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let told = server.run(&["doctor", "--json", "--endpoint", &endpoint]);
+    let told = told.expect(1);
+    assert!(
+        told.err.contains("no path to the server works"),
+        "{}",
+        told.err
+    );
+    let rows = told.out.lines().map(serde_json::from_str);
+    let rows: Vec<Value> = rows.collect::<Result<_, _>>().unwrap();
+    assert!(rows.iter().any(|row| row["check"] == "fsync"));
+    let available = rows.iter().filter_map(|row| row["available"].as_bool());
+    assert_eq!(available.collect::<Vec<_>>(), [false; 3]);
+}
+
 fn paths(server: &Server) -> Vec<Value> {
     let checks = server.json(&["doctor"]);
     checks
@@ -361,4 +382,63 @@ fn the_bench_measures_every_operation() {
         (&"shm".into(), &0.into())
     );
     assert!(point["server_cpu_s_per_gb"].is_number());
+}
+
+#[test]
+fn the_direct_path_needs_no_s3_door() {
+    let (place, server) = ready(&["--no-s3"]);
+    let contents = bytes(3, 9_000_000);
+    let source = place.path("source");
+    fs::write(&source, &contents).unwrap();
+    for path in ["shm", "iwarp"] {
+        let object = format!("fb://made-{path}/key");
+        let send = ["cp", "--path", path, text(&source), &object];
+        let missing = server.run(&send).expect(3);
+        assert!(missing.err.contains("--make-namespace"), "{}", missing.err);
+        server.ok(&[&send[..], &["--make-namespace"]].concat());
+        // Again, when all is there.
+        server.ok(&send);
+        let target = place.path(path);
+        server.ok(&["cp", "--path", path, &object, text(&target)]);
+        assert!(fs::read(&target).unwrap() == contents);
+        let none = server.run(&["cp", "--path", path, "fb://made-shm/none", text(&target)]);
+        none.expect(3);
+        let range = ["--range", "5-9", "--json"];
+        let seen = server.run(&[&["cat", "--path", path, &object], &range[..]].concat());
+        let seen = seen.expect(0);
+        assert_eq!(seen.bytes, contents[5..10]);
+        let told: Value = serde_json::from_str(&seen.err).unwrap();
+        assert_eq!((&told["path"], &told["bytes"]), (&path.into(), &5.into()));
+        let outside = ["--range", "9000000-9000001"];
+        let outside = server.run(&[&["cat", "--path", path, &object], &outside[..]].concat());
+        outside.expect(1);
+        let all = server.json(&["ls"]);
+        let name = format!("made-{path}");
+        assert!(all.iter().any(|row| row["namespace"] == name.as_str()));
+        let kept = ["--metadata", "owner=me", "--path", path];
+        let other = format!("fb://made-{path}/a/b");
+        server.ok(&[&["cp", text(&source), &other], &kept[..]].concat());
+        let stat = &server.json(&["stat", &other])[0];
+        assert_eq!(
+            (&stat["size"], &stat["metadata"]["owner"]),
+            (&9_000_000.into(), &"me".into())
+        );
+        let listed = server.json(&["ls", &format!("fb://made-{path}/")]);
+        assert_eq!(
+            (&listed[0]["prefix"], &listed[1]["key"]),
+            (&"a/".into(), &"key".into())
+        );
+        server.ok(&["rm", &other]);
+        server.run(&["rm", &other]).expect(3);
+        server.run(&["stat", &other]).expect(3);
+        let inside = server.run(&["cp", "--path", path, &object, "fb://made-shm/copy"]);
+        let inside = inside.expect(1);
+        assert!(inside.err.contains("no S3 door"), "{}", inside.err);
+        server.ok(&["rm", "-r", &format!("fb://made-{path}/")]);
+        assert!(
+            server
+                .json(&["ls", &format!("fb://made-{path}")])
+                .is_empty()
+        );
+    }
 }

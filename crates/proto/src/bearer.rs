@@ -30,7 +30,7 @@ pub enum BearerError {
     #[error("the token was not made with this access key")]
     Forged,
     /// It is genuine and too old.
-    #[error("the token has expired")]
+    #[error("the token has expired, or the clock of whoever made it is slow")]
     Expired,
     /// It is genuine and lives longer than [`LIFETIME_S_MAX`].
     #[error("the token lives longer than {LIFETIME_S_MAX} s")]

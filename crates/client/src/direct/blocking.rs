@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Fallback, Get, Listing, Options, Page, Path, Put, Region, Stat, Transfer, Window};
-use crate::{Credentials, Endpoint, Error, Result};
+use crate::{Attributes, Credentials, Endpoint, Error, Result};
 
 /// A client with a thread of its own that receives replies and keeps the session alive. Cloning shares both.
 #[derive(Debug, Clone)]
@@ -138,6 +138,19 @@ impl Client {
     /// The same.
     pub fn stat(&self, namespace: &str, key: &(impl AsRef<[u8]> + ?Sized)) -> Result<Stat> {
         self.runtime.block_on(self.client.stat(namespace, key))
+    }
+
+    /// See [`super::Client::attributes`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn attributes(
+        &self,
+        namespace: &str,
+        key: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<Attributes> {
+        let call = self.client.attributes(namespace, key);
+        self.runtime.block_on(call)
     }
 
     /// See [`super::Client::delete`].

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::lane::{Lane, Pending};
 use super::options::Path;
 use super::values::{about, too_long};
-use crate::{Error, Result};
+use crate::{Attributes, Error, Result};
 
 /// What is known of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,6 +157,29 @@ impl Client {
                 Ok(stat) => {
                     self.earn();
                     return Ok(stat);
+                }
+                Err(failure) => self.again(&connected, failure, true, &mut tries).await?,
+            }
+        }
+    }
+
+    /// What is kept with a value.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn attributes(
+        &self,
+        namespace: &str,
+        key: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<Attributes> {
+        let mut tries = self.tries(0);
+        loop {
+            let connected = self.connected();
+            let asked = self.rpc().described(namespace, key.as_ref());
+            match timely(&tries, asked).await {
+                Ok(answer) => {
+                    self.earn();
+                    return Ok(answer.attributes.unwrap_or_default().into());
                 }
                 Err(failure) => self.again(&connected, failure, true, &mut tries).await?,
             }

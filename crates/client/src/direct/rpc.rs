@@ -133,17 +133,20 @@ impl Rpc {
     }
 
     pub(crate) async fn stat(&self, namespace: &str, key: &[u8]) -> Result<v1::ObjectInfo> {
+        let answer = self.described(namespace, key).await?;
+        let odd = || Error::Protocol("a value without metadata".to_owned());
+        answer.object.ok_or_else(odd)
+    }
+
+    /// What is known of a value, and what is kept with it.
+    pub(crate) async fn described(&self, namespace: &str, key: &[u8]) -> Result<v1::StatResponse> {
         let request = self.signed(v1::StatRequest {
             namespace: namespace.to_owned(),
             key: Bytes::copy_from_slice(key),
             version: None,
         })?;
         let answer = self.objects().stat(request).await;
-        answer
-            .map_err(|status| self.refused(&status))?
-            .into_inner()
-            .object
-            .ok_or_else(|| Error::Protocol("a value without metadata".to_owned()))
+        Ok(answer.map_err(|status| self.refused(&status))?.into_inner())
     }
 
     /// Bytes of a value in the answer: from the first given on, so many at most.

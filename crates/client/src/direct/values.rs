@@ -447,3 +447,45 @@ pub(crate) fn too_long(_: direct::Full) -> Failure {
 fn gone() -> Failure {
     Failure::Final(argument("a window outside its region"))
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_fabric::CloseReason;
+
+    use super::*;
+    use crate::direct::Options;
+
+    #[tokio::test]
+    async fn a_conditional_put_is_made_again_when_nothing_of_it_was_sent() {
+        let linked = || Client::linked("http://127.0.0.1:1", Options::default());
+        let (client, server, _sessions) = linked().await;
+        let connected = client.connected();
+        server.close(CloseReason::Done);
+        let lane = connected.lane().unwrap();
+        while lane.ended().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let region = Region::alloc(8).unwrap();
+        let put = Put {
+            condition: Condition::IfAbsent,
+            ..Put::new(b"key", (&region).into())
+        };
+        let mut tries = client.tries(8);
+        let put = client.put_once(&connected, "ns", &put, &tries).await;
+        let failure = put.unwrap_err();
+        assert!(matches!(failure, Failure::Unsent(_)), "{failure:?}");
+        // To this one the session is one in whose place there is another already.
+        let (mended, ..) = linked().await;
+        let again = mended.again(&connected, failure, false, &mut tries);
+        again.await.unwrap();
+        assert_eq!(tries.made, 2);
+        // When something was sent, it may have been done.
+        let lost = stopped(
+            connected.path,
+            &tries,
+            lane.begin(tries.until).await.unwrap_err(),
+        );
+        let again = mended.again(&connected, lost, false, &mut tries).await;
+        assert!(again.is_err());
+    }
+}

@@ -11,10 +11,10 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
 use super::staging::Staged;
-use super::{Moved, Options, Staging};
+use super::{Known, Moved, Options, Staging, known};
 use crate::client::pause;
 use crate::direct::Path as Way;
-use crate::{Client, Crc64, Error, ObjectInfo, Result};
+use crate::{Client, Crc64, Error, Result};
 
 const PARTIAL: &str = ".forebay-partial";
 const PROGRESS: &str = ".forebay-progress";
@@ -39,7 +39,7 @@ pub async fn download_file(
         }
         return download_small(client, namespace, key, path, options).await;
     }
-    let info = client.head(namespace, key).await?;
+    let info = known(client, namespace, key, options).await?;
     let part_bytes = options.part_bytes(info.size);
     let target = Target::open(path, &info, part_bytes, options.resume)?;
     let count = info.size.div_ceil(part_bytes);
@@ -203,11 +203,16 @@ pub async fn download_stream(
             path: Some(Way::Http),
         });
     };
-    let stat = staging.client().stat(namespace, key).await?;
+    let stat = known(client, namespace, key, options).await?;
     let range = range.unwrap_or(0..stat.size);
     if range.start >= stat.size && stat.size > 0 {
         // Whoever knows the words for that is the server.
-        client.get(namespace, key, Some(range), None).await?;
+        let staged = staging.take(1).await?;
+        let first = range.start..range.start.saturating_add(1);
+        let direct = staging.client();
+        direct
+            .get_into(namespace, key, first, staged.window())
+            .await?;
         return Err(Error::Protocol("a range outside the value".to_owned()));
     }
     let range = range.start..range.end.min(stat.size);
@@ -265,7 +270,7 @@ struct Target {
 }
 
 impl Target {
-    fn open(path: &Path, info: &ObjectInfo, part_bytes: u64, resume: bool) -> Result<Target> {
+    fn open(path: &Path, info: &Known, part_bytes: u64, resume: bool) -> Result<Target> {
         let (partial, progress) = (beside(path, PARTIAL), beside(path, PROGRESS));
         let title = format!("{} {} {part_bytes}", info.etag, info.size);
         let there = match resume {

@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::direct::Path;
+use crate::{Client, Result};
 
 pub use download::{download_file, download_stream};
 pub use staging::Staging;
@@ -80,6 +81,47 @@ pub struct Moved {
     pub verified: bool,
     /// The way the bytes took, the worst of them if they took several; none when none moved between here and the server.
     pub path: Option<Path>,
+}
+
+/// What a transfer needs to know of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its entity tag.
+    pub etag: String,
+    /// CRC-64/NVME of all its bytes, when the server states it.
+    pub crc64nvme: Option<u64>,
+}
+
+/// Asks for a value, by the direct path if `options` has one.
+///
+/// # Errors
+/// As every call.
+pub async fn known(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    options: &Options,
+) -> Result<Known> {
+    Ok(match &options.direct {
+        Some(staging) => {
+            let stat = staging.client().stat(namespace, key).await?;
+            Known {
+                size: stat.size,
+                etag: stat.etag,
+                crc64nvme: stat.crc64nvme,
+            }
+        }
+        None => {
+            let info = client.head(namespace, key).await?;
+            Known {
+                size: info.size,
+                etag: info.etag,
+                crc64nvme: info.crc64nvme,
+            }
+        }
+    })
 }
 
 impl Moved {

@@ -8,6 +8,7 @@ use http::Method;
 use serde_json::json;
 
 use super::address::Address;
+use super::door::Door;
 use super::server::ServerArgs;
 use super::{glob, show};
 use crate::exit::{Exit, Failure, Outcome};
@@ -38,12 +39,18 @@ pub async fn run(args: ListArgs) -> Outcome {
 }
 
 async fn namespaces(server: &ServerArgs) -> Outcome {
-    let found = server.client(1).await?.namespaces().await?;
-    // S3 cannot say how durable a namespace is; the server's socket can.
-    let known: HashMap<String, Namespace> = server
-        .ask::<Vec<Namespace>>(Method::GET, "/v1/namespaces", &())
-        .await
-        .unwrap_or_default()
+    // S3 cannot say how durable a namespace is; the server's socket and its gRPC door can.
+    let known = server.ask::<Vec<Namespace>>(Method::GET, "/v1/namespaces", &());
+    let known = known.await;
+    let (found, known) = match server.door(1).await? {
+        Door::S3(client) => (client.namespaces().await?, known.unwrap_or_default()),
+        Door::Direct(_) => {
+            let known = known?;
+            let made = |known: &Namespace| (known.name.clone(), (known.created / 1000) as i64);
+            (known.iter().map(made).collect(), known)
+        }
+    };
+    let known: HashMap<String, Namespace> = known
         .into_iter()
         .map(|namespace| (namespace.name.clone(), namespace))
         .collect();
@@ -68,18 +75,18 @@ async fn namespaces(server: &ServerArgs) -> Outcome {
 }
 
 async fn objects(args: &ListArgs, address: &Address) -> Outcome {
-    let client = args.server.client(1).await?;
+    let client = args.server.door(1).await?;
     let pattern = glob::is_pattern(&address.key);
     let prefix = match pattern {
         true => glob::literal_prefix(&address.key),
         false => &address.key,
     };
     let delimiter = (!args.recursive && !pattern).then_some("/");
-    let mut next = None::<String>;
+    let mut next = None;
     let mut any = false;
     loop {
         let page = client
-            .list(&address.namespace, prefix, delimiter, next.as_deref())
+            .list(&address.namespace, prefix, delimiter, next)
             .await?;
         for prefix in &page.prefixes {
             any = true;

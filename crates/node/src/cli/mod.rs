@@ -4,6 +4,7 @@ mod address;
 mod admin;
 mod copy;
 mod doctor;
+mod door;
 mod exec;
 mod glob;
 mod here;

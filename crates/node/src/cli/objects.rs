@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use clap::Args;
-use forebay_client::direct::Choice;
-use forebay_client::{Client, transfer};
+use forebay_client::direct::{self, Choice};
+use forebay_client::transfer;
 use forebay_control::api::Namespace;
 use http::Method;
 use serde_json::json;
 
 use super::address::Address;
+use super::door::Door;
 use super::server::ServerArgs;
 use super::{glob, show};
 use crate::exit::{Exit, Failure, Outcome};
@@ -33,7 +34,8 @@ pub struct StatArgs {
 #[command(after_help = "\
 Examples:
   forebay cat fb://data/notes.txt
-  forebay cat --range 0-15 fb://data/model.safetensors | xxd")]
+  forebay cat --range 0-15 fb://data/model.safetensors | xxd
+With --json a line on standard error says of each object how it came.")]
 pub struct CatArgs {
     /// fb://NAMESPACE/KEY, one after the other
     #[arg(required = true)]
@@ -82,7 +84,7 @@ pub async fn stat(args: StatArgs) -> Outcome {
     if args.address.key.is_empty() {
         return stat_namespace(&args).await;
     }
-    let client = args.server.client(1).await?;
+    let client = args.server.door(1).await?;
     let info = client
         .head(&args.address.namespace, &args.address.key)
         .await?;
@@ -129,9 +131,13 @@ async fn stat_namespace(args: &StatArgs) -> Outcome {
 /// Writes out.
 pub async fn cat(args: CatArgs) -> Outcome {
     let (client, direct) = args.server.clients(args.path, PARALLEL).await?;
-    let direct = match direct {
-        Ok(direct) => Some(transfer::Staging::new(direct, PART_BYTES, PARALLEL)?),
-        Err(_) => None,
+    let (direct, why) = match direct {
+        Ok(direct) => {
+            let why = direct.fallback().map(|why| why.to_string());
+            let staging = transfer::Staging::new(direct, PART_BYTES, PARALLEL)?;
+            (Some(staging), why)
+        }
+        Err(why) => (None, Some(why)),
     };
     let options = transfer::Options {
         part_bytes: Some(PART_BYTES as u64),
@@ -149,16 +155,24 @@ pub async fn cat(args: CatArgs) -> Outcome {
             &options,
             |bytes| show::bytes(bytes).map_err(|failure| show::stopped(failure, &mut broken)),
         );
-        moved
+        let moved = moved
             .await
             .map_err(|error| broken.unwrap_or_else(|| error.into()))?;
+        if args.server.json {
+            // Standard output is the object.
+            let told = json!({
+                "object": address.to_string(), "bytes": moved.bytes, "verified": moved.verified,
+                "path": moved.path.map(direct::Path::name), "why": why,
+            });
+            eprintln!("{told}");
+        }
     }
     Ok(())
 }
 
 /// Removes.
 pub async fn remove(args: RemoveArgs) -> Outcome {
-    let client = args.server.client(4).await?;
+    let client = args.server.door(4).await?;
     let mut removed = 0;
     let mut failed = Vec::new();
     for address in &args.addresses {
@@ -190,7 +204,7 @@ pub async fn remove(args: RemoveArgs) -> Outcome {
 }
 
 async fn remove_many(
-    client: &Client,
+    client: &Door,
     address: &Address,
     recursive: bool,
     failed: &mut Vec<(String, String)>,
@@ -201,12 +215,10 @@ async fn remove_many(
         false => &address.key,
     };
     let mut removed = 0;
-    let mut next = None::<String>;
+    let mut next = None;
     let mut any = false;
     loop {
-        let page = client
-            .list(&address.namespace, prefix, None, next.as_deref())
-            .await?;
+        let page = client.list(&address.namespace, prefix, None, next).await?;
         let fits = |key: &str| {
             !pattern
                 || glob::matches(&address.key, key)

@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_client::direct::{Choice, Client, Path, Region};
+use forebay_client::Error;
+use forebay_client::direct::{Choice, Client, Options, Path, Region};
+use futures_util::future::join_all;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::server::ServerArgs;
 use super::show;
@@ -26,13 +29,16 @@ struct Row {
 }
 
 /// Tries every path to the endpoint, and measures those that work in a namespace of its own that is removed again.
-pub async fn show(server: &ServerArgs) -> Outcome {
-    let rows = match rows(server).await {
+/// Says whether one of them works. `patience`: how long each may take to answer, and then to be measured.
+pub async fn show(server: &ServerArgs, patience: Duration) -> Outcome<bool> {
+    let rows = match rows(server, patience).await {
         Ok(rows) => rows,
         Err(failure) => Path::ALL.map(|path| unavailable(path, &failure)).into(),
     };
+    let works = rows.iter().any(|row| row.available);
     if server.json {
-        return rows.iter().try_for_each(show::json);
+        rows.iter().try_for_each(show::json)?;
+        return Ok(works);
     }
     show::line("")?;
     let rate = |rate: Option<f64>| {
@@ -54,7 +60,8 @@ pub async fn show(server: &ServerArgs) -> Outcome {
     show::table(
         &["path", "available", "get", "put", "why not"],
         cells.collect(),
-    )
+    )?;
+    Ok(works)
 }
 
 fn unavailable(path: Path, why: impl std::fmt::Display) -> Row {
@@ -67,27 +74,48 @@ fn unavailable(path: Path, why: impl std::fmt::Display) -> Row {
     }
 }
 
-async fn rows(server: &ServerArgs) -> Outcome<Vec<Row>> {
+async fn rows(server: &ServerArgs, patience: Duration) -> Outcome<Vec<Row>> {
     let (endpoint, credentials) = server.rpc().await?;
+    let options = Options {
+        deadline: patience,
+        ..server.options(Choice::Auto)?
+    };
+    let connect = |path| {
+        let options = Options {
+            path: Choice::Only(path),
+            ..options.clone()
+        };
+        Client::connect(&endpoint, &credentials, options)
+    };
+    let clients = join_all(Path::ALL.map(connect)).await;
     let namespace = format!("forebay-doctor-{}", std::process::id());
+    let made = match clients.iter().find_map(|client| client.as_ref().ok()) {
+        Some(client) => client.create_namespace(&namespace, 1000).await.map(drop),
+        None => Ok(()),
+    };
     let mut rows = Vec::with_capacity(Path::ALL.len());
-    let mut made = None;
-    for path in Path::ALL {
-        let options = server.options(Choice::Only(path))?;
-        let client = match Client::connect(&endpoint, &credentials, options).await {
+    // One after the other: they would share what they are measured by.
+    for (path, client) in Path::ALL.iter().zip(&clients) {
+        let client = match client {
             Ok(client) => client,
             Err(error) => {
-                rows.push(unavailable(path, error));
+                rows.push(unavailable(*path, error));
                 continue;
             }
         };
-        let measured = async {
-            if made.is_none() {
-                client.create_namespace(&namespace, 1000).await?;
+        let measured = match &made {
+            Ok(()) => {
+                let measured = timeout(patience, measure(client, &namespace)).await;
+                measured.unwrap_or(Err(Error::TimedOut(patience)))
             }
-            measure(&client, &namespace).await
+            Err(error) => {
+                rows.push(Row {
+                    available: true,
+                    ..unavailable(*path, error)
+                });
+                continue;
+            }
         };
-        let measured = measured.await;
         rows.push(match measured {
             Ok((get, put)) => Row {
                 path: path.name(),
@@ -98,12 +126,11 @@ async fn rows(server: &ServerArgs) -> Outcome<Vec<Row>> {
             },
             Err(error) => Row {
                 available: true,
-                ..unavailable(path, error)
+                ..unavailable(*path, error)
             },
         });
-        made = Some(client);
     }
-    if let Some(client) = made {
+    if let Some(client) = clients.into_iter().find_map(Result::ok) {
         // What cannot be removed was not made.
         let _ = client.delete(&namespace, KEY).await;
         let _ = client.remove_namespace(&namespace).await;

@@ -11,6 +11,7 @@ use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::door::Door;
 use super::{here, probe, remote};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::{credentials_path, socket};
@@ -65,22 +66,50 @@ impl ServerArgs {
         self.dir.clone().unwrap_or_else(|| DEFAULT_DIR.into())
     }
 
+    /// Whether a server elsewhere is asked for.
+    pub fn is_named(&self) -> bool {
+        self.endpoint.is_some()
+    }
+
     /// A client of the S3 door.
     pub async fn client(&self, connections: usize) -> Outcome<Client> {
+        match self.door(connections).await? {
+            Door::S3(client) => Ok(client),
+            Door::Direct(_) => Err(Failure::new(
+                Exit::Failed,
+                "the server has no S3 door that can be reached from here",
+            )),
+        }
+    }
+
+    /// The S3 door, or in place of one that is missing the gRPC door and a link.
+    pub async fn door(&self, connections: usize) -> Outcome<Door> {
         let (credentials, named) = self.credentials()?;
         let doors = self.doors(named).await?;
         let endpoint = match (doors.s3, doors.rpc) {
             (Some(s3), _) => s3,
             (None, Some(rpc)) => {
                 // Only a session's answer tells where the S3 door is.
-                let options = self.options(Choice::Only(direct::Path::Http))?;
-                let direct = direct::Client::connect(&rpc, &credentials, options).await?;
-                let s3 = direct.s3().map(|s3| s3.endpoint().clone());
-                s3.ok_or_else(|| Failure::new(Exit::Failed, format_args!("{rpc} has no S3 door")))?
+                let connect = async |path| {
+                    let options = self.options(path)?;
+                    let direct = direct::Client::connect(&rpc, &credentials, options);
+                    Ok::<_, Failure>(direct.await)
+                };
+                let http = connect(Choice::Only(direct::Path::Http)).await?;
+                let s3 = match http {
+                    Ok(http) => http.s3().map(|s3| s3.endpoint().clone()),
+                    Err(forebay_client::Error::Transport { .. }) => None,
+                    Err(error) => return Err(error.into()),
+                };
+                match s3 {
+                    Some(s3) => s3,
+                    None => return Ok(Door::Direct(connect(Choice::Auto).await??)),
+                }
             }
             (None, None) => return Err(nowhere()),
         };
         self.client_of(endpoint, credentials, connections)
+            .map(Door::S3)
     }
 
     /// A client of this S3 door.
@@ -100,7 +129,7 @@ impl ServerArgs {
     }
 
     /// Both: a client of the S3 door, and one of the direct path if there is a better one than HTTP and `path` allows it; else the
-    /// reason why not.
+    /// reason why not. With the direct path the S3 door may be missing: what needs it then says so.
     pub async fn clients(
         &self,
         path: Choice,
@@ -133,9 +162,11 @@ impl ServerArgs {
         };
         let s3 = doors
             .s3
-            .or_else(|| direct.s3().map(|s3| s3.endpoint().clone()))
-            .ok_or_else(|| Failure::new(Exit::Failed, format_args!("{rpc} has no S3 door")))?;
-        let client = self.client_of(s3, credentials, connections)?;
+            .or_else(|| direct.s3().map(|s3| s3.endpoint().clone()));
+        let client = match s3 {
+            Some(s3) => self.client_of(s3, credentials, connections)?,
+            None => Client::missing(rpc, "the server has no S3 door here, which this would need"),
+        };
         match (direct.path(), direct.fallback()) {
             (direct::Path::Http, Some(why)) => Ok((client, Err(why.to_string()))),
             (direct::Path::Http, None) => Ok((client, Err("the server offers no link".to_owned()))),

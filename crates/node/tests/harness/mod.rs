@@ -102,8 +102,12 @@ impl Place {
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut welcome = String::new();
-        // The welcome comes after the doors; its end is the end of the commands to try.
-        while !welcome.ends_with("\n\n") || !welcome.contains("Try,") {
+        // The welcome comes after the doors; its end is the end of the commands to try, which speak S3.
+        let last = match flags.contains(&"--no-s3") {
+            true => ("disk I/O", "\n"),
+            false => ("Try,", "\n\n"),
+        };
+        while !welcome.contains(last.0) || !welcome.ends_with(last.1) {
             if output.read_line(&mut welcome).unwrap() == 0 {
                 return Err(Ran {
                     code: child.wait().unwrap().code(),

@@ -161,7 +161,7 @@ pub async fn run(args: CopyArgs) -> Outcome {
     if let Place::Remote(target) = &args.target
         && args.make_namespace
     {
-        make_namespace(&context.client, &target.namespace).await?;
+        make_namespace(&context, &target.namespace).await?;
     }
     let begun = Instant::now();
     let tally = work::run(&context, &args.sources, &args.target).await;
@@ -200,8 +200,12 @@ fn check(sources: &[Place], attributes: &Attributes) -> Outcome {
     }
 }
 
-async fn make_namespace(client: &Client, namespace: &str) -> Outcome {
-    match client.create_namespace(namespace).await {
+async fn make_namespace(context: &Context, namespace: &str) -> Outcome {
+    if let Some(staging) = &context.transfer.direct {
+        staging.client().create_namespace(namespace, 0).await?;
+        return Ok(());
+    }
+    match context.client.create_namespace(namespace).await {
         // 409: it is there, ours or not; the copy will tell.
         Err(error) if error.kind() == forebay_client::Kind::Precondition => Ok(()),
         made => Ok(made?),

@@ -125,14 +125,13 @@ async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) 
         &context.put,
         &context.transfer,
     );
-    tally.add(Ok(moved.await?.into()));
+    let moved = moved.await.map_err(|error| not_sent(error).failure)?;
+    tally.add(Ok(moved.into()));
     Ok(())
 }
 
 async fn standard_output(context: &Context, source: &Address, tally: &mut Tally) -> Outcome {
-    context
-        .progress
-        .expect(find(&context.client, source).await?);
+    context.progress.expect(find(context, source).await?);
     let mut broken = None;
     let moved = transfer::download_stream(
         &context.client,
@@ -166,7 +165,7 @@ async fn upload_one(context: &Context, upload: Upload, target: &Address) -> Resu
     // The same bytes are another object when it is to have other attributes.
     let plain = context.put.attributes == Attributes::default();
     if context.transfer.resume && plain && size >= COMPARE_BYTES_MIN {
-        match context.client.head(namespace, &key).await {
+        match context.known(namespace, &key).await {
             Ok(there) if there.size == size => {
                 if let Some(crc) = there.crc64nvme
                     && checksum(&path).await? == crc
@@ -186,7 +185,18 @@ async fn upload_one(context: &Context, upload: Upload, target: &Address) -> Resu
         &context.put,
         &context.transfer,
     );
-    Ok(moved.await?.into())
+    Ok(moved.await.map_err(not_sent)?.into())
+}
+
+/// A failure to send, with what would help.
+fn not_sent(error: Error) -> Broken {
+    let missing = error.kind() == Kind::NotFound;
+    let mut broken = Broken::from(error);
+    if missing {
+        let hint = "; --make-namespace makes a namespace that is missing";
+        broken.failure.message.push_str(hint);
+    }
+    broken
 }
 
 async fn download(
@@ -207,8 +217,7 @@ async fn download(
             }
             false => target.to_owned(),
         };
-        let info = find(&context.client, source).await?;
-        context.progress.expect(info);
+        context.progress.expect(find(context, source).await?);
         let done = download_one(context, source, source.key.clone(), path, None).await;
         tally.add(done);
         return Ok(());
@@ -267,7 +276,7 @@ async fn download_one(
         && context.transfer.resume
         && size.is_none_or(|size| size == there.len())
     {
-        let info = context.client.head(&source.namespace, &key).await?;
+        let info = context.known(&source.namespace, &key).await?;
         if info.size == there.len()
             && let Some(crc) = info.crc64nvme
             && checksum(&path).await? == crc
@@ -303,7 +312,7 @@ async fn copy_inside(
             }
             false => target.key.clone(),
         };
-        context.progress.expect(find(client, source).await?);
+        context.progress.expect(find(context, source).await?);
         let (from, to) = (
             (&*source.namespace, &*source.key),
             (&*target.namespace, &*key),
@@ -338,16 +347,18 @@ fn names_many(source: &Address) -> bool {
 }
 
 /// The size of one object; when there is none but others lie below that name, says how to mean those.
-async fn find(client: &Client, source: &Address) -> Outcome<u64> {
-    match client.head(&source.namespace, &source.key).await {
+async fn find(context: &Context, source: &Address) -> Outcome<u64> {
+    match context.known(&source.namespace, &source.key).await {
         Err(error) if error.kind() == Kind::NotFound => {
             let below = folder(&source.key);
-            let page = client
-                .list(&source.namespace, &below, Some("/"), None)
-                .await?;
-            let hint = match page.objects.is_empty() && page.prefixes.is_empty() {
-                true => "",
-                false => "; there are objects below it: write a / at the end",
+            let client = &context.client;
+            let page = client.list(&source.namespace, &below, Some("/"), None);
+            let hint = match page.await {
+                Ok(page) if !page.objects.is_empty() || !page.prefixes.is_empty() => {
+                    "; there are objects below it: write a / at the end"
+                }
+                // That the object is missing is what counts.
+                Ok(_) | Err(_) => "",
             };
             Err(Failure::new(
                 Exit::NotFound,
@@ -427,6 +438,10 @@ impl Tally {
 }
 
 impl Context {
+    async fn known(&self, namespace: &str, key: &str) -> Result<transfer::Known, Error> {
+        transfer::known(&self.client, namespace, key, &self.transfer).await
+    }
+
     /// With many files in flight each gets few parts in flight.
     fn for_many(&self, files: usize) -> Context {
         let mut context = self.clone();

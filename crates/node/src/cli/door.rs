@@ -1,0 +1,139 @@
+//! Objects as `ls`, `stat` and `rm` see them: by the S3 door, or without one over gRPC.
+
+use bytes::Bytes;
+use forebay_client::direct::{self, Entry, Listing};
+use forebay_client::{Client, Error, Listed, ListingPage, ObjectInfo};
+use futures_util::stream::{self, StreamExt};
+
+/// Deletes in flight where each is a call.
+const DELETES: usize = 16;
+
+/// Where a command asks.
+pub enum Door {
+    /// By S3.
+    S3(Client),
+    /// By the direct client's calls about keys.
+    Direct(direct::Client),
+}
+
+/// Part of a list.
+pub struct Page {
+    pub objects: Vec<Listed>,
+    pub prefixes: Vec<String>,
+    pub next: Option<Next>,
+}
+
+/// Where a list goes on.
+pub enum Next {
+    S3(String),
+    Direct(Bytes),
+}
+
+impl Door {
+    pub async fn head(&self, namespace: &str, key: &str) -> Result<ObjectInfo, Error> {
+        let client = match self {
+            Door::S3(client) => return client.head(namespace, key).await,
+            Door::Direct(client) => client,
+        };
+        let stat = client.stat(namespace, key).await?;
+        let attributes = client.attributes(namespace, key).await?;
+        Ok(ObjectInfo {
+            size: stat.size,
+            etag: stat.etag,
+            modified: seconds(stat.modified_ms),
+            content_type: attributes.content_type,
+            version: (stat.version != 0).then(|| stat.version.to_string()),
+            crc64nvme: stat.crc64nvme,
+            metadata: attributes.metadata,
+        })
+    }
+
+    pub async fn list(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        delimiter: Option<&str>,
+        next: Option<Next>,
+    ) -> Result<Page, Error> {
+        let (by_s3, by_rpc) = match next {
+            None => (None, None),
+            Some(Next::S3(next)) => (Some(next), None),
+            Some(Next::Direct(next)) => (None, Some(next)),
+        };
+        let client = match self {
+            Door::S3(client) => {
+                let page = client.list(namespace, prefix, delimiter, by_s3.as_deref());
+                return Ok(Page::of_s3(page.await?));
+            }
+            Door::Direct(client) => client,
+        };
+        let listing = Listing {
+            prefix: prefix.into(),
+            delimiter: delimiter.unwrap_or_default().into(),
+            page: by_rpc,
+            ..Listing::default()
+        };
+        let found = client.list(namespace, &listing).await?;
+        let mut page = Page {
+            objects: Vec::new(),
+            prefixes: Vec::new(),
+            next: found.next.map(Next::Direct),
+        };
+        for entry in found.entries {
+            match entry {
+                Entry::Value { key, stat } => page.objects.push(Listed {
+                    key: text(&key),
+                    size: stat.size,
+                    etag: stat.etag,
+                    modified: seconds(stat.modified_ms),
+                }),
+                Entry::Prefix(prefix) => page.prefixes.push(text(&prefix)),
+            }
+        }
+        Ok(page)
+    }
+
+    pub async fn delete(&self, namespace: &str, key: &str) -> Result<(), Error> {
+        match self {
+            Door::S3(client) => client.delete(namespace, key).await,
+            Door::Direct(client) => client.delete(namespace, key).await.map(drop),
+        }
+    }
+
+    /// Deletes many objects; returns the keys that stayed, each with the reason.
+    pub async fn delete_many(
+        &self,
+        namespace: &str,
+        keys: &[String],
+    ) -> Result<Vec<(String, String)>, Error> {
+        match self {
+            Door::S3(client) => client.delete_many(namespace, keys).await,
+            Door::Direct(client) => {
+                let deletes = keys.iter().map(|key| async move {
+                    let error = client.delete(namespace, key).await.err()?;
+                    Some((key.clone(), error.to_string()))
+                });
+                let stayed = stream::iter(deletes).buffer_unordered(DELETES);
+                Ok(stayed.filter_map(std::future::ready).collect().await)
+            }
+        }
+    }
+}
+
+impl Page {
+    fn of_s3(page: ListingPage) -> Page {
+        Page {
+            objects: page.objects,
+            prefixes: page.prefixes,
+            next: page.next.map(Next::S3),
+        }
+    }
+}
+
+fn seconds(milliseconds: u64) -> i64 {
+    (milliseconds / 1000) as i64
+}
+
+fn text(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
