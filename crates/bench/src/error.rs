@@ -32,7 +32,7 @@ pub enum Error {
         /// What was tried.
         what: String,
         /// How it ended.
-        source: forebay_client::Error,
+        source: Box<forebay_client::Error>,
     },
     /// The endpoint does not speak as HTTP/1.1 or S3 does.
     #[error("{what}: {reason}")]

@@ -183,5 +183,8 @@ fn measure(
 
 fn refused(what: &str) -> impl FnOnce(forebay_client::Error) -> Error {
     let what = what.to_owned();
-    move |source| Error::Client { what, source }
+    move |source| Error::Client {
+        what,
+        source: Box::new(source),
+    }
 }

@@ -22,7 +22,7 @@ use super::transfer::Transfer;
 use super::values::{Get, Put, about, register, source, too_described, too_long};
 use super::window::{Window, argument};
 use crate::client::pause;
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 
 /// Messages of one call in flight: enough that the server never waits for the next.
 const MESSAGES_MAX: usize = 8;
@@ -350,7 +350,13 @@ impl Client {
             }
             // A batch goes on without what this path cannot carry.
             _ => match refused(outcome, &about()) {
-                Failure::Unable(why) => Err(Failure::Final(Error::Protocol(why))),
+                Failure::Unable(message) => Err(Failure::Final(Error::Refused(Refusal {
+                    status: 501,
+                    code: outcome.status.name().to_owned(),
+                    message,
+                    resource: about(),
+                    request_id: String::new(),
+                }))),
                 failure => Err(failure),
             },
         }
