@@ -80,7 +80,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         let Ok(prepared) = preparing.join() else {
             return steps.run("interop", || bail!("preparing the environments panicked"));
         };
-        let (transfers, kills, seconds) = if thorough {
+        let (transfers, gateway_kills, seconds) = if thorough {
             (
                 TRANSFERS_THOROUGH,
                 GATEWAY_KILLS_THOROUGH,
@@ -91,10 +91,12 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         };
         let variables = [
             ("FOREBAY_TRANSFERS", transfers),
-            ("FOREBAY_GATEWAY_KILLS", kills),
+            ("FOREBAY_GATEWAY_KILLS", gateway_kills),
             ("FOREBAY_HISTORY_SECONDS", seconds),
         ]
         .map(|(name, value)| (name, value.to_string()));
+        let kills = if thorough { KILLS_THOROUGH } else { KILLS };
+        let crashes = [("FOREBAY_KILLS", kills.to_string())];
         let runner = |variables| Runner {
             prepared: &prepared,
             binary: &binary,
@@ -119,9 +121,7 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
             }
         });
         if chosen(CRASH.name) {
-            let kills = if thorough { KILLS_THOROUGH } else { KILLS };
-            let variables = [("FOREBAY_KILLS", kills.to_string())];
-            let outcome = runner(&variables).run(&CRASH, CRASH.name);
+            let outcome = runner(&crashes).run(&CRASH, CRASH.name);
             steps.add(&format!("{kills} crashes"), outcome.counts, outcome.took);
         }
         // Last: this binary takes the place of the other.
