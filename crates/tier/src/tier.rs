@@ -6,9 +6,9 @@ use std::sync::Arc;
 use forebay_mem::{Pool, RegionSlice};
 use forebay_store::limits::{check_batch, check_compose, check_key};
 use forebay_store::{
-    Address, Attributes, Away, ByteRange, Condition, DeleteOptions, Deleted, Execute, Executed,
-    ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result, Seal,
-    Source, Store, StoreOptions, Stored, VersionId, VersionPage,
+    Address, Attributes, Away, ByteRange, Condition, DeleteOptions, Deleted, ErrorKind, Execute,
+    Executed, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
+    Seal, Source, Store, StoreError, StoreOptions, Stored, VersionId, VersionPage,
 };
 
 use crate::body::TierBody;
@@ -131,13 +131,23 @@ impl<S: Store> Tier<S> {
 
     /// Waits for what the store has yet to commit of what was acknowledged in a namespace before, so that the store's own account
     /// has it.
-    async fn settled(&self, namespace: &str) {
+    ///
+    /// # Errors
+    /// When another namespace has got its name meanwhile: it is not what was meant.
+    async fn settled(&self, name: &str) -> Result<()> {
         if let Some(cache) = &self.cache
             && cache.write_back.is_on()
-            && let Ok(namespace) = self.store.namespace(namespace)
+            && let Ok(meant) = self.store.namespace(name)
         {
-            cache.write_back.settle_namespace(namespace.id).await;
+            cache.write_back.settle_namespace(meant.id).await;
+            if self.store.namespace(name)?.id != meant.id {
+                return Err(StoreError::new(
+                    ErrorKind::NoSuchNamespace,
+                    format!("there is no namespace {name:?}"),
+                ));
+            }
         }
+        Ok(())
     }
 
     /// The cache and the place in it of a value that it may hold.
@@ -333,7 +343,7 @@ impl<S: Store> Store for Tier<S> {
     }
 
     async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
-        self.settled(address.namespace).await;
+        self.settled(address.namespace).await?;
         self.store.away(address, version).await
     }
 
@@ -362,17 +372,17 @@ impl<S: Store> Store for Tier<S> {
     }
 
     async fn list(&self, options: ListOptions<'_>) -> Result<ListPage> {
-        self.settled(options.namespace).await;
+        self.settled(options.namespace).await?;
         self.store.list(options).await
     }
 
     async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
-        self.settled(options.namespace).await;
+        self.settled(options.namespace).await?;
         self.store.list_versions(options).await
     }
 
     async fn delete_namespace(&self, name: &str) -> Result<()> {
-        self.settled(name).await;
+        self.settled(name).await?;
         let id = self.store.namespace(name).map(|namespace| namespace.id);
         self.store.delete_namespace(name).await?;
         if let (Some(cache), Ok(id)) = (&self.cache, id) {
@@ -387,7 +397,7 @@ impl<S: Store> Store for Tier<S> {
         revision: Option<u64>,
         config: NamespaceConfig,
     ) -> Result<Arc<NamespaceInfo>> {
-        self.settled(name).await;
+        self.settled(name).await?;
         self.store.update_namespace(name, revision, config).await
     }
 

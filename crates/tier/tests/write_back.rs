@@ -93,6 +93,28 @@ async fn what_is_stored_on_and_on_holds_nobody_up() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_got_the_name_meanwhile_is_not_what_was_meant() {
+    let (tier, store, probe) = made().await;
+    support::put(&tier, "k", b"value").await;
+    let removing = tokio::spawn({
+        let tier = tier.clone();
+        async move { tier.delete_namespace(NS).await }
+    });
+    tokio::task::yield_now().await;
+    store.delete_namespace(NS).await.expect("it is empty yet");
+    let config = NamespaceConfig {
+        tenant: "another".to_owned(),
+        ..NamespaceConfig::default()
+    };
+    let made = store.create_namespace(NS, config).await;
+    let made = made.expect("the name is free");
+    probe.commits.add_permits(1);
+    let removed = removing.await.expect("no panic");
+    assert_eq!(removed.unwrap_err().kind(), ErrorKind::NoSuchNamespace);
+    assert_eq!(store.namespace(NS).expect("it stays").id, made.id);
+}
+
+#[tokio::test]
 async fn the_version_that_is_none_is_waited_for() {
     let (tier, _, probe) = made().await;
     let value = support::bytes(1, 5000);
