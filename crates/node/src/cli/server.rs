@@ -96,14 +96,14 @@ impl ServerArgs {
                     Ok::<_, Failure>(direct.await)
                 };
                 let http = connect(Choice::Only(direct::Path::Http)).await?;
-                let s3 = match http {
-                    Ok(http) => http.s3().map(|s3| s3.endpoint().clone()),
-                    Err(forebay_client::Error::Transport { .. }) => None,
-                    Err(error) => return Err(error.into()),
+                let found = match http {
+                    // By a link there is more to be known: whether the server is on this host.
+                    Err(forebay_client::Error::Transport { .. }) => connect(Choice::Auto).await??,
+                    http => http?,
                 };
-                match s3 {
-                    Some(s3) => s3,
-                    None => return Ok(Door::Direct(connect(Choice::Auto).await??)),
+                match found.s3() {
+                    Some(s3) => s3.endpoint().clone(),
+                    None => return Ok(Door::Direct(found)),
                 }
             }
             (None, None) => return Err(nowhere()),
