@@ -2797,7 +2797,8 @@ pub enum Reason {
     Unsupported = 21,
     /// INTERNAL: a device or the system failed; nothing changed.
     Io = 22,
-    /// UNAVAILABLE: the session's link broke; bytes of the transfer may or may not have arrived, and no more will.
+    /// UNAVAILABLE: the session's link broke; bytes of the transfer may or may not have arrived. What was on its way may still land,
+    /// and the memory is the transfer's, until the client's own end of the link has ended, which reads all that is left and then fails.
     LinkLost = 23,
     /// UNAUTHENTICATED: no identity was proved.
     Unauthenticated = 24,
