@@ -226,7 +226,7 @@ impl Core {
         let mut taken = Vec::new();
         let mut offset = 0;
         loop {
-            let buf = self.pool.take(forebay_mem::BLOCK_MAX_BYTES).await;
+            let buf = self.one_more(forebay_mem::BLOCK_MAX_BYTES).await;
             let mut op = ReadOp::new(&namespace.index);
             op.read(offset, buf);
             let object = names::composition(number);

@@ -42,6 +42,8 @@ pub(crate) struct Core {
     pub config: Config,
     pub clock: Box<dyn Fn() -> u64 + Send + Sync>,
     pub pool: Pool,
+    /// One buffer for whoever may hold others: two who each have some of the pool would wait for each other.
+    aside: Pool,
     /// Names this gateway; never used again.
     pub gateway: u64,
     pub registry: Arc<Place>,
@@ -262,6 +264,7 @@ impl Core {
             config,
             clock,
             pool,
+            aside: Pool::new(forebay_mem::BLOCK_MAX_BYTES),
             gateway,
             registry,
             books: Arc::new(Books::default()),
@@ -342,6 +345,15 @@ impl Core {
             bufs.push(buf);
         }
         bufs
+    }
+
+    /// One more buffer, of at most a block, for a caller that may hold others. It waits for none of those: who has the one that is kept
+    /// aside gives it back without taking another.
+    pub async fn one_more(&self, bytes: usize) -> BufMut {
+        match self.pool.try_take(bytes) {
+            Ok(buf) => buf,
+            Err(_) => self.aside.take(bytes).await,
+        }
     }
 
     /// Buffers for so many bytes, all at once. The caller holds none.

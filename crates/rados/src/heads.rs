@@ -246,7 +246,7 @@ impl Core {
         let mut offset = 0;
         while offset < size {
             let len = (size - offset).min(forebay_mem::BLOCK_MAX_BYTES as u64);
-            let buf = self.pool.take(len as usize).await;
+            let buf = self.one_more(len as usize).await;
             let mut op = ReadOp::new(place);
             op.assert_version(seen.version);
             op.read(offset, buf);

@@ -156,7 +156,7 @@ impl Core {
             let len = (value.size - offset).min(PIECE_BYTES as u64) as usize;
             let mut op = ReadOp::new(place);
             op.assert_version(version);
-            op.read(offset, self.pool.take(len).await);
+            op.read(offset, self.one_more(len).await);
             let read = match self.access.read(place, &object, op, len).await {
                 Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
                     self.discard(namespace, segment).await?;
