@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::core::{Core, Namespace};
 use crate::error::{shown, unread};
+use crate::keeper::Task;
 use crate::names::{self, ADOPTING};
 use crate::record::Entry;
 use crate::sys::{ALL, Errno, Lease, ReadOp};
@@ -127,14 +128,29 @@ impl Core {
         let mut adopted = 0;
         for key in self.unlisted(namespace, keys).await? {
             let named = Named::object(key);
-            match self.look(namespace, &named).await {
-                Ok(seen) => adopted += usize::from(seen.head.is_some()),
+            match self.enter_unlisted(namespace, &named).await {
+                Ok(there) => adopted += usize::from(there),
                 Err(error) => {
                     tracing::debug!(%error, key = shown(&named.key), "an object was not taken over");
                 }
             }
         }
         Ok(adopted)
+    }
+
+    /// Has the index know of a key that it does not have: takes its object over, or finds out what ours is. Whether there is one.
+    pub(crate) async fn enter_unlisted(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+    ) -> Result<bool> {
+        let (seen, _) = self.look_raw(namespace, named).await?;
+        if seen.is_some_and(|seen| seen.head.is_some()) {
+            self.find_out(namespace, named.clone());
+            self.task(Task::Settle(namespace.clone()));
+            return Ok(true);
+        }
+        Ok(self.look(namespace, named).await?.head.is_some())
     }
 
     async fn unlisted(

@@ -12,7 +12,7 @@ use crate::heads::Seen;
 use crate::names;
 use crate::record::{Entry, Segment, Value};
 use crate::sys::Place;
-use crate::under_way::{Intent, Named, decode_garbage};
+use crate::under_way::{Garbage, Intent, Named};
 
 /// What was compared, and what does not fit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,6 +27,8 @@ pub struct Audit {
     pub orphans: Vec<String>,
     /// Stripes that are referred to but are not there.
     pub missing: Vec<String>,
+    /// Keys for which values are said to be under way that nobody has, in words.
+    pub left: Vec<String>,
     /// Whether the counters add up to what the entries say.
     pub counted: bool,
 }
@@ -40,9 +42,10 @@ impl Audit {
             phantoms,
             orphans,
             missing,
+            left,
             counted,
         } = self;
-        [unlisted, phantoms, orphans, missing]
+        [unlisted, phantoms, orphans, missing, left]
             .iter()
             .all(|list| list.is_empty())
             && *counted
@@ -112,7 +115,7 @@ impl Core {
         let each = |name: Bytes, value: Bytes| {
             let segment = match name.first() {
                 Some(b'i') => Intent::decode(&value).map(|intent| intent.segment),
-                Some(b'g') => decode_garbage(&value),
+                Some(b'g') => Garbage::decode(&value).map(|garbage| garbage.segment),
                 _ => return,
             };
             if let Ok(segment) = segment {
@@ -124,6 +127,9 @@ impl Core {
         let there: HashSet<Vec<u8>> = names_in(&namespace.stripes).await?.into_iter().collect();
         let text = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();
         audit.orphans = there.difference(&known).map(text).collect();
+        let left = self.left_intents(namespace).await?;
+        let left = left.iter().map(|said| shown(&said.intent.named.key));
+        audit.left = left.collect();
         audit.missing = referenced.difference(&there).map(text).collect();
         Ok(audit)
     }

@@ -218,7 +218,7 @@ impl Core {
 
     /// What is kept of a value, and the look that found it.
     pub async fn known(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         named: &Named,
         version: Option<VersionId>,
@@ -234,7 +234,7 @@ impl Core {
 
     /// Metadata alone.
     pub async fn stat(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         named: &Named,
         version: Option<VersionId>,

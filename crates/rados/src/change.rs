@@ -7,7 +7,7 @@ use forebay_store::{Result, Space, StoreError};
 
 use crate::books::Room;
 use crate::core::{Core, Namespace};
-use crate::error::{is_certain, shown, unwritten};
+use crate::error::{is_certain, shown, unread, unwritten};
 use crate::heads::{CLAIM, LOOKS, Seen, changing, set_record};
 use crate::index::Settle;
 use crate::keeper::Task;
@@ -105,6 +105,12 @@ impl Marked {
         {
             return Ok(());
         }
+        // Who swept an earlier life may only now remove the entry that it found.
+        if self.entered.as_ref().is_some_and(|(_, then)| *then != life) && !composes {
+            let old = std::mem::replace(&mut self.number, self.core.number());
+            let old = names::pending(old);
+            self.namespace.journal.later(Vec::new(), [old]);
+        }
         let pending = Pending {
             named: self.named.clone(),
             composes,
@@ -135,6 +141,29 @@ impl Marked {
         }
     }
 
+    /// It happened, or may have: the index is to look.
+    fn find_out(&mut self, unsure: bool) {
+        self.done = true;
+        let Some((mut freed, _)) = self.entered.take() else {
+            return;
+        };
+        if !self.sent {
+            freed.clear();
+        }
+        let settle = Settle {
+            named: self.named.clone(),
+            before: None,
+            after: None,
+            ended: self.ended().into_iter().collect(),
+            freed,
+            unsure,
+            counted: Sum::default(),
+        };
+        let entry = names::entry(self.named.space, &self.named.key);
+        self.namespace.shard(&entry).settle(settle);
+        self.core.task(Task::Settle(self.namespace.clone()));
+    }
+
     /// It happened: `before` became `after`.
     fn finish(
         mut self,
@@ -163,28 +192,10 @@ impl Marked {
 
 impl Drop for Marked {
     fn drop(&mut self) {
-        if self.done {
-            return;
+        if !self.done {
+            self.find_out(true);
+            self.core.heads.forget(self.namespace.id, &self.named);
         }
-        let Some((mut freed, _)) = self.entered.take() else {
-            return;
-        };
-        if !self.sent {
-            freed.clear();
-        }
-        let settle = Settle {
-            named: self.named.clone(),
-            before: None,
-            after: None,
-            ended: self.ended().into_iter().collect(),
-            freed,
-            unsure: true,
-            counted: Sum::default(),
-        };
-        let entry = names::entry(self.named.space, &self.named.key);
-        self.namespace.shard(&entry).settle(settle);
-        self.core.heads.forget(self.namespace.id, &self.named);
-        self.core.task(Task::Settle(self.namespace.clone()));
     }
 }
 
@@ -253,10 +264,7 @@ impl Core {
             };
             if let Err(errno) = mark.enter(&step.draft.freed, number.is_some()).await {
                 mark.cancel();
-                return Err(match errno {
-                    Errno(libc::ENOENT) => self.gone(namespace),
-                    errno => crate::error::unread(errno, "the journal"),
-                });
+                return Err(self.not_entered(namespace, errno));
             }
             // Between the entry and the change nobody may have swept it.
             if !self.pulse.is_alive_since(mark.life()) {
@@ -285,7 +293,11 @@ impl Core {
     }
 
     /// Looks at a key that no composition has a hand on.
-    async fn look_free(&self, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
+    async fn look_free(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+    ) -> Result<Seen> {
         let mut waited = std::time::Duration::from_millis(1);
         loop {
             let seen = self.look(namespace, named).await?;
@@ -417,9 +429,16 @@ impl Core {
         Carried::Done(after)
     }
 
+    fn not_entered(&self, namespace: &Namespace, errno: Errno) -> StoreError {
+        match errno {
+            Errno(libc::ENOENT) => self.gone(namespace),
+            errno => unread(errno, "the journal"),
+        }
+    }
+
     /// Gives a foreign object the record of `value`; `None` when it changed meanwhile.
     pub async fn change_adopted(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         named: &Named,
         seen: &Seen,
@@ -442,28 +461,21 @@ impl Core {
         head.stamp = self.seconds();
         head.composition = None;
         head.current = Some(value);
-        let number = self.number();
-        let pending = Pending {
-            named: named.clone(),
-            composes: false,
-            freed: freed.clone(),
-        };
-        let entered = namespace
-            .journal
-            .enter(vec![(names::pending(number), pending.encode())])
-            .await;
-        entered.map_err(|errno| match errno {
-            Errno(libc::ENOENT) => self.gone(namespace),
-            errno => crate::error::unread(errno, "the journal"),
-        })?;
+        let mut mark = Marked::new(self, namespace, named, self.number());
+        if let Err(errno) = mark.enter(&freed, false).await {
+            mark.cancel();
+            return Err(self.not_entered(namespace, errno));
+        }
         let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
         let pieces = set_record(&mut op, namespace, &head.encode(), seen.pieces);
+        mark.sent = true;
         let done = self
             .access
             .write(place, &object, op, Some(head.stamp), 0)
             .await;
-        let outcome = match done {
+        match done {
             Ok(version) => {
+                mark.find_out(false);
                 self.forgotten.add(self.now(), forgotten.as_slice());
                 Ok(Some(Seen {
                     version,
@@ -473,21 +485,17 @@ impl Core {
                     remembered: false,
                 }))
             }
-            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(None),
-            Err(errno) => Err(unwritten(errno, &shown(&named.key))),
-        };
-        let entry = names::entry(named.space, &named.key);
-        namespace.shard(&entry).settle(Settle {
-            named: named.clone(),
-            before: None,
-            after: None,
-            ended: vec![names::pending(number)],
-            freed,
-            unsure: true,
-            counted: Sum::default(),
-        });
-        self.task(Task::Settle(namespace.clone()));
-        outcome
+            Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
+                mark.cancel();
+                Ok(None)
+            }
+            Err(errno) => {
+                if is_certain(errno) {
+                    mark.cancel();
+                }
+                Err(unwritten(errno, &shown(&named.key)))
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::index::Shard;
 use crate::names::{self, GARBAGE};
 use crate::plan::Draft;
 use crate::sys::{Errno, ReadOp};
-use crate::under_way::{Named, decode_garbage};
+use crate::under_way::{Garbage, Named};
 
 /// Expired entries that one look gives.
 const EXPIRED: u64 = 256;
@@ -33,6 +33,7 @@ impl Core {
         for (name, namespace) in &self.snapshot().namespaces {
             parts.done(name, self.expire(namespace).await);
             parts.done(name, self.settle(namespace).await);
+            parts.done(name, self.drop_left(namespace).await);
             parts.done(name, self.collect(namespace).await);
         }
         parts.end()?;
@@ -113,7 +114,7 @@ impl Core {
     }
 
     /// Removes stripes whose time is over.
-    pub async fn collect(&self, namespace: &Namespace) -> Result<()> {
+    pub async fn collect(&self, namespace: &Arc<Namespace>) -> Result<()> {
         let mut due = Vec::new();
         let now = self.now();
         let journal = namespace.journal.object();
@@ -128,8 +129,8 @@ impl Core {
         self.keys(&namespace.index, journal, GARBAGE, each).await?;
         let mut parts = Parts::default();
         for (name, value) in due {
-            if let Ok(segment) = decode_garbage(&value) {
-                let removed = self.remove_stripes(&namespace.stripes, segment).await;
+            if let Ok(garbage) = Garbage::decode(&value) {
+                let removed = self.remove_garbage(namespace, garbage).await;
                 if parts.done("stripes", removed).is_none() {
                     continue;
                 }
@@ -137,6 +138,19 @@ impl Core {
             namespace.journal.later(Vec::new(), [name.to_vec()]);
         }
         parts.end()
+    }
+
+    async fn remove_garbage(&self, namespace: &Arc<Namespace>, garbage: Garbage) -> Result<()> {
+        let Garbage { segment, meant_for } = garbage;
+        if let Some(named) = meant_for {
+            let (_, referenced) = self.look_raw(namespace, &named).await?;
+            if referenced.contains(&segment.id) {
+                // It arrived, and the index may not know.
+                self.find_out(namespace, named);
+                return Ok(());
+            }
+        }
+        self.remove_stripes(&namespace.stripes, segment).await
     }
 }
 

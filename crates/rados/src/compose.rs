@@ -192,7 +192,7 @@ impl Core {
                 intents: Vec::new(),
                 life: Some(life),
                 room: None,
-                moved: None,
+                copy: None,
                 freed,
                 composition: Some(number),
             };
@@ -258,7 +258,7 @@ impl Core {
         let Some(keys) = self.taken_by(namespace, number).await? else {
             return Ok(());
         };
-        let (seen, _) = self.look_raw(namespace, target).await?;
+        let (seen, _) = self.look_fenced(namespace, target).await?;
         let made = |seen: &Seen| {
             let head = seen.head.as_ref();
             head.is_some_and(|head| head.composition == Some(number))
@@ -300,7 +300,7 @@ impl Core {
 
     /// Looks at what is to be joined and at what goes with it.
     async fn sources(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         sources: &[(Vec<u8>, Option<Meta>)],
         consumed: &[Vec<u8>],

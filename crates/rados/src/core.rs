@@ -18,6 +18,7 @@ use crate::books::Books;
 use crate::config::Config;
 use crate::error::{no_such_namespace, unread};
 use crate::heads::Seen;
+use crate::held::Held;
 use crate::index::Shard;
 use crate::journal::Journal;
 use crate::keeper::Task;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     pub books: Arc<Books>,
     pub heads: Heads,
     pub pins: Arc<Pins>,
+    /// Stripes under way that somebody here has.
+    pub held: Arc<Held>,
     pub forgotten: Forgotten,
     pub notices: Notices,
     pub tasks: mpsc::UnboundedSender<Task>,
@@ -270,6 +273,7 @@ impl Core {
             books: Arc::new(Books::default()),
             heads: Heads::new(),
             pins: Arc::default(),
+            held: Arc::default(),
             forgotten: Forgotten::default(),
             notices: Notices::default(),
             tasks,
@@ -288,6 +292,12 @@ impl Core {
 
     pub fn now(&self) -> u64 {
         (self.clock)()
+    }
+
+    /// When the grace of what is let go now is over.
+    pub fn grace_from_now(&self) -> u64 {
+        let grace = self.config.grace.as_millis() as u64;
+        self.now().saturating_add(grace)
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {

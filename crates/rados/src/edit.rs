@@ -13,6 +13,7 @@ use crate::error::condition_failed;
 use crate::heads::{KeptView, Seen};
 use crate::plan::{Draft, present};
 use crate::record::{Layout, Value};
+use crate::stripes::Copied;
 use crate::under_way::Named;
 use crate::upload::new_head;
 
@@ -29,6 +30,7 @@ impl Core {
             namespace,
             named,
             options,
+            copy: None,
         };
         let deleted = self.change(namespace, named, false, delete).await;
         deleted.map(|(deleted, _)| deleted)
@@ -61,6 +63,8 @@ struct Delete<'d> {
     namespace: &'d Arc<Namespace>,
     named: &'d Named,
     options: DeleteOptions,
+    /// The copy of the value that is kept.
+    copy: Option<Copied>,
 }
 
 impl Decide for Delete<'_> {
@@ -97,9 +101,10 @@ impl Decide for Delete<'_> {
         let keeps = plan.contains(&Change::KeepCurrent);
         let inline = current.filter(|value| keeps && matches!(value.layout, Layout::Inline(_)));
         let mut moved = None;
-        let life = inline.map(|_| core.pulse.life());
         if let Some(value) = inline {
-            moved = core.move_out(namespace, named, seen.version, value).await?;
+            moved = core
+                .moved_out(namespace, named, seen, value, &mut self.copy)
+                .await?;
             if moved.is_none() {
                 return Ok(Decision::Again);
             }
@@ -110,7 +115,7 @@ impl Decide for Delete<'_> {
         draft.apply(&plan, None, moved, fresh, now);
         let mut step = Step::new(draft);
         step.intents = intents;
-        step.life = life;
+        step.life = self.copy.as_ref().map(|copy| copy.life);
         Ok(Decision::Do(step, answer))
     }
 }

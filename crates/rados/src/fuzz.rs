@@ -9,7 +9,7 @@ use crate::namespaces::Registered;
 use crate::notices;
 use crate::orphans::Orphan;
 use crate::record::{Entry, Head, Kept};
-use crate::under_way::{Intent, Pending, Sum, Taken, decode_garbage, encode_garbage};
+use crate::under_way::{Garbage, Intent, Pending, Sum, Taken};
 
 /// A record: its kind, then its bytes (docs/rados.md sections 2 to 4). A record has one encoding.
 pub fn record(data: &[u8]) {
@@ -32,9 +32,7 @@ pub fn record(data: &[u8]) {
         6 => again(bytes, Sum::decode(bytes).ok().map(Sum::encode)),
         7 => again(
             bytes,
-            decode_garbage(bytes)
-                .ok()
-                .map(|segment| encode_garbage(&segment)),
+            Garbage::decode(bytes).ok().map(|garbage| garbage.encode()),
         ),
         8 => again(
             bytes,

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use forebay_store::{ErrorKind, Result, StoreError, Versioning};
 
 use crate::core::{Core, Namespace};
-use crate::error::{malformed, shown, unread};
+use crate::error::{malformed, shown, unread, unwritten};
 use crate::names;
 use crate::record::{Entry, Head, Kept, Value};
-use crate::sys::{Errno, Read, ReadOp, WriteOp};
+use crate::sys::{Errno, Guard, Read, ReadOp, WriteOp};
 use crate::under_way::{Named, Pending};
 
 /// The attribute with a key's record; what does not fit follows in `forebay.1`, `forebay.2` ...
@@ -21,6 +21,8 @@ const NAMESPACE: &[u8] = b"forebay.namespace";
 const PIECE_BYTES: usize = 32 << 10;
 /// The attribute of a staged value that a composition takes.
 pub(crate) const CLAIM: &[u8] = b"forebay.claim";
+/// The attribute that says who made sure last that nothing arrives late.
+const FENCE: &[u8] = b"forebay.fence";
 /// Kept versions in one look.
 const KEPT_PAGE: u64 = 512;
 /// Of these, the newest are enough to decide about most changes.
@@ -91,14 +93,14 @@ impl KeptView {
 
 impl Core {
     /// Looks at a key's object, and takes it over if another hand wrote it.
-    pub async fn look(&self, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
+    pub async fn look(self: &Arc<Self>, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
         let (seen, _) = self.look_with(namespace, named, |_| {}, 0).await?;
         Ok(seen)
     }
 
     /// The same, asking for more in the same look; `None` when there is no object.
     pub async fn look_with(
-        &self,
+        self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         named: &Named,
         more: impl FnOnce(&mut ReadOp),
@@ -128,17 +130,11 @@ impl Core {
         named: &Named,
     ) -> Result<(Option<Seen>, HashSet<u128>)> {
         let mut referenced = HashSet::new();
-        let seen = match self.find(namespace, named, |_| {}, 0).await? {
+        let (mut seen, is_ours) = match self.find(namespace, named, |_| {}, 0).await? {
             None => return Ok((None, referenced)),
-            Some((Found::Ours(seen), _)) => seen,
-            Some((Found::Foreign(mut seen, ..), _)) => {
-                refer(
-                    &mut referenced,
-                    seen.head.as_deref().and_then(|head| head.current.as_ref()),
-                );
-                seen.head = None;
-                return Ok((Some(seen), referenced));
-            }
+            Some((Found::Ours(seen), _)) => (seen, true),
+            // Whoever takes it over lets go what the record calls current, and keeps what it has besides.
+            Some((Found::Foreign(seen, ..), _)) => (seen, false),
         };
         if let Some(head) = &seen.head {
             refer(&mut referenced, head.current.as_ref());
@@ -150,7 +146,36 @@ impl Core {
                 }
             }
         }
+        if !is_ours {
+            seen.head = None;
+        }
         Ok((Some(seen), referenced))
+    }
+
+    /// The same, once nothing comes any more of what was sent for the object before: who sent it named a version that the object no longer
+    /// has. Of an object that is not there nothing can be said for certain.
+    pub async fn look_fenced(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+    ) -> Result<(Option<Seen>, HashSet<u128>)> {
+        let (place, object) = namespace.object(named.space, &named.key);
+        for _ in 0..LOOKS {
+            let (version, time) = match self.find(namespace, named, |_| {}, 0).await? {
+                None => return Ok((None, HashSet::new())),
+                Some((Found::Ours(seen) | Found::Foreign(seen, ..), read)) => {
+                    (seen.version, read.stat.map(|(_, time)| time))
+                }
+            };
+            let mut op = WriteOp::new(place).guard(Guard::Version(version));
+            op.set_xattr(FENCE, &self.gateway.to_le_bytes());
+            match self.access.write(place, &object, op, time, 0).await {
+                Ok(_) => return self.look_raw(namespace, named).await,
+                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {}
+                Err(errno) => return Err(unwritten(errno, &shown(&named.key))),
+            }
+        }
+        Err(changing(&named.key))
     }
 
     async fn find(
@@ -204,7 +229,7 @@ impl Core {
     }
 
     /// Takes an object over that another hand wrote: reads it once, sums it, and gives it a record. Its data stays.
-    async fn adopt(&self, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
+    async fn adopt(self: &Arc<Self>, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
         // Else it may be a value of the namespace that has this name now.
         self.check_there(namespace).await?;
         if named.key.contains(&0) || named.space == forebay_store::Space::Staging {

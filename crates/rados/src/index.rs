@@ -18,7 +18,7 @@ use crate::heads::Seen;
 use crate::names;
 use crate::record::{Entry, Segment};
 use crate::sys::{Errno, Guard, ReadOp, WriteOp};
-use crate::under_way::{Named, Sum, encode_garbage};
+use crate::under_way::{Garbage, Named, Sum};
 
 /// Entries that one operation replaces.
 const BATCH: usize = 64;
@@ -270,7 +270,11 @@ impl Shard {
             let found = value(&name);
             self.counter_was_read(core, namespace, counter, &value(&own))?;
             let before = Entry::decode(&found).ok();
-            let (seen, referenced) = core.look_raw(namespace, &settle.named).await?;
+            // What may still be on its way is not to arrive when nobody looks any more.
+            let (seen, referenced) = match settle.unsure {
+                true => core.look_fenced(namespace, &settle.named).await?,
+                false => core.look_raw(namespace, &settle.named).await?,
+            };
             let last = before.as_ref().map_or(0, |entry| entry.version);
             let after = match &seen {
                 Some(Seen {
@@ -321,11 +325,10 @@ impl Shard {
     }
 
     fn entered(&self, core: &Core, namespace: &Namespace, name: Vec<u8>, settle: Settle) {
-        let at = core.now();
-        let until = at.saturating_add(core.config.grace.as_millis() as u64);
+        let until = core.grace_from_now();
         let garbage = settle.freed.iter().map(|segment| {
             let name = names::garbage(until, segment.id);
-            (name, encode_garbage(segment))
+            (name, Garbage::of(*segment).encode())
         });
         namespace.journal.later(garbage.collect(), settle.ended);
         if let Some(entry) = settle.after.filter(|entry| entry.known.is_none()) {

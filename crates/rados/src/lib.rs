@@ -41,6 +41,7 @@ mod error;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod heads;
+mod held;
 mod index;
 mod journal;
 mod keeper;

@@ -38,7 +38,7 @@ enum At {
 
 /// A way through all parts of an index, in order of keys.
 struct Walk<'w> {
-    core: &'w Core,
+    core: &'w Arc<Core>,
     namespace: &'w Arc<Namespace>,
     space: Space,
     filter: Vec<u8>,

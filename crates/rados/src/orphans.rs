@@ -11,7 +11,7 @@ use crate::error::unread;
 use crate::names;
 use crate::record::{Segment, begin, writer};
 use crate::sys::{Guard, WriteOp};
-use crate::under_way::{Intent, decode_garbage};
+use crate::under_way::{Garbage, Intent};
 
 /// Their section of the registry.
 pub(crate) const ORPHANS: &[u8] = b"o";
@@ -66,7 +66,8 @@ impl Core {
             .filter_map(|(_, value)| Intent::decode(value).ok());
         let garbage = garbage
             .iter()
-            .filter_map(|value| decode_garbage(value).ok());
+            .filter_map(|value| Garbage::decode(value).ok())
+            .map(|garbage| garbage.segment);
         let segments = intents.map(|intent| intent.segment).chain(garbage);
         let orphans = segments.map(|segment| {
             let mut key = ORPHANS.to_vec();

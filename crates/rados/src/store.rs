@@ -22,7 +22,7 @@ use crate::audit::Audit;
 use crate::body::RadosBody;
 use crate::config::Config;
 use crate::core::Core;
-use crate::error::OpenError;
+use crate::error::{OpenError, unread};
 use crate::keeper::{self, Stop, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
 use crate::record::Entry;
@@ -184,7 +184,8 @@ impl RadosStore {
             .iter()
             .filter(|key| check_key(forebay_store::Space::Objects, key).is_ok())
         {
-            core.look(&namespace, &Named::object(key.clone())).await?;
+            core.enter_unlisted(&namespace, &Named::object(key.clone()))
+                .await?;
         }
         core.settle(&namespace).await?;
         let after = core.books.namespace(namespace.id).objects;
@@ -199,6 +200,8 @@ impl RadosStore {
         let core = self.core();
         let namespace = core.namespace(namespace)?;
         core.settle(&namespace).await?;
+        let flushed = namespace.journal.flush().await;
+        flushed.map_err(|errno| unread(errno, "the journal"))?;
         core.audit(&namespace).await
     }
 

@@ -11,6 +11,9 @@ use futures_util::stream;
 
 use crate::core::{Core, Namespace};
 use crate::error::unread;
+use crate::heads::Seen;
+use crate::held::Holding;
+use crate::keeper::Task;
 use crate::names;
 use crate::record::{BLOCK_BYTES, Segment, Value};
 use crate::sums::Blocks;
@@ -43,6 +46,16 @@ pub(crate) struct Whole {
     pub bufs: Vec<Buf>,
     pub sums: Vec<u32>,
     pub len: usize,
+}
+
+/// A value of a key's object, copied into stripes that nothing refers to yet.
+pub(crate) struct Copied {
+    segment: Segment,
+    /// The object's version.
+    version: u64,
+    /// The life of this gateway in which they were written.
+    pub life: u64,
+    _holding: Holding,
 }
 
 impl Piece {
@@ -133,22 +146,44 @@ impl Core {
         })
     }
 
+    /// The stripes of the copy of a value that is the data of its key's object; `None` when the object has changed since. `copy` keeps what
+    /// was copied: one of what the object was before is of no use to anybody.
+    pub async fn moved_out(
+        &self,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        seen: &Seen,
+        value: &Value,
+        copy: &mut Option<Copied>,
+    ) -> Result<Option<Vec<Segment>>> {
+        if value.size == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let life = self.pulse.life();
+        if let Some(old) = copy.take_if(|old| old.version != seen.version || old.life != life) {
+            self.task(Task::Discard(namespace.clone(), old.segment));
+        }
+        if copy.is_none() {
+            *copy = self.copy_out(namespace, named, seen.version, value).await?;
+        }
+        Ok(copy.as_ref().map(|copy| vec![copy.segment]))
+    }
+
     /// Copies a value that is the data of its key's object into stripes, because the object gets another value.
-    pub async fn move_out(
+    async fn copy_out(
         &self,
         namespace: &Namespace,
         named: &Named,
         version: u64,
         value: &Value,
-    ) -> Result<Option<Vec<Segment>>> {
-        if value.size == 0 {
-            return Ok(Some(Vec::new()));
-        }
+    ) -> Result<Option<Copied>> {
+        let life = self.pulse.life();
         let segment = Segment {
             id: self.number(),
             len: value.size,
             stripe_bytes: self.config.object_bytes,
         };
+        let holding = self.held.hold(segment.id);
         self.intend(namespace, named, segment).await?;
         let (place, object) = namespace.object(named.space, &named.key);
         let mut offset = 0;
@@ -180,7 +215,12 @@ impl Core {
             written.map_err(|errno| unread(errno, "the value that is replaced"))?;
             offset += len as u64;
         }
-        Ok(Some(vec![segment]))
+        Ok(Some(Copied {
+            segment,
+            version,
+            life,
+            _holding: holding,
+        }))
     }
 
     /// Removes a segment's stripes, and what the journal says of it.

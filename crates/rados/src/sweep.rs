@@ -3,7 +3,7 @@
 //! A gateway that died is registered, or a journal names it: one that left, and thought that nothing was left of it, may have been wrong.
 //! Whether it lives its lock alone says, which it takes before it does anything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,7 +17,15 @@ use crate::namespaces::GATEWAYS;
 use crate::orphans::{ORPHANS, Orphan};
 use crate::record::Entry;
 use crate::sys::{Errno, Guard, Lease, ReadOp, WriteOp};
-use crate::under_way::{Intent, Named, Pending, Sum, encode_garbage};
+use crate::under_way::{Garbage, Intent, Named, Pending, Sum};
+
+/// What a journal says of a value under way, and as what.
+pub(crate) struct Said {
+    name: Bytes,
+    value: Bytes,
+    number: u128,
+    pub intent: Intent,
+}
 
 /// How often a counter is added that others add to meanwhile.
 const FOLDS: usize = 8;
@@ -150,7 +158,6 @@ impl Core {
     ) -> Result<()> {
         let journal = namespace.journal.object();
         let mut pending = Vec::new();
-        let mut intents = Vec::new();
         let of = |name: &Bytes| {
             names::numbered(name).filter(|number| names::gateway_of(*number) == gateway)
         };
@@ -160,12 +167,7 @@ impl Core {
             }
         };
         self.keys(&namespace.index, journal, PENDING, each).await?;
-        let each = |name: Bytes, value: Bytes| {
-            if let (Some(_), Ok(found)) = (of(&name), Intent::decode(&value)) {
-                intents.push((name, value, found));
-            }
-        };
-        self.keys(&namespace.index, journal, INTENTS, each).await?;
+        let intents = self.intents_of(namespace, gateway).await?;
         let mut parts = Parts::default();
         for (name, number, found) in pending {
             if found.composes {
@@ -187,9 +189,9 @@ impl Core {
             });
         }
         parts.done("the index", self.settle(namespace).await);
-        for (name, value, found) in intents {
-            let dropped = self.drop_intent(namespace, &name, &value, &found).await;
-            parts.done(&shown(&found.named.key), dropped);
+        for said in &intents {
+            let dropped = self.drop_intent(namespace, said).await;
+            parts.done(&shown(&said.intent.named.key), dropped);
         }
         parts.done("stripes", self.collect(namespace).await);
         parts.done("the index", self.find_gone(namespace).await);
@@ -202,22 +204,63 @@ impl Core {
         parts.end()
     }
 
+    /// What the journal says of a gateway's values under way.
+    async fn intents_of(&self, namespace: &Namespace, gateway: u64) -> Result<Vec<Said>> {
+        let mut intents = Vec::new();
+        let each = |name: Bytes, value: Bytes| {
+            if let (Some(number), Ok(intent)) = (names::numbered(&name), Intent::decode(&value))
+                && names::gateway_of(number) == gateway
+            {
+                intents.push(Said {
+                    name,
+                    value,
+                    number,
+                    intent,
+                });
+            }
+        };
+        let journal = namespace.journal.object();
+        self.keys(&namespace.index, journal, INTENTS, each).await?;
+        Ok(intents)
+    }
+
+    /// Values under way of this gateway's own that nobody here has any more: what became of a commit is not known, or nobody waited for
+    /// it, or stripes could not be removed.
+    pub async fn drop_left(&self, namespace: &Namespace) -> Result<()> {
+        let mut parts = Parts::default();
+        for said in self.left_intents(namespace).await? {
+            let dropped = self.drop_intent(namespace, &said).await;
+            parts.done(&shown(&said.intent.named.key), dropped);
+        }
+        parts.end()
+    }
+
+    pub(crate) async fn left_intents(&self, namespace: &Namespace) -> Result<Vec<Said>> {
+        let mut intents = self.intents_of(namespace, self.gateway).await?;
+        // Asked after they were read: whoever has one has it before the journal says so.
+        intents.retain(|said| !self.held.has(said.number));
+        Ok(intents)
+    }
+
     /// A value under way that nobody writes any more is garbage, unless it arrived.
-    async fn drop_intent(
-        &self,
-        namespace: &Namespace,
-        name: &[u8],
-        value: &[u8],
-        found: &Intent,
-    ) -> Result<()> {
-        let (_, referenced) = self.look_raw(namespace, &found.named).await?;
+    async fn drop_intent(&self, namespace: &Namespace, said: &Said) -> Result<()> {
+        let Intent { named, segment } = &said.intent;
+        let arrived = |looked: &HashSet<u128>| looked.contains(&segment.id);
+        let (_, mut referenced) = self.look_raw(namespace, named).await?;
+        if !arrived(&referenced) {
+            (_, referenced) = self.look_fenced(namespace, named).await?;
+        }
         let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
         // Somebody may have made it part of something else since.
-        op.omap_equals(name, value);
-        op.omap_remove([name]);
-        if !referenced.contains(&found.segment.id) {
-            let garbage = names::garbage(self.now(), found.segment.id);
-            op.omap_set([(&garbage[..], &encode_garbage(&found.segment)[..])]);
+        op.omap_equals(&said.name, &said.value);
+        op.omap_remove([&said.name[..]]);
+        if !arrived(&referenced) {
+            let garbage = Garbage {
+                segment: *segment,
+                meant_for: Some(named.clone()),
+            };
+            let name = names::garbage(self.grace_from_now(), segment.id);
+            op.omap_set([(&name[..], &garbage.encode()[..])]);
         }
         let journal = namespace.journal.object();
         let dropped = self.access.write(&namespace.index, journal, op, None, 0);

@@ -16,6 +16,7 @@ use crate::sys::{Guard, WriteOp};
 use crate::under_way::{Named, Pending};
 
 mod behind;
+mod left;
 mod sweeping;
 
 /// Of gateways that are taken for dead soon.

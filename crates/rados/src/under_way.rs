@@ -118,18 +118,41 @@ impl Taken {
 }
 
 /// Stripes that nothing refers to any more.
-pub(crate) fn encode_garbage(segment: &Segment) -> Vec<u8> {
-    let mut writer = writer();
-    Segment::write(&mut writer, segment);
-    writer.0
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Garbage {
+    pub segment: Segment,
+    /// Of a value that did not arrive: the key that it was for. It may have arrived late.
+    pub meant_for: Option<Named>,
 }
 
-/// The same, back.
-pub(crate) fn decode_garbage(encoded: &[u8]) -> Result<Segment, Malformed> {
-    let mut reader = begin(encoded)?;
-    let segment = Segment::read(&mut reader)?;
-    reader.end()?;
-    Ok(segment)
+impl Garbage {
+    /// Stripes that a change let go.
+    pub fn of(segment: Segment) -> Garbage {
+        Garbage {
+            segment,
+            meant_for: None,
+        }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = writer();
+        Segment::write(&mut writer, &self.segment);
+        if let Some(named) = &self.meant_for {
+            named.write(&mut writer);
+        }
+        writer.0
+    }
+
+    pub fn decode(encoded: &[u8]) -> Result<Garbage, Malformed> {
+        let mut reader = begin(encoded)?;
+        let segment = Segment::read(&mut reader)?;
+        let meant_for = match reader.end() {
+            Ok(()) => None,
+            Err(Malformed) => Some(Named::read(&mut reader)?),
+        };
+        reader.end()?;
+        Ok(Garbage { segment, meant_for })
+    }
 }
 
 /// What a gateway's changes of a shard add up to: objects and bytes, which may be negative.

@@ -17,10 +17,11 @@ use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
 use crate::error::{condition_failed, no_such_namespace, too_large, unread};
 use crate::heads::Seen;
+use crate::held::Holding;
 use crate::keeper::Task;
 use crate::plan::{Draft, present};
 use crate::record::{Head, Layout, Segment, Value};
-use crate::stripes::{PIECE_BYTES, Piece, Whole};
+use crate::stripes::{Copied, PIECE_BYTES, Piece, Whole};
 use crate::sys::Errno;
 use crate::under_way::Named;
 
@@ -61,6 +62,7 @@ struct Striping {
     segment: Segment,
     written: u64,
     writing: VecDeque<Writing>,
+    _holding: Holding,
 }
 
 /// The bytes of a value, all there.
@@ -238,10 +240,12 @@ impl RadosUpload {
     /// Sends the pieces that are there.
     async fn stripe(&mut self) -> Result<()> {
         if self.striping.is_none() {
+            let id = self.core.number();
             self.striping = Some(Striping {
                 life: self.core.pulse.life(),
+                _holding: self.core.held.hold(id),
                 segment: Segment {
-                    id: self.core.number(),
+                    id,
                     len: 0,
                     stripe_bytes: self.core.config.object_bytes,
                 },
@@ -429,7 +433,7 @@ impl Core {
             intents,
             life,
             room,
-            moved: None,
+            copy: None,
             freed: Usage::default(),
             composition: None,
         };
@@ -450,8 +454,8 @@ pub(crate) struct Put<'p> {
     /// The life of this gateway in which its stripes were written.
     pub life: Option<u64>,
     pub room: Option<Room>,
-    /// The copy of the value that is replaced, and which version of the object it was made of.
-    pub moved: Option<(u64, Vec<Segment>)>,
+    /// The copy of the value that is replaced.
+    pub copy: Option<Copied>,
     /// What becomes free by it elsewhere.
     pub freed: Usage,
     /// The composition that it is.
@@ -483,19 +487,12 @@ impl Decide for Put<'_> {
         let inline = current.filter(|value| keeps && matches!(value.layout, Layout::Inline(_)));
         let mut moved = None;
         if let Some(value) = inline {
-            moved = match &self.moved {
-                Some((version, segments)) if *version == seen.version => Some(segments.clone()),
-                _ => match moving(&mut self.life, core)
-                    .move_out(namespace, named, seen.version, value)
-                    .await?
-                {
-                    None => return Ok(Decision::Again),
-                    Some(segments) => {
-                        self.moved = Some((seen.version, segments.clone()));
-                        Some(segments)
-                    }
-                },
-            };
+            moved = core
+                .moved_out(namespace, named, seen, value, &mut self.copy)
+                .await?;
+            if moved.is_none() {
+                return Ok(Decision::Again);
+            }
         }
         let Content {
             size, crc64nvme, ..
@@ -535,15 +532,10 @@ impl Decide for Put<'_> {
         step.intents = intents;
         step.room = Some(room);
         step.composition = self.composition;
-        step.life = self.life;
+        // The earlier of both: what was written in it must still be there.
+        step.life = self.life.or(self.copy.as_ref().map(|copy| copy.life));
         Ok(Decision::Do(step, replaced))
     }
-}
-
-/// From now on stripes are written that a sweep could take away.
-fn moving<'c>(life: &mut Option<u64>, core: &'c Core) -> &'c Core {
-    life.get_or_insert(core.pulse.life());
-    core
 }
 
 /// The answer to a value having been made current.

@@ -9,7 +9,7 @@ use super::record;
 use crate::names;
 use crate::namespaces::Registered;
 use crate::record::{Entry, Head, Kept, Layout, Segment, Value};
-use crate::under_way::{Intent, Named, Pending, Sum, Taken, encode_garbage};
+use crate::under_way::{Garbage, Intent, Named, Pending, Sum, Taken};
 
 /// Seeds, made by the encoders themselves and kept under `fuzz/corpus`: a change of an encoding shows here as a changed file.
 /// `FOREBAY_BLESS=1` writes them anew.
@@ -124,6 +124,10 @@ fn samples() -> Vec<(&'static str, u8, Vec<u8>)> {
         named,
         segment: segment(),
     };
+    let garbage = Garbage {
+        segment: segment(),
+        meant_for: Some(intent.named.clone()),
+    };
     let taken = Taken {
         keys: vec![b"upload/1".to_vec(), b"upload/2".to_vec()],
     };
@@ -159,7 +163,8 @@ fn samples() -> Vec<(&'static str, u8, Vec<u8>)> {
         ("intent", 4, intent.encode()),
         ("taken", 5, taken.encode()),
         ("counter", 6, counter.encode()),
-        ("garbage", 7, encode_garbage(&segment())),
+        ("garbage", 7, Garbage::of(segment()).encode()),
+        ("garbage_meant_for", 7, garbage.encode()),
         ("namespace", 8, namespace.encode()),
         ("name_entry", 10, entry.clone()),
         ("name_expiring", 10, names::expiring(77, &entry)),

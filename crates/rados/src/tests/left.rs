@@ -1,0 +1,331 @@
+//! What is left of changes that were not carried to their end, or that come too late: nothing is lost by it, and nothing stays.
+
+use std::sync::Arc;
+
+use forebay_mem::BLOCK_MAX_BYTES;
+use forebay_store::{
+    After, Body, ByteRange, Item, ListOptions, NamespaceConfig, Upload, VersionId, Versioning,
+};
+
+use super::*;
+use crate::core::Namespace;
+use crate::heads::set_record;
+use crate::record::Head;
+use crate::sys::Errno;
+use crate::under_way::Intent;
+
+/// A gateway that nobody has ever seen.
+const DEAD: u64 = 9;
+const NS: &str = "left";
+/// Longer than an object.
+const STRIPED: usize = (5 << 20) + 1;
+/// The data of its key's object.
+const WHOLE: usize = 70_000;
+
+async fn versioned(store: &RadosStore) {
+    let config = NamespaceConfig {
+        tenant: "acme".to_owned(),
+        versioning: Versioning::Enabled,
+        ..NamespaceConfig::default()
+    };
+    store.create_namespace(NS, config).await.unwrap();
+}
+
+fn at(key: &[u8]) -> Address<'_> {
+    Address::object(NS, key)
+}
+
+fn named(key: &[u8]) -> Named {
+    Named::object(key.to_vec())
+}
+
+async fn keys(store: &RadosStore) -> Vec<Vec<u8>> {
+    let options = ListOptions {
+        namespace: NS,
+        space: Space::Objects,
+        prefix: b"",
+        delimiter: None,
+        after: After::Start,
+        limit: 1000,
+    };
+    let page = store.list(options).await.unwrap();
+    let key = |item| match item {
+        Item::Value(key, _) | Item::Prefix(key) => key.to_vec(),
+    };
+    page.items.into_iter().map(key).collect()
+}
+
+/// Nothing of a gateway's own is under way any more, and nothing is left lying.
+async fn is_clean(store: &RadosStore) {
+    store.settle().await.unwrap();
+    store.sweep().await.unwrap();
+    store.settle().await.unwrap();
+    store.sweep().await.unwrap();
+    let audit = store.audit(NS).await.unwrap();
+    assert!(audit.is_clean(), "{audit:#?}");
+}
+
+/// Has a journal say that a gateway that died was to write a value of these stripes.
+async fn intend(namespace: &Namespace, key: &[u8], segment: Segment) {
+    let intent = Intent {
+        named: named(key),
+        segment,
+    };
+    let entry = names::intent(u128::from(DEAD) << 64 | 1);
+    let entered = namespace.journal.enter(vec![(entry, intent.encode())]);
+    entered.await.unwrap();
+}
+
+/// What a gateway sent for a key that was not there, and what arrives now: the record of another key.
+async fn create_late(store: &RadosStore, namespace: &Namespace, key: &[u8], head: &Head) {
+    let (place, object) = namespace.object(Space::Objects, key);
+    let mut op = WriteOp::new(place).guard(Guard::Absent);
+    set_record(&mut op, namespace, &head.encode(), 0);
+    let access = &store.core().access;
+    let created = access.write(place, &object, op, Some(head.stamp), 0);
+    created.await.unwrap();
+}
+
+async fn head_of(store: &RadosStore, namespace: &Arc<Namespace>, key: &[u8]) -> Arc<Head> {
+    let seen = store.core().look(namespace, &named(key)).await.unwrap();
+    seen.head.unwrap()
+}
+
+#[test]
+fn who_loses_a_race_leaves_no_copy() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (short_lived(&cluster), TestClock::default());
+        let gateways = [open(config.clone(), clock.clone()), open(config, clock)];
+        versioned(&gateways[0]).await;
+        let write = async |store: &RadosStore, mark: u8| {
+            for round in 0..20 {
+                put(store, at(b"k"), &bytes(mark ^ round, WHOLE)).await;
+                if round % 5 == 4 {
+                    store.delete(at(b"k"), Default::default()).await.unwrap();
+                }
+            }
+        };
+        tokio::join!(write(&gateways[0], 0), write(&gateways[1], 128));
+        for store in &gateways {
+            store.settle().await.unwrap();
+        }
+        for store in &gateways {
+            is_clean(store).await;
+        }
+    });
+}
+
+#[test]
+fn a_commit_that_nobody_waits_for_leaves_no_stripes() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        versioned(&store).await;
+        for round in 0..40_u64 {
+            let len = match round % 2 {
+                0 => WHOLE,
+                _ => STRIPED,
+            };
+            let options = StoreOptions {
+                size: Some(len as u64),
+                ..StoreOptions::default()
+            };
+            let mut upload = store.store(at(b"k"), options).await.unwrap();
+            for piece in bytes(1, len).chunks(BLOCK_MAX_BYTES) {
+                upload.write(piece.to_vec().into()).await.unwrap();
+            }
+            let commit = upload.commit(Seal::default());
+            let cut = tokio::time::timeout(Duration::from_micros(150 * round), commit);
+            if let Ok(stored) = cut.await {
+                stored.unwrap();
+            }
+        }
+        is_clean(&store).await;
+    });
+}
+
+#[test]
+fn what_the_dead_sent_does_not_arrive_after_the_sweep() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, NS).await;
+        for key in [b"a", b"b"] {
+            put(&store, at(key), &bytes(1, WHOLE)).await;
+        }
+        store.settle().await.unwrap();
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        // One was to get another value in its object, the other one in stripes.
+        let pending = Pending {
+            named: named(b"a"),
+            composes: false,
+            freed: Vec::new(),
+        };
+        let entry = (names::pending(u128::from(DEAD) << 64), pending.encode());
+        namespace.journal.enter(vec![entry]).await.unwrap();
+        let segment = Segment {
+            id: u128::from(DEAD) << 64 | 1,
+            len: STRIPED as u64,
+            stripe_bytes: core.config.object_bytes,
+        };
+        intend(&namespace, b"b", segment).await;
+        let mut late = Vec::new();
+        for key in [b"a", b"b"] {
+            let seen = core.look(&namespace, &named(key)).await.unwrap();
+            let (place, object) = namespace.object(Space::Objects, key);
+            let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+            op.write_full(b"late");
+            late.push((place, object, op));
+        }
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        for (place, object, op) in late {
+            let arrived = core.access.write(place, &object, op, None, 0).await;
+            let refused = [Err(Errno(libc::ERANGE)), Err(Errno(libc::EOVERFLOW))];
+            assert!(refused.contains(&arrived), "{arrived:?}");
+        }
+        for key in [b"a", b"b"] {
+            assert!(get(&store, at(key)).await == bytes(1, WHOLE));
+        }
+        is_clean(&store).await;
+    });
+}
+
+#[test]
+fn a_value_that_is_created_after_the_sweep_keeps_its_stripes() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let config = Config {
+            grace: Duration::from_secs(600),
+            ..short_lived(&cluster)
+        };
+        let store = open(config, clock.clone());
+        space(&store, NS).await;
+        put(&store, at(b"a"), &bytes(1, STRIPED)).await;
+        store.settle().await.unwrap();
+        let namespace = store.core().namespace(NS).unwrap();
+        let segment = segments(&store, NS, Space::Objects, b"a").await[0];
+        intend(&namespace, b"b", segment).await;
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        let head = head_of(&store, &namespace, b"a").await;
+        create_late(&store, &namespace, b"b", &head).await;
+        clock.advance(600_001);
+        for _ in 0..2 {
+            store.sweep().await.unwrap();
+            assert!(get(&store, at(b"b")).await == bytes(1, STRIPED));
+        }
+        assert_eq!(keys(&store).await, [b"a", b"b"]);
+        is_clean(&store).await;
+    });
+}
+
+#[test]
+fn what_another_hand_wrote_over_a_key_takes_no_older_version() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        versioned(&store).await;
+        put(&store, at(b"k"), &bytes(1, WHOLE)).await;
+        let first = store.stat(at(b"k"), None).await.unwrap().version;
+        put(&store, at(b"k"), &bytes(2, WHOLE)).await;
+        store.settle().await.unwrap();
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let kept = core.all_kept(&namespace, &named(b"k")).await.unwrap();
+        let crate::record::Kept::Value(kept) = &kept[0] else {
+            panic!("the first value is kept");
+        };
+        let segment = kept.segments()[0];
+        let (place, object) = namespace.object(Space::Objects, b"k");
+        let mut op = WriteOp::new(place);
+        op.write_full(b"theirs");
+        let written = core.access.write(place, &object, op, None, 0);
+        written.await.unwrap();
+        // As if the one who kept it had died before the journal was told.
+        intend(&namespace, b"k", segment).await;
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        store.sweep().await.unwrap();
+        assert_eq!(get(&store, at(b"k")).await, b"theirs");
+        assert!(read_version(&store, b"k", first).await == bytes(1, WHOLE));
+        is_clean(&store).await;
+    });
+}
+
+async fn read_version(store: &RadosStore, key: &[u8], version: VersionId) -> Vec<u8> {
+    let found = store.retrieve(at(key), Some(version), ByteRange::Full);
+    let mut body = found.await.unwrap().body;
+    let mut read = Vec::new();
+    while let Some(buf) = body.next().await.unwrap() {
+        read.extend_from_slice(&buf);
+    }
+    read
+}
+
+#[test]
+fn a_key_that_the_index_does_not_know_is_entered() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        put(&store, at(b"a"), &bytes(1, STRIPED)).await;
+        store.settle().await.unwrap();
+        let namespace = store.core().namespace(NS).unwrap();
+        let head = head_of(&store, &namespace, b"a").await;
+        for key in [b"b", b"c"] {
+            create_late(&store, &namespace, key, &head).await;
+            assert_eq!(store.adopt(NS).await.unwrap(), 1);
+            assert_eq!(store.adopt(NS).await.unwrap(), 0);
+        }
+        assert_eq!(keys(&store).await, [b"a", b"b", b"c"]);
+        let usage = store.usage(Scope::Namespace(NS)).unwrap();
+        assert_eq!((usage.objects, usage.bytes), (3, 3 * STRIPED as u64));
+        is_clean(&store).await;
+    });
+}
+
+#[test]
+fn taking_over_that_nobody_waits_for_leaves_nothing_under_way() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        for round in 0..40_u8 {
+            let key = [b'k', b'0' + round];
+            let (place, object) = namespace.object(Space::Objects, &key);
+            let mut op = WriteOp::new(place);
+            op.write_full(&bytes(round, 1000));
+            let written = core.access.write(place, &object, op, None, 0);
+            written.await.unwrap();
+            let looking = store.stat(at(&key), None);
+            let cut = Duration::from_micros(75 * u64::from(round));
+            if let Ok(looked) = tokio::time::timeout(cut, looking).await {
+                looked.unwrap();
+            }
+        }
+        let settled = async {
+            while !core.pending(&namespace).await.unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), settled).await;
+        in_time.expect("the index finds out what became of each");
+    });
+}
