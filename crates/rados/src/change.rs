@@ -458,6 +458,9 @@ impl Core {
         head.usage.objects += 1;
         head.usage.bytes += value.size;
         head.last_seq = value.seq;
+        // Of what it replaces the time may stay: whoever finds nothing then corrects it.
+        let expires = head.expires_next.into_iter().chain(value.expires);
+        head.expires_next = expires.min();
         head.stamp = self.seconds();
         head.composition = None;
         head.current = Some(value);

@@ -385,7 +385,8 @@ impl Core {
         let claims = there.into_iter().map(|(key, seen)| async move {
             let named = staged(key);
             let stamp = seen.head.as_ref().map(|head| head.stamp);
-            if seen.claim.is_some() {
+            // The claim of one that is over says nothing any more.
+            if self.is_taken(namespace, &seen).await? {
                 return Ok(Err(named));
             }
             let (place, object) = namespace.object(named.space, &named.key);

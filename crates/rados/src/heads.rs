@@ -241,9 +241,8 @@ impl Core {
                 Some((Found::Ours(seen), _)) => return Ok(seen),
                 Some((Found::Foreign(seen, size, time), _)) => (seen, size, time),
             };
-            let versioning = namespace.info().config.versioning;
             let Some(value) = self
-                .sum_foreign(namespace, named, &seen, size, time, versioning)
+                .sum_foreign(namespace, named, &seen, size, time)
                 .await?
             else {
                 continue;
@@ -264,7 +263,6 @@ impl Core {
         seen: &Seen,
         size: u64,
         time: i64,
-        versioning: Versioning,
     ) -> Result<Option<Value>> {
         let (place, object) = namespace.object(named.space, &named.key);
         let mut sums = crate::sums::Sums::default();
@@ -293,13 +291,14 @@ impl Core {
             .as_ref()
             .is_some_and(|head| head.kept_null.is_some());
         let crc64nvme = sums.crc64nvme();
+        let config = &namespace.info().config;
         Ok(Some(Value {
             seq: self.fresh(last).0,
-            null: versioning == Versioning::Off || !taken,
+            null: config.versioning == Versioning::Off || !taken,
             size,
             crc64nvme,
             modified: u64::try_from(time).unwrap_or(0).saturating_mul(1000),
-            expires: None,
+            expires: config.expires(named.space, self.now(), None),
             etag: forebay_store::Etag::of_value(crc64nvme, size),
             attributes: forebay_store::Attributes::EMPTY,
             layout: crate::record::Layout::Inline(sums.into_blocks()),

@@ -344,7 +344,13 @@ impl Shard {
         if gone.is_empty() {
             return Ok(());
         }
-        let pending = core.pending(namespace).await?;
+        let pending = match core.pending(namespace).await {
+            Ok(pending) => pending,
+            Err(error) => {
+                self.queue.lock().gone.extend(gone);
+                return Err(error);
+            }
+        };
         let (busy, mut gone): (Vec<_>, Vec<_>) = gone
             .into_iter()
             .partition(|(named, _)| pending.contains(named));

@@ -15,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use crate::adopt::adopt_now_and_then;
 use crate::core::{Core, Namespace};
 use crate::listen::{listen, tell};
+use crate::namespaces::PATIENCE;
 use crate::record::Segment;
 use crate::sys::{Answer, Lease, Leaving};
 use crate::under_way::Named;
@@ -237,7 +238,14 @@ async fn work(core: &Arc<Core>, task: Task) {
             }
             Ok(())
         }
-        Task::Reload(_answered) => core.reload().await,
+        Task::Reload(answer) => {
+            let reloaded = core.reload().await;
+            // Who has not taken it in does not say so: whoever changed it stops waiting for that, and waits for longer.
+            if reloaded.is_err() && answer.is_some() {
+                sleep(2 * PATIENCE).await;
+            }
+            reloaded
+        }
         Task::Settle(_) | Task::Stop(_) => Ok(()),
     };
     if let Err(error) = done {

@@ -19,6 +19,8 @@ const HEARING_MS: u64 = 2000;
 pub(crate) async fn listen(core: Arc<Core>, mut ended: oneshot::Receiver<()>) {
     let mut watching = Vec::new();
     watch(&core, &mut watching).await;
+    // What was changed since this gateway has read it, and before it listened.
+    core.task(Task::Reload(None));
     loop {
         tokio::select! {
             () = sleep(REFRESH) => {}

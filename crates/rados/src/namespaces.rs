@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_store::limits::check_name;
@@ -9,11 +10,12 @@ use forebay_store::{
     Durability, ErrorKind, NamespaceConfig, NamespaceInfo, Quota, Result, StoreError, Versioning,
 };
 use futures_util::future::try_join_all;
+use tokio::time::{Instant, sleep_until};
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::core::{Core, Namespace, Snapshot};
 use crate::error::{Parts, malformed, no_such_namespace, unread, unwritten};
-use crate::keeper::Task;
+use crate::keeper::{REFRESH, Task};
 use crate::names::{self, NAMESPACES};
 use crate::record::{Entry, begin, writer};
 use crate::sys::{Errno, Guard, Place, ReadOp, Watching, WriteOp};
@@ -25,7 +27,7 @@ const TENANT: u8 = b't';
 pub(crate) const GATEWAYS: &[u8] = b"g";
 const NUMBER: &[u8] = b"#number";
 /// How long a change waits for other gateways to hear of it.
-const PATIENCE_MS: u64 = 2000;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a change is tried again when others change things.
 const ATTEMPTS: usize = 16;
 /// How long deleting a namespace waits for changes under way.
@@ -211,18 +213,21 @@ impl Core {
 
     /// Tells everybody that namespaces or tenants changed.
     async fn registry_changed(&self) -> Result<()> {
-        self.reload().await?;
-        self.announce().await;
-        Ok(())
+        let changed = Instant::now();
+        let reloaded = self.reload().await;
+        if let Err(errno) = self.announce().await {
+            tracing::info!(%errno, "a gateway did not hear of a changed namespace, and reads of it by itself");
+            sleep_until(changed + REFRESH + PATIENCE).await;
+        }
+        reloaded
     }
 
-    /// Lets all other gateways read the registry again, and waits until they know that they must.
-    pub async fn announce(&self) {
+    /// Has all other gateways read the registry again, and waits until they have.
+    pub async fn announce(&self) -> std::result::Result<(), Errno> {
         let words = self.gateway.to_le_bytes();
-        let told = Watching::tell(&self.registry, NAMESPACES, &words, PATIENCE_MS);
-        if let Err(errno) = self.access.in_time(told).await {
-            tracing::debug!(%errno, "a gateway did not hear of a changed namespace");
-        }
+        let patience = PATIENCE.as_millis() as u64;
+        let told = Watching::tell(&self.registry, NAMESPACES, &words, patience);
+        self.access.in_time(told).await
     }
 
     async fn registry_keys(&self, keys: &[&[u8]]) -> Result<HashMap<Bytes, Bytes>> {
@@ -393,7 +398,7 @@ impl Core {
             if self.close(&namespace).await? {
                 return self.unregister(&namespace).await;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Err(not_empty(name))
     }

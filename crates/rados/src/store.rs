@@ -32,6 +32,8 @@ use crate::upload::RadosUpload;
 
 /// Addresses of one `exist` that are looked at at once.
 const LOOKS: usize = 64;
+/// A shorter lease would be lost whenever the cluster is busy.
+const LEASE_LEAST: Duration = Duration::from_secs(1);
 /// What the library may have under way before it blocks: more than [`Access`] ever gives it.
 const LIBRARY_BYTES: u64 = 1 << 30;
 const LIBRARY_OPERATIONS: u64 = 64 << 10;
@@ -231,6 +233,9 @@ fn check(config: &Config) -> std::result::Result<(), OpenError> {
     if config.object_bytes == 0 || !(config.object_bytes as usize).is_multiple_of(BLOCK_MAX_BYTES) {
         return Err(OpenError::new("objects have whole mebibytes"));
     }
+    if config.lease < LEASE_LEAST {
+        return Err(OpenError::new("a lease lasts a second or longer"));
+    }
     if config.shards == 0 || config.shards > 4096 {
         return Err(OpenError::new("an index has 1 to 4096 parts"));
     }
@@ -274,7 +279,10 @@ async fn begin(core: &Arc<Core>) -> std::result::Result<Lease, OpenError> {
     core.pulse.renewed(asked);
     core.register().await.map_err(words)?;
     core.reload().await.map_err(words)?;
-    core.announce().await;
+    // Nobody waits for them to know of this gateway: those who do not hear read of it by themselves.
+    if let Err(errno) = core.announce().await {
+        tracing::debug!(%errno, "a gateway did not hear of this one");
+    }
     Ok(lease)
 }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use forebay_store::suite::TestClock;
-use forebay_store::{Address, Scope, Seal, Source, Space, Store, StoreOptions};
+use forebay_store::{
+    Address, ErrorKind, NamespaceConfig, Quota, Scope, Seal, Source, Space, Store, StoreOptions,
+    Upload,
+};
 
 use crate::config::Config;
 use crate::names;
@@ -16,6 +19,7 @@ use crate::sys::{Guard, WriteOp};
 use crate::under_way::{Named, Pending};
 
 mod behind;
+mod inactive;
 mod left;
 mod sweeping;
 
@@ -127,6 +131,79 @@ fn a_gateway_that_was_swept_counts_once() {
             assert_eq!((usage.objects, usage.bytes), (60, 6000));
         }
         let audit = two.audit("counted").await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+    });
+}
+
+#[test]
+fn a_quota_bounds_gateways_together() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    const QUOTA: u64 = 12;
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let gateways = [open(config.clone(), clock.clone()), open(config, clock)];
+        let bounded = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            quota: Quota {
+                objects: Some(QUOTA),
+                bytes: None,
+            },
+            ..NamespaceConfig::default()
+        };
+        let made = gateways[0].create_namespace("bounded", bounded);
+        made.await.unwrap();
+        gateways[1].core().refresh().await.unwrap();
+        // Stores until it is refused; how many.
+        let fill = async |round: u8, lane: u8| {
+            for stored in 0.. {
+                let key = [b'k', round, lane, stored];
+                let options = StoreOptions {
+                    size: Some(1),
+                    ..StoreOptions::default()
+                };
+                let store = &gateways[usize::from(lane)];
+                let done = async {
+                    let upload = store.store(Address::object("bounded", &key), options);
+                    let mut upload = upload.await?;
+                    upload.write(b"v".to_vec().into()).await?;
+                    upload.commit(Seal::default()).await
+                };
+                if let Err(refused) = done.await {
+                    assert_eq!(refused.kind(), ErrorKind::QuotaExceeded, "{refused}");
+                    return u64::from(stored);
+                }
+            }
+            0
+        };
+        let know = async || {
+            for store in &gateways {
+                store.settle().await.unwrap();
+            }
+            for store in &gateways {
+                store.core().refresh().await.unwrap();
+            }
+        };
+        // Neither knows yet what the other one stores.
+        let (one, two) = tokio::join!(fill(b'a', 0), fill(b'a', 1));
+        assert!((QUOTA..=2 * QUOTA).contains(&(one + two)), "{one} + {two}");
+        know().await;
+        assert_eq!((fill(b'b', 0).await, fill(b'b', 1).await), (0, 0));
+        for store in &gateways {
+            let usage = store.usage(Scope::Namespace("bounded")).unwrap();
+            assert_eq!(usage.objects, one + two);
+        }
+        // What one removes makes room at the other.
+        for stored in 0..one {
+            let key = [b'k', b'a', 0, stored as u8];
+            let gone = gateways[1].delete(Address::object("bounded", &key), Default::default());
+            gone.await.unwrap();
+        }
+        know().await;
+        assert_eq!(fill(b'c', 0).await, QUOTA.saturating_sub(two));
+        know().await;
+        let audit = gateways[0].audit("bounded").await.unwrap();
         assert!(audit.is_clean(), "{audit:?}");
     });
 }

@@ -409,6 +409,15 @@ fn no_cluster_is_an_error_and_no_wait_for_ever() {
     std::fs::remove_file(conf).unwrap();
 }
 
+#[test]
+fn a_lease_that_cannot_be_held_is_refused() {
+    let mut config = forebay_rados::Config::new("forebay");
+    config.lease = Duration::ZERO;
+    let pool = forebay_mem::Pool::new(1 << 20);
+    let error = RadosStore::open(config, pool, || 0).err().expect("refused");
+    assert!(error.to_string().contains("a lease"), "{error}");
+}
+
 /// Writes until it is killed: values of all kinds, over and over the same keys.
 #[test]
 fn victim() {

@@ -1,7 +1,9 @@
 //! What a gateway does that does not know yet what became of a namespace.
 
+use std::sync::Arc;
+
 use forebay_mem::Region;
-use forebay_store::{ByteRange, ErrorKind, NamespaceConfig};
+use forebay_store::{ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Versioning};
 
 use super::*;
 use crate::support::rados;
@@ -66,7 +68,8 @@ fn nobody_reads_what_is_in_the_next_namespace_of_the_name() {
         }
         drop(deaf);
         let heard = async {
-            while two.namespace("reused").unwrap().id == first.id {
+            let is_next = |info: Arc<NamespaceInfo>| info.id != first.id;
+            while !two.namespace("reused").is_ok_and(is_next) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -143,5 +146,33 @@ fn an_index_that_does_not_answer_keeps_no_news_back() {
         two.settle().await.unwrap();
         let audit = two.audit("stuck").await.unwrap();
         assert!(audit.is_clean() && audit.keys == 1, "{audit:?}");
+    });
+}
+
+#[test]
+fn a_change_that_is_not_heard_of_is_waited_for() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "told").await;
+        let kept = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            versioning: Versioning::Enabled,
+            ..NamespaceConfig::default()
+        };
+        let deaf = two.core().reloading.lock().await;
+        let changed = async {
+            one.update_namespace("told", None, kept).await.unwrap();
+            let told = two.namespace("told").unwrap();
+            assert_eq!(told.config.versioning, Versioning::Enabled);
+        };
+        let heard_late = async {
+            tokio::time::sleep(2 * crate::namespaces::PATIENCE).await;
+            drop(deaf);
+        };
+        tokio::join!(changed, heard_late);
     });
 }

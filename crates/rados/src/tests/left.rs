@@ -8,8 +8,10 @@ use forebay_store::{
 };
 
 use super::*;
-use crate::core::Namespace;
-use crate::heads::set_record;
+use crate::change::{Decide, Decision, Step};
+use crate::core::{Core, Namespace};
+use crate::heads::{CLAIM, Seen, set_record};
+use crate::plan::Draft;
 use crate::record::Head;
 use crate::sys::Errno;
 use crate::under_way::Intent;
@@ -327,5 +329,190 @@ fn taking_over_that_nobody_waits_for_leaves_nothing_under_way() {
         };
         let in_time = tokio::time::timeout(Duration::from_secs(20), settled).await;
         in_time.expect("the index finds out what became of each");
+    });
+}
+
+/// The names of changes that a journal says are under way.
+async fn under_way(core: &Core, namespace: &Namespace) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let each = |name: bytes::Bytes, _| names.push(name.to_vec());
+    let journal = namespace.journal.object();
+    let read = core.keys(&namespace.index, journal, names::PENDING, each);
+    read.await.unwrap();
+    names
+}
+
+/// A change that comes too late twice, and whose gateway counts as dead in between.
+struct Unlucky<'u> {
+    core: &'u Arc<Core>,
+    namespace: &'u Arc<Namespace>,
+    said: &'u mut Vec<Vec<Vec<u8>>>,
+}
+
+impl Decide for Unlucky<'_> {
+    type Answer = ();
+
+    async fn decide(&mut self, seen: &Seen) -> forebay_store::Result<Decision<()>> {
+        let (core, namespace) = (self.core, self.namespace);
+        self.said.push(under_way(core, namespace).await);
+        let head = seen.head.as_deref().cloned().unwrap();
+        if self.said.len() == 2 {
+            core.pulse.lose();
+        }
+        if self.said.len() < 3 {
+            let (place, object) = namespace.object(Space::Objects, b"k");
+            let mut op = WriteOp::new(place).guard(Guard::Exists);
+            op.set_xattr(b"another", b"hand");
+            let stamp = Some(head.stamp);
+            let written = core.access.write(place, &object, op, stamp, 0);
+            written.await.unwrap();
+        }
+        let view = core.kept(namespace, &named(b"k"), seen, None).await;
+        let draft = Draft::begin(Space::Objects, head, view?.unwrap_or_default(), core.now());
+        Ok(Decision::Do(Step::new(draft), ()))
+    }
+}
+
+#[test]
+fn who_was_swept_says_anew_what_it_does() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        put(&store, at(b"k"), b"v").await;
+        is_clean(&store).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let mut said = Vec::new();
+        let unlucky = Unlucky {
+            core,
+            namespace: &namespace,
+            said: &mut said,
+        };
+        let key = named(b"k");
+        let changed = core.change(&namespace, &key, false, unlucky);
+        changed.await.unwrap();
+        let [before, first, second] = &said[..] else {
+            panic!("{said:?}");
+        };
+        assert!(before.is_empty() && first.len() == 1 && second.len() == 1);
+        assert_ne!(first, second, "the first may be removed by who swept");
+        is_clean(&store).await;
+    });
+}
+
+#[test]
+fn what_cannot_be_forgotten_yet_is_not_lost() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        put(&store, at(b"k"), b"v").await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let broken = names::pending(u128::from(DEAD) << 64);
+        let entered = namespace.journal.enter(vec![(broken.clone(), Vec::new())]);
+        entered.await.unwrap();
+        store.delete(at(b"k"), Default::default()).await.unwrap();
+        store.settle().await.unwrap();
+        let entry = names::entry(Space::Objects, b"k");
+        let shard = namespace.shard(&entry);
+        let refused = async {
+            while shard.forget_gone(core, &namespace).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), refused).await;
+        in_time.expect("the journal cannot be read");
+        namespace.journal.later(Vec::new(), [broken]);
+        namespace.journal.flush().await.unwrap();
+        let forgotten = async {
+            loop {
+                // The keeper may have taken them meanwhile.
+                let _ = shard.forget_gone(core, &namespace).await;
+                let mut there = false;
+                let each = |name: bytes::Bytes, _| there |= name == entry[..];
+                let read = core.keys(&namespace.index, &shard.object, &entry, each);
+                read.await.unwrap();
+                if !there {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), forgotten).await;
+        in_time.expect("the entry of a key that is gone goes");
+    });
+}
+
+#[test]
+fn the_claim_of_a_composition_that_is_over_keeps_no_part() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        put(&store, Address::staging(NS, b"part"), b"joined").await;
+        store.settle().await.unwrap();
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let part = Named {
+            space: Space::Staging,
+            key: b"part".to_vec(),
+        };
+        let seen = core.look(&namespace, &part).await.unwrap();
+        let (place, object) = namespace.object(part.space, &part.key);
+        let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+        op.set_xattr(CLAIM, &(u128::from(DEAD) << 64).to_le_bytes());
+        let stamp = seen.head.as_ref().map(|head| head.stamp);
+        let claimed = core.access.write(place, &object, op, stamp, 0);
+        claimed.await.unwrap();
+        let parts = [Source::any(b"part")];
+        let options = StoreOptions::default();
+        let joined = store.compose(at(b"k"), &parts, &[b"part"], options, Seal::default());
+        joined.await.unwrap();
+        assert_eq!(get(&store, at(b"k")).await, b"joined");
+        is_clean(&store).await;
+    });
+}
+
+#[test]
+fn what_another_hand_wrote_expires_with_its_namespace() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let store = open(config(&cluster), clock.clone());
+        let passing = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            ttl_ms: Some(1000),
+            ..NamespaceConfig::default()
+        };
+        store.create_namespace(NS, passing).await.unwrap();
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let (place, object) = namespace.object(Space::Objects, b"k");
+        let mut op = WriteOp::new(place);
+        op.write_full(b"theirs");
+        let written = core.access.write(place, &object, op, None, 0);
+        written.await.unwrap();
+        let begun = clock.now();
+        let expires = store.stat(at(b"k"), None).await.unwrap().expires;
+        assert_eq!(expires, Some(begun + 1000), "from when it was taken over");
+        clock.advance(1001);
+        let gone = async {
+            // Once the index knows of it.
+            while store.audit(NS).await.unwrap().keys > 0 {
+                store.sweep().await.unwrap();
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), gone).await;
+        in_time.expect("it is dropped");
     });
 }
