@@ -67,6 +67,12 @@ def admin(server, *words):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def scrub(server):
+    """Has a gateway clean up now what it cleans up from time to time."""
+    command = [binary(), "admin", "scrub", "--dir", server.directory]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
 def until(true, otherwise):
     deadline = time.monotonic() + 20
     while not true():
@@ -91,6 +97,4 @@ def clean(gateways, server, client, bucket):
     deadline = time.monotonic() + SWEPT_SECONDS
     while left := [one for one in gateways.cluster.objects() if one[0] in values]:
         assert time.monotonic() < deadline, f"{len(left)} orphans: {left[:5]}"
-        subprocess.run(
-            [binary(), "admin", "scrub", "--dir", server.directory], check=True, stdout=subprocess.DEVNULL, timeout=60
-        )
+        scrub(server)

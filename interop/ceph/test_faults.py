@@ -1,5 +1,6 @@
 """OSDs die, stop and are full, the monitor is away: clients get errors or wait, and no byte is wrong or lost."""
 
+import contextlib
 import os
 import random
 import time
@@ -7,12 +8,15 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
+from gateways import SOON, clean
 from history import Register, finish, work
 from throwaway import osds_up
 
 SEED = int(os.environ.get("FOREBAY_SEED", "0")) or random.SystemRandom().getrandbits(32)
 CLIENTS = 6
 BUCKET = "register"
+# More than an object holds, and what a part has that is not the last.
+LARGE = 5 << 20
 # How long a gateway waits for the cluster to answer one request (`--ceph-patience`).
 PATIENCE = 30
 FULL = {"nearfull": 0.00001, "backfillfull": 0.00002, "full": 0.00003}
@@ -64,44 +68,90 @@ def test_an_osd_is_stopped(ceph, writers):
     assert answers(writers, 1) > 0
 
 
-def test_the_osds_are_full(ceph, gateways, data):
-    """Writes are refused at once; reads and deletes go on; with room again everything is as before."""
-    client = gateways.client(gateways.start())
-    client.create_bucket(Bucket=BUCKET)
-    client.put_object(Bucket=BUCKET, Key="k", Body=data(1_000_000, seed=1))
+@contextlib.contextmanager
+def full(ceph):
+    """Within this the OSDs are full, as soon as they have the next map."""
 
     def ratios(of):
         for name, ratio in of.items():
             ceph.ceph("osd", f"set-{name}-ratio", ratio)
 
+    told = {"POOL_FULL", "OSD_FULL"}
     try:
         ratios(FULL)
-        ceph.until(lambda status: "POOL_FULL" in status["health"]["checks"] or "OSD_FULL" in status["health"]["checks"])
-        # OSDs know it with the next map.
-        stored, refusal = ["k"], None
-        deadline = time.monotonic() + 60
-        while refusal is None:
-            assert time.monotonic() < deadline, "stored though it is full"
-            begun, key = time.monotonic(), f"more{len(stored)}"
-            try:
-                client.put_object(Bucket=BUCKET, Key=key, Body=data(1_000_000, seed=1))
-                stored.append(key)
-            except ClientError as refused:
-                refusal = refused
-        print(f"full: {refusal} after {time.monotonic() - begun:.1f} s")
-        assert refusal.response["ResponseMetadata"]["HTTPStatusCode"] == 507, refusal
-        assert refusal.response["Error"]["Code"] == "InsufficientStorage", refusal
-        for key in stored:
-            assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == data(1_000_000, seed=1)
-        for key in stored[1:]:
-            client.delete_object(Bucket=BUCKET, Key=key)
-        listed = client.list_objects_v2(Bucket=BUCKET)["Contents"]
-        assert [entry["Key"] for entry in listed] == ["k"]
+        ceph.until(lambda status: told & set(status["health"]["checks"]))
+        yield
     finally:
         ratios(ORDINARY)
-        ceph.until(lambda status: not {"POOL_FULL", "OSD_FULL"} & set(status["health"]["checks"]))
-    client.put_object(Bucket=BUCKET, Key="k", Body=data(1_000_000, seed=3))
-    assert client.get_object(Bucket=BUCKET, Key="k")["Body"].read() == data(1_000_000, seed=3)
+        ceph.until(lambda status: not told & set(status["health"]["checks"]))
+
+
+def refused(put, stored):
+    """Why a request is refused at last; `stored` counts those that are not."""
+    deadline = time.monotonic() + 60
+    while True:
+        assert time.monotonic() < deadline, "stored though it is full"
+        try:
+            put(stored)
+        except ClientError as refusal:
+            assert refusal.response["ResponseMetadata"]["HTTPStatusCode"] == 507, refusal
+            assert refusal.response["Error"]["Code"] == "InsufficientStorage", refusal
+            return stored
+        stored += 1
+
+
+def test_the_osds_are_full(ceph, gateways, data):
+    """Writes are refused at once; reads and deletes go on; with room again everything is as before."""
+    client = gateways.client(gateways.start())
+    client.create_bucket(Bucket=BUCKET)
+    body = data(1_000_000, seed=1)
+
+    def put(number):
+        client.put_object(Bucket=BUCKET, Key=f"k{number}", Body=body)
+
+    put(0)
+    with full(ceph):
+        stored = refused(put, 1)
+        for number in range(stored):
+            assert client.get_object(Bucket=BUCKET, Key=f"k{number}")["Body"].read() == body
+        for number in range(1, stored):
+            client.delete_object(Bucket=BUCKET, Key=f"k{number}")
+        listed = client.list_objects_v2(Bucket=BUCKET)["Contents"]
+        assert [entry["Key"] for entry in listed] == ["k0"]
+    client.put_object(Bucket=BUCKET, Key="k0", Body=data(1_000_000, seed=3))
+    assert client.get_object(Bucket=BUCKET, Key="k0")["Body"].read() == data(1_000_000, seed=3)
+
+
+def test_the_osds_fill_up_among_writers(ceph, gateways, recorder, data):
+    """Values in one object and in stripes, and an upload by parts: none is torn, and what was refused is taken when there is room."""
+    print(f"FOREBAY_SEED={SEED}")
+    server = gateways.start(*SOON)
+    client = gateways.client(server)
+    client.create_bucket(Bucket=BUCKET)
+    registers = [Register(BUCKET, f"key{number}") for number in range(3)]
+    registers.append(Register(BUCKET, "large", LARGE, share=0.5))
+    upload = client.create_multipart_upload(Bucket=BUCKET, Key="parts")["UploadId"]
+    name = dict(Bucket=BUCKET, Key="parts", UploadId=upload)
+    parts = [data(LARGE, seed=number) for number in range(2)]
+
+    def send(number):
+        return client.upload_part(**name, PartNumber=number + 1, Body=parts[number])["ETag"]
+
+    tags = [send(0)]
+    threads = work(recorder, [client], registers, CLIENTS, SEED)
+    with full(ceph):
+        refused(lambda _: send(1), 0)
+        before = len(recorder.lines)
+        time.sleep(3)
+        saw = [line["outcome"] == "saw" for line in recorder.lines[before:]]
+        assert any(saw), "reads go on"
+    tags.append(send(1))
+    finish(threads)
+    named = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
+    client.complete_multipart_upload(**name, MultipartUpload={"Parts": named})
+    assert client.get_object(Bucket=BUCKET, Key="parts")["Body"].read() == b"".join(parts)
+    recorder.check()
+    clean(gateways, server, client, BUCKET)
 
 
 def test_the_monitor_does_not_answer(ceph, writers, gateways):
