@@ -274,25 +274,25 @@ impl<S: Store> Identities<S> {
 
     /// Takes all leaves of a tenant that is being removed.
     pub(crate) async fn forbid_modules_of(&self, tenant: &str) -> Result<()> {
-        let mut theirs = self.modules.all();
-        theirs.retain(|module| module.tenant == tenant);
-        match theirs.is_empty() {
-            true => Ok(()),
-            false => self.forget_modules(&theirs).await,
-        }
+        self.forbid_all(|module| module.tenant == tenant).await
     }
 
     /// Takes all leaves for a namespace that was removed, which one that is made later under its name must not have.
     pub(crate) async fn forbid_modules_in(&self, namespace: &NamespaceInfo) -> Result<()> {
         let _changing = self.begin_change().await?;
-        let mut there = self.modules.all();
-        there.retain(|module| {
+        let there = |module: &AllowedModule| {
             module.tenant == namespace.config.tenant
                 && module.namespace.as_deref() == Some(namespace.name.as_str())
-        });
-        match there.is_empty() {
+        };
+        self.forbid_all(there).await
+    }
+
+    async fn forbid_all(&self, which: impl Fn(&AllowedModule) -> bool) -> Result<()> {
+        let mut found = self.modules.all();
+        found.retain(|module| which(module));
+        match found.is_empty() {
             true => Ok(()),
-            false => self.forget_modules(&there).await,
+            false => self.forget_modules(&found).await,
         }
     }
 

@@ -12,7 +12,9 @@ use forebay_store::{
     Address, After, Away, Body, ByteRange, Condition, ErrorKind, Item, ListOptions, Notice, Scope,
     Seal, Source, Space, Store, StoreOptions, Upload,
 };
-use support::{bytes, cluster, config, fresh, get, open, put, rados, runtime, space, versioned};
+use support::{
+    bytes, cluster, config, drain, fresh, get, open, put, rados, runtime, space, versioned,
+};
 
 /// Set for a test that was started by a test, to be killed by it.
 const VICTIM: &str = "FOREBAY_RADOS_VICTIM";
@@ -184,7 +186,7 @@ fn large_objects_of_another_hand_are_read_as_they_are() {
         let (from, to) = ((4 << 20) - 3, (6 << 20) + 70_000);
         let range = ByteRange::Inclusive(from as u64, to as u64);
         let part = store.retrieve(key, None, range).await.unwrap();
-        assert!(get_object(part).await == bytes(1, LEN)[from..=to]);
+        assert!(drain(part).await == bytes(1, LEN)[from..=to]);
         let into = Region::anonymous(LEN).unwrap().slice(0..LEN).unwrap();
         let landed = store.retrieve_into(key, None, ByteRange::Full, into.clone());
         assert_eq!(landed.await.unwrap().1, 0..LEN as u64);
@@ -326,7 +328,7 @@ fn one_winner_between_gateways() {
             while done < 40 {
                 let found = store.retrieve(key, None, ByteRange::Full).await.unwrap();
                 let condition = Condition::IfMatch(found.meta.etag);
-                let value = get_object(found).await;
+                let value = drain(found).await;
                 let next = u64::from_le_bytes(value.try_into().unwrap()) + 1;
                 let options = StoreOptions {
                     size: None,
@@ -346,14 +348,6 @@ fn one_winner_between_gateways() {
         tokio::join!(add(&gateways[0]), add(&gateways[1]));
         assert_eq!(get(&gateways[1], key).await, 80_u64.to_le_bytes());
     });
-}
-
-async fn get_object<B: Body>(mut object: forebay_store::Object<B>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while let Some(buf) = object.body.next().await.unwrap() {
-        bytes.extend_from_slice(&buf);
-    }
-    bytes
 }
 
 #[test]

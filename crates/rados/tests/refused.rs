@@ -9,7 +9,9 @@ use forebay_store::suite::TestClock;
 use forebay_store::{
     Address, ByteRange, ErrorKind, Result, Seal, Store, StoreOptions, Stored, Upload,
 };
-use support::{Cluster, bytes, ceph, cluster, config, get, open, put, rados, runtime, space};
+use support::{
+    Cluster, OwnPool, bytes, ceph, cluster, config, get, open, put, rados, runtime, space,
+};
 
 const NS: &str = "refused";
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -104,17 +106,6 @@ async fn address_of_watcher(cluster: &Cluster, registry: &str) -> Option<String>
     }
 }
 
-/// A pool of the test's own, which it fills.
-struct Pool<'c>(&'c Cluster, String);
-
-impl Drop for Pool<'_> {
-    fn drop(&mut self) {
-        let Pool(cluster, name) = self;
-        let sure = "--yes-i-really-really-mean-it";
-        ceph(cluster, &["osd", "pool", "delete", name, name, sure]);
-    }
-}
-
 #[test]
 fn a_quota_that_is_reached_refuses_values_and_nothing_else() {
     let Some(cluster) = cluster() else {
@@ -123,21 +114,15 @@ fn a_quota_that_is_reached_refuses_values_and_nothing_else() {
     runtime().block_on(async {
         let mut config = config(&cluster);
         config.patience = PATIENCE;
-        let pool = format!("quota-{}", config.base);
-        if ceph(&cluster, &["osd", "pool", "create", &pool, "4"]).is_none() {
-            eprintln!("SKIP: there is no command ceph");
+        let Some(pool) = OwnPool::make(&cluster, format!("quota-{}", config.base), "4") else {
             return;
-        }
-        let made = Pool(&cluster, pool.clone());
-        config.pool.clone_from(&pool);
+        };
+        config.pool.clone_from(&pool.name);
         let store = open(config, TestClock::default());
         space(&store, NS).await;
         let key = Address::object(NS, b"k");
         put(&store, key, &bytes(1, 70_000)).await;
-        let quota = |most| {
-            let set = ["osd", "pool", "set-quota", &pool, "max_objects", most];
-            ceph(&cluster, &set).unwrap();
-        };
+        let quota = |most| pool.set("set-quota", "max_objects", most);
         quota("1");
         // The monitor looks from time to time.
         let mut stored = 0_u32;
@@ -172,6 +157,5 @@ fn a_quota_that_is_reached_refuses_values_and_nothing_else() {
         assert_eq!(get(&store, key).await, b"room again");
         store.settle().await.unwrap();
         store.close().await;
-        drop(made);
     });
 }

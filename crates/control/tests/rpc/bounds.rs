@@ -32,12 +32,7 @@ async fn messages_have_a_longest() {
     };
     let answer = red.admin.create_tenant(long_name).await;
     assert_eq!(answer.unwrap_err().code(), Code::OutOfRange);
-    let store = |len| v1::StoreRequest {
-        namespace: "data".into(),
-        key: "key".into(),
-        source: Some(v1::store_request::Source::Data(vec![0; len].into())),
-        ..Default::default()
-    };
+    let store = |len| store("data", len);
     let answer = red.objects.store(store(longest)).await;
     assert_eq!(answer.unwrap_err().code(), Code::OutOfRange);
     refused(
@@ -102,26 +97,17 @@ async fn elements_have_a_most() {
 
 #[tokio::test]
 async fn calls_in_flight_have_a_most() {
-    let door = Door::choose(Choice {
-        config: Config {
-            calls: 3,
-            calls_of_tenant: 2,
-            watches: 8,
-            ..Config::default()
-        },
-        ..Choice::default()
-    })
+    let door = Door::choose(bounded(Config {
+        calls: 3,
+        calls_of_tenant: 2,
+        watches: 8,
+        ..Config::default()
+    }))
     .await;
-    // An answer longer than the window that nobody reads keeps its call in flight.
     let mut red = door.slow_tenant("red").await;
     let mut blue = door.slow_tenant("blue").await;
     red.namespace("red-data").await;
     blue.namespace("blue-data").await;
-    let endless = |namespace: &str| v1::GatherRequest {
-        namespace: namespace.into(),
-        elements: vec![v1::GatherElement::default(); 10_000],
-        ..Default::default()
-    };
     let first = red.objects.gather(endless("red-data")).await.unwrap();
     let second = red.objects.gather(endless("red-data")).await.unwrap();
     let limits = v1::GetLimitsRequest {};
@@ -153,22 +139,14 @@ async fn calls_in_flight_have_a_most() {
 
 #[tokio::test]
 async fn bytes_in_flight_have_a_most() {
-    let door = Door::choose(Choice {
-        config: Config {
-            message_bytes: 600_000,
-            ..Config::default()
-        },
-        ..Choice::default()
-    })
+    let door = Door::choose(bounded(Config {
+        message_bytes: 600_000,
+        ..Config::default()
+    }))
     .await;
     let mut red = door.tenant("red").await;
     red.namespace("data").await;
-    let store = |len| v1::StoreRequest {
-        namespace: "data".into(),
-        key: "key".into(),
-        source: Some(v1::store_request::Source::Data(vec![0; len].into())),
-        ..Default::default()
-    };
+    let store = |len| store("data", len);
     // What ended no longer counts.
     for _ in 0..3 {
         red.objects.store(store(200_000)).await.unwrap();
@@ -182,24 +160,17 @@ async fn bytes_in_flight_have_a_most() {
 
 #[tokio::test]
 async fn there_is_room_for_a_tenant_that_has_nothing_in_flight() {
-    let door = Door::choose(Choice {
-        config: Config {
-            calls: 8,
-            calls_of_tenant: 4,
-            ..Config::default()
-        },
-        ..Choice::default()
-    })
+    let door = Door::choose(bounded(Config {
+        calls: 8,
+        calls_of_tenant: 4,
+        ..Config::default()
+    }))
     .await;
     let mut held = Vec::new();
     for (name, most) in [("red", 4), ("blue", 2), ("green", 1)] {
         let mut tenant = door.slow_tenant(name).await;
         tenant.namespace(&format!("{name}-data")).await;
-        let endless = v1::GatherRequest {
-            namespace: format!("{name}-data"),
-            elements: vec![v1::GatherElement::default(); 10_000],
-            ..Default::default()
-        };
+        let endless = endless(&format!("{name}-data"));
         for _ in 0..most {
             held.push(tenant.objects.gather(endless.clone()).await.unwrap());
         }
@@ -210,24 +181,15 @@ async fn there_is_room_for_a_tenant_that_has_nothing_in_flight() {
 
 #[tokio::test]
 async fn there_is_room_for_a_message_beside_another_tenants_unfinished_ones() {
-    let door = Door::choose(Choice {
-        config: Config {
-            message_bytes: 600_000,
-            ..Config::default()
-        },
-        ..Choice::default()
-    })
+    let door = Door::choose(bounded(Config {
+        message_bytes: 600_000,
+        ..Config::default()
+    }))
     .await;
     let mut red = door.tenant("red").await;
     let mut blue = door.tenant("blue").await;
     red.namespace("red-data").await;
     blue.namespace("blue-data").await;
-    let store = |namespace: &str, len| v1::StoreRequest {
-        namespace: namespace.into(),
-        key: "key".into(),
-        source: Some(v1::store_request::Source::Data(vec![0; len].into())),
-        ..Default::default()
-    };
     // More than a half.
     let whole = red.objects.store(store("red-data", 400_000)).await;
     refused(whole, Code::ResourceExhausted, "BUSY");
@@ -247,14 +209,37 @@ async fn a_message_that_never_ends_is_given_up() {
     refused(late, Code::DeadlineExceeded, "STOPPED");
 }
 
+fn bounded(config: Config) -> Choice {
+    Choice {
+        config,
+        ..Choice::default()
+    }
+}
+
 /// With little patience.
 fn hasty(config: Config) -> Choice {
-    Choice {
-        config: Config {
-            patience: Duration::from_millis(100),
-            ..config
-        },
-        ..Choice::default()
+    bounded(Config {
+        patience: Duration::from_millis(100),
+        ..config
+    })
+}
+
+/// Stores so many bytes.
+fn store(namespace: &str, len: usize) -> v1::StoreRequest {
+    v1::StoreRequest {
+        namespace: namespace.into(),
+        key: "key".into(),
+        source: Some(v1::store_request::Source::Data(vec![0; len].into())),
+        ..Default::default()
+    }
+}
+
+/// An answer longer than the window, which keeps its call in flight while nobody reads it.
+fn endless(namespace: &str) -> v1::GatherRequest {
+    v1::GatherRequest {
+        namespace: namespace.into(),
+        elements: vec![v1::GatherElement::default(); 10_000],
+        ..Default::default()
     }
 }
 
@@ -310,13 +295,10 @@ async fn a_connection_is_not_held_by_somebody_who_is_not_known() {
 
 #[tokio::test]
 async fn a_tenant_leaves_connections_to_others() {
-    let door = Door::choose(Choice {
-        config: Config {
-            connections: 4,
-            ..Config::default()
-        },
-        ..Choice::default()
-    })
+    let door = Door::choose(bounded(Config {
+        connections: 4,
+        ..Config::default()
+    }))
     .await;
     let (mut first, mut second) = (door.tenant("red").await, door.tenant("red").await);
     works(&mut first).await;

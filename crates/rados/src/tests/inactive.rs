@@ -4,23 +4,12 @@ use tokio::task::spawn_blocking;
 
 use super::*;
 use crate::names::NAMESPACES;
-use crate::support::ceph;
+use crate::support::OwnPool;
 use crate::sys::{Errno, Watching};
 
 /// More than there are storage daemons.
 const REPLICAS: &str = "10";
 const AT_MOST: Duration = Duration::from_secs(30);
-
-/// A pool of the test's own.
-struct Pool<'c>(&'c Cluster, String);
-
-impl Drop for Pool<'_> {
-    fn drop(&mut self) {
-        let Pool(cluster, name) = self;
-        let sure = "--yes-i-really-really-mean-it";
-        ceph(cluster, &["osd", "pool", "delete", name, name, sure]);
-    }
-}
 
 #[test]
 fn watching_waits_no_longer_than_anything_else() {
@@ -28,17 +17,14 @@ fn watching_waits_no_longer_than_anything_else() {
         return;
     };
     let mut config = short_lived(&cluster);
-    let pool = format!("inactive-{}", config.base);
-    if ceph(&cluster, &["osd", "pool", "create", &pool, "1"]).is_none() {
-        eprintln!("SKIP: there is no command ceph");
+    let Some(pool) = OwnPool::make(&cluster, format!("inactive-{}", config.base), "1") else {
         return;
-    }
-    let made = Pool(&cluster, pool.clone());
-    config.pool.clone_from(&pool);
+    };
+    config.pool.clone_from(&pool.name);
     runtime().block_on(async {
         let store = open(config, TestClock::default());
         for bound in ["size", "min_size"] {
-            ceph(&cluster, &["osd", "pool", "set", &pool, bound, REPLICAS]).unwrap();
+            pool.set("set", bound, REPLICAS);
         }
         let core = store.core();
         while core.reload().await.is_ok() {
@@ -53,5 +39,4 @@ fn watching_waits_no_longer_than_anything_else() {
         let begun = begun.expect("the library gives up by itself").unwrap();
         assert_eq!(begun, Err(Errno(libc::ETIMEDOUT)));
     });
-    drop(made);
 }

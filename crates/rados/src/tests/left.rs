@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use forebay_mem::BLOCK_MAX_BYTES;
-use forebay_store::{
-    After, Body, ByteRange, Item, ListOptions, NamespaceConfig, Upload, VersionId, Versioning,
-};
+use forebay_store::{After, ByteRange, Item, ListOptions, NamespaceConfig, Upload};
 
 use super::*;
 use crate::change::{Decide, Decision, Step};
@@ -13,6 +11,7 @@ use crate::core::{Core, Namespace};
 use crate::heads::{CLAIM, Seen, set_record};
 use crate::plan::Draft;
 use crate::record::Head;
+use crate::support::{drain, versioned};
 use crate::sys::Errno;
 use crate::under_way::Intent;
 
@@ -23,15 +22,6 @@ const NS: &str = "left";
 const STRIPED: usize = (5 << 20) + 1;
 /// The data of its key's object.
 const WHOLE: usize = 70_000;
-
-async fn versioned(store: &RadosStore) {
-    let config = NamespaceConfig {
-        tenant: "acme".to_owned(),
-        versioning: Versioning::Enabled,
-        ..NamespaceConfig::default()
-    };
-    store.create_namespace(NS, config).await.unwrap();
-}
 
 fn at(key: &[u8]) -> Address<'_> {
     Address::object(NS, key)
@@ -88,6 +78,21 @@ async fn create_late(store: &RadosStore, namespace: &Namespace, key: &[u8], head
     created.await.unwrap();
 }
 
+/// Another hand writes an object, as `rados put` does.
+async fn write_as_another(core: &Core, namespace: &Namespace, key: &[u8], bytes: &[u8]) {
+    let (place, object) = namespace.object(Space::Objects, key);
+    let mut op = WriteOp::new(place);
+    op.write_full(bytes);
+    let written = core.access.write(place, &object, op, None, 0);
+    written.await.unwrap();
+}
+
+/// Waits for what happens by itself, and fails in these words when it does not.
+async fn soon(happens: impl Future<Output = ()>, words: &str) {
+    let done = tokio::time::timeout(Duration::from_secs(20), happens).await;
+    done.expect(words);
+}
+
 async fn head_of(store: &RadosStore, namespace: &Arc<Namespace>, key: &[u8]) -> Arc<Head> {
     let seen = store.core().look(namespace, &named(key)).await.unwrap();
     seen.head.unwrap()
@@ -101,7 +106,7 @@ fn who_loses_a_race_leaves_no_copy() {
     runtime().block_on(async {
         let (config, clock) = (short_lived(&cluster), TestClock::default());
         let gateways = [open(config.clone(), clock.clone()), open(config, clock)];
-        versioned(&gateways[0]).await;
+        versioned(&gateways[0], NS).await;
         let write = async |store: &RadosStore, mark: u8| {
             for round in 0..20 {
                 put(store, at(b"k"), &bytes(mark ^ round, WHOLE)).await;
@@ -127,7 +132,7 @@ fn a_commit_that_nobody_waits_for_leaves_no_stripes() {
     };
     runtime().block_on(async {
         let store = open(short_lived(&cluster), TestClock::default());
-        versioned(&store).await;
+        versioned(&store, NS).await;
         for round in 0..40_u64 {
             let len = match round % 2 {
                 0 => WHOLE,
@@ -238,7 +243,7 @@ fn what_another_hand_wrote_over_a_key_takes_no_older_version() {
     };
     runtime().block_on(async {
         let store = open(short_lived(&cluster), TestClock::default());
-        versioned(&store).await;
+        versioned(&store, NS).await;
         put(&store, at(b"k"), &bytes(1, WHOLE)).await;
         let first = store.stat(at(b"k"), None).await.unwrap().version;
         put(&store, at(b"k"), &bytes(2, WHOLE)).await;
@@ -250,29 +255,16 @@ fn what_another_hand_wrote_over_a_key_takes_no_older_version() {
             panic!("the first value is kept");
         };
         let segment = kept.segments()[0];
-        let (place, object) = namespace.object(Space::Objects, b"k");
-        let mut op = WriteOp::new(place);
-        op.write_full(b"theirs");
-        let written = core.access.write(place, &object, op, None, 0);
-        written.await.unwrap();
+        write_as_another(core, &namespace, b"k", b"theirs").await;
         // As if the one who kept it had died before the journal was told.
         intend(&namespace, b"k", segment).await;
         assert_eq!(store.sweep().await.unwrap(), 1);
         store.sweep().await.unwrap();
         assert_eq!(get(&store, at(b"k")).await, b"theirs");
-        assert!(read_version(&store, b"k", first).await == bytes(1, WHOLE));
+        let kept = store.retrieve(at(b"k"), Some(first), ByteRange::Full);
+        assert!(drain(kept.await.unwrap()).await == bytes(1, WHOLE));
         is_clean(&store).await;
     });
-}
-
-async fn read_version(store: &RadosStore, key: &[u8], version: VersionId) -> Vec<u8> {
-    let found = store.retrieve(at(key), Some(version), ByteRange::Full);
-    let mut body = found.await.unwrap().body;
-    let mut read = Vec::new();
-    while let Some(buf) = body.next().await.unwrap() {
-        read.extend_from_slice(&buf);
-    }
-    read
 }
 
 #[test]
@@ -311,11 +303,7 @@ fn taking_over_that_nobody_waits_for_leaves_nothing_under_way() {
         let namespace = core.namespace(NS).unwrap();
         for round in 0..40_u8 {
             let key = [b'k', b'0' + round];
-            let (place, object) = namespace.object(Space::Objects, &key);
-            let mut op = WriteOp::new(place);
-            op.write_full(&bytes(round, 1000));
-            let written = core.access.write(place, &object, op, None, 0);
-            written.await.unwrap();
+            write_as_another(core, &namespace, &key, &bytes(round, 1000)).await;
             let looking = store.stat(at(&key), None);
             let cut = Duration::from_micros(75 * u64::from(round));
             if let Ok(looked) = tokio::time::timeout(cut, looking).await {
@@ -327,8 +315,7 @@ fn taking_over_that_nobody_waits_for_leaves_nothing_under_way() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(20), settled).await;
-        in_time.expect("the index finds out what became of each");
+        soon(settled, "the index finds out what became of each").await;
     });
 }
 
@@ -426,8 +413,7 @@ fn what_cannot_be_forgotten_yet_is_not_lost() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(20), refused).await;
-        in_time.expect("the journal cannot be read");
+        soon(refused, "the journal cannot be read").await;
         namespace.journal.later(Vec::new(), [broken]);
         namespace.journal.flush().await.unwrap();
         let forgotten = async {
@@ -444,8 +430,7 @@ fn what_cannot_be_forgotten_yet_is_not_lost() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(20), forgotten).await;
-        in_time.expect("the entry of a key that is gone goes");
+        soon(forgotten, "the entry of a key that is gone goes").await;
     });
 }
 
@@ -497,11 +482,7 @@ fn what_another_hand_wrote_expires_with_its_namespace() {
         store.create_namespace(NS, passing).await.unwrap();
         let core = store.core();
         let namespace = core.namespace(NS).unwrap();
-        let (place, object) = namespace.object(Space::Objects, b"k");
-        let mut op = WriteOp::new(place);
-        op.write_full(b"theirs");
-        let written = core.access.write(place, &object, op, None, 0);
-        written.await.unwrap();
+        write_as_another(core, &namespace, b"k", b"theirs").await;
         let begun = clock.now();
         let expires = store.stat(at(b"k"), None).await.unwrap().expires;
         assert_eq!(expires, Some(begun + 1000), "from when it was taken over");
@@ -512,7 +493,6 @@ fn what_another_hand_wrote_expires_with_its_namespace() {
                 store.sweep().await.unwrap();
             }
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(20), gone).await;
-        in_time.expect("it is dropped");
+        soon(gone, "it is dropped").await;
     });
 }

@@ -10,8 +10,8 @@ use forebay_mem::Pool;
 use forebay_rados::{Config, RadosStore};
 use forebay_store::suite::TestClock;
 use forebay_store::{
-    Address, Body, ByteRange, Condition, NamespaceConfig, Seal, Store, StoreOptions, Upload,
-    Versioning,
+    Address, Body, ByteRange, Condition, NamespaceConfig, Object, Seal, Store, StoreOptions,
+    Upload, Versioning,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -100,15 +100,47 @@ pub async fn put(store: &RadosStore, address: Address<'_>, bytes: &[u8]) {
 }
 
 pub async fn get(store: &RadosStore, address: Address<'_>) -> Vec<u8> {
-    let mut object = store
-        .retrieve(address, None, ByteRange::Full)
-        .await
-        .unwrap();
+    let found = store.retrieve(address, None, ByteRange::Full);
+    drain(found.await.unwrap()).await
+}
+
+/// What is left of a value.
+pub async fn drain<B: Body>(mut object: Object<B>) -> Vec<u8> {
     let mut bytes = Vec::new();
     while let Some(buf) = object.body.next().await.unwrap() {
         bytes.extend_from_slice(&buf);
     }
     bytes
+}
+
+/// A pool of a test's own, which goes with it.
+pub struct OwnPool<'c> {
+    cluster: &'c Cluster,
+    pub name: String,
+}
+
+impl<'c> OwnPool<'c> {
+    /// One of so many placement groups; none where there is no command `ceph`.
+    pub fn make(cluster: &'c Cluster, name: String, groups: &str) -> Option<OwnPool<'c>> {
+        if ceph(cluster, &["osd", "pool", "create", &name, groups]).is_none() {
+            eprintln!("SKIP: there is no command ceph");
+            return None;
+        }
+        Some(OwnPool { cluster, name })
+    }
+
+    /// Sets (`verb`) one of its properties.
+    pub fn set(&self, verb: &str, property: &str, value: &str) {
+        let command = ["osd", "pool", verb, &self.name, property, value];
+        ceph(self.cluster, &command).unwrap();
+    }
+}
+
+impl Drop for OwnPool<'_> {
+    fn drop(&mut self) {
+        let (name, sure) = (&self.name, "--yes-i-really-really-mean-it");
+        ceph(self.cluster, &["osd", "pool", "delete", name, name, sure]);
+    }
 }
 
 /// Ceph's administrator.
