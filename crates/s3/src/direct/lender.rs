@@ -1,5 +1,6 @@
 //! What a node configures about direct payloads, and the tokens being served at this moment.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::SocketAddr;
@@ -88,7 +89,7 @@ pub(crate) struct Lender {
 #[derive(Default)]
 struct Counts {
     sessions: HashMap<SessionId, u32>,
-    tenants: HashMap<String, u32>,
+    tenants: HashMap<Box<str>, u32>,
 }
 
 impl Lender {
@@ -104,19 +105,22 @@ impl Lender {
     }
 
     /// Counts a token of a session in; `None` when as many as may are being served.
-    pub(super) fn begin(&self, session: &Session) -> Option<Serving> {
+    pub(super) fn begin(&self, session: &Arc<Session>) -> Option<Serving> {
         let mut serving = self.serving.lock();
+        let Counts { sessions, tenants } = &mut *serving;
         let (id, tenant) = (session.id(), session.tenant());
-        let of_session = serving.sessions.get(&id).copied().unwrap_or(0);
-        let of_tenant = serving.tenants.get(tenant).copied().unwrap_or(0);
+        let of_session = sessions.get(&id).copied().unwrap_or(0);
+        let of_tenant = tenants.get(tenant).copied().unwrap_or(0);
         if of_session >= self.direct.in_flight || of_tenant >= self.tenant_in_flight {
             return None;
         }
-        serving.sessions.insert(id, of_session + 1);
-        serving.tenants.insert(tenant.to_owned(), of_tenant + 1);
+        sessions.insert(id, of_session + 1);
+        match tenants.get_mut(tenant) {
+            Some(count) => *count += 1,
+            None => drop(tenants.insert(tenant.into(), 1)),
+        }
         Some(Serving {
-            session: id,
-            tenant: tenant.to_owned(),
+            session: Arc::clone(session),
             serving: Arc::clone(&self.serving),
         })
     }
@@ -124,20 +128,23 @@ impl Lender {
 
 /// One token being served.
 pub(super) struct Serving {
-    session: SessionId,
-    tenant: String,
+    session: Arc<Session>,
     serving: Arc<Mutex<Counts>>,
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
         let mut serving = self.serving.lock();
-        uncount(&mut serving.sessions, &self.session);
-        uncount(&mut serving.tenants, &self.tenant);
+        uncount(&mut serving.sessions, &self.session.id());
+        uncount(&mut serving.tenants, self.session.tenant());
     }
 }
 
-fn uncount<K: Eq + Hash>(counts: &mut HashMap<K, u32>, key: &K) {
+fn uncount<K, Q>(counts: &mut HashMap<K, u32>, key: &Q)
+where
+    K: Borrow<Q> + Eq + Hash,
+    Q: Eq + Hash + ?Sized,
+{
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
