@@ -155,7 +155,7 @@ impl Interpreted {
             fuel(store, FUEL_TO_START)?;
             let pages = missing.div_ceil(PAGE_BYTES) as u64;
             let grown = memory.grow(&mut *store, pages);
-            grown.map_err(|_| not_grown(store))?;
+            grown.map_err(|_| store.data_mut().host.no_memory())?;
         }
         let (bytes, state) = memory.data_and_store_mut(&mut *store);
         state.host.nkv_load(&mut bytes[NKV_OBJECT..end])?;
@@ -194,12 +194,6 @@ fn call<P: WasmParams, R: wasmi::WasmResults>(
 fn ended(store: &mut Store<State>, error: &Error) -> Ending {
     let by_host = store.data_mut().host.ended.take();
     by_host.unwrap_or_else(|| Ending::Trapped(error.to_string()))
-}
-
-/// Why there is no memory for an object.
-fn not_grown(store: &mut Store<State>) -> Ending {
-    let by_host = store.data_mut().host.ended.take();
-    by_host.unwrap_or(Ending::Stopped(Bound::Memory))
 }
 
 /// Why an instance was not made.

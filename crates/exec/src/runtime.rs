@@ -80,6 +80,12 @@ impl Host {
         Some(may)
     }
 
+    /// Why its memory did not grow.
+    pub(crate) fn no_memory(&mut self) -> Ending {
+        let by_host = self.ended.take();
+        by_host.unwrap_or(Ending::Stopped(Bound::Memory))
+    }
+
     /// Whether one of its tables may grow to so many elements.
     pub(crate) fn table_may_grow(&mut self, desired: usize, limits: &Limits) -> bool {
         self.may_grow(desired, limits.table_elements)

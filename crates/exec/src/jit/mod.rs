@@ -16,7 +16,7 @@ use wasmtime::{
 use self::kept::Kept;
 use self::ticker::Ticker;
 use crate::Limits;
-use crate::ending::{Bound, Ending};
+use crate::ending::Ending;
 use crate::host::{Host, MODULE, imports};
 use crate::runtime::{
     INITIALIZE, MEMORY, NKV_OBJECT, PAGE_BYTES, Program, Runtime, TABLES_MAX, by_code, no_function,
@@ -189,7 +189,7 @@ impl Compiled {
         let missing = end.saturating_sub(memory.data_size(&*store));
         if missing > 0 {
             let grown = memory.grow(&mut *store, missing.div_ceil(PAGE_BYTES) as u64);
-            grown.map_err(|_| not_grown(store))?;
+            grown.map_err(|_| store.data_mut().host.no_memory())?;
         }
         let (bytes, state) = memory.data_and_store_mut(&mut *store);
         state.host.nkv_load(&mut bytes[NKV_OBJECT..end])?;
@@ -217,12 +217,6 @@ fn ended(store: &mut Store<State>, error: &Error) -> Ending {
             None => format!("{error:#}"),
         })
     })
-}
-
-/// Why there is no memory for an object.
-fn not_grown(store: &mut Store<State>) -> Ending {
-    let by_host = store.data_mut().host.ended.take();
-    by_host.unwrap_or(Ending::Stopped(Bound::Memory))
 }
 
 /// Why an instance was not made.
