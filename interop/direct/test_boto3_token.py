@@ -1,82 +1,20 @@
 """boto3 requests that carry a token: the script signs and sends them, a small helper owns the memory and the link."""
 
-import subprocess
-from urllib.parse import urlsplit
-
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from conftest import examples
+from boto3_token import Helper, Script, headers, memory
 
 REGION_BYTES = 8 << 20
 VALUE_BYTES = 3 * (1 << 20) + 5
 PART_BYTES = 5 << 20
 
 
-class Helper:
-    """crates/client/examples/s3_token.rs: a region of registered memory, and tokens for it."""
-
-    def __init__(self, server, transport):
-        command = [examples() / "s3_token", server.endpoint, *server.keys, REGION_BYTES, transport]
-        self.process = subprocess.Popen(
-            [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.ready = self.process.stdout.readline().strip()
-
-    def ask(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline().strip()
-        assert answer and not answer.startswith("error"), f"{words}: {answer}"
-        return answer
-
-    def stop(self):
-        self.process.stdin.close()
-        self.process.wait(20)
-
-
-class Script:
-    """What a user would write: boto3, and one header more."""
-
-    def __init__(self, server, helper=None):
-        access_key, secret_key = server.keys
-        self.s3 = boto3.client(
-            "s3", endpoint_url=server.endpoint, aws_access_key_id=access_key, aws_secret_access_key=secret_key,
-            config=Config(
-                retries={"total_max_attempts": 1}, s3={"addressing_style": "path"},
-                request_checksum_calculation="when_required", response_checksum_validation="when_required",
-            ),
-        )
-        self.helper = helper
-        self.window = None
-        if helper:
-            self.s3.meta.events.register("before-sign.s3", self.add_token)
-
-    def add_token(self, request, **_):
-        if self.window is None:
-            return
-        url = urlsplit(request.url)
-        asked = request.headers.get("Range", "-")
-        token = self.helper.ask("token", request.method, url.path, url.query or "-", asked, *self.window)
-        request.headers["x-amz-rdma-token"] = token
-
-    def within(self, offset, length):
-        """The payload of the next request is there."""
-        self.window = (offset, length)
-        return self
-
-
-def headers(answer):
-    return answer["ResponseMetadata"]["HTTPHeaders"]
-
-
 @pytest.fixture(params=["shm", "iwarp"])
 def parts(request, serve, namespace):
     server = serve()
     namespace(server, "tokens")
-    helper = Helper(server, request.param)
+    helper = Helper(server, request.param, REGION_BYTES)
     assert helper.ready == f"ready {request.param}"
     yield server, helper, Script(server, helper), Script(server)
     helper.stop()
@@ -103,6 +41,22 @@ def test_a_put_and_gets(parts, scratch):
     assert got["Body"].read() == b"" and got["ContentRange"] == f"bytes 500-1499/{VALUE_BYTES}"
     helper.ask("save", 0, 1000, scratch / "some")
     assert (scratch / "some").read_bytes() == body[500:1500]
+
+
+@pytest.mark.parametrize("transport", ["shm", "iwarp"])
+def test_memory_of_the_script_itself(serve, namespace, data, transport):
+    server = serve()
+    namespace(server, "tokens")
+    value = data(VALUE_BYTES)
+    with memory(REGION_BYTES) as (file, there):
+        helper = Helper(server, transport, file)
+        script, plain = Script(server, helper), Script(server)
+        there[:VALUE_BYTES] = value
+        script.within(0, VALUE_BYTES).s3.put_object(Bucket="tokens", Key="mine")
+        assert plain.s3.get_object(Bucket="tokens", Key="mine")["Body"].read() == value
+        script.within(4 << 20, VALUE_BYTES).s3.get_object(Bucket="tokens", Key="mine")
+        assert there[4 << 20:][:VALUE_BYTES] == value
+        helper.stop()
 
 
 def test_parts_with_and_without_tokens(parts, scratch):
@@ -160,7 +114,7 @@ def test_with_the_direct_door_closed_it_falls_back(serve, namespace, scratch):
     # A token of a server that serves them, shown to one that does not.
     open_server, closed = serve(), serve("--no-direct")
     namespace(closed, "tokens")
-    helper = Helper(open_server, "shm")
+    helper = Helper(open_server, "shm", REGION_BYTES)
     try:
         helper.ask("fill", 0, 5000, 9)
         helper.ask("save", 0, 5000, scratch / "sent")

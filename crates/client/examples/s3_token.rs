@@ -1,7 +1,8 @@
 //! Registered memory for a program that speaks S3 by itself: lends its S3 library the header that names the payload.
 //!
-//! Usage: `s3_token S3-ENDPOINT ACCESS-KEY SECRET-KEY BYTES [shm|iwarp]`. Opens a session by `POST /.ort1/connect` (docs/token.md
-//! section 7.3), makes its link, registers one region, and then does what the lines on standard input say, one line of answer each:
+//! Usage: `s3_token S3-ENDPOINT ACCESS-KEY SECRET-KEY BYTES|fd:N [shm|iwarp]`. Opens a session by `POST /.ort1/connect` (docs/token.md
+//! section 7.3), makes its link, registers one region (of so many bytes, or the memory of a memfd that the program passes on), and then
+//! does what the lines on standard input say, one line of answer each:
 //!
 //! | line | answer |
 //! |---|---|
@@ -14,6 +15,7 @@
 //! What does not work is answered by a line that begins with `error`.
 
 use std::error::Error;
+use std::fs::OpenOptions;
 use std::io::{BufRead, Write};
 
 use forebay_client::direct::{Region, Request, TokenSession};
@@ -24,8 +26,10 @@ type Answer = Result<String, Box<dyn Error>>;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [endpoint, access_key, secret_key, bytes, rest @ ..] = &arguments[..] else {
-        return Err("usage: s3_token S3-ENDPOINT ACCESS-KEY SECRET-KEY BYTES [shm|iwarp]".into());
+    let [endpoint, access_key, secret_key, memory, rest @ ..] = &arguments[..] else {
+        return Err(
+            "usage: s3_token S3-ENDPOINT ACCESS-KEY SECRET-KEY BYTES|fd:N [shm|iwarp]".into(),
+        );
     };
     let endpoint: Endpoint = endpoint.parse()?;
     let credentials = Credentials {
@@ -34,7 +38,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let transports = rest.first().map_or("shm, iwarp", String::as_str);
     let session = TokenSession::connect(&endpoint, &credentials, transports, None).await?;
-    let region = Region::alloc(bytes.parse()?)?;
+    let region = match memory.strip_prefix("fd:") {
+        // Opened once more by its name: the number itself belongs to whoever passed it on.
+        Some(fd) => {
+            let mut options = OpenOptions::new();
+            let file = options
+                .read(true)
+                .write(true)
+                .open(format!("/proc/self/fd/{fd}"))?;
+            Region::from_memfd(file.into())?
+        }
+        None => Region::alloc(memory.parse()?)?,
+    };
     say(&format!("ready {}", session.path()))?;
     for line in std::io::stdin().lock().lines() {
         match obey(&session, &region, &line?).await {
