@@ -1,7 +1,13 @@
 //! What a store over RADOS is opened with.
 
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Duration;
+
+/// No more connections by default: an OSD has three threads for all of them by its own defaults.
+const MOST_CONNECTIONS: usize = 4;
+/// For each of so many processors a connection: what it carries has to be signed, summed and sent on by others.
+const PROCESSORS_A_CONNECTION: usize = 4;
 
 /// Which cluster, which pool, and how patiently.
 #[derive(Debug, Clone)]
@@ -16,6 +22,8 @@ pub struct Config {
     pub id: String,
     /// The file with the client's key; without one the configuration names it.
     pub keyring: Option<PathBuf>,
+    /// Connections to each OSD: one carries about 3 GB/s, whatever the OSD is made of, and costs a dozen threads that mostly sleep.
+    pub connections: usize,
     /// Values of up to so many bytes are one object, larger ones are striped over objects of this length. A multiple of 64 KiB.
     pub object_bytes: u32,
     /// Parts of the index of a namespace that is made from now on.
@@ -41,6 +49,7 @@ impl Config {
             conf: None,
             id: "admin".to_owned(),
             keyring: None,
+            connections: connections(),
             object_bytes: 4 << 20,
             shards: 8,
             patience: Duration::from_secs(30),
@@ -50,4 +59,9 @@ impl Config {
             adopt: Some(Duration::from_secs(3600)),
         }
     }
+}
+
+fn connections() -> usize {
+    let processors = available_parallelism().map_or(1, usize::from);
+    (processors / PROCESSORS_A_CONNECTION).clamp(1, MOST_CONNECTIONS)
 }

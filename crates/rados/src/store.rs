@@ -69,6 +69,7 @@ impl RadosStore {
         check(&config)?;
         let seconds = |time: Duration| time.as_millis().div_ceil(1000).max(1).to_string();
         let settings = Settings {
+            connections: config.connections,
             conf: config.conf.clone(),
             id: config.id.clone(),
             keyring: config.keyring.clone(),

@@ -1,8 +1,12 @@
-//! A connection to a cluster, and places in it.
+//! Connections to a cluster, and places in it.
+//!
+//! An OSD serves all that comes by one connection with one thread, and so does the library: where there are processors enough, several
+//! connections carry more. All operations on an object take the same one, by its name, and so keep their order.
 #![expect(unsafe_code, reason = "calls of librados")]
 
 use std::cell::Cell;
 use std::ffi::{CString, c_int};
+use std::hash::{DefaultHasher, Hasher};
 use std::path::PathBuf;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -17,9 +21,11 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a connection is made with.
+/// What connections are made with.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
+    /// How many; at least one is made.
+    pub connections: usize,
     /// The cluster's configuration; without one the library looks where it always does.
     pub conf: Option<PathBuf>,
     /// The client's name without `client.`.
@@ -39,10 +45,10 @@ pub(crate) enum ConnectError {
     Failed { what: String, errno: Errno },
 }
 
-/// A connection; its last user closes it.
+/// Connections; their last user closes them.
 pub(crate) struct Cluster {
     api: &'static Api,
-    handle: Handle,
+    handles: Vec<Handle>,
 }
 
 // SAFETY: librados' handles may be used from any thread, by several at once.
@@ -53,7 +59,19 @@ unsafe impl Sync for Cluster {}
 impl Cluster {
     /// Connects; waits for the monitors as long as the options say.
     pub(crate) fn connect(settings: &Settings) -> Result<Arc<Cluster>, ConnectError> {
-        let api = api()?;
+        let mut cluster = Cluster {
+            api: api()?,
+            handles: Vec::new(),
+        };
+        for _ in 0..settings.connections.max(1) {
+            cluster.add(settings)?;
+        }
+        wait_at_exit();
+        Ok(Arc::new(cluster))
+    }
+
+    fn add(&mut self, settings: &Settings) -> Result<(), ConnectError> {
+        let api = self.api;
         let failed = |what: &str, code: c_int| ConnectError::Failed {
             what: what.to_owned(),
             errno: Errno::from_code(code),
@@ -71,7 +89,7 @@ impl Cluster {
         if code < 0 {
             return Err(failed("librados was not set up", code));
         }
-        let cluster = Arc::new(Cluster { api, handle });
+        self.handles.push(handle);
         let path = settings.conf.as_ref();
         let shown = path.map_or_else(|| "ceph.conf".to_owned(), |path| path.display().to_string());
         let path = path
@@ -96,10 +114,7 @@ impl Cluster {
         // SAFETY: the handle is open and not yet connected.
         let code = unsafe { (api.connect)(handle) };
         match code {
-            0.. => {
-                wait_at_exit();
-                Ok(cluster)
-            }
+            0.. => Ok(()),
             _ => Err(failed("no connection to the cluster", code)),
         }
     }
@@ -111,36 +126,44 @@ impl Cluster {
         namespace: &str,
     ) -> Result<Arc<Place>, Errno> {
         let (pool, space) = (name(pool.as_bytes())?, name(namespace.as_bytes())?);
-        let mut handle = null_mut();
-        // SAFETY: the connection is open; a place for the handle and a name that lives through the call.
-        Errno::check(unsafe {
-            (self.api.ioctx_create)(self.handle, pool.as_ptr(), &raw mut handle)
-        })?;
-        // SAFETY: the handle is open and not used by anybody else yet.
-        unsafe { (self.api.ioctx_set_namespace)(handle, space.as_ptr()) };
-        // A full pool answers ENOSPC at once, rather than have everybody wait for room: what removes, and what a gateway says of
-        // itself, goes on.
-        // SAFETY: as above.
-        unsafe { (self.api.set_pool_full_try)(handle) };
-        Ok(Arc::new(Place {
+        let mut place = Place {
             cluster: self.clone(),
-            handle,
-        }))
+            handles: Vec::with_capacity(self.handles.len()),
+        };
+        for connection in &self.handles {
+            let mut handle = null_mut();
+            // SAFETY: the connection is open; a place for the handle and a name that lives through the call.
+            Errno::check(unsafe {
+                (self.api.ioctx_create)(*connection, pool.as_ptr(), &raw mut handle)
+            })?;
+            place.handles.push(handle);
+            // SAFETY: the handle is open and not used by anybody else yet.
+            unsafe { (self.api.ioctx_set_namespace)(handle, space.as_ptr()) };
+            // A full pool answers ENOSPC at once, rather than have everybody wait for room: what removes, and what a gateway says of
+            // itself, goes on.
+            // SAFETY: as above.
+            unsafe { (self.api.set_pool_full_try)(handle) };
+        }
+        Ok(Arc::new(place))
     }
 
+    /// Of the first connection, by which all is watched.
     pub(super) fn handle(&self) -> Handle {
-        self.handle
+        self.handles[0]
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        struct Last(&'static Api, usize, Leaving);
-        let last = Last(self.api, self.handle as usize, Leaving::begin());
+        struct Last(&'static Api, Vec<usize>, Leaving);
+        let handles = self.handles.iter().map(|handle| *handle as usize);
+        let last = Last(self.api, handles.collect(), Leaving::begin());
         let close = move || {
-            let Last(api, handle, _leaving) = last;
-            // SAFETY: nobody else has the handle any more: every place and operation holds the cluster.
-            unsafe { (api.shutdown)(handle as Handle) };
+            let Last(api, handles, _leaving) = last;
+            for handle in handles {
+                // SAFETY: nobody else has the handle any more: every place and operation holds the cluster.
+                unsafe { (api.shutdown)(handle as Handle) };
+            }
         };
         // Closing waits for the library's threads, so none of them may do it.
         match IN_CALLBACK.get() {
@@ -156,7 +179,8 @@ pub(crate) const ALL: &str = "\u{1}";
 /// A pool with a RADOS namespace. Made once and never changed, so that any thread may use it.
 pub(crate) struct Place {
     cluster: Arc<Cluster>,
-    handle: Handle,
+    /// One of each connection.
+    handles: Vec<Handle>,
 }
 
 // SAFETY: an I/O context whose namespace no longer changes may be used from any thread, by several at once.
@@ -173,8 +197,20 @@ impl Place {
         self.cluster.api
     }
 
+    /// Of the first connection, by which locks are held and all is watched.
     pub(super) fn handle(&self) -> Handle {
-        self.handle
+        self.handles[0]
+    }
+
+    /// By which operations on this object go.
+    pub(super) fn handle_for(&self, object: &[u8]) -> Handle {
+        let connections = self.handles.len();
+        if connections == 1 {
+            return self.handles[0];
+        }
+        let mut hasher = DefaultHasher::new();
+        hasher.write(object);
+        self.handles[(hasher.finish() % connections as u64) as usize]
     }
 
     /// The names of all objects of this RADOS namespace, each with that of its RADOS namespace, as the pool has them. Blocks; stops early
@@ -186,7 +222,7 @@ impl Place {
         let api = self.api();
         let mut list = null_mut();
         // SAFETY: the context is open; a place for the list.
-        Errno::check(unsafe { (api.nobjects_list_open)(self.handle, &raw mut list) })?;
+        Errno::check(unsafe { (api.nobjects_list_open)(self.handle(), &raw mut list) })?;
         let outcome = loop {
             let (mut object, mut locator, mut space) = (null(), null(), null());
             let mut lengths = [0; 3];
@@ -228,8 +264,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle any more: every operation under way holds its place.
-        unsafe { (self.api().ioctx_destroy)(self.handle) };
+        for handle in &self.handles {
+            // SAFETY: nobody else has the handle any more: every operation under way holds its place.
+            unsafe { (self.api().ioctx_destroy)(*handle) };
+        }
     }
 }
 

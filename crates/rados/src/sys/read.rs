@@ -229,7 +229,7 @@ impl ReadOp {
                     unsafe {
                         (api.aio_read_op_operate)(
                             handle,
-                            place.handle(),
+                            place.handle_for(object.as_bytes()),
                             completion,
                             object.as_ptr(),
                             0,

@@ -225,7 +225,7 @@ impl WriteOp {
             unsafe {
                 (self.api.aio_write_op_operate)(
                     self.handle,
-                    place.handle(),
+                    place.handle_for(object.as_bytes()),
                     completion,
                     object.as_ptr(),
                     time,

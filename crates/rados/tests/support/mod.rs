@@ -45,6 +45,8 @@ pub fn config(cluster: &Cluster) -> Config {
     Config {
         base: format!("t{:016x}", RandomState::new().hash_one(0)),
         conf: Some(cluster.conf.clone()),
+        // More than a small machine has by default.
+        connections: 2,
         lease: Duration::from_secs(10),
         adopt: None,
         ..Config::new(cluster.pool.clone())
