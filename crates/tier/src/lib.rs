@@ -59,3 +59,4 @@ pub use piece::PIECE_BYTES;
 pub use policy::PolicyKind;
 pub use tier::Tier;
 pub use upload::TierUpload;
+pub use write_back::Unlanded;

@@ -20,6 +20,7 @@ use crate::index::Place;
 use crate::metrics::{Metrics, count};
 use crate::read::Way;
 use crate::upload::TierUpload;
+use crate::write_back::Unlanded;
 
 /// A pool that ran out runs out again: so many times what is wanted is given back.
 const SHRINK_STEPS: u64 = 4;
@@ -123,10 +124,26 @@ impl<S: Store> Tier<S> {
     }
 
     /// Returns when the store has committed everything that was acknowledged before.
-    pub async fn landed(&self) {
+    async fn landed(&self) {
         if let Some(cache) = &self.cache {
             cache.write_back.settle_all().await;
         }
+    }
+
+    /// For the end of a process: from now on nothing is acknowledged before the store has committed it. Returns when the store has
+    /// committed, or refused, everything that was.
+    pub async fn land(&self) {
+        if let Some(cache) = &self.cache {
+            cache.write_back.close();
+            cache.write_back.settle_all().await;
+        }
+    }
+
+    /// What would be lost if the process ended now: what the store has yet to commit of what was acknowledged, and, once all is to
+    /// [`land`](Tier::land), what it has refused since.
+    pub fn unlanded(&self) -> Unlanded {
+        let cache = self.cache.as_ref();
+        cache.map_or_else(Unlanded::default, |cache| cache.write_back.unlanded())
     }
 
     /// Waits for what the store has yet to commit of what was acknowledged in a namespace before, so that the store's own account

@@ -227,7 +227,9 @@ impl<S: Store> Kept<S> {
         }
         count(&cache.counters.write_backs);
         tokio::spawn(async move {
-            match upload.commit(seal).await {
+            let committed = upload.commit(seal).await;
+            let stored = committed.is_ok();
+            match committed {
                 Ok(stored) => self.hold(&stored, now, &changing),
                 Err(error) => {
                     count(&cache.counters.write_backs_lost);
@@ -240,7 +242,7 @@ impl<S: Store> Kept<S> {
                 }
             }
             drop(changing);
-            cache.write_back.end(&place);
+            cache.write_back.end(&place, stored);
         });
         Ok(Stored { meta, replaced })
     }

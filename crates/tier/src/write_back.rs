@@ -37,6 +37,19 @@ struct Table {
     /// Values that ever waited: their numbers are in the order in which they began.
     begun: u64,
     pending: HashMap<PendingKey, Numbered>,
+    /// Whether no more may wait.
+    closed: bool,
+    /// What the store has refused since then.
+    refused: Unlanded,
+}
+
+/// Values that were acknowledged and that the store does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Unlanded {
+    /// How many.
+    pub values: u64,
+    /// Of them all.
+    pub bytes: u64,
 }
 
 #[derive(Debug)]
@@ -72,12 +85,27 @@ impl WriteBack {
         self.waiting.load(SeqCst)
     }
 
-    /// Lets a value wait; `false` when there is no room, or when one of its key waits already.
+    /// From now on no more wait.
+    pub fn close(&self) {
+        self.table.lock().closed = true;
+    }
+
+    /// What waits, and what the store has refused since nothing more may.
+    pub fn unlanded(&self) -> Unlanded {
+        let table = self.table.lock();
+        Unlanded {
+            values: table.refused.values + table.pending.len() as u64,
+            bytes: table.refused.bytes + self.waiting_bytes(),
+        }
+    }
+
+    /// Lets a value wait; `false` when none may any more, when there is no room, or when one of its key waits already.
     pub fn begin(&self, place: &Place, pending: Arc<Pending>) -> bool {
         let bytes = pending.meta.size;
         let mut table = self.table.lock();
         let key = (place.namespace.id, place.key.clone());
-        if self.waiting_bytes() + bytes > self.most || table.pending.contains_key(&key) {
+        let is_full = self.waiting_bytes() + bytes > self.most;
+        if table.closed || is_full || table.pending.contains_key(&key) {
             return false;
         }
         self.waiting.fetch_add(bytes, SeqCst);
@@ -87,12 +115,19 @@ impl WriteBack {
         true
     }
 
-    /// The store has it, or refused it.
-    pub fn end(&self, place: &Place) {
+    /// The store has it (`stored`), or refused it.
+    pub fn end(&self, place: &Place, stored: bool) {
         let key = (place.namespace.id, place.key.clone());
-        if let Some(landed) = self.table.lock().pending.remove(&key) {
-            self.waiting.fetch_sub(landed.pending.meta.size, SeqCst);
+        let mut table = self.table.lock();
+        if let Some(ended) = table.pending.remove(&key) {
+            let bytes = ended.pending.meta.size;
+            self.waiting.fetch_sub(bytes, SeqCst);
+            if table.closed && !stored {
+                table.refused.values += 1;
+                table.refused.bytes += bytes;
+            }
         }
+        drop(table);
         self.landed.notify_waiters();
     }
 

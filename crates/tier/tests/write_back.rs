@@ -11,9 +11,10 @@ use forebay_store::{
     Address, ByteRange, Durability, ErrorKind, ListOptions, MemoryStore, NamespaceConfig, Quota,
     Seal, Space, Store, StoreOptions, Upload, VersionId, Versioning,
 };
-use forebay_tier::Tier;
+use forebay_tier::{Tier, Unlanded};
 use support::{Below, NS, Probe, TENANT};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 const RELAXED: Durability = Durability::Relaxed { within_ms: 100 };
 
@@ -90,6 +91,57 @@ async fn what_is_stored_on_and_on_holds_nobody_up() {
         assert!(support::get(&store, "before").await.is_ok());
         assert!(support::get(&store, "meanwhile").await.is_err());
     }
+}
+
+/// What a process does at its end, begun.
+async fn landing(tier: &Tier<Below>) -> JoinHandle<()> {
+    let tier = tier.clone();
+    let landing = tokio::spawn(async move { tier.land().await });
+    tokio::task::yield_now().await;
+    landing
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_early_once_all_is_to_land() {
+    let (tier, store, probe) = made().await;
+    support::put(&tier, "before", b"value").await;
+    let landing = landing(&tier).await;
+    let late = tokio::spawn({
+        let tier = tier.clone();
+        async move { support::put(&tier, "late", b"another").await }
+    });
+    tokio::task::yield_now().await;
+    let before = Unlanded {
+        values: 1,
+        bytes: 5,
+    };
+    assert_eq!(tier.unlanded(), before);
+    assert!(!landing.is_finished());
+
+    probe.commits.add_permits(1);
+    landing.await.expect("no panic");
+    assert_eq!(tier.unlanded(), Unlanded::default());
+    assert!(support::get(&store, "before").await.is_ok());
+    assert!(!late.is_finished(), "it has not landed yet");
+
+    probe.commits.add_permits(1);
+    late.await.expect("no panic");
+    assert!(support::get(&store, "late").await.is_ok());
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_at_the_end_is_told() {
+    let (tier, store, probe) = made().await;
+    support::put(&tier, "k", b"value").await;
+    let landing = landing(&tier).await;
+    store.delete_namespace(NS).await.expect("it is empty yet");
+    probe.commits.add_permits(1);
+    landing.await.expect("no panic");
+    let lost = Unlanded {
+        values: 1,
+        bytes: 5,
+    };
+    assert_eq!(tier.unlanded(), lost);
 }
 
 #[tokio::test]

@@ -272,7 +272,7 @@ async fn serve(
         );
     }
     // What was answered before the backend committed it takes as long as the backend does, which has its own patience.
-    if tokio::time::timeout(LANDING, tier.landed()).await.is_err() {
+    if tokio::time::timeout(LANDING, tier.land()).await.is_err() {
         let bytes = tier.metrics().map_or(0, |metrics| metrics.write_back_bytes);
         tracing::error!(
             bytes,
