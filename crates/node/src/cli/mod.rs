@@ -139,8 +139,6 @@ fn wait(command: impl Future<Output = Outcome>) -> Outcome {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
-        // As a shard's: short functions run in the tasks of a server's gRPC door, too.
-        .thread_stack_size(4 << 20)
         .enable_all()
         .build()
         .map_err(Failure::io("cannot start"))?;

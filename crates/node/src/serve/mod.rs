@@ -26,8 +26,10 @@ mod welcome;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use forebay_control::rpc::Service;
@@ -55,7 +57,7 @@ use logs::Logs;
 use metrics::NodeMetrics;
 use nvme::Nvme;
 use nvme::metrics::NvmeMetrics;
-use shards::Shards;
+use shards::{STACK_BYTES, Shards};
 use tending::Tending;
 
 /// How long requests in progress may take after SIGTERM.
@@ -69,7 +71,25 @@ type UnixClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(args: &ServeArgs) -> Outcome {
+    // The gRPC door's tasks, and short functions in them, run on the thread of the runtime. The stack of the process' first thread is
+    // as large as whoever started it has said.
+    let served = thread::scope(|scope| {
+        thread::Builder::new()
+            .name("forebay-serve".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, || run_here(args))
+            .map(|thread| thread.join())
+    });
+    match served.map_err(Failure::io("cannot start"))? {
+        Ok(outcome) => outcome,
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+fn run_here(args: &ServeArgs) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
+        // Modules are checked on its blocking threads.
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(Failure::io("cannot start"))?;

@@ -21,8 +21,8 @@ use forebay_io::ring;
 
 /// How long the acceptor rests after the system refused it a descriptor.
 const REST: Duration = Duration::from_millis(200);
-/// Of a shard: a short function of a module, whose own stack has half a MiB, may run in the task that calls it.
-const STACK_BYTES: usize = 4 << 20;
+/// Of a thread that serves requests: a short function of a module, whose own stack has half a MiB, may run in the task that calls it.
+pub const STACK_BYTES: usize = 4 << 20;
 
 /// Serves one connection to its end; runs on the shard's thread.
 pub type Serve =
