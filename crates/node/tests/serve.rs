@@ -112,6 +112,8 @@ fn wrong_flags_are_wrong_usage() {
         &["serve", "--nvme-namespace", "data=0"],
         &["serve", "--export", "disk"],
         &["serve", "--s3-tls-cert", "x.pem"],
+        &["serve", "--connections", "0"],
+        &["serve", "--connections", "4294967296"],
         &["frobnicate"],
         &["cp", "only-one"],
         &["stat", "not-an-address"],

@@ -226,8 +226,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "GROUP")]
     pub lose_journal_from: Option<u64>,
     /// Connections open at once; more wait
-    #[arg(long, value_name = "N", default_value_t = 4096)]
-    pub connections: usize,
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
     /// Reach the disk by threads, not by io_uring
     #[arg(long)]
     pub no_uring: bool,

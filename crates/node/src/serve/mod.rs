@@ -149,7 +149,7 @@ async fn open(args: &ServeArgs) -> Outcome {
 /// Their links are connections of the shards, which S3 shares with them.
 fn sessions(args: &ServeArgs, clock: &Arc<SystemClock>) -> Arc<Sessions> {
     let limits = forebay_fabric::sessions::Limits {
-        links_in_all: args.connections,
+        links_in_all: args.connections as usize,
         ..forebay_fabric::sessions::Limits::default()
     };
     Arc::new(Sessions::new(clock.clone(), limits))

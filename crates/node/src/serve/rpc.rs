@@ -59,7 +59,7 @@ pub fn config(args: &ServeArgs, listeners: &Listeners, dir: &Path) -> Config {
                 })
             })
             .collect(),
-        connections: args.connections,
+        connections: args.connections as usize,
         ..Config::default()
     }
 }

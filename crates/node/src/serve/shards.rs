@@ -35,7 +35,7 @@ pub type Work = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 pub struct Shards {
     shards: Vec<Shard>,
     connections: Arc<Semaphore>,
-    connections_max: usize,
+    connections_max: u32,
 }
 
 struct Shard {
@@ -74,7 +74,7 @@ impl Shards {
     /// When a thread or its runtime cannot be made.
     pub async fn start(
         count: usize,
-        connections_max: usize,
+        connections_max: u32,
         uring: bool,
     ) -> io::Result<(Shards, DiskIo)> {
         let mut shards = Vec::with_capacity(count);
@@ -99,7 +99,7 @@ impl Shards {
         }
         let shards = Shards {
             shards,
-            connections: Arc::new(Semaphore::new(connections_max)),
+            connections: Arc::new(Semaphore::new(connections_max as usize)),
             connections_max,
         };
         Ok((shards, disk_io))
@@ -181,9 +181,8 @@ impl Shards {
 
     /// Returns when no connection is open.
     pub async fn drained(&self) {
-        let all = u32::try_from(self.connections_max).unwrap_or(u32::MAX);
         // It fails only when the semaphore is closed, which nobody does.
-        let _ = self.connections.acquire_many(all).await;
+        let _ = self.connections.acquire_many(self.connections_max).await;
     }
 }
 
