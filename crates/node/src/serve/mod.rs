@@ -8,6 +8,7 @@ mod credentials;
 mod device;
 mod direct;
 mod doors;
+mod ending;
 mod exec;
 mod http;
 mod leaf;
@@ -15,6 +16,7 @@ mod limits;
 pub mod live;
 mod logs;
 mod metrics;
+mod node;
 pub mod nvme;
 mod rpc;
 mod shards;
@@ -30,42 +32,24 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
-use forebay_control::rpc::Service;
-use forebay_control::{Admin, Identities};
+use forebay_control::Identities;
 use forebay_fabric::Sessions;
 use forebay_io::files::Directory;
 use forebay_io::{Clock, Disk, SystemClock};
 use forebay_mem::Pool;
-use forebay_s3::Door;
-use parking_lot::RwLock;
-use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure, Outcome};
 use args::{Backend, ServeArgs};
-use cache::metrics::TierMetrics;
-use cold::ColdSide;
 use device::Device;
-use direct::Direct;
-use doors::{Keyring, Listeners};
+use doors::Listeners;
 use leaf::Leaf;
 use limits::Memory;
 use logs::Logs;
-use metrics::NodeMetrics;
-use nvme::Nvme;
-use nvme::metrics::NvmeMetrics;
-use shards::{STACK_BYTES, Shards};
-use tending::Tending;
-
-/// How long requests in progress may take after SIGTERM.
-const DRAIN: Duration = Duration::from_secs(6);
-/// How long what was answered may take to be committed after that: longer than any backend tries.
-const LANDING: Duration = Duration::from_secs(120);
-/// How long closing the leaf may take after that, so that the process ends within 10 s.
-const CLOSE: Duration = Duration::from_secs(3);
+use node::Node;
+use shards::STACK_BYTES;
 
 type UnixClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
@@ -164,157 +148,20 @@ async fn serve(
 ) -> Outcome {
     let mut terminate = on(SignalKind::terminate())?;
     let mut interrupt = on(SignalKind::interrupt())?;
-    let cold = ColdSide::open(args, &leaf, &pool, &clock).await?;
-    let store = stack::stack(&cold.store, args, &pool, &clock)?;
-    let listeners = Listeners::bind(args)?;
-    let identities = Arc::new(Identities::open(store.clone(), clock.clone()).await?);
-    prepare_credentials(args, &identities, &listeners).await?;
-    let keyring = Arc::new(Keyring::default());
-    let followed = keyring.clone();
-    identities.on_keys_changed(move |keys| followed.replace(keys));
-
-    if let Some(executor) = store.executor() {
-        exec::follow(executor, &identities);
-    }
-
-    let tier = store.below().clone();
-    let (shards, disk_io) = Shards::start(
-        args.shards.map_or_else(limits::shards, usize::from),
-        args.connections,
-        !args.no_uring,
-    )
-    .await
-    .map_err(Failure::io("cannot start the shards"))?;
-    let shards = Arc::new(shards);
-    let (stop, stopping) = watch::channel(false);
-    let (end, ending) = watch::channel(false);
-
-    let door = Door::with_direct(
-        store.clone(),
-        keyring,
-        clock.clone(),
-        doors::s3_config(args, pool.usage().limit as u64),
-        doors::lenders(args, &listeners, &sessions),
-    );
-    let direct = Arc::new(Direct {
-        door: forebay_direct::Door::new(store.clone(), forebay_direct::Config::default()),
-        sessions: sessions.clone(),
-    });
-    let mut registry = Registry::default();
-    door.metrics().register(&mut registry);
-    direct.door.metrics().register(&mut registry);
-    leaf.register(&mut registry);
-    cold.register(&mut registry);
-    if let Some(executor) = store.executor() {
-        executor.register(&mut registry);
-    }
-    registry.register_collector(Box::new(TierMetrics(tier.clone())));
-    registry.register_collector(Box::new(NodeMetrics {
-        store: store.clone(),
-        pool: pool.clone(),
-        shards: shards.clone(),
-        disk_io: disk_io.clone(),
-        started_s: clock() / 1000,
-    }));
-    let tending = Arc::new(Tending::new(
-        leaf.clone(),
-        cold.administered(),
-        door.clone(),
-        clock,
-        listeners.server(args, &shards, &disk_io),
-    ));
-    let admin = Arc::new(Admin::new(
-        store.clone(),
-        identities.clone(),
-        tending.clone(),
-    ));
-    // Made even when its door stays closed: it ends the sessions of keys that are removed.
-    let rpc_config = rpc::config(args, &listeners, &args.dir);
-    let nvme = Nvme::open(args, &admin, identities.clone(), store.clone(), pool).await?;
-    registry.register_collector(Box::new(NvmeMetrics(nvme.clone())));
-    let service = Service::new(
-        store,
-        identities.clone(),
-        admin.clone(),
-        sessions,
-        rpc_config,
-    );
-    service.register(&mut registry);
-    let shm = (!args.no_direct).then(|| direct.shm(&shards, &stopping));
-    let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
-
-    doors::open_s3(&listeners, &shards, &door, &stopping)?;
-    doors::open_direct(&listeners, &shards, &direct, &stopping)?;
-    nvme.open_tcp(&listeners, &args.dir, &shards, &stopping)?;
-    nvme.open_devices(args, &shards, &stopping)?;
-    doors::open_admin(requests, admin, direct.clone(), &stopping);
-    let calls = rpc::open(&listeners, service, &stopping)?;
-    doors::open_console(
-        &listeners,
-        Arc::new(RwLock::new(registry)),
-        &stopping,
-        &ending,
-    )?;
+    let (node, listeners) = Node::assemble(args, leaf, pool, clock, sessions).await?;
+    let open = node.open(args, &listeners)?;
     listeners.write_ready_file(args)?;
-    welcome::print(args, &listeners, &disk_io);
+    welcome::print(args, &listeners, &node.disk_io);
     // The doors have their own: when they close, nothing keeps a port.
     drop(listeners);
-    tracing::info!(dir = %args.dir.display(), disk_io = %disk_io, shards = shards.count(), "serving");
-
-    let ended = tokio::select! {
+    tracing::info!(dir = %args.dir.display(), disk_io = %node.disk_io, shards = node.shards.count(), "serving");
+    let signal = tokio::select! {
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
-        never = tending.tend() => match never {},
-        never = identities.follow() => match never {},
-        never = direct.expire() => match never {},
-        never = nvme.follow() => match never {},
-        never = cache::tend(&tier) => match never {},
+        never = node.tend() => match never {},
     };
-    tracing::info!(
-        signal = ended,
-        connections = shards.connections(),
-        "draining"
-    );
-    // Every receiver may be gone already: then there is nobody to tell.
-    let _ = stop.send(true);
-    let drained = async {
-        door.drain().await;
-        shards.drained().await;
-        if let Some(calls) = calls {
-            // It fails only when it panicked, which it has told already.
-            let _ = calls.await;
-        }
-    };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::warn!(
-            connections = shards.connections(),
-            "requests still in progress are cut off"
-        );
-    }
-    // What was answered before the backend committed it takes as long as the backend does, which has its own patience.
-    if tokio::time::timeout(LANDING, tier.land()).await.is_err() {
-        let bytes = tier.metrics().map_or(0, |metrics| metrics.write_back_bytes);
-        tracing::error!(
-            bytes,
-            "acknowledged values are lost: the backend does not commit them"
-        );
-    }
-    // Until now it told that this process drains.
-    let _ = end.send(true);
-    socket::remove(&args.dir);
-    forget_ready_file(args);
-    let closing = tokio::task::spawn_blocking(move || {
-        cold.close();
-        leaf.close();
-    });
-    match tokio::time::timeout(CLOSE, closing).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => return Err(Failure::new(Exit::Failed, error)),
-        // What was acknowledged is safe; the next start has more of the journal to replay.
-        Err(_) => tracing::warn!("the index is not up to date: the disk is slow"),
-    }
-    tracing::info!("ended");
-    Ok(())
+    tracing::info!(signal, connections = node.shards.connections(), "draining");
+    ending::end(args, node, open).await
 }
 
 /// Whoever waits for a server must not find the last one's doors.
