@@ -1,17 +1,18 @@
 //! Our own hosts: a server whose values lie on a namespace of blocks that another server exports, where either is killed and nothing
-//! that was acknowledged is lost; and the client's keys and values.
+//! that was acknowledged is lost, or waits for a namespace that does not answer; and the client's keys and values.
 
 mod harness;
 
 use std::fs::File;
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_client::direct::Region;
 use forebay_client::kv::{KeyValue, StoreOptions};
 use forebay_client::{Kind, PutOptions};
 use forebay_nvme::initiator::{Address, DiscoveredKind, Options, discover};
-use harness::{Place, bytes};
+use harness::{Place, Server, bytes};
+use rustix::process::Signal;
 
 const BYTES: u64 = 512 << 20;
 
@@ -93,6 +94,73 @@ async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
     assert_eq!(server.terminate(), Some(0));
     assert_eq!(target.terminate(), Some(0));
     assert!(!near.data().join("data").exists());
+}
+
+/// A server that answers stores in `bucket` before they are committed, over a namespace of another server's, which is returned too and
+/// has just stopped answering; and the flags that it was started with.
+async fn over_a_namespace_that_is_silent(pool: &Place, near: &Place) -> (Server, Server, String) {
+    let target = pool.serve(&["--export", "pool=memory:512MiB:1"]);
+    let door = &target.doors["nvme"];
+    let device = format!("nvme+tcp://{door}/{}/1", subsystem(door).await);
+    let server = near.serve(&write_back(&device));
+    let relaxed = ["--durability", "relaxed:100ms"];
+    server.ok(&[&["admin", "namespace", "create", "bucket"][..], &relaxed].concat());
+    target.signal(Signal::STOP);
+    let state = format!("/proc/{}/stat", target.pid());
+    until("it is stopped", || {
+        std::fs::read_to_string(&state).unwrap().contains(") T ")
+    });
+    (target, server, device)
+}
+
+fn write_back(device: &str) -> [&str; 6] {
+    let cache = ["--cache-memory", "16MiB", "--cache-write-back", "1MiB"];
+    ["--device", device, cache[0], cache[1], cache[2], cache[3]]
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// SIGTERM, and the server waits for what it has acknowledged.
+fn told_to_end(server: &Server, place: &Place) {
+    server.signal(Signal::TERM);
+    until("it waits", || {
+        let log = place.log();
+        log.contains("waiting until acknowledged values are committed")
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_acknowledged_is_committed_before_the_end() {
+    let (pool, near) = (Place::new(), Place::new());
+    let (target, server, device) = over_a_namespace_that_is_silent(&pool, &near).await;
+    put(&server.client(), 0).await.unwrap();
+    told_to_end(&server, &near);
+    target.signal(Signal::CONT);
+    assert_eq!(server.wait(), Some(0));
+    let server = near.serve(&write_back(&device));
+    assert!(get(&server.client(), 0).await == value(0));
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_signal_ends_the_wait_and_what_is_lost_is_said() {
+    let (pool, near) = (Place::new(), Place::new());
+    let (_target, server, _) = over_a_namespace_that_is_silent(&pool, &near).await;
+    put(&server.client(), 0).await.unwrap();
+    told_to_end(&server, &near);
+    assert_eq!(server.terminate(), Some(1));
+    let log = near.log();
+    let last = log.lines().last().unwrap();
+    assert!(
+        last.starts_with("forebay: acknowledged values lost: 1 (10 bytes)"),
+        "{log}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -77,8 +77,9 @@ Examples:
   forebay serve --config /etc/forebay.toml       a line there is a flag here: s3 = \"0.0.0.0:9000\"
 
 The first start makes the tenant `root` with one access key and writes it to DIR/credentials (mode 0600, AWS format), unless
-FOREBAY_ACCESS_KEY and FOREBAY_SECRET_KEY give the pair. SIGTERM drains and ends with 0 within 10 s; what was acknowledged
-survives SIGKILL at any moment.";
+FOREBAY_ACCESS_KEY and FOREBAY_SECRET_KEY give the pair. SIGTERM drains and ends with 0 within 10 s. With --cache-write-back it waits,
+for two minutes or until another signal, for what the backend has yet to commit, and ends with 1 when some of it is lost. What was
+acknowledged survives SIGKILL at any moment, but in namespaces of relaxed durability.";
 
 /// Serve objects
 #[derive(Debug, Clone, Args)]

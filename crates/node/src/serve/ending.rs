@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use forebay_tier::Unlanded;
+use futures_util::FutureExt;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -16,7 +19,7 @@ use crate::exit::{Exit, Failure, Outcome};
 const DRAIN: Duration = Duration::from_secs(6);
 /// How long what was answered may take to be committed after that: longer than any backend tries.
 const LANDING: Duration = Duration::from_secs(120);
-/// How long closing the leaf may take after that, so that the process ends within 10 s.
+/// How long closing the leaf may take after that. Where nothing has to land, the process ends within 10 s.
 const CLOSE: Duration = Duration::from_secs(3);
 
 /// Doors that are open.
@@ -29,17 +32,53 @@ pub struct Open {
     pub calls: Option<JoinHandle<()>>,
 }
 
+/// What tells the process to end.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Those that come from now on.
+    pub fn watch() -> Outcome<Signals> {
+        let on = |kind| signal(kind).map_err(Failure::io("cannot watch for signals"));
+        Ok(Signals {
+            terminate: on(SignalKind::terminate())?,
+            interrupt: on(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the next one, and names it.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// Forgets those that have come.
+    fn forget(&mut self) {
+        while self.next().now_or_never().is_some() {}
+    }
+}
+
 /// Ends what is served.
-pub async fn end(args: &ServeArgs, node: Node, open: Open) -> Outcome {
+///
+/// # Errors
+/// When acknowledged values are lost; when the leaf could not be closed.
+pub async fn end(args: &ServeArgs, node: Node, open: Open, mut signals: Signals) -> Outcome {
     // Every receiver may be gone already: then there is nobody to tell.
     let _ = open.stop.send(true);
     drain(&node, open.calls).await;
-    land(&node).await;
+    // Some senders say it twice at once, as timeout(1): that is to lose nothing.
+    signals.forget();
+    let landed = land(&node, &mut signals).await;
     // Until now it told that this process drains.
     let _ = open.end.send(true);
     socket::remove(&args.dir);
     forget_ready_file(args);
-    close(node.cold, node.leaf).await?;
+    let closed = close(node.cold, node.leaf).await;
+    landed.and(closed)?;
     tracing::info!("ended");
     Ok(())
 }
@@ -57,20 +96,38 @@ async fn drain(node: &Node, calls: Option<JoinHandle<()>>) {
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
         tracing::warn!(
             connections = node.shards.connections(),
-            "requests still in progress are cut off"
+            "requests still in progress are not waited for"
         );
     }
 }
 
-/// What was answered before the backend committed it takes as long as the backend does, which has its own patience.
-async fn land(node: &Node) {
+/// Waits until the backend has committed what was answered before that. It takes as long as the backend does, which has its own
+/// patience; another signal ends ours. Requests that are still in progress are answered when they are committed.
+async fn land(node: &Node, signals: &mut Signals) -> Outcome {
     let tier = node.store.below();
-    if tokio::time::timeout(LANDING, tier.land()).await.is_err() {
-        let bytes = tier.metrics().map_or(0, |metrics| metrics.write_back_bytes);
-        tracing::error!(
+    let Unlanded { values, bytes } = tier.unlanded();
+    if values > 0 {
+        tracing::info!(
+            values,
             bytes,
-            "acknowledged values are lost: the backend does not commit them"
+            "waiting until acknowledged values are committed; another signal ends that"
         );
+    }
+    tokio::select! {
+        // First: it has to begin, whatever else there is.
+        biased;
+        () = tier.land() => {}
+        () = tokio::time::sleep(LANDING) => tracing::warn!("the backend takes too long"),
+        signal = signals.next() => tracing::warn!(signal, "the backend is not waited for"),
+    }
+    match tier.unlanded() {
+        Unlanded { values: 0, .. } => Ok(()),
+        Unlanded { values, bytes } => Err(Failure::new(
+            Exit::Failed,
+            format_args!(
+                "acknowledged values lost: {values} ({bytes} bytes), which the backend has not committed"
+            ),
+        )),
     }
 }
 

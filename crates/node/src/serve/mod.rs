@@ -38,13 +38,13 @@ use forebay_fabric::Sessions;
 use forebay_io::files::Directory;
 use forebay_io::{Clock, Disk, SystemClock};
 use forebay_mem::Pool;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure, Outcome};
 use args::{Backend, ServeArgs};
 use device::Device;
 use doors::Listeners;
+use ending::Signals;
 use leaf::Leaf;
 use limits::Memory;
 use logs::Logs;
@@ -146,8 +146,7 @@ async fn serve(
     clock: UnixClock,
     sessions: Arc<Sessions>,
 ) -> Outcome {
-    let mut terminate = on(SignalKind::terminate())?;
-    let mut interrupt = on(SignalKind::interrupt())?;
+    let mut signals = Signals::watch()?;
     let (node, listeners) = Node::assemble(args, leaf, pool, clock, sessions).await?;
     let open = node.open(args, &listeners)?;
     listeners.write_ready_file(args)?;
@@ -156,12 +155,11 @@ async fn serve(
     drop(listeners);
     tracing::info!(dir = %args.dir.display(), disk_io = %node.disk_io, shards = node.shards.count(), "serving");
     let signal = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+        signal = signals.next() => signal,
         never = node.tend() => match never {},
     };
     tracing::info!(signal, connections = node.shards.connections(), "draining");
-    ending::end(args, node, open).await
+    ending::end(args, node, open, signals).await
 }
 
 /// Whoever waits for a server must not find the last one's doors.
@@ -227,8 +225,4 @@ pub fn credentials_path(dir: &Path) -> std::path::PathBuf {
 /// Returns when the process is to end; a sender that is gone means the same.
 async fn stopped(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
-}
-
-fn on(kind: SignalKind) -> Outcome<tokio::signal::unix::Signal> {
-    signal(kind).map_err(Failure::io("cannot watch for signals"))
 }
