@@ -2,8 +2,12 @@
 
 mod harness;
 
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+
 use forebay_client::Credentials;
 use harness::{Place, Server};
+use rustix::process::Signal;
 
 fn key(server: &Server, tenant: &str) -> Credentials {
     let made = server.json(&["admin", "key", "create", tenant]);
@@ -321,6 +325,53 @@ fn wrong_administration_is_refused_by_kind() {
         .unwrap()
         .expect(1);
     assert!(nobody.err.contains("no server uses"), "{}", nobody.err);
+}
+
+#[test]
+fn a_change_that_has_begun_is_made_before_the_end() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let body = br#"{"name":"late"}"#;
+    let mut stream = UnixStream::connect(&server.doors["admin"]).unwrap();
+    write!(
+        stream,
+        "POST /v1/tenants HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        body.len()
+    )
+    .unwrap();
+    let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut interim).unwrap();
+    server.signal(Signal::TERM);
+    // The signal may take a moment to reach it.
+    while server.console("/readyz").0 == 200 {}
+    stream.write_all(body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(server.wait(), Some(0));
+    let server = place.serve(&[]);
+    assert!(server.ok(&["admin", "tenant", "list"]).contains("late"));
+}
+
+#[test]
+fn a_server_that_ends_has_refused_nobody() {
+    let place = Place::new();
+    let run = place.path("data/run");
+    std::fs::create_dir_all(&run).unwrap();
+    let listener = UnixListener::bind(run.join("forebay.sock")).unwrap();
+    let ended = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    });
+    let ran = harness::forebay()
+        .args(["admin", "tenant", "list", "--dir"])
+        .arg(place.data())
+        .output()
+        .map(harness::Ran::new)
+        .unwrap()
+        .expect(1);
+    assert!(ran.err.contains("the server ended"), "{}", ran.err);
+    ended.join().unwrap();
 }
 
 #[test]

@@ -96,8 +96,8 @@ async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
     assert!(!near.data().join("data").exists());
 }
 
-/// A server that answers stores in `bucket` before they are committed, over a namespace of another server's, which is returned too and
-/// has just stopped answering; and the flags that it was started with.
+/// A server that answers stores in `bucket` before they are committed, over a namespace of another server's, which has just stopped
+/// answering: that one, the server, and the namespace's URL.
 async fn over_a_namespace_that_is_silent(pool: &Place, near: &Place) -> (Server, Server, String) {
     let target = pool.serve(&["--export", "pool=memory:512MiB:1"]);
     let door = &target.doors["nvme"];

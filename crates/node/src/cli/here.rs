@@ -74,7 +74,13 @@ async fn exchange(
         .map_err(|error| Failure::new(Exit::Usage, error))?;
     let response = sender.send_request(request).await.map_err(|error| {
         // The server closes a stranger's connection without a word.
-        Failure::new(Exit::Denied, format_args!("{}: {error}", place.display()))
+        match socket::serves_us(dir) {
+            Ok(false) => Failure::new(Exit::Denied, format_args!("{}: {error}", place.display())),
+            Ok(true) | Err(_) if error.is_parse() => failed(&error),
+            Ok(true) | Err(_) => failed(&format_args!(
+                "the server ended before it answered ({error})"
+            )),
+        }
     })?;
     let status = response.status();
     let bytes = Limited::new(response.into_body(), ANSWER_BYTES_MAX)

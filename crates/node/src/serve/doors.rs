@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use super::args::{Etag, ServeArgs};
@@ -448,13 +449,13 @@ fn console(asked: &Asked, registry: &RwLock<Registry>, stopping: bool) -> Answer
     }
 }
 
-/// Serves the admin API to this user.
+/// Serves the admin API to this user, until `stopping`; the task ends when the requests in progress have.
 pub fn open_admin<S: Store>(
     requests: Requests,
     admin: Arc<Admin<S>>,
     direct: Arc<Direct<S>>,
     stopping: &watch::Receiver<bool>,
-) {
+) -> JoinHandle<()> {
     let handle = move |asked: Asked| {
         let (admin, direct) = (admin.clone(), direct.clone());
         async move {
@@ -471,7 +472,7 @@ pub fn open_admin<S: Store>(
             }
         }
     };
-    tokio::spawn(serve(requests, handle, MODULES_BYTES_MAX, stopping.clone()));
+    tokio::spawn(serve(requests, handle, MODULES_BYTES_MAX, stopping.clone()))
 }
 
 /// The access keys as the S3 door asks for them, replaced whole at every change.

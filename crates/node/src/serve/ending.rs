@@ -28,6 +28,8 @@ pub struct Open {
     pub stop: watch::Sender<bool>,
     /// Tells the console.
     pub end: watch::Sender<bool>,
+    /// The admin API, which ends with its requests.
+    pub admin: JoinHandle<()>,
     /// The gRPC door, which ends with its calls.
     pub calls: Option<JoinHandle<()>>,
 }
@@ -69,7 +71,7 @@ impl Signals {
 pub async fn end(args: &ServeArgs, node: Node, open: Open, mut signals: Signals) -> Outcome {
     // Every receiver may be gone already: then there is nobody to tell.
     let _ = open.stop.send(true);
-    drain(&node, open.calls).await;
+    drain(&node, open.admin, open.calls).await;
     // Some senders say it twice at once, as timeout(1): that is to lose nothing.
     signals.forget();
     let landed = land(&node, &mut signals).await;
@@ -84,12 +86,13 @@ pub async fn end(args: &ServeArgs, node: Node, open: Open, mut signals: Signals)
 }
 
 /// Waits for the requests in progress.
-async fn drain(node: &Node, calls: Option<JoinHandle<()>>) {
+async fn drain(node: &Node, admin: JoinHandle<()>, calls: Option<JoinHandle<()>>) {
     let drained = async {
         node.door.drain().await;
         node.shards.drained().await;
+        // They fail only when they panicked, which they have told already.
+        let _ = admin.await;
         if let Some(calls) = calls {
-            // It fails only when it panicked, which it has told already.
             let _ = calls.await;
         }
     };

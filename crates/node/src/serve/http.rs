@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::stopped;
 
@@ -24,7 +25,7 @@ pub const WORDS_BYTES_MAX: usize = 64 << 10;
 /// The longest request body of whoever owns the server: a module in base64, and a few names.
 pub const MODULES_BYTES_MAX: usize = MODULE_BYTES_MAX / 3 * 4 + WORDS_BYTES_MAX;
 /// Connections of one server at once; more wait.
-const CONNECTIONS_MAX: usize = 64;
+const CONNECTIONS_MAX: u32 = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A request, read whole.
@@ -63,20 +64,20 @@ pub trait Listen {
     /// A connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     /// The next connection that may be served.
-    fn next(&mut self) -> impl Future<Output = std::io::Result<Self::Stream>>;
+    fn next(&mut self) -> impl Future<Output = io::Result<Self::Stream>>;
 }
 
 impl Listen for TcpListener {
     type Stream = TcpStream;
 
-    async fn next(&mut self) -> std::io::Result<TcpStream> {
+    async fn next(&mut self) -> io::Result<TcpStream> {
         let (stream, _) = self.accept().await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 }
 
-/// Serves until `shutdown`; requests in progress are then finished within the process' own patience.
+/// Serves until `shutdown`, and returns when the requests in progress are finished.
 pub async fn serve<L, H, F>(
     mut listener: L,
     handle: H,
@@ -88,27 +89,32 @@ pub async fn serve<L, H, F>(
     F: Future<Output = Answer> + Send + 'static,
 {
     let handle = Arc::new(handle);
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
     loop {
-        let Ok(permit) = connections.clone().acquire_owned().await else {
-            return;
+        let arriving = async {
+            let permit = connections.clone().acquire_owned().await;
+            let permit = Arc::new(permit.map_err(io::Error::other)?);
+            Ok::<_, io::Error>((listener.next().await?, permit))
         };
-        let stream = tokio::select! {
-            next = listener.next() => match next {
-                Ok(stream) => stream,
+        let (stream, permit) = tokio::select! {
+            arrived = arriving => match arrived {
+                Ok(arrived) => arrived,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     continue;
                 }
             },
-            () = stopped(shutdown.clone()) => return,
+            () = stopped(shutdown.clone()) => break,
         };
         let (handle, down) = (handle.clone(), shutdown.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let handle = handle.clone();
-                async move { Ok::<_, Infallible>(answer(request, body_bytes, &*handle).await) }
+                let (handle, permit) = (handle.clone(), permit.clone());
+                async move {
+                    let answer = answer(request, body_bytes, &*handle, permit);
+                    Ok::<_, Infallible>(answer.await)
+                }
             });
             let serving = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -124,15 +130,20 @@ pub async fn serve<L, H, F>(
                     serving.await
                 }
             };
-            drop(permit);
         });
     }
+    // Who comes now is not left waiting.
+    drop(listener);
+    // It fails only when the semaphore is closed, which nobody does.
+    let _ = connections.acquire_many(CONNECTIONS_MAX).await;
 }
 
+/// Answers a request, for which `permit` is held until it is finished.
 async fn answer<H, F>(
     request: Request<Incoming>,
     body_bytes: usize,
     handle: &H,
+    permit: Arc<OwnedSemaphorePermit>,
 ) -> Response<Full<Bytes>>
 where
     H: Fn(Asked) -> F,
@@ -148,8 +159,14 @@ where
                 body: body.to_bytes(),
             });
             // A change happens whole: it goes on when whoever asked for it goes away.
-            let handled = tokio::spawn(handled).await;
-            handled.unwrap_or_else(|failed| Answer::text(500, format!("{failed}\n")))
+            let handled = tokio::spawn(async move {
+                let answer = handled.await;
+                drop(permit);
+                answer
+            });
+            handled
+                .await
+                .unwrap_or_else(|failed| Answer::text(500, format!("{failed}\n")))
         }
         Ok(Err(_)) => Answer::text(413, "the body is too long or broken\n"),
         Err(_) => Answer::text(408, "the body did not come\n"),
@@ -162,4 +179,53 @@ where
         .headers_mut()
         .insert(header::CONTENT_TYPE, content_type);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+
+    impl Listen for UnboundedReceiver<DuplexStream> {
+        type Stream = DuplexStream;
+
+        async fn next(&mut self) -> io::Result<DuplexStream> {
+            self.recv().await.ok_or_else(|| io::Error::other("none"))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_waits_for_a_change_whose_client_went_away() {
+        let (arrive, arrivals) = unbounded_channel();
+        let (stop, stopping) = watch::channel(false);
+        let (begin, mut begun) = unbounded_channel();
+        let may_end = Arc::new(Semaphore::new(0));
+        let until = may_end.clone();
+        let change = move |_| {
+            begin.send(()).unwrap();
+            let until = until.clone();
+            async move {
+                let _ended = until.acquire().await;
+                Answer::text(200, "changed\n")
+            }
+        };
+        let mut serving = tokio::spawn(serve(arrivals, change, WORDS_BYTES_MAX, stopping));
+        let (mut client, connection) = duplex(1024);
+        arrive.send(connection).unwrap();
+        let request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        begun.recv().await.unwrap();
+        client.shutdown().await.unwrap();
+        let left = client.read(&mut [0]).await.unwrap();
+        assert_eq!(left, 0, "the connection is gone");
+
+        stop.send(true).unwrap();
+        // The clock stands while anybody has something to do.
+        let early = tokio::time::timeout(Duration::from_secs(1), &mut serving).await;
+        assert!(early.is_err(), "the change is not done");
+        may_end.add_permits(1);
+        serving.await.unwrap();
+    }
 }

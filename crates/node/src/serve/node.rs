@@ -141,11 +141,16 @@ impl Node {
         self.nvme
             .open_tcp(listeners, &args.dir, shards, &stopping)?;
         self.nvme.open_devices(args, shards, &stopping)?;
-        doors::open_admin(requests, self.admin.clone(), direct.clone(), &stopping);
+        let admin = doors::open_admin(requests, self.admin.clone(), direct.clone(), &stopping);
         let calls = rpc::open(listeners, self.service.clone(), &stopping)?;
         let registry = Arc::new(RwLock::new(self.metrics()));
         doors::open_console(listeners, registry, &stopping, &ending)?;
-        Ok(Open { stop, end, calls })
+        Ok(Open {
+            stop,
+            end,
+            admin,
+            calls,
+        })
     }
 
     fn metrics(&self) -> Registry {

@@ -29,6 +29,17 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Takes a connection that wants shared memory, with nothing read from it.
 pub type Shm = Arc<dyn Fn(UnixStream) + Send + Sync>;
 
+/// Whether a socket of `owner` serves the user `uid`.
+fn is_served(uid: u32, owner: u32) -> bool {
+    uid == owner || uid == 0
+}
+
+/// Whether the server of `dir` serves this process, as far as can be told from here.
+pub fn serves_us(dir: &Path) -> io::Result<bool> {
+    let uid = rustix::process::geteuid().as_raw();
+    Ok(is_served(uid, fs::metadata(dir)?.uid()))
+}
+
 /// A Unix socket that serves one user and the superuser: the kernel says who asks (`SO_PEERCRED`).
 pub struct OwnSocket {
     listener: UnixListener,
@@ -87,7 +98,7 @@ impl OwnSocket {
         loop {
             let accepted = self.listener.accept().await;
             match accepted.and_then(|(stream, _)| Ok((stream.peer_cred()?.uid(), stream))) {
-                Ok((uid, stream)) if uid == self.owner || uid == 0 => return stream,
+                Ok((uid, stream)) if is_served(uid, self.owner) => return stream,
                 Ok((uid, _)) => tracing::warn!(uid, "a stranger at the socket was sent away"),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
