@@ -237,7 +237,7 @@ impl Client {
                 Err(error)
                     if attempt < self.attempts()
                         && error.is_transient()
-                        && (call.repeatable || matches!(error, Error::Refused(_))) =>
+                        && (call.repeatable || error.is_undone()) =>
                 {
                     pause(attempt).await;
                     attempt += 1;

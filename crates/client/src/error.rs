@@ -110,6 +110,22 @@ impl Error {
         }
     }
 
+    /// Whether the server says that it did nothing: then even a call may be made again that is to be done once.
+    pub(crate) fn is_undone(&self) -> bool {
+        matches!(self, Error::Refused(refusal) if matches!(refusal.status, 429 | 503))
+    }
+
+    /// As a call has it that is to be done once, and may have been done.
+    pub(crate) fn of_unknown_outcome(self) -> Error {
+        match self {
+            Error::Transport { endpoint, what } => Error::Transport {
+                endpoint,
+                what: format!("{what}: the outcome is unknown"),
+            },
+            error => error,
+        }
+    }
+
     /// As a call that sent a value by this path has it: a checksum that did not match is no refusal but what happened on the way.
     pub(crate) fn of_upload(self, namespace: &str, key: &str, path: Path) -> Error {
         match self {

@@ -160,6 +160,30 @@ async fn a_conditional_put_is_never_made_twice() {
 }
 
 #[tokio::test]
+async fn a_conditional_put_is_made_again_only_if_nothing_was_done() {
+    let options = PutOptions {
+        if_absent: true,
+        ..PutOptions::default()
+    };
+    for (status, code, attempts) in [
+        ("500 Internal Server Error", "InternalError", 1),
+        ("502 Bad Gateway", "BadGateway", 1),
+        ("504 Gateway Timeout", "GatewayTimeout", 1),
+        ("503 Slow Down", "SlowDown", 3),
+        ("429 Too Many Requests", "TooManyRequests", 3),
+    ] {
+        let acts = (0..attempts).map(|_| refusal(status, code)).collect();
+        let (client, heads) = script(acts);
+        let put = client.put("ns", "key", Bytes::new(), &options).await;
+        assert!(
+            matches!(&put, Err(Error::Refused(refusal)) if refusal.code == code),
+            "{put:?}"
+        );
+        assert_eq!(heads.iter().count(), attempts, "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_kept_connection_that_is_dead_costs_nothing() {
     // After the first answer the server closes without a word.
     let (client, heads) = script(vec![

@@ -23,6 +23,8 @@ pub(crate) enum Failure {
     Final(Error),
     /// The server did nothing and may do it a moment later.
     Again(Error),
+    /// The server failed, and may do better a moment later; it may have done what it was asked.
+    Unclear(Error),
     /// The link ended; the server may have done what it was asked.
     Lost(Error),
     /// The link had ended before the server was asked anything.
@@ -156,7 +158,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match &error {
             Error::Transport { .. } => Failure::Lost(error),
-            Error::Refused(_) if error.is_transient() => Failure::Again(error),
+            Error::Refused(_) if error.is_undone() => Failure::Again(error),
+            Error::Refused(_) if error.is_transient() => Failure::Unclear(error),
             _ => Failure::Final(error),
         }
     }

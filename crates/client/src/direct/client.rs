@@ -142,7 +142,8 @@ impl Client {
         self.inner.budget.earn();
     }
 
-    /// Makes ready for another attempt, or says why there is none. `repeatable`: making the call twice is the same as once.
+    /// Makes ready for another attempt, or says why there is none. `repeatable`: making the call twice is the same as once; else it is
+    /// made again only if nothing of it was done.
     pub(crate) async fn again(
         &self,
         connected: &Connected,
@@ -150,7 +151,8 @@ impl Client {
         repeatable: bool,
         tries: &mut Tries,
     ) -> Result<()> {
-        let repeatable = repeatable || matches!(failure, Failure::Unsent(_));
+        let undone = matches!(failure, Failure::Unsent(_) | Failure::Again(_));
+        let repeatable = repeatable || undone;
         let (error, lost) = match failure {
             Failure::Final(error) => return Err(error),
             Failure::Unable(why) => {
@@ -159,8 +161,12 @@ impl Client {
                     what: why,
                 });
             }
-            Failure::Again(error) => (error, false),
+            Failure::Again(error) | Failure::Unclear(error) => (error, false),
             Failure::Lost(error) | Failure::Unsent(error) => (error, true),
+        };
+        let error = match repeatable {
+            true => error,
+            false => error.of_unknown_outcome(),
         };
         // The link is mended for the calls to come, too.
         if lost {
@@ -171,7 +177,7 @@ impl Client {
                 Ok(Err(_)) | Err(_) => return Err(error),
             }
         }
-        if (lost && !repeatable) || !self.may_try_again(tries.made, tries) {
+        if !repeatable || !self.may_try_again(tries.made, tries) {
             return Err(error);
         }
         // A link that was made again is worth an attempt at once.

@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
     use crate::Kind;
-    use crate::direct::{Choice, Client, Options, Region};
+    use crate::direct::{Choice, Client, Condition, Options, Region};
 
     /// A client of an S3 door that gives every request this answer, and how many requests came.
     async fn client(status: &str, headers: &str, body: &'static str) -> (Client, Arc<AtomicU32>) {
@@ -301,5 +301,37 @@ mod tests {
         assert_eq!((busy.kind(), asked.load(Relaxed)), (Kind::Limit, 3));
         let busy = client.put_from("ns", "key", &region).await.unwrap_err();
         assert_eq!((busy.kind(), asked.load(Relaxed)), (Kind::Limit, 6));
+        // It did nothing: what is to be done once may be asked for again, too.
+        let once = if_absent(&region);
+        let busy = client.put("ns", &once).await.unwrap_err();
+        assert_eq!((busy.kind(), asked.load(Relaxed)), (Kind::Limit, 9));
+    }
+
+    #[tokio::test]
+    async fn what_is_to_be_done_once_is_not_asked_for_again_of_a_server_that_may_have_done_it() {
+        let region = Region::alloc(9).unwrap();
+        for status in [
+            "500 Internal Server Error",
+            "502 Bad Gateway",
+            "504 Gateway Timeout",
+        ] {
+            let (client, asked) = client(status, "", "").await;
+            client.put("ns", &if_absent(&region)).await.unwrap_err();
+            assert_eq!(asked.load(Relaxed), 1, "{status}");
+            client.put_from("ns", "key", &region).await.unwrap_err();
+            assert_eq!(asked.load(Relaxed), 4, "{status}");
+            client
+                .scatter("ns", &[if_absent(&region)], |_, put| drop(put.unwrap_err()))
+                .await
+                .unwrap();
+            assert_eq!(asked.load(Relaxed), 5, "{status}");
+        }
+    }
+
+    fn if_absent(region: &Region) -> Put<'_> {
+        Put {
+            condition: Condition::IfAbsent,
+            ..Put::new(b"key", region.into())
+        }
     }
 }

@@ -204,7 +204,7 @@ impl Client {
                     Ok(transfer) => Ok(transfer),
                     Err(Failure::Final(error)) => Err(error),
                     // It is asked for again with all that follow, if that changes nothing; else it has failed, and stops no other.
-                    Err(Failure::Again(error)) => {
+                    Err(Failure::Again(error) | Failure::Unclear(error)) => {
                         match elements.repeatable() && self.may_try_again(made, &tries) {
                             true => return Err(Failure::Again(error)),
                             false => Err(error),

@@ -101,6 +101,7 @@ impl TokenSession {
         minted.map_err(|failure| match failure {
             Failure::Final(error)
             | Failure::Again(error)
+            | Failure::Unclear(error)
             | Failure::Lost(error)
             | Failure::Unsent(error) => error,
             Failure::Unable(what) => Error::Transport {
