@@ -224,6 +224,11 @@ impl Client {
         (client, ends.0.unwrap().link, sessions)
     }
 
+    /// Gives it the session of another client, as if its own had been found broken.
+    pub(super) fn mended_by(&self, other: &Client) {
+        self.inner.seat.replace(other.connected());
+    }
+
     /// A client with nothing but a link and an S3 door.
     pub(super) async fn over(
         link: &forebay_fabric::Connection,

@@ -186,10 +186,12 @@ impl Client {
         }
     }
 
-    /// Deletes a value; says whether there was one.
+    /// Deletes a value; says whether there was one. A delete of which an answer was lost is not made again: the second would say that
+    /// there was nothing, and hide what is there behind another marker in a namespace with versions.
     ///
     /// # Errors
-    /// As every call.
+    /// As every call. After [`Error::Transport`] and [`Error::TimedOut`] the value may be deleted or not; whoever wants it gone whether
+    /// there was one or not deletes again.
     pub async fn delete(&self, namespace: &str, key: &(impl AsRef<[u8]> + ?Sized)) -> Result<bool> {
         let key = key.as_ref();
         let mut tries = self.tries(0);
@@ -204,7 +206,7 @@ impl Client {
                     self.earn();
                     return Ok(existed);
                 }
-                Err(failure) => self.again(&connected, failure, true, &mut tries).await?,
+                Err(failure) => self.again(&connected, failure, false, &mut tries).await?,
             }
         }
     }
@@ -420,7 +422,8 @@ async fn delete_on(
     tries: &Tries,
 ) -> Result<bool, Failure> {
     let stop = |why| stopped(path, tries, why);
-    let mut pending = lane.begin(tries.until).await.map_err(stop)?;
+    let begun = lane.begin(tries.until).await;
+    let mut pending = begun.map_err(|why| stop(why).unsent())?;
     let written = pending.write(|id, message| {
         let mut writer = RequestWriter::begin(message, Operation::Delete, id, namespace)?;
         writer.delete(&direct::Delete {
@@ -438,5 +441,88 @@ async fn delete_on(
     match outcome.status {
         Status::Ok => Ok(outcome.deleted()?.existed),
         _ => Err(refused(&outcome, &about(namespace, key))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_fabric::{CloseReason, Connection};
+    use forebay_proto::direct::{Call, Deleted, ReplyWriter, parse_request};
+
+    use super::*;
+    use crate::direct::Options;
+
+    /// Takes one delete out of the link, and executes it: whether there was a value, which then is there no more.
+    async fn executed(link: &Connection, there: &mut bool) -> (u64, bool) {
+        let mut message = Vec::new();
+        link.recv(&mut message).await.unwrap();
+        let request = parse_request(&message).unwrap();
+        let Call::Delete(deletes) = request.call else {
+            panic!("{request:?}");
+        };
+        assert_eq!(deletes.count(), 1);
+        (request.id, std::mem::take(there))
+    }
+
+    async fn answer(link: &Connection, (id, existed): (u64, bool)) {
+        let mut writer = ReplyWriter::begin(Vec::new(), Operation::Delete, id, 0);
+        let deleted = Deleted {
+            existed,
+            version: None,
+            marker: false,
+        };
+        writer.deleted(&deleted).unwrap();
+        link.send(writer.finish(true, false)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_delete_whose_answer_is_lost_has_an_unknown_outcome() {
+        let linked = || Client::linked("http://127.0.0.1:1", Options::default());
+        let (client, server, _sessions) = linked().await;
+        let (next, next_server, _next_sessions) = linked().await;
+        let mut there = true;
+        let mended = client.clone();
+        let serving = async {
+            executed(&server, &mut there).await;
+            // By the time that the call looks, another session is there to go on with.
+            mended.mended_by(&next);
+            server.close(CloseReason::Lost);
+            // What comes next is answered as it is.
+            let done = executed(&next_server, &mut there).await;
+            answer(&next_server, done).await;
+        };
+        tokio::pin!(serving);
+        let lost = tokio::select! {
+            lost = client.delete("ns", "key") => lost,
+            () = &mut serving => panic!("it was made again"),
+        };
+        assert!(
+            matches!(&lost, Err(Error::Transport { what, .. }) if what.ends_with("the outcome is unknown")),
+            "{lost:?}"
+        );
+        // Whoever asks again hears how it is.
+        let (again, ()) = tokio::join!(client.delete("ns", "key"), serving);
+        assert!(!again.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_delete_that_was_not_sent_is_made_again() {
+        let linked = || Client::linked("http://127.0.0.1:1", Options::default());
+        let (client, server, _sessions) = linked().await;
+        let connected = client.connected();
+        server.close(CloseReason::Done);
+        let lane = connected.lane().unwrap();
+        while lane.ended().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let mut tries = client.tries(0);
+        let failed = delete_on(lane, connected.path, "ns", b"key", &tries).await;
+        let failure = failed.unwrap_err();
+        assert!(matches!(failure, Failure::Unsent(_)), "{failure:?}");
+        // To this one the session is one in whose place there is another already.
+        let (mended, ..) = linked().await;
+        let again = mended.again(&connected, failure, false, &mut tries);
+        again.await.unwrap();
+        assert_eq!(tries.made, 2);
     }
 }

@@ -147,7 +147,7 @@ impl Seat {
         Ok(())
     }
 
-    fn replace(&self, connected: Arc<Connected>) {
+    pub(super) fn replace(&self, connected: Arc<Connected>) {
         *self.better.lock() = Better::after(self.server.options.better_after, Instant::now());
         *self.connected.write() = connected;
     }

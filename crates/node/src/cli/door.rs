@@ -96,7 +96,7 @@ impl Door {
     pub async fn delete(&self, namespace: &str, key: &str) -> Result<(), Error> {
         match self {
             Door::S3(client) => client.delete(namespace, key).await,
-            Door::Direct(client) => client.delete(namespace, key).await.map(drop),
+            Door::Direct(client) => gone(client, namespace, key).await,
         }
     }
 
@@ -110,7 +110,7 @@ impl Door {
             Door::S3(client) => client.delete_many(namespace, keys).await,
             Door::Direct(client) => {
                 let deletes = keys.iter().map(|key| async move {
-                    let error = client.delete(namespace, key).await.err()?;
+                    let error = gone(client, namespace, key).await.err()?;
                     Some((key.clone(), error.to_string()))
                 });
                 let stayed = stream::iter(deletes).buffer_unordered(DELETES);
@@ -118,6 +118,16 @@ impl Door {
             }
         }
     }
+}
+
+/// Has a value be gone. A client makes no delete again whose answer was lost, for it says whether there was something; here nobody
+/// asks.
+async fn gone(client: &direct::Client, namespace: &str, key: &str) -> Result<(), Error> {
+    let deleted = match client.delete(namespace, key).await {
+        Err(Error::Transport { .. }) => client.delete(namespace, key).await,
+        deleted => deleted,
+    };
+    deleted.map(drop)
 }
 
 impl Page {
