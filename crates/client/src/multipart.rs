@@ -42,6 +42,20 @@ impl Client {
         body: Bytes,
     ) -> Result<Part> {
         let crc = Crc64::of(&body);
+        self.put_part(namespace, key, upload, number, body, crc)
+            .await
+    }
+
+    /// The same; `crc` was made where the bytes come from.
+    pub(crate) async fn put_part(
+        &self,
+        namespace: &str,
+        key: &str,
+        upload: &str,
+        number: u32,
+        body: Bytes,
+        crc: Crc64,
+    ) -> Result<Part> {
         let size = body.len() as u64;
         let call = Call::new(Method::PUT, namespace, key)
             .query("partNumber", &number.to_string())

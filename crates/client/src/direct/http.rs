@@ -136,7 +136,10 @@ pub(crate) async fn put(
     let loan = lend(&put.from, Use::Source, tries).await?;
     let Window { region, range } = &put.from;
     let outside = || Failure::Final(argument("a window outside its region"));
-    let crc = region.crc64(range.clone()).ok_or_else(outside)?;
+    let crc = match put.crc64nvme {
+        Some(crc) => Crc64::known(crc, put.from.len() as u64),
+        None => region.crc64(range.clone()).ok_or_else(outside)?,
+    };
     let mut body = vec![0; put.from.len()];
     if !region.read(range.start, &mut body) {
         return Err(outside());

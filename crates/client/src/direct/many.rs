@@ -416,7 +416,7 @@ impl Client {
                     (Elements::Gets(_), None) => break,
                     (Elements::Puts(puts), place) => {
                         let put = &puts[index];
-                        let crc = self.sum(&put.from);
+                        let crc = self.sum(put);
                         crcs.push_back(crc);
                         let attributes = put.described(&mut encoded);
                         attributes.and_then(|attributes| {

@@ -44,6 +44,8 @@ pub struct Put<'a> {
     pub expires_ms: Option<u64>,
     /// What is kept with it.
     pub attributes: Option<&'a Attributes>,
+    /// The CRC-64/NVME of its bytes, where they come from: nothing else is stored. None: of what then lies in the window.
+    pub crc64nvme: Option<u64>,
 }
 
 pub use forebay_proto::direct::Condition;
@@ -209,7 +211,7 @@ impl Client {
         let place = source(lane, connected.path, put, tries).await;
         let place = place.map_err(Failure::unsent)?;
         let loan = lend(&put.from, Use::Source, tries).await?;
-        let crc = self.sum(&put.from);
+        let crc = self.sum(put);
         let mut encoded = Vec::new();
         let attributes = put.described(&mut encoded).map_err(too_described)?;
         let begun = lane.begin(tries.until).await;
@@ -248,11 +250,13 @@ impl Client {
         }
     }
 
-    /// The checksum of bytes that leave, if one is wanted.
-    pub(crate) fn sum(&self, window: &Window<'_>) -> Option<u64> {
-        let Window { region, range } = window;
-        let crc = self.options().checksum.then(|| region.crc64(range.clone()));
-        crc.flatten().map(Crc64::value)
+    /// The checksum of bytes that leave, if there is one or one is wanted.
+    pub(crate) fn sum(&self, put: &Put<'_>) -> Option<u64> {
+        let Window { region, range } = &put.from;
+        put.crc64nvme.or_else(|| {
+            let crc = self.options().checksum.then(|| region.crc64(range.clone()));
+            crc.flatten().map(Crc64::value)
+        })
     }
 
     /// What came of a get that the server says went well: the bytes are in place, and are compared with their checksum.
@@ -320,6 +324,7 @@ impl<'a> Put<'a> {
             condition: Condition::None,
             expires_ms: None,
             attributes: None,
+            crc64nvme: None,
         }
     }
 

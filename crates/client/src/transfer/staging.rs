@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::direct::loans::Use;
 use crate::direct::{Client as Direct, Condition, Path, Put, Region, Request, Transfer, Window};
 use crate::{Client, Crc64, Error, Part, PutOptions, Result, client::Call};
 
@@ -74,18 +75,38 @@ impl Staging {
         bytes <= self.slot_bytes as u64
     }
 
-    /// A slot for `len` bytes, as soon as one is free.
+    /// A slot for `len` bytes, as soon as one is free and lent to nobody: a call that was given up may still have its bytes, into which
+    /// something lands, or out of which something is taken.
     pub(super) async fn take(self: &Arc<Staging>, len: usize) -> Result<Staged> {
         let closed = |_| Error::Protocol("no memory is registered".to_owned());
         let permit = self.room.clone().acquire_owned().await.map_err(closed)?;
-        let index = self.free.lock().pop();
+        let index = self.pick();
         let index = index.ok_or_else(|| Error::Protocol("no slot is free".to_owned()))?;
-        Ok(Staged {
+        let staged = Staged {
             staging: self.clone(),
             index,
             len: len.min(self.slot_bytes),
             _permit: permit,
-        })
+        };
+        let (region, slot) = (&self.region, self.slot(index));
+        drop(region.lend_patiently(slot, Use::Target).await);
+        Ok(staged)
+    }
+
+    /// A free slot, if there is one that is lent to nobody.
+    fn pick(&self) -> Option<usize> {
+        let mut free = self.free.lock();
+        let is_idle = |index: &usize| self.region.try_lend(self.slot(*index), Use::Target).is_some();
+        match free.iter().rposition(is_idle) {
+            Some(at) => Some(free.swap_remove(at)),
+            None => free.pop(),
+        }
+    }
+
+    /// Where a slot lies in the region.
+    fn slot(&self, index: usize) -> Range<usize> {
+        let start = index * self.slot_bytes;
+        start..start + self.slot_bytes
     }
 
     /// Gets bytes `range` of the value whose tag is `etag` and feeds them to `sink`, whole or not at all.
@@ -128,7 +149,7 @@ impl Staging {
 
 impl Staged {
     fn range(&self) -> Range<usize> {
-        let start = self.index * self.staging.slot_bytes;
+        let start = self.staging.slot(self.index).start;
         start..start + self.len
     }
 
@@ -229,7 +250,7 @@ impl Piece {
 
 impl Client {
     /// Sends a part whose bytes are where the piece says: registered memory by a token in the request, unless the server declines
-    /// that; then, and from the heap, as a body.
+    /// that; then, and from the heap, as a body. `crc` was made where they come from.
     pub(super) async fn upload_piece(
         &self,
         namespace: &str,
@@ -237,22 +258,23 @@ impl Client {
         upload: &str,
         number: u32,
         piece: Piece,
+        crc: Crc64,
     ) -> Result<(Part, Path)> {
         let staged = match piece {
             Piece::Heap(body) => {
-                let part = self.upload_part(namespace, key, upload, number, body);
+                let part = self.put_part(namespace, key, upload, number, body, crc);
                 return Ok((part.await?, Path::Http));
             }
             Piece::Staged(staged) => staged,
         };
         match self
-            .upload_staged(namespace, key, upload, number, &staged)
+            .upload_staged(namespace, key, upload, number, &staged, crc)
             .await
         {
             Err(error) if staged.staging.may_fall_back(&error) => {
                 staged.staging.note(&error);
                 let body = staged.bytes()?;
-                let part = self.upload_part(namespace, key, upload, number, body);
+                let part = self.put_part(namespace, key, upload, number, body, crc);
                 Ok((part.await?, Path::Http))
             }
             sent => Ok((sent?, staged.staging.client.path())),
@@ -266,8 +288,8 @@ impl Client {
         upload: &str,
         number: u32,
         staged: &Staged,
+        crc: Crc64,
     ) -> Result<Part> {
-        let crc = staged.crc()?;
         let mut attempt = 1;
         loop {
             let mut call = Call::new(http::Method::PUT, namespace, key)
@@ -331,9 +353,10 @@ fn is_worth_another_token(error: &Error) -> bool {
     !declined && (error.is_transient() || is_of_link(error))
 }
 
-/// What a put of a whole value told.
+/// What a put of a whole value told; `crc` was made where its bytes come from.
 pub(super) async fn put_staged(
     staged: &Staged,
+    crc: Crc64,
     namespace: &str,
     key: &str,
     options: &PutOptions,
@@ -344,6 +367,7 @@ pub(super) async fn put_staged(
             false => Condition::None,
         },
         attributes: Some(&options.attributes),
+        crc64nvme: Some(crc.value()),
         ..Put::new(key.as_bytes(), staged.window())
     };
     staged.staging.client.put(namespace, &put).await
@@ -354,6 +378,9 @@ mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpListener;
     use std::thread;
+
+    use forebay_fabric::{Access, Link, RemoteRange};
+    use forebay_proto::direct::{Call as Asked, Hop, Operation, ReplyWriter, Status, parse_request};
 
     use super::*;
     use crate::direct::{Choice, Options};
@@ -417,7 +444,8 @@ mod tests {
         let client = Client::new(config).unwrap();
         let staging = Staging::new(direct, 4096, 1).unwrap();
         let staged = staging.take(4096).await.unwrap();
-        let sent = client.upload_piece("ns", "key", "upload", 1, Piece::Staged(staged));
+        let crc = staged.crc().unwrap();
+        let sent = client.upload_piece("ns", "key", "upload", 1, Piece::Staged(staged), crc);
         sent.await.map(|(_, path)| path)
     }
 
@@ -449,5 +477,84 @@ mod tests {
         };
         let told = "ns/key: bytes changed between the client's memory and the server (shm): m";
         assert_eq!(text, told);
+    }
+
+    #[tokio::test]
+    async fn a_slot_is_given_out_when_nobody_has_its_bytes_any_more() {
+        let linked = Direct::linked("http://127.0.0.1:1", Options::default());
+        let (direct, server, _sessions) = linked.await;
+        let staging = Staging::new(direct, 4096, 1).unwrap();
+        let staged = staging.take(4096).await.unwrap();
+        let get = Request {
+            method: "GET",
+            path: "/ns/key",
+            query: "",
+            range: "",
+        };
+        let token = staging.client().token(&get, staged.window()).await.unwrap();
+        // The server's device begins to write.
+        let connected = staging.client().connected();
+        let lane = connected.lane().unwrap();
+        let remote = staging.region.on(lane).await.unwrap();
+        let range = RemoteRange {
+            stag: remote.stag,
+            offset: remote.base,
+            len: 4096,
+        };
+        let device = server.mapped(range, Access::Write).unwrap();
+        tokio::time::pause();
+        drop((token, staged));
+        tokio::select! {
+            biased;
+            _ = staging.take(4096) => panic!("the device is not done"),
+            _ = server.closed() => {}
+        }
+        drop(device);
+        staging.take(4096).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_is_lent_keeps_nobody_from_the_others() {
+        let linked = Direct::linked("http://127.0.0.1:1", Options::default());
+        let (direct, _server, _sessions) = linked.await;
+        let staging = Staging::new(direct, 4096, 2).unwrap();
+        let staged = staging.take(4096).await.unwrap();
+        let range = staged.range();
+        let loan = staging.region.try_lend(range.clone(), Use::Target).unwrap();
+        drop(staged);
+        let other = staging.take(4096).await.unwrap();
+        assert_ne!(other.range(), range);
+        drop((loan, other));
+    }
+
+    #[tokio::test]
+    async fn what_is_stored_is_what_was_loaded() {
+        let linked = Direct::linked("http://127.0.0.1:1", Options::default());
+        let (direct, server, _sessions) = linked.await;
+        let staging = Staging::new(direct, 4096, 1).unwrap();
+        let staged = staging.take(9).await.unwrap();
+        staged.fill(b"123456789").unwrap();
+        let crc = staged.crc().unwrap();
+        // By somebody who should not.
+        staged.fill(b"987654321").unwrap();
+        let options = PutOptions::default();
+        let put = put_staged(&staged, crc, "ns", "key", &options);
+        let serve = async {
+            let mut message = Vec::new();
+            server.recv(&mut message).await.unwrap();
+            let request = parse_request(&message).unwrap();
+            let Asked::Store(mut puts) = request.call else {
+                panic!("{request:?}");
+            };
+            let told = puts.next().unwrap().crc64nvme;
+            let mut writer = ReplyWriter::begin(Vec::new(), Operation::Store, request.id, 0);
+            let bad = writer.failed(Status::Corrupt, Hop::ToServer, "other bytes");
+            bad.unwrap();
+            server.send(writer.finish(true, false)).await.unwrap();
+            told
+        };
+        let (put, told) = tokio::join!(put, serve);
+        assert_eq!(told, Some(crc.value()));
+        assert!(matches!(put, Err(Error::Corrupt(_))), "{put:?}");
     }
 }

@@ -42,8 +42,8 @@ pub async fn upload_file(
         staging: options.staging(part_bytes.min(size)).cloned(),
     };
     let moved = if size <= part_bytes {
-        let (piece, _) = source.part(1).await?;
-        put_whole(client, namespace, key, piece, put, options).await?
+        let (piece, crc) = source.part(1).await?;
+        put_whole(client, namespace, key, piece, crc, put, options).await?
     } else {
         upload_parts(client, namespace, key, &source, put, options).await?
     };
@@ -104,12 +104,16 @@ async fn put_whole(
     namespace: &str,
     key: &str,
     piece: Piece,
+    crc: Crc64,
     put: &PutOptions,
     options: &Options,
 ) -> Result<Moved> {
     let bytes = piece.len();
     let path = match piece {
-        Piece::Staged(staged) => put_staged(&staged, namespace, key, put).await?.path,
+        Piece::Staged(staged) => {
+            let stored = put_staged(&staged, crc, namespace, key, put);
+            stored.await?.path
+        }
         Piece::Heap(body) => {
             client.put(namespace, key, body, put).await?;
             Way::Http
@@ -152,7 +156,7 @@ async fn upload_parts(
             let (part, resumed, path) = match kept {
                 Some(part) => (part.clone(), size, None),
                 None => {
-                    let sent = client.upload_piece(namespace, key, upload, number, piece);
+                    let sent = client.upload_piece(namespace, key, upload, number, piece, crc);
                     let (part, path) = sent.await?;
                     (part, 0, Some(path))
                 }
@@ -226,8 +230,9 @@ pub async fn upload_stream(
     if (first.len() as u64) < part_bytes {
         joined(reading.await)?.map_err(Error::local("standard input"))?;
         let staging = options.staging(first.len() as u64);
+        let crc = Crc64::of(&first);
         let piece = piece(first, staging).await?;
-        return put_whole(client, namespace, key, piece, put, options).await;
+        return put_whole(client, namespace, key, piece, crc, put, options).await;
     }
     let upload = &client.create_upload(namespace, key, put).await?;
     let rest = stream::unfold(chunks, async |mut chunks| {
@@ -242,7 +247,7 @@ pub async fn upload_stream(
             let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
             let piece = piece(body, options.staging(part_bytes)).await?;
             let (part, path) = client
-                .upload_piece(namespace, key, upload, number, piece)
+                .upload_piece(namespace, key, upload, number, piece, crc)
                 .await?;
             (options.progress)(part.size);
             Ok((part, crc, path))
