@@ -112,6 +112,14 @@ fn streams_go_there_and_back() {
                 &object,
             ])
             .expect(1);
+        let empty = format!("{object}-empty");
+        server
+            .run_on(&["cp", "--path", path, "-", &empty], b"")
+            .expect(0);
+        let none = server.run(&["cat", "--path", path, "--range", "5-9", &empty]);
+        assert_eq!(none.expect(1).bytes, b"");
+        let all = server.run(&["cat", "--path", path, &empty]);
+        assert_eq!(all.expect(0).bytes, b"");
     }
 }
 

@@ -204,8 +204,7 @@ pub async fn download_stream(
         });
     };
     let stat = known(client, namespace, key, options).await?;
-    let range = range.unwrap_or(0..stat.size);
-    if range.start >= stat.size && stat.size > 0 {
+    if let Some(range) = range.as_ref().filter(|range| range.start >= stat.size) {
         // Whoever knows the words for that is the server.
         let staged = staging.take(1).await?;
         let first = range.start..range.start.saturating_add(1);
@@ -215,7 +214,10 @@ pub async fn download_stream(
             .await?;
         return Err(Error::Protocol("a range outside the value".to_owned()));
     }
-    let range = range.start..range.end.min(stat.size);
+    let range = match range {
+        Some(range) => range.start..range.end.min(stat.size),
+        None => 0..stat.size,
+    };
     let part_bytes = options.part_bytes(range.end - range.start);
     let etag = stat.etag.as_str();
     let starts =
@@ -377,4 +379,70 @@ fn number(field: Option<&str>) -> io::Result<u64> {
 fn holds(file: &File, range: Range<u64>, crc: u64) -> bool {
     let mut bytes = vec![0; (range.end - range.start) as usize];
     file.read_exact_at(&mut bytes, range.start).is_ok() && Crc64::of(&bytes).value() == crc
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_fabric::{Connection, Link};
+    use forebay_proto::direct::{Call, Hop, ReplyWriter, Status, Value, parse_request};
+
+    use super::*;
+    use crate::direct::{Client as Direct, Options as Links};
+
+    const EMPTY: Value<'_> = Value {
+        size: 0,
+        moved: 0,
+        first: 0,
+        version: 0,
+        modified: 0,
+        expires: None,
+        crc64nvme: None,
+        part_crc64nvme: None,
+        replaced: false,
+        etag: "tag",
+        bytes: None,
+    };
+
+    /// Every value is empty, and so has no range.
+    async fn serve(link: Connection) {
+        let mut message = Vec::new();
+        while let Ok(Some(())) = link.recv(&mut message).await {
+            let request = parse_request(&message).unwrap();
+            let operation = request.call.operation();
+            let mut writer = ReplyWriter::begin(Vec::new(), operation, request.id, 0);
+            let said = match request.call {
+                Call::Stat(_) => writer.value(&EMPTY),
+                Call::Retrieve(_) => {
+                    writer.failed(Status::RangeNotSatisfiable, Hop::None, "it has 0 bytes")
+                }
+                _ => panic!("{request:?}"),
+            };
+            said.unwrap();
+            link.send(writer.finish(true, false)).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_value_has_no_range() {
+        let linked = Direct::linked("http://127.0.0.1:1", Links::default());
+        let (direct, server, _sessions) = linked.await;
+        tokio::spawn(serve(server));
+        let s3 = direct.s3().unwrap();
+        let options = Options {
+            direct: Some(Staging::new(direct, 4096, 1).unwrap()),
+            ..Options::default()
+        };
+        let stream = async |range| {
+            let sink = |bytes: &[u8]| panic!("{bytes:?}");
+            download_stream(&s3, "ns", "empty", range, &options, sink).await
+        };
+        assert_eq!(stream(None).await.unwrap().bytes, 0);
+        for range in [0..1, 5..10, 5..5] {
+            let refused = stream(Some(range.clone())).await;
+            assert!(
+                matches!(&refused, Err(Error::Refused(refusal)) if refusal.status == 416),
+                "{range:?}: {refused:?}"
+            );
+        }
+    }
 }
