@@ -318,6 +318,8 @@ impl<D: Disk> Store for Engine<D> {
             versions: true,
             value_bytes_max: VALUE_BYTES_MAX,
             chunk_bytes: EXTENT_BYTES_MAX,
+            read_ahead: self.core.config.read_depth.max(1),
+            write_behind: self.core.config.upload_depth.max(1) - 1,
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::access::Access;
 use crate::audit::Audit;
-use crate::body::RadosBody;
+use crate::body::{AHEAD, RadosBody};
 use crate::config::Config;
 use crate::core::Core;
 use crate::error::{OpenError, unread};
@@ -28,7 +28,7 @@ use crate::names::{self, CHANGES, NAMESPACES};
 use crate::record::Entry;
 use crate::sys::{Cluster, Lease, Settings, WriteOp};
 use crate::under_way::Named;
-use crate::upload::RadosUpload;
+use crate::upload::{RadosUpload, WRITES};
 
 /// Addresses of one `exist` that are looked at at once.
 const LOOKS: usize = 64;
@@ -298,6 +298,9 @@ impl Store for RadosStore {
             versions: true,
             value_bytes_max: VALUE_BYTES_MAX,
             chunk_bytes: BLOCK_MAX_BYTES,
+            read_ahead: AHEAD
+                * (self.core().config.object_bytes as usize).div_ceil(BLOCK_MAX_BYTES),
+            write_behind: WRITES,
         }
     }
 

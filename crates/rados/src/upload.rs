@@ -26,7 +26,7 @@ use crate::sys::Errno;
 use crate::under_way::Named;
 
 /// Pieces on their way at once.
-const WRITES: usize = 8;
+pub(crate) const WRITES: usize = 8;
 /// A value of unknown length says that it may become so long, then twice as long, and so on.
 const FIRST_INTENT_BYTES: u64 = 64 << 20;
 /// Up to this length a value is sent without looking at what is there.

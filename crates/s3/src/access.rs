@@ -4,91 +4,20 @@
 //! its policy gives something to everyone: then its existence is no secret and the refusal is `AccessDenied`. Anonymous
 //! callers always hear `AccessDenied`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use forebay_proto::s3::cors;
 use forebay_proto::s3::error::ErrorCode;
-use forebay_proto::s3::lifecycle;
 use forebay_proto::s3::policy::{Access, Decision, Policy, Principal};
 use forebay_proto::s3::tags::Tags;
-use forebay_store::{Address, NamespaceInfo, Store, VersionId};
+use forebay_store::{Address, Meta, NamespaceInfo, Store, VersionId};
 use http::header::{HeaderName, REFERER, USER_AGENT};
-use parking_lot::RwLock;
 
 use crate::auth::Caller;
 use crate::call::Call;
 use crate::router::Operation;
+use crate::rules::Rules;
 use crate::status::{Outcome, Refusal};
-use crate::{bucket_config, headers, kept};
-
-/// The most buckets whose parsed rules are kept; beyond it all are parsed anew.
-const KEPT_MAX: usize = 4096;
-
-/// A bucket's policy, CORS rules and lifecycle rules, parsed.
-#[derive(Debug)]
-pub(crate) struct Rules {
-    revision: u64,
-    policy: Option<Policy>,
-    /// The policy cannot be read: nobody but the owner is let in, and the owner may replace it.
-    unreadable: bool,
-    /// Whether the policy may look at the tags of objects that exist.
-    asks_tags: bool,
-    /// Whether the policy may look at the tags that a request sets.
-    asks_new_tags: bool,
-    pub(crate) cors: Option<cors::Configuration>,
-    pub(crate) lifecycle: Option<lifecycle::Configuration>,
-}
-
-/// Parsed rules by namespace, as of its revision.
-#[derive(Default)]
-pub(crate) struct RulesCache {
-    kept: RwLock<HashMap<u32, Arc<Rules>>>,
-}
-
-impl RulesCache {
-    /// The rules of a namespace; `None` when it has none.
-    pub(crate) fn of(&self, info: &NamespaceInfo) -> Option<Arc<Rules>> {
-        let attributes = &info.config.attributes;
-        if attributes.is_empty() {
-            return None;
-        }
-        if let Some(rules) = self.kept.read().get(&info.id)
-            && rules.revision == info.revision
-        {
-            return Some(Arc::clone(rules));
-        }
-        let text = attributes.get(bucket_config::POLICY);
-        let policy = text.and_then(|text| Policy::parse(text, &info.name).ok());
-        let asks = |key: &str| text.is_some_and(|text| may_ask(text, key));
-        let rules = Arc::new(Rules {
-            revision: info.revision,
-            unreadable: text.is_some() && policy.is_none(),
-            asks_tags: asks("existingobjecttag/"),
-            asks_new_tags: asks("requestobjecttag/"),
-            policy,
-            cors: attributes
-                .get(bucket_config::CORS)
-                .and_then(|text| cors::Configuration::from_xml(text).ok()),
-            lifecycle: attributes
-                .get(bucket_config::LIFECYCLE)
-                .and_then(|text| lifecycle::Configuration::from_xml(text).ok()),
-        });
-        let mut kept = self.kept.write();
-        if kept.len() >= KEPT_MAX {
-            kept.clear();
-        }
-        kept.insert(info.id, Arc::clone(&rules));
-        Some(rules)
-    }
-}
-
-/// Whether a policy may have conditions on keys that begin with `stem`. JSON can spell a key with escapes (`\/` is a slash), so a
-/// policy that has any is taken to ask: to look at tags for nothing costs a look, to miss a condition lets somebody in.
-fn may_ask(policy: &[u8], stem: &str) -> bool {
-    let text = String::from_utf8_lossy(policy).to_ascii_lowercase();
-    text.contains('\\') || text.contains(stem)
-}
+use crate::{headers, kept};
 
 /// What a caller wants of a bucket.
 struct Wish<'w> {
@@ -100,6 +29,8 @@ struct Wish<'w> {
     version: Option<VersionId>,
     /// The tags that the object is to have by it.
     tags: &'w Tags,
+    /// The object, once it was found; before that it is looked up where its tags are asked for.
+    found: Option<&'w Meta>,
 }
 
 impl<S: Store> Call<'_, S> {
@@ -126,6 +57,7 @@ impl<S: Store> Call<'_, S> {
             key: self.key,
             version,
             tags: &self.brought_tags(op),
+            found: None,
         };
         if !stands_in_body(op, wish.rules) {
             self.permit_operation(op, &wish).await?;
@@ -248,6 +180,33 @@ impl<S: Store> Call<'_, S> {
             key,
             version,
             tags,
+            found: None,
+        };
+        self.permit(&wish).await
+    }
+
+    /// Whether the bucket's policy may look at the tags of objects that exist.
+    pub(crate) fn asks_tags(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.asks_tags)
+    }
+
+    /// Decides about the object that was found to be read, where its tags matter: it need not be the one that [`Call::admit`] saw.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_found(&self, meta: &Meta) -> Outcome<()> {
+        let Some(info) = self.namespace.as_ref().filter(|_| self.asks_tags()) else {
+            return Ok(());
+        };
+        let version = self.version()?;
+        let wish = Wish {
+            info,
+            rules: self.rules.as_deref(),
+            action: action(Operation::GetObject, version.is_some()),
+            key: self.key,
+            version,
+            tags: &Tags::default(),
+            found: Some(meta),
         };
         self.permit(&wish).await
     }
@@ -263,7 +222,24 @@ impl<S: Store> Call<'_, S> {
         version: Option<VersionId>,
     ) -> Outcome<Arc<NamespaceInfo>> {
         let action = action(Operation::GetObject, version.is_some());
-        self.permit_object(action, bucket, key, version).await
+        self.permit_object(action, bucket, key, version, None).await
+    }
+
+    /// Decides about the object of any bucket that was found to be read: it need not be the one that [`Call::permit_source`] saw.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_found_source(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+        meta: &Meta,
+    ) -> Outcome<()> {
+        let action = action(Operation::GetObject, version.is_some());
+        self.permit_object(action, bucket, key, version, Some(meta))
+            .await?;
+        Ok(())
     }
 
     /// Decides whether the tags of an object of any bucket may be read.
@@ -277,7 +253,8 @@ impl<S: Store> Call<'_, S> {
         version: Option<VersionId>,
     ) -> Outcome<()> {
         let action = action(Operation::GetObjectTagging, version.is_some());
-        self.permit_object(action, bucket, key, version).await?;
+        self.permit_object(action, bucket, key, version, None)
+            .await?;
         Ok(())
     }
 
@@ -287,7 +264,7 @@ impl<S: Store> Call<'_, S> {
     /// `AccessDenied`, `NoSuchBucket`.
     pub(crate) async fn permit_target(&self, bucket: &str, key: &str) -> Outcome<()> {
         let action = action(Operation::PutObject, false);
-        self.permit_object(action, bucket, key, None).await?;
+        self.permit_object(action, bucket, key, None, None).await?;
         Ok(())
     }
 
@@ -297,6 +274,7 @@ impl<S: Store> Call<'_, S> {
         bucket: &str,
         key: &str,
         version: Option<VersionId>,
+        found: Option<&Meta>,
     ) -> Outcome<Arc<NamespaceInfo>> {
         let (info, rules) = self.find(bucket)?;
         let wish = Wish {
@@ -306,6 +284,7 @@ impl<S: Store> Call<'_, S> {
             key,
             version,
             tags: &Tags::default(),
+            found,
         };
         self.permit(&wish).await?;
         Ok(info)
@@ -434,14 +413,24 @@ impl<S: Store> Call<'_, S> {
             put(&format!("s3:requestobjecttag/{key}"), value);
         }
         if rules.asks_tags && !wish.key.is_empty() {
-            let address = Address::object(&wish.info.name, wish.key.as_bytes());
-            if let Ok(meta) = self.door.store.stat(address, wish.version).await {
-                for (key, value) in kept::tags(&meta.attributes).iter() {
-                    put(&format!("s3:existingobjecttag/{key}"), value);
-                }
+            let existing = match wish.found {
+                Some(meta) => kept::tags(&meta.attributes),
+                None => self.tags_there(wish).await,
+            };
+            for (key, value) in existing.iter() {
+                put(&format!("s3:existingobjecttag/{key}"), value);
             }
         }
         context
+    }
+
+    /// The tags of the object as it is now; none when there is none.
+    async fn tags_there(&self, wish: &Wish<'_>) -> Tags {
+        let address = Address::object(&wish.info.name, wish.key.as_bytes());
+        let looked = self.door.store.stat(address, wish.version).await;
+        looked
+            .map(|meta| kept::tags(&meta.attributes))
+            .unwrap_or_default()
     }
 }
 

@@ -12,10 +12,10 @@ use forebay_proto::s3::xml::Owner;
 use forebay_store::{Address, Meta, NamespaceInfo, Store, VersionId};
 use http::header::HeaderMap;
 
-use crate::access::Rules;
 use crate::auth::Caller;
 use crate::door::Door;
 use crate::ingest::Inbound;
+use crate::rules::Rules;
 use crate::status::Outcome;
 use crate::{headers, kept};
 

@@ -72,6 +72,8 @@ async fn open<S: Store>(
             ),
             _ => Refusal::from(error),
         })?;
+    call.permit_found_source(&source.bucket, &source.key, source.version, &found.meta)
+        .await?;
     match conditions::evaluate(call.headers, &conditions::COPY_SOURCE, &found.meta) {
         None => Ok(found),
         Some(fails) => Err(fails.into_refusal()),

@@ -10,10 +10,10 @@ use http::header::{
 };
 use http::{Method, StatusCode};
 
-use crate::access::Rules;
 use crate::door::Door;
 use crate::headers;
 use crate::reply::{self, Reply};
+use crate::rules::Rules;
 use crate::status::{Outcome, Refusal};
 
 /// Answers `OPTIONS`, which browsers send without a signature.

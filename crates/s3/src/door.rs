@@ -19,7 +19,6 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::field::Empty;
 
-use crate::access::RulesCache;
 use crate::admission::{Gate, Ticket};
 use crate::auth::{AccessKeys, Authenticator, Caller};
 use crate::call::Call;
@@ -32,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::pace::{Paced, Patience, Phase};
 use crate::reply::{self, Reply, ReplyBody};
 use crate::router::{Operation, Route};
+use crate::rules::RulesCache;
 use crate::staging::Locks;
 use crate::status::{Manner, Outcome, Refusal};
 use crate::turns::Turns;
@@ -116,8 +116,8 @@ impl<S: Store> Door<S> {
         direct: Option<Direct>,
     ) -> Arc<Door<S>> {
         let metrics = Arc::new(Metrics::new());
-        let chunk_bytes = store.caps().chunk_bytes;
-        let direct = direct.map(|direct| Lender::new(direct, config.pool_bytes, chunk_bytes));
+        let caps = store.caps();
+        let direct = direct.map(|direct| Lender::new(direct, config.pool_bytes, &caps));
         let mut domains = config.domains.clone();
         if !domains.iter().any(|domain| domain == "localhost") {
             domains.push("localhost".to_owned());

@@ -59,6 +59,7 @@ mod orphans;
 mod pace;
 mod reply;
 mod router;
+mod rules;
 mod staging;
 mod status;
 mod tagging;

@@ -57,6 +57,7 @@ pub(crate) async fn find<S: Store>(call: &Call<'_, S>) -> Outcome<Found<S::Body>
         Wanted::Range(range) => ranged(call, version, range).await?,
         Wanted::Part(number) => (part(call, version, number).await?, true),
     };
+    call.permit_found(&object.meta).await?;
     check(call, &object.meta)?;
     Ok(Found { object, partial })
 }
@@ -104,11 +105,7 @@ pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>>
 /// `HeadObject`.
 pub(crate) async fn head<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
     encryption::refuse(call.headers)?;
-    let meta = call
-        .store()
-        .stat(call.object(), call.version()?)
-        .await
-        .map_err(|error| hidden(call, error))?;
+    let meta = look(call, call.version()?).await?;
     check(call, &meta)?;
     let mut reply = reply::empty(StatusCode::OK);
     let response = reply.headers_mut();
@@ -171,6 +168,14 @@ pub(crate) fn part_number(number: u32) -> Refusal {
     )
 }
 
+/// What is known of an object that the caller may read.
+async fn look<S: Store>(call: &Call<'_, S>, version: Option<VersionId>) -> Outcome<Meta> {
+    let looked = call.store().stat(call.object(), version).await;
+    let meta = looked.map_err(|error| hidden(call, error))?;
+    call.permit_found(&meta).await?;
+    Ok(meta)
+}
+
 async fn retrieve<S: Store>(
     call: &Call<'_, S>,
     version: Option<VersionId>,
@@ -195,11 +200,7 @@ async fn ranged<S: Store>(
         }
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::RangeNotSatisfiable => {
-            let meta = call
-                .store()
-                .stat(call.object(), version)
-                .await
-                .map_err(|error| hidden(call, error))?;
+            let meta = look(call, version).await?;
             if conditions::range_applies(call.headers, &meta) {
                 check(call, &meta)?;
                 return Err(unsatisfiable(&meta));
@@ -218,11 +219,7 @@ async fn part<S: Store>(
     number: u32,
 ) -> Outcome<Object<S::Body>> {
     for _ in 0..ATTEMPTS {
-        let seen = call
-            .store()
-            .stat(call.object(), version)
-            .await
-            .map_err(|error| hidden(call, error))?;
+        let seen = look(call, version).await?;
         check(call, &seen)?;
         let range = locate(&seen, number)?;
         // No range of a store is empty: an empty part is the object of which nothing is read.

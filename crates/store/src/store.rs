@@ -25,6 +25,10 @@ pub struct Caps {
     pub value_bytes_max: u64,
     /// The length of buffer that uploads take without packing again.
     pub chunk_bytes: usize,
+    /// The most buffers of this length that a body has read before they are asked for.
+    pub read_ahead: usize,
+    /// The most that an upload has taken and still holds when it takes another.
+    pub write_behind: usize,
 }
 
 /// A store of named values.

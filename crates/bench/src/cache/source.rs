@@ -95,6 +95,8 @@ impl Store for Blocks {
             versions: false,
             value_bytes_max: self.bytes.len() as u64,
             chunk_bytes: self.bytes.len(),
+            read_ahead: 0,
+            write_behind: 0,
         }
     }
 

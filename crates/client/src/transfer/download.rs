@@ -433,8 +433,10 @@ mod tests {
             ..Options::default()
         };
         let stream = async |range| {
-            let sink = |bytes: &[u8]| panic!("{bytes:?}");
-            download_stream(&s3, "ns", "empty", range, &options, sink).await
+            download_stream(&s3, "ns", "empty", range, &options, |bytes| {
+                panic!("{bytes:?}")
+            })
+            .await
         };
         assert_eq!(stream(None).await.unwrap().bytes, 0);
         for range in [0..1, 5..10, 5..5] {

@@ -96,7 +96,11 @@ impl Staging {
     /// A free slot, if there is one that is lent to nobody.
     fn pick(&self) -> Option<usize> {
         let mut free = self.free.lock();
-        let is_idle = |index: &usize| self.region.try_lend(self.slot(*index), Use::Target).is_some();
+        let is_idle = |index: &usize| {
+            self.region
+                .try_lend(self.slot(*index), Use::Target)
+                .is_some()
+        };
         match free.iter().rposition(is_idle) {
             Some(at) => Some(free.swap_remove(at)),
             None => free.pop(),
@@ -380,7 +384,9 @@ mod tests {
     use std::thread;
 
     use forebay_fabric::{Access, Link, RemoteRange};
-    use forebay_proto::direct::{Call as Asked, Hop, Operation, ReplyWriter, Status, parse_request};
+    use forebay_proto::direct::{
+        Call as Asked, Hop, Operation, ReplyWriter, Status, parse_request,
+    };
 
     use super::*;
     use crate::direct::{Choice, Options};

@@ -118,12 +118,14 @@ async fn attempt<S: Store>(
     if !session.fresh(token.sequence) {
         return Err(ErrorCode::RDMATokenReplayed.into());
     }
-    let _serving = lender.begin(&session).ok_or(ErrorCode::SlowDown)?;
-    renew(lender, &session);
     let fabric = link.fabric();
+    let mut serving = lender
+        .begin(&session, token.direction, fabric, token.total())
+        .ok_or(ErrorCode::SlowDown)?;
+    renew(lender, &session);
     let transfer = Transfer::new(link, windows(token, stag), lease, &door.demand);
     let outcome = match asked.op {
-        Operation::GetObject => get::get(&mut call, transfer).await,
+        Operation::GetObject => get::get(&call, transfer, &mut serving).await,
         op => put::put(op, &call, transfer, token.promise).await,
     };
     let ack = headers::value(format!("{:016x}", token.sequence).as_bytes());

@@ -11,12 +11,12 @@ use http::StatusCode;
 use http::header::{CONTENT_RANGE, HeaderMap};
 use tokio::task::JoinError;
 
+use super::lender::Serving;
 use super::moved::Moved;
 use super::transfer::{Quiesce, Transfer, broken, failed, is_whole, late, parted};
 use crate::call::Call;
 use crate::object_get::{self, Found};
 use crate::reply::{self, Reply};
-use crate::router::Operation;
 use crate::status::{Manner, Outcome, Refusal};
 
 /// How often an object that is being replaced is placed again.
@@ -24,21 +24,17 @@ const ATTEMPTS: usize = 8;
 
 /// `GetObject`: as much as asked for and as the window holds. Returns how many bytes that were, too.
 pub(super) async fn get<S: Store, L: Link>(
-    call: &mut Call<'_, S>,
+    call: &Call<'_, S>,
     mut transfer: Transfer<L>,
+    serving: &mut Serving,
 ) -> Outcome<(Reply<S::Body>, u64)> {
-    for attempt in 0..ATTEMPTS {
-        if attempt > 0 {
-            call.still_there()?;
-            // It is another object now: a policy may ask for its tags.
-            let admitted = call.admit(Operation::GetObject);
-            transfer.lease.before(admitted).await??;
-        }
+    for _ in 0..ATTEMPTS {
         let found = transfer.lease.before(object_get::find(call)).await??;
         // The store was given a name. Numbers of buckets are never used again: what has this one still had it then.
         call.still_there()?;
         let Found { object, partial } = found;
         let Object { meta, range, body } = object;
+        serving.found(&range)?;
         let length = (range.end - range.start).min(transfer.windows.total());
         let range = range.start..range.start + length;
         let partial = partial || length < meta.size;
@@ -48,8 +44,12 @@ pub(super) async fn get<S: Store, L: Link>(
         if partial {
             response.insert(CONTENT_RANGE, object_get::content_range(&range, meta.size));
         }
+        // What is placed is looked up once more, and is not taken back. Where a policy asks for tags, the bytes are those of the object
+        // whose tags were judged.
         let mapped = match transfer.windows.together(length) {
-            Some(window) if length > 0 => transfer.link.mapped(window, Access::Write),
+            Some(window) if length > 0 && !call.asks_tags() => {
+                transfer.link.mapped(window, Access::Write)
+            }
             _ => None,
         };
         let moved = match mapped {

@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "shared with the tests of bodies")]
 mod support;
 
+mod ahead;
 mod clients;
 mod closed;
 mod gated;

@@ -15,6 +15,7 @@ use forebay_proto::token::ort1::{
 };
 use forebay_proto::token::{hex16, parse_hex16};
 use forebay_s3::{Config, Direct};
+use forebay_store::{MemoryStore, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
@@ -54,8 +55,8 @@ impl Clock for TestClock {
     }
 }
 
-pub struct Rig {
-    pub server: Server<Gated>,
+pub struct Rig<S: Store = Gated> {
+    pub server: Server<S>,
     pub sessions: Arc<Sessions>,
     pub gate: Gate,
 }
@@ -71,22 +72,19 @@ impl Rig {
     }
 
     pub async fn limited(config: Config, limits: Limits, adjust: impl FnOnce(&mut Direct)) -> Rig {
-        let clock = Arc::new(AtomicU64::new(START_MS));
-        let sessions = Arc::new(Sessions::new(Arc::new(TestClock(clock.clone())), limits));
-        let mut direct = Direct::new(Arc::clone(&sessions));
-        direct.uds = Some(UDS.into());
+        let (clock, sessions, mut direct) = opened(limits);
         adjust(&mut direct);
-        Rig::start(config, clock, sessions, Some(direct)).await
+        Rig::gated(config, clock, sessions, Some(direct)).await
     }
 
     /// A door without links.
     pub async fn closed(config: Config) -> Rig {
         let clock = Arc::new(AtomicU64::new(START_MS));
         let sessions = Sessions::new(Arc::new(TestClock(clock.clone())), Limits::default());
-        Rig::start(config, clock, Arc::new(sessions), None).await
+        Rig::gated(config, clock, Arc::new(sessions), None).await
     }
 
-    async fn start(
+    async fn gated(
         config: Config,
         clock: Arc<AtomicU64>,
         sessions: Arc<Sessions>,
@@ -96,12 +94,7 @@ impl Rig {
         let detour = gate.clone();
         let wrap = move |store| Gated { store, detour };
         let server = Server::over(config, u64::MAX, clock, wrap, direct).await;
-        server.make_bucket("bucket").await;
-        Rig {
-            server,
-            sessions,
-            gate,
-        }
+        Rig::of(server, sessions, gate).await
     }
 
     /// The connect request as clients of shared memory make it.
@@ -110,6 +103,51 @@ impl Rig {
             .header("x-amz-rdma-protocol", "ort1")
             .header("x-amz-rdma-transport", "rc, iwarp, shm")
             .header("x-amz-rdma-nonce", &"c0".repeat(16))
+    }
+
+    async fn peer_on(
+        who: Who,
+        session: [u8; 16],
+        key: [u8; 32],
+        (link, accepted): (Connection, Accepted),
+        region: Arc<Region>,
+    ) -> Peer {
+        let len = region.len();
+        let memory = region.slice(0..len).unwrap();
+        assert!(memory.write(0, &vec![UNTOUCHED; len]));
+        let exposure = link
+            .expose(memory.clone(), Access::ReadWrite)
+            .await
+            .unwrap();
+        assert_eq!(exposure.base, 0);
+        Peer {
+            who,
+            session,
+            key,
+            link,
+            accepted,
+            memory,
+            stag: exposure.stag,
+            sequence: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<S: Store<Body: Unpin>> Rig<S> {
+    /// An open door to what `wrap` makes of the store.
+    pub async fn over(config: Config, wrap: impl FnOnce(MemoryStore) -> S) -> Rig<S> {
+        let (clock, sessions, direct) = opened(Limits::default());
+        let server = Server::over(config, u64::MAX, clock, wrap, Some(direct)).await;
+        Rig::of(server, sessions, Gate::default()).await
+    }
+
+    async fn of(server: Server<S>, sessions: Arc<Sessions>, gate: Gate) -> Rig<S> {
+        server.make_bucket("bucket").await;
+        Rig {
+            server,
+            sessions,
+            gate,
+        }
     }
 
     /// A session of `who`, without a link.
@@ -146,39 +184,17 @@ impl Rig {
 
     /// A session of `who` with a link of iWARP through a network that keeps what the server sends, when it is told so.
     pub async fn peer_behind(&self, who: Who, network: &Network) -> Peer {
+        self.peer_behind_with(who, network, MEMORY).await
+    }
+
+    /// The same with so much memory.
+    pub async fn peer_behind_with(&self, who: Who, network: &Network, len: usize) -> Peer {
         let (session, key) = self.session(who).await;
         let links = self
             .far_link_over(session, &key, network.streams().await)
             .await;
-        let region = Region::anonymous(MEMORY).unwrap();
+        let region = Region::anonymous(len).unwrap();
         Rig::peer_on(who, session, key, links, region).await
-    }
-
-    async fn peer_on(
-        who: Who,
-        session: [u8; 16],
-        key: [u8; 32],
-        (link, accepted): (Connection, Accepted),
-        region: Arc<Region>,
-    ) -> Peer {
-        let len = region.len();
-        let memory = region.slice(0..len).unwrap();
-        assert!(memory.write(0, &vec![UNTOUCHED; len]));
-        let exposure = link
-            .expose(memory.clone(), Access::ReadWrite)
-            .await
-            .unwrap();
-        assert_eq!(exposure.base, 0);
-        Peer {
-            who,
-            session,
-            key,
-            link,
-            accepted,
-            memory,
-            stag: exposure.stag,
-            sequence: AtomicU64::new(0),
-        }
     }
 
     pub async fn link(&self, session: [u8; 16], key: &[u8; 32]) -> (Connection, Accepted) {
@@ -238,6 +254,15 @@ impl Rig {
         let token = peer.token(&ask, self.server.now_ms(), offset, len);
         self.server.ask(peer.who, peer.carry(ask, &token)).await
     }
+}
+
+/// What an open door is made of.
+fn opened(limits: Limits) -> (Arc<AtomicU64>, Arc<Sessions>, Direct) {
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let sessions = Arc::new(Sessions::new(Arc::new(TestClock(clock.clone())), limits));
+    let mut direct = Direct::new(Arc::clone(&sessions));
+    direct.uds = Some(UDS.into());
+    (clock, sessions, direct)
 }
 
 /// Two ends of a connection.

@@ -254,6 +254,43 @@ async fn x8_a_policy_that_denies() {
     rig.finish().await;
 }
 
+/// A policy on tags is about the object whose bytes are placed, whatever had its name before or has it after.
+#[tokio::test]
+async fn an_object_that_is_replaced_by_one_with_other_tags() {
+    let policy = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*",
+        "Condition":{"StringEquals":{"s3:ExistingObjectTag/state":"open"}}}}"#;
+    for way in WAYS {
+        let rig = Rig::open().await;
+        let ask = Ask::new("PUT", "/bucket?policy=").body(policy);
+        assert_eq!(rig.server.ask(ALPHA, ask).await.status, 204);
+        let beta = rig.peer(BETA, way).await;
+        for at in [At::Retrieve, At::Body(0)] {
+            let open = Ask::new("PUT", "/bucket/key").header("x-amz-tagging", "state=open");
+            let open = rig.server.ask(ALPHA, open.body(b"open"));
+            assert_eq!(open.await.status, 200);
+            rig.gate.close(at);
+            let replace = async {
+                rig.gate.arrival().await;
+                rig.server.put("/bucket/key", b"kept").await;
+                rig.gate.open();
+            };
+            let (answer, ()) = tokio::join!(rig.get(&beta, "/bucket/key", 0, 4), replace);
+            match at {
+                At::Retrieve => {
+                    refused(&answer, 404, "NoSuchBucket");
+                    beta.untouched_but(0, 0);
+                }
+                _ => {
+                    served(&answer, 200, 4);
+                    assert_eq!(beta.bytes(0, 4), b"open", "{way:?}");
+                }
+            }
+        }
+        drop(beta);
+        rig.finish().await;
+    }
+}
+
 #[tokio::test]
 async fn memory_is_reached_only_as_far_as_it_was_exposed() {
     let rig = Rig::open().await;

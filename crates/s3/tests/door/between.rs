@@ -115,6 +115,41 @@ async fn a_range_is_of_what_if_range_names_or_there_is_none() {
 }
 
 #[tokio::test]
+async fn a_policy_on_tags_is_about_the_object_that_is_read() {
+    let (server, gate) = gated().await;
+    let policy = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*",
+        "Condition":{"StringEquals":{"s3:ExistingObjectTag/state":"open"}}}}"#;
+    let ask = Ask::new("PUT", "/bucket?policy").body(policy);
+    assert_eq!(server.ask(ALPHA, ask).await.status, 204);
+    server.ask(BETA, Ask::new("PUT", "/betas")).await;
+    let get = |target: &str| Ask::new("GET", target);
+    let copy = Ask::new("PUT", "/betas/copy").header("x-amz-copy-source", "/bucket/key");
+    let copy = copy.header("x-amz-tagging-directive", "REPLACE");
+    for (ask, status) in [
+        (get("/bucket/key"), 200),
+        (get("/bucket/key").header("range", "bytes=0-2"), 206),
+        (get("/bucket/key").header("range", "bytes=40-"), 416),
+        (get("/bucket/key?partNumber=1"), 206),
+        (get("/bucket/key").header("if-match", "\"other\""), 412),
+        (copy, 200),
+    ] {
+        let tagged = Ask::new("PUT", "/bucket/key").header("x-amz-tagging", "state=open");
+        let tagged = tagged.body("anybody may read it");
+        assert_eq!(server.ask(ALPHA, tagged).await.status, 200);
+        let answer = server.ask(BETA, ask.clone()).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        gate.close(At::Retrieve);
+        let (answer, ()) = tokio::join!(server.ask(BETA, ask), async {
+            gate.arrival().await;
+            server.put("/bucket/key", b"nobody may").await;
+            gate.open();
+        });
+        answer.is(404, "NoSuchBucket");
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn a_null_version_that_takes_its_delete_markers_place_stays() {
     let (server, gate) = gated().await;
     version(&server, "Enabled").await;

@@ -132,6 +132,8 @@ impl Store for MemoryStore {
             versions: true,
             value_bytes_max: VALUE_BYTES_MAX,
             chunk_bytes: CHUNK_BYTES,
+            read_ahead: 0,
+            write_behind: 0,
         }
     }
 
