@@ -52,7 +52,8 @@ enum Chore {
     },
     /// Every test, ending with one line of totals.
     Test {
-        /// Ten times as many crashes, 10000 transfers over each bad link, a minute of each history.
+        /// Ten times as many crashes, 10000 transfers over each bad link, a minute of each history, and the suites of compiled functions:
+        /// jit and exec-jit.
         #[arg(long)]
         thorough: bool,
         /// Runs only this suite.

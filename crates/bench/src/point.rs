@@ -9,7 +9,7 @@ use crate::Size;
 /// What one combination of operation, size and concurrency measured. Serialises as the documented JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
-    /// Which generator: `s3`, `direct`, `kv`, `nvme`, `engine`, `exec`, `files`, `memory`.
+    /// Which generator: `s3`, `direct`, `kv`, `nvme`, `engine`, `rados`, `exec`, `files`, `memory`.
     pub bench: &'static str,
     /// The operation.
     pub op: &'static str,
@@ -17,8 +17,8 @@ pub struct Point {
     pub size: u64,
     /// Operations in flight.
     pub concurrency: usize,
-    /// The way the bytes took: `http`, `shm`, `iwarp`, `nvme-tcp`, `vfio-user`, `io_uring`, `threads`, `file`;
-    /// of functions what runs them: `wasmi`, `wasmtime`.
+    /// The way the bytes took: `http`, `shm`, `iwarp`, `nvme-tcp`, `vfio-user`, `io_uring`, `threads`,
+    /// `librados`, `file`, `memory`; of functions what runs them: `wasmi`, `wasmtime`.
     pub path: &'static str,
     /// Length of the measured window in seconds.
     pub seconds: f64,
