@@ -1,4 +1,4 @@
-//! `forebay bench` of what needs no server beside it: the engine, functions over it, and the S3 door of a private server.
+//! `forebay bench` of what needs no server beside it: the engine, functions over it, and the doors of a private server.
 
 mod harness;
 
@@ -12,6 +12,8 @@ fn measured(what: &[&str]) -> Vec<Value> {
         command.arg("bench").args(what).arg("--dir");
         command.arg(place.path(""));
         command.args(["--json", "--seconds", seconds]);
+        // Whatever is not put into the directory given finds no other.
+        command.env("TMPDIR", place.path("none"));
         Ran::new(command.output().unwrap())
     });
     let left = std::fs::read_dir(place.path("")).unwrap().count();
@@ -42,6 +44,21 @@ fn the_engine_and_the_s3_door_are_measured_by_themselves() {
         sorted.sort_by_key(|(op, size)| (*op == "get", *size));
         assert_eq!(sorted, every.concat(), "{told:?}");
     }
+}
+
+#[test]
+fn an_engine_on_a_namespace_is_measured_at_every_size_and_depth() {
+    let about = ["--size", "3000,70000", "--concurrency", "1,2"];
+    let few = ["--objects", "20", "--threads", "1"];
+    let points = measured(&[&["nvme", "--op", "get"], &about[..], &few].concat());
+    let told: Vec<_> = points
+        .iter()
+        .map(|point| {
+            assert_eq!(point["errors"], 0, "{point}");
+            ["size", "concurrency"].map(|field| point[field].as_u64().unwrap())
+        })
+        .collect();
+    assert_eq!(told, [[3000, 1], [3000, 2], [70_000, 1], [70_000, 2]]);
 }
 
 #[test]

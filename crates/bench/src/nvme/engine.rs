@@ -1,5 +1,6 @@
 //! An engine in this process whose data lies on a namespace of blocks.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use forebay_engine::{Config, Engine};
 use forebay_io::files::Directory;
 use forebay_io::{SystemClock, ring, shard};
 use forebay_mem::Pool;
-use forebay_nvme::initiator::{NamespaceDisk, NamespaceUrl, Options};
+use forebay_nvme::initiator::{BlockNamespace, NamespaceDisk, NamespaceUrl, Options};
 use forebay_store::{NamespaceConfig, Store};
 
 use super::refused;
@@ -23,6 +24,8 @@ const POOL_BYTES: usize = 256 << 20;
 pub(super) struct Gets {
     pub(super) url: NamespaceUrl,
     pub(super) options: Options,
+    /// Where its other files go, in a new directory; else in the system's temporary directory.
+    pub(super) dir: Option<PathBuf>,
     pub(super) size: u64,
     pub(super) objects: u64,
     pub(super) concurrency: usize,
@@ -40,10 +43,11 @@ pub(super) fn run(gets: Gets) -> Result<Point, Error> {
 }
 
 async fn measure(gets: Gets) -> Result<Point, Error> {
-    let directory = private_directory(None)?;
+    let directory = private_directory(gets.dir.as_deref())?;
     let local = Directory::open(directory.path()).map_err(Error::io("open a directory"))?;
     let disk = NamespaceDisk::connect(local, &gets.url, gets.options, gets.threads).await;
     let disk = disk.map_err(refused("connecting"))?;
+    empty(disk.namespace()).await?;
     let config = Config {
         cache_bytes: 0,
         reserve_bytes: 0,
@@ -71,4 +75,11 @@ async fn measure(gets: Gets) -> Result<Point, Error> {
     let settle = async || engine.checkpoint().await;
     let point = plan.run(&engine, NvmePath::Tcp.name(), settle).await?.pop();
     point.ok_or_else(|| Error::Usage(format!("nothing to {}", NvmeOp::Get.name())))
+}
+
+/// Takes away what an engine before this one left there: its index is gone, and no other belongs to its data.
+async fn empty(namespace: &BlockNamespace) -> Result<(), Error> {
+    let blocks = namespace.bytes() / u64::from(namespace.info().block_bytes);
+    let emptied = namespace.write_zeroes(0, blocks, true).await;
+    emptied.map_err(refused("emptying the namespace"))
 }

@@ -53,7 +53,7 @@ struct Load {
 struct Target {
     block: Option<NamespaceUrl>,
     key_value: Option<NamespaceUrl>,
-    /// One of no bytes yet.
+    /// One that nobody else uses, for an engine.
     engine: Option<NamespaceUrl>,
     options: Options,
     server_pid: Option<u32>,
@@ -298,6 +298,7 @@ fn measure(
         return engine::run(engine::Gets {
             url: url.clone(),
             options: target.options.clone(),
+            dir: args.dir.clone(),
             size,
             objects,
             concurrency,
