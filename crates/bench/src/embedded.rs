@@ -13,7 +13,7 @@ use forebay_store::{
 use tokio::task::spawn_local;
 
 use crate::payload::{Payload, Random};
-use crate::{EngineOp, Error, Histogram, Point, Size, cpu};
+use crate::{EngineOp, Error, Histogram, Point, Results, Size, cpu};
 
 /// Values in flight while a store is filled or emptied.
 const FILLERS: u64 = 64;
@@ -124,8 +124,9 @@ impl Plan {
         &self,
         store: &Arc<S>,
         path: &'static str,
+        results: &Results,
         settle: impl AsyncFnOnce() -> Result<(), StoreError>,
-    ) -> Result<Vec<Point>, Error> {
+    ) -> Result<(), Error> {
         let load = Rc::new(Load::new(&self.namespace, self.size, self.objects));
         if self.steps.iter().any(|(op, _)| *op == EngineOp::Get) {
             fill(store, &load)
@@ -136,12 +137,11 @@ impl Plan {
                 .await
                 .map_err(|error| refused("settling the index", error))?;
         }
-        let mut points = Vec::new();
         for &(op, depth) in &self.steps {
             let tally = self.share_out(store, &load, op, depth).await?;
-            points.push(self.point(op, depth, path, tally));
+            results.add(self.point(op, depth, path, tally));
         }
-        Ok(points)
+        Ok(())
     }
 
     /// Removes what was stored. Runs in a shard.

@@ -11,7 +11,7 @@ use forebay_store::{NamespaceConfig, Store};
 
 use crate::embedded::{Plan, refused};
 use crate::server::private_directory;
-use crate::{EngineArgs, Error, Point};
+use crate::{EngineArgs, Error, Results};
 
 const NAMESPACE: &str = "bench";
 /// Bytes that the values of one size fill together, unless their number is given.
@@ -22,26 +22,30 @@ const OBJECTS: std::ops::RangeInclusive<u64> = 64..=262_144;
 const POOL_BYTES: usize = 512 << 20;
 
 /// Measures the engine, each size in a new directory.
-pub(crate) fn run(args: &EngineArgs) -> Result<Vec<Point>, Error> {
+pub(crate) fn run(args: &EngineArgs, results: &Results) -> Result<(), Error> {
     let namespace = |_| NAMESPACE.to_owned();
     let plans = args
         .load
         .plans("engine", OBJECTS_BYTES, OBJECTS, namespace)?;
-    let mut points = Vec::new();
     for plan in plans {
         let directory = private_directory(args.dir.as_deref())?;
         let (path, cold) = (directory.path().to_owned(), args.cold);
-        let config = ring::Config::default();
+        let (config, results) = (ring::Config::default(), results.clone());
         let shard = shard::spawn(0, "forebay-bench", config, move || {
-            measure(path, cold, plan)
+            measure(path, cold, plan, results)
         })
         .map_err(Error::io("start a shard"))?;
-        points.extend(shard.join().map_err(Error::io("run a shard"))??);
+        shard.join().map_err(Error::io("run a shard"))??;
     }
-    Ok(points)
+    Ok(())
 }
 
-async fn measure(directory: PathBuf, cold: bool, plan: Plan) -> Result<Vec<Point>, Error> {
+async fn measure(
+    directory: PathBuf,
+    cold: bool,
+    plan: Plan,
+    results: Results,
+) -> Result<(), Error> {
     let disk = Directory::open(&directory).map_err(Error::io("open the directory"))?;
     let config = Config {
         cache_bytes: if cold { 0 } else { POOL_BYTES as u64 / 2 },
@@ -61,6 +65,6 @@ async fn measure(directory: PathBuf, cold: bool, plan: Plan) -> Result<Vec<Point
         .map_err(|error| refused("making a namespace", error.to_string()))?;
     let engine = &engine;
     let path = forebay_io::backend();
-    plan.run(engine, path, async || engine.checkpoint().await)
+    plan.run(engine, path, &results, async || engine.checkpoint().await)
         .await
 }

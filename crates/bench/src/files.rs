@@ -8,24 +8,23 @@ use std::time::{Duration, Instant};
 
 use crate::payload::Payload;
 use crate::server::private_directory;
-use crate::{Error, FilesArgs, Histogram, Point, cpu};
+use crate::{Error, FilesArgs, Histogram, Point, Results, cpu};
 
 /// Files that a thread replaces in turn.
 const FILES_PER_THREAD: u64 = 64;
 
 /// Measures durable writes of whole files.
-pub(crate) fn run(args: &FilesArgs) -> Result<Vec<Point>, Error> {
+pub(crate) fn run(args: &FilesArgs, results: &Results) -> Result<(), Error> {
     let window = Duration::try_from_secs_f64(args.seconds)
         .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
     let directory = private_directory(args.dir.as_deref())?;
-    let mut points = Vec::new();
     for &size in &args.size {
         let payload = Payload::new(size.0 as usize);
         for &concurrency in &args.concurrency {
-            points.push(measure(directory.path(), &payload, concurrency, window)?);
+            results.add(measure(directory.path(), &payload, concurrency, window)?);
         }
     }
-    Ok(points)
+    Ok(())
 }
 
 fn measure(

@@ -13,7 +13,7 @@
 //! - `cache`: hit ratios on traces, of the cache layer as it is and of simulations;
 //! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
 //! - `server`: a private server, when no endpoint is given;
-//! - [`Histogram`], [`Point`]: how latencies are kept and how a result is written.
+//! - [`Histogram`], [`Point`]: how latencies are kept and how a result is written; [`Results`]: how it is handed out.
 //!
 //! It does not judge: nothing here asserts a time, and nothing here runs in a test suite except the parsers and the arithmetic.
 //!
@@ -37,6 +37,7 @@ mod exec;
 mod files;
 mod histogram;
 mod load;
+mod measured;
 mod memory;
 mod nvme;
 mod payload;
@@ -46,10 +47,6 @@ pub mod s3;
 mod server;
 mod size;
 
-use std::fmt;
-
-use serde::Serialize;
-
 pub use args::{
     Args, DirectArgs, DirectOp, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, NvmeArgs,
     NvmeOp, NvmePath, Op, S3Args,
@@ -58,69 +55,28 @@ pub use cache::{CacheArgs, CachePoint};
 pub use error::Error;
 pub use exec::{ExecArgs, ExecOp, ExecPoint};
 pub use histogram::Histogram;
+pub use measured::{Measured, Results};
 pub use point::Point;
 pub use rados::RadosArgs;
 pub use size::Size;
 
-/// A result.
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
-pub enum Measured {
-    /// Of a load.
-    Load(Box<Point>),
-    /// Of functions.
-    Exec(Box<ExecPoint>),
-    /// Of a cache.
-    Cache(CachePoint),
-}
-
-impl Measured {
-    /// Whether there were operations and all of them failed: then nothing was measured.
-    #[must_use]
-    pub fn failed(&self) -> bool {
-        match self {
-            Measured::Load(point) => point.errors > 0 && point.ops_per_s == 0.0,
-            // Without a result there is no point of these.
-            Measured::Exec(_) | Measured::Cache(_) => false,
-        }
-    }
-}
-
-impl fmt::Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Measured::Load(point) => point.fmt(f),
-            Measured::Exec(point) => point.fmt(f),
-            Measured::Cache(point) => point.fmt(f),
-        }
-    }
-}
-
-/// Measures what the arguments say: a point for every combination of operation, size and concurrency, in that order.
+/// Measures what the arguments say: a point for every combination of operation, size and concurrency, in that order, handed out as soon
+/// as it is there.
 ///
 /// # Errors
 /// When the endpoint cannot be reached or prepared, or a private server or directory cannot be had. Failed operations are not
 /// errors: each point counts its own.
-pub fn run(args: &Args) -> Result<Vec<Measured>, Error> {
-    let points = match &args.kind {
-        Kind::Cache(args) => {
-            let points = cache::run(args)?.into_iter();
-            return Ok(points.map(Measured::Cache).collect());
-        }
-        Kind::Exec(args) => {
-            let points = exec::run(args)?.into_iter();
-            let exec = |point| Measured::Exec(Box::new(point));
-            return Ok(points.map(exec).collect());
-        }
-        Kind::S3(args) => s3::run(args),
-        Kind::Direct(args) => direct::run(args, direct::DIRECT),
-        Kind::Kv(args) => direct::run(args, direct::KV),
-        Kind::Nvme(args) => nvme::run(args),
-        Kind::Engine(args) => engine::run(args),
-        Kind::Rados(args) => rados::run(args),
-        Kind::Files(args) => files::run(args),
-        Kind::Memory(args) => memory::run(args),
-    }?;
-    let load = |point| Measured::Load(Box::new(point));
-    Ok(points.into_iter().map(load).collect())
+pub fn run(args: &Args, results: &Results) -> Result<(), Error> {
+    match &args.kind {
+        Kind::S3(args) => s3::run(args, results),
+        Kind::Direct(args) => direct::run(args, direct::DIRECT, results),
+        Kind::Kv(args) => direct::run(args, direct::KV, results),
+        Kind::Nvme(args) => nvme::run(args, results),
+        Kind::Engine(args) => engine::run(args, results),
+        Kind::Exec(args) => exec::run(args, results),
+        Kind::Rados(args) => rados::run(args, results),
+        Kind::Files(args) => files::run(args, results),
+        Kind::Memory(args) => memory::run(args, results),
+        Kind::Cache(args) => cache::run(args, results),
+    }
 }

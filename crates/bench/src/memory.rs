@@ -3,27 +3,26 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use crate::{Error, Histogram, MemoryArgs, Point, cpu};
+use crate::{Error, Histogram, MemoryArgs, Point, Results, Size, cpu};
 
 /// Bytes that are copied from: as many as the values of a measured GET, so that the processor's caches help both alike.
 const SOURCE_BYTES: usize = 256 << 20;
 
 /// Measures copies of whole values.
-pub(crate) fn run(args: &MemoryArgs) -> Result<Vec<Point>, Error> {
+pub(crate) fn run(args: &MemoryArgs, results: &Results) -> Result<(), Error> {
     let window = Duration::try_from_secs_f64(args.seconds)
         .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
-    let mut points = Vec::new();
+    let fits = |size: &Size| (1..=SOURCE_BYTES as u64).contains(&size.0);
+    if !args.size.iter().all(fits) {
+        let most = SOURCE_BYTES >> 20;
+        return Err(Error::Usage(format!("sizes are 1 byte to {most} MiB")));
+    }
     for &size in &args.size {
-        let size = size.0 as usize;
-        if size == 0 || size > SOURCE_BYTES {
-            let most = SOURCE_BYTES >> 20;
-            return Err(Error::Usage(format!("sizes are 1 byte to {most} MiB")));
-        }
         for &concurrency in &args.concurrency {
-            points.push(measure(size, concurrency.max(1), window));
+            results.add(measure(size.0 as usize, concurrency.max(1), window));
         }
     }
-    Ok(points)
+    Ok(())
 }
 
 /// Copies values from random places to `places` places in turn.

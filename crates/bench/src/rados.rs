@@ -10,7 +10,7 @@ use forebay_rados::{Config, RadosStore};
 use forebay_store::{NamespaceConfig, Store};
 
 use crate::embedded::{EmbeddedArgs, Plan, refused};
-use crate::{Error, Point};
+use crate::{Error, Results};
 
 /// Arguments of `forebay bench rados`.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,7 +43,7 @@ const PATH: &str = "librados";
 const POOL_BYTES: usize = 512 << 20;
 
 /// Measures the pool, each size in a new namespace.
-pub(crate) fn run(args: &RadosArgs) -> Result<Vec<Point>, Error> {
+pub(crate) fn run(args: &RadosArgs, results: &Results) -> Result<(), Error> {
     let namespace = |size| format!("{NAMESPACE}-{size}-{}", std::process::id());
     let plans = args
         .load
@@ -57,18 +57,19 @@ pub(crate) fn run(args: &RadosArgs) -> Result<Vec<Point>, Error> {
     let store = RadosStore::open(config, Pool::new(POOL_BYTES), now)
         .map_err(|error| refused("opening the pool", error))?;
     let store = Arc::new(store);
-    let mut points = Vec::new();
     for plan in plans {
-        let store = store.clone();
+        let (store, results) = (store.clone(), results.clone());
         let config = ring::Config::default();
-        let shard = shard::spawn(0, "forebay-bench", config, move || measure(store, plan))
-            .map_err(Error::io("start a shard"))?;
-        points.extend(shard.join().map_err(Error::io("run a shard"))??);
+        let shard = shard::spawn(0, "forebay-bench", config, move || {
+            measure(store, plan, results)
+        })
+        .map_err(Error::io("start a shard"))?;
+        shard.join().map_err(Error::io("run a shard"))??;
     }
-    Ok(points)
+    Ok(())
 }
 
-async fn measure(store: Arc<RadosStore>, plan: Plan) -> Result<Vec<Point>, Error> {
+async fn measure(store: Arc<RadosStore>, plan: Plan, results: Results) -> Result<(), Error> {
     let namespace = plan.namespace.clone();
     let config = NamespaceConfig {
         tenant: NAMESPACE.to_owned(),
@@ -78,7 +79,9 @@ async fn measure(store: Arc<RadosStore>, plan: Plan) -> Result<Vec<Point>, Error
         .create_namespace(&namespace, config)
         .await
         .map_err(|error| refused("making a namespace", error))?;
-    let points = plan.run(&store, PATH, async || store.settle().await).await;
+    let measured = plan
+        .run(&store, PATH, &results, async || store.settle().await)
+        .await;
     // What was stored goes, whether or not it could be measured.
     let cleared = async {
         plan.clear(&store).await?;
@@ -87,7 +90,7 @@ async fn measure(store: Arc<RadosStore>, plan: Plan) -> Result<Vec<Point>, Error
     cleared
         .await
         .map_err(|error| refused("removing what was stored", error))?;
-    points
+    measured
 }
 
 fn now() -> u64 {

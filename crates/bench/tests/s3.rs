@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use clap::Parser;
-use forebay_bench::{Args, Error, Measured, Point};
+use forebay_bench::{Args, Error, Measured, Point, Results};
 
 /// How the server answers a GET.
 #[derive(Clone, Copy)]
@@ -158,12 +158,16 @@ fn bench(address: SocketAddr, more: &str) -> Result<Vec<Point>, Error> {
             words.extend([flag.to_owned(), value.to_owned()]);
         }
     }
-    let measured = forebay_bench::run(&Args::parse_from(words))?.into_iter();
+    let (results, mut measured) = Results::channel();
+    forebay_bench::run(&Args::parse_from(words), &results)?;
+    drop(results);
     let load = |measured| match measured {
         Measured::Load(point) => *point,
         _ => unreachable!("nothing else was asked for"),
     };
-    Ok(measured.map(load).collect())
+    Ok(std::iter::from_fn(|| measured.blocking_recv())
+        .map(load)
+        .collect())
 }
 
 #[test]
@@ -307,7 +311,7 @@ fn a_running_endpoint_needs_keys() {
         for bench in ["s3", "direct", "kv"] {
             let line = format!("bench {bench} --endpoint http://127.0.0.1:1 {given}");
             let args = Args::parse_from(line.split_whitespace());
-            let Err(Error::Usage(said)) = forebay_bench::run(&args) else {
+            let Err(Error::Usage(said)) = forebay_bench::run(&args, &Results::channel().0) else {
                 panic!("{line}: not refused");
             };
             assert!(said.contains(missing), "{line}: {said}");

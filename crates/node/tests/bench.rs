@@ -94,8 +94,31 @@ fn what_could_not_be_measured_ends_as_the_other_commands_do() {
     let full = bench(&server.rpc(), known, &["--op", "put", "--path", "iwarp"]);
     let full = full.expect(1);
     assert!(full.err.contains("every operation failed"), "{}", full.err);
-    // What was measured is told all the same.
+    // What was measured is told all the same, also when something else cannot be.
     assert!(full.out.starts_with("direct put"), "{}", full.out);
+    let later = bench(&server.rpc(), known, &["--op", "put,get"]).expect(5);
+    assert!(later.out.starts_with("direct put"), "{}", later.out);
+    assert_eq!(later.out.lines().count(), 1, "{}", later.out);
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before_anything_is() {
+    let nobody = "127.0.0.1:1/nqn.2026-01.org.example:pool/1";
+    for (scheme, op, why) in [
+        ("nvme+tcp", "read,write", "--overwrite"),
+        ("nvme+tcp", "read,retrieve", "kv://"),
+        ("kv", "store,read", "nvme+tcp://"),
+    ] {
+        let mut command = forebay();
+        command.args(["bench", "nvme", "--op", op, "--endpoint"]);
+        command.arg(format!("{scheme}://{nobody}"));
+        let ran = Ran::new(command.output().unwrap()).expect(2);
+        assert!(ran.err.contains(why), "{op}: {}", ran.err);
+    }
+    let mut memory = forebay();
+    memory.args(["bench", "memory", "--size", "4KiB,1GiB"]);
+    let ran = Ran::new(memory.output().unwrap()).expect(2);
+    assert_eq!(ran.out, "");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use forebay_tier::policy::{Lru, Policy, S3Fifo, Slot, WTinyLfu};
 use forebay_tier::{Config, PolicyKind, Tier};
 use serde::Serialize;
 
-use crate::{Error, Size};
+use crate::{Error, Results, Size};
 use source::Blocks;
 
 const NAMESPACE: &str = "blocks";
@@ -104,7 +104,7 @@ impl fmt::Display for CachePoint {
 ///
 /// # Errors
 /// When the trace cannot be read, or a size is none.
-pub fn run(args: &CacheArgs) -> Result<Vec<CachePoint>, Error> {
+pub(crate) fn run(args: &CacheArgs, results: &Results) -> Result<(), Error> {
     if args.block.0 == 0 || args.cache.iter().any(|size| size.0 < args.block.0) {
         return Err(Error::Usage(
             "a cache holds at least one block, which has at least one byte".to_owned(),
@@ -137,16 +137,17 @@ pub fn run(args: &CacheArgs) -> Result<Vec<CachePoint>, Error> {
             fills,
         })
     };
-    let points: Vec<CachePoint> = args
-        .cache
-        .iter()
-        .map(|size| point(*size))
-        .collect::<Result<_, Error>>()?;
+    let mut points = Vec::new();
+    for &size in &args.cache {
+        let point = point(size)?;
+        results.add(point.clone());
+        points.push(point);
+    }
     if let Some(path) = &args.picture {
         std::fs::write(path, picture::draw(&points))
             .map_err(Error::io(format!("write {}", path.display())))?;
     }
-    Ok(points)
+    Ok(())
 }
 
 /// Hits of our cache, and how often it read the store below.
@@ -215,6 +216,7 @@ pub(super) fn mixed(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Measured;
 
     #[test]
     fn ours_keeps_up_with_what_was_published_and_nobody_beats_the_optimum() {
@@ -226,8 +228,11 @@ mod tests {
             picture: None,
             json: false,
         };
-        let points = run(&args).expect("replayed");
-        let point = &points[0];
+        let (results, mut points) = Results::channel();
+        run(&args, &results).expect("replayed");
+        let Ok(Measured::Cache(point)) = points.try_recv() else {
+            panic!("no ratios");
+        };
         let best = point.s3_fifo.max(point.w_tinylfu);
         // A block of 4 KiB pays a fifteenth for its overhead; the figures are taken with larger ones.
         assert!(point.tier >= 0.9 * best, "{point}");

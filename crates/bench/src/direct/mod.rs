@@ -11,7 +11,7 @@ use forebay_client::{Credentials, Endpoint, Tls};
 use crate::load::{About, Window};
 use crate::payload::Payload;
 use crate::server::{self, PrivateServer};
-use crate::{DirectArgs, DirectOp, Error, Point};
+use crate::{DirectArgs, DirectOp, Error, Point, Results};
 use load::Load;
 
 /// Bytes that the values of one size fill together, unless their number is given.
@@ -63,7 +63,7 @@ impl Target {
 }
 
 /// Measures an endpoint: the one given, or a private server that lives as long as this call.
-pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error> {
+pub(crate) fn run(args: &DirectArgs, flavor: Flavor, results: &Results) -> Result<(), Error> {
     check(args)?;
     let server;
     let (endpoint, credentials, server_pid) = match &args.endpoint {
@@ -102,16 +102,15 @@ pub(crate) fn run(args: &DirectArgs, flavor: Flavor) -> Result<Vec<Point>, Error
         },
     });
     load::make_namespace(&target, flavor.relaxed_ms)?;
-    let mut points = Vec::new();
     for &op in &args.op {
         for &size in &args.size {
             let payload = Arc::new(Payload::new(size.0 as usize));
             for &concurrency in &args.concurrency {
-                points.push(measure(args, flavor, &target, op, &payload, concurrency)?);
+                results.add(measure(args, flavor, &target, op, &payload, concurrency)?);
             }
         }
     }
-    Ok(points)
+    Ok(())
 }
 
 fn check(args: &DirectArgs) -> Result<(), Error> {

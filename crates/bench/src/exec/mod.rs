@@ -4,6 +4,7 @@ mod args;
 mod module;
 mod point;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ pub use self::args::{ExecArgs, ExecOp};
 pub use self::point::ExecPoint;
 use crate::embedded::refused;
 use crate::server::private_directory;
-use crate::{Error, Histogram, Point, cpu};
+use crate::{Error, Histogram, Point, Results, cpu};
 
 const NAMESPACE: &str = "bench";
 const POOL_BYTES: usize = 512 << 20;
@@ -53,14 +54,13 @@ struct Window {
 }
 
 /// Measures every operation, each size in a new directory.
-pub(crate) fn run(args: &ExecArgs) -> Result<Vec<ExecPoint>, Error> {
+pub(crate) fn run(args: &ExecArgs, results: &Results) -> Result<(), Error> {
     let window = Duration::try_from_secs_f64(args.seconds)
         .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
     if args.concurrency.contains(&0) {
         let words = "concurrency must be at least 1".to_owned();
         return Err(Error::Usage(words));
     }
-    let mut points = Vec::new();
     for &size in &args.size {
         let directory = private_directory(args.dir.as_deref())?;
         let bench = Bench {
@@ -69,12 +69,12 @@ pub(crate) fn run(args: &ExecArgs) -> Result<Vec<ExecPoint>, Error> {
             size: size.0,
             window,
         };
-        let config = ring::Config::default();
-        let shard = shard::spawn(0, "forebay-bench", config, move || bench.measure())
+        let (config, results) = (ring::Config::default(), results.clone());
+        let shard = shard::spawn(0, "forebay-bench", config, move || bench.measure(results))
             .map_err(Error::io("start a shard"))?;
-        points.extend(shard.join().map_err(Error::io("run a shard"))??);
+        shard.join().map_err(Error::io("run a shard"))??;
     }
-    Ok(points)
+    Ok(())
 }
 
 /// One size.
@@ -86,17 +86,18 @@ struct Bench {
 }
 
 impl Bench {
-    async fn measure(self) -> Result<Vec<ExecPoint>, Error> {
+    async fn measure(self, results: Results) -> Result<(), Error> {
         let failed = |error: StoreError| refused("running functions", error);
         let store = Arc::new(self.open().await?);
         let content: Vec<u8> = (0..self.size).map(|at| (at * 7 % 61) as u8).collect();
         put(&store, b"object", &content).await.map_err(failed)?;
         let expected = content.iter().filter(|byte| **byte == 10).count() as u64;
-        let mut points: Vec<ExecPoint> = Vec::new();
+        // Calls in a second, by how many are in flight.
+        let mut natives = BTreeMap::new();
         for &op in &self.args.op {
             match op {
-                ExecOp::Cold => points.push(self.cold(&store).await?),
-                ExecOp::Restart => points.push(self.restart(&store).await?),
+                ExecOp::Cold => results.add(self.cold(&store).await?),
+                ExecOp::Restart => results.add(self.restart(&store).await?),
                 ExecOp::Warm | ExecOp::Loop | ExecOp::Native | ExecOp::Fetch => {
                     let scan = self.allow(&store, &[module::SCAN.to_vec()]).await?;
                     let came = once(&store, op, scan[0]).await.map_err(failed)?;
@@ -107,18 +108,17 @@ impl Bench {
                     }
                     for &depth in &self.args.concurrency {
                         let mut point = self.steady(&store, op, scan[0], depth).await;
-                        let native = points.iter().map(|other| &other.point);
-                        let native = native
-                            .filter(|other| other.op == ExecOp::Native.name())
-                            .find(|other| other.concurrency == depth);
-                        point.of_native =
-                            native.map(|native| point.point.ops_per_s / native.ops_per_s);
-                        points.push(point);
+                        let rate = point.point.ops_per_s;
+                        point.of_native = natives.get(&depth).map(|native| rate / native);
+                        if op == ExecOp::Native {
+                            natives.entry(depth).or_insert(rate);
+                        }
+                        results.add(point);
                     }
                 }
             }
         }
-        Ok(points)
+        Ok(())
     }
 
     async fn open(&self) -> Result<Measuring, Error> {

@@ -11,10 +11,10 @@ use forebay_mem::Pool;
 use forebay_nvme::initiator::{BlockNamespace, NamespaceDisk, NamespaceUrl, Options};
 use forebay_store::{NamespaceConfig, Store};
 
-use super::refused;
+use super::{Load, refused};
 use crate::embedded::{self, Plan};
 use crate::server::private_directory;
-use crate::{EngineOp, Error, NvmeOp, NvmePath, Point};
+use crate::{EngineOp, Error, NvmePath, Results};
 
 const NAMESPACE: &str = "bench";
 /// Bound on the engine's buffers, in bytes. It keeps no values in memory: each is read from the namespace.
@@ -26,26 +26,24 @@ pub(super) struct Gets {
     pub(super) options: Options,
     /// Where its other files go, in a new directory; else in the system's temporary directory.
     pub(super) dir: Option<PathBuf>,
-    pub(super) size: u64,
-    pub(super) objects: u64,
-    pub(super) concurrency: usize,
-    /// Connections to the namespace, each with a thread.
-    pub(super) threads: usize,
+    /// Its threads are connections to the namespace.
+    pub(super) load: Load,
     pub(super) window: Duration,
 }
 
 /// Gets values as often as there is time for it.
-pub(super) fn run(gets: Gets) -> Result<Point, Error> {
-    let config = ring::Config::default();
-    let shard = shard::spawn(0, "forebay-bench", config, move || measure(gets));
+pub(super) fn run(gets: Gets, results: &Results) -> Result<(), Error> {
+    let (config, results) = (ring::Config::default(), results.clone());
+    let shard = shard::spawn(0, "forebay-bench", config, move || measure(gets, results));
     let shard = shard.map_err(Error::io("start a shard"))?;
     shard.join().map_err(Error::io("run a shard"))?
 }
 
-async fn measure(gets: Gets) -> Result<Point, Error> {
+async fn measure(gets: Gets, results: Results) -> Result<(), Error> {
+    let load = gets.load;
     let directory = private_directory(gets.dir.as_deref())?;
     let local = Directory::open(directory.path()).map_err(Error::io("open a directory"))?;
-    let disk = NamespaceDisk::connect(local, &gets.url, gets.options, gets.threads).await;
+    let disk = NamespaceDisk::connect(local, &gets.url, gets.options, load.threads).await;
     let disk = disk.map_err(refused("connecting"))?;
     empty(disk.namespace()).await?;
     let config = Config {
@@ -66,15 +64,15 @@ async fn measure(gets: Gets) -> Result<Point, Error> {
     let plan = Plan {
         bench: "nvme",
         namespace: NAMESPACE.to_owned(),
-        size: gets.size,
-        objects: gets.objects,
-        steps: vec![(EngineOp::Get, gets.concurrency)],
+        size: load.payload.len() as u64,
+        objects: load.objects,
+        steps: vec![(EngineOp::Get, load.concurrency)],
         shards: 1,
         window: gets.window,
     };
     let settle = async || engine.checkpoint().await;
-    let point = plan.run(&engine, NvmePath::Tcp.name(), settle).await?.pop();
-    point.ok_or_else(|| Error::Usage(format!("nothing to {}", NvmeOp::Get.name())))
+    plan.run(&engine, NvmePath::Tcp.name(), &results, settle)
+        .await
 }
 
 /// Takes away what an engine before this one left there: its index is gone, and no other belongs to its data.

@@ -19,7 +19,7 @@ use forebay_nvme::initiator::{
 use crate::load::{About, Window, alone};
 use crate::payload::Payload;
 use crate::server::{PrivateServer, private_directory};
-use crate::{Error, NvmeArgs, NvmeOp, NvmePath, Point};
+use crate::{Error, NvmeArgs, NvmeOp, NvmePath, Point, Results};
 
 /// Bytes that the values of one size fill together, or the blocks that are used, unless their number is given.
 const OBJECTS_BYTES: u64 = 256 << 20;
@@ -49,6 +49,14 @@ struct Load {
     sleeps: bool,
 }
 
+/// The kind of namespace that it works on.
+fn scheme(op: NvmeOp) -> Scheme {
+    match op {
+        NvmeOp::Read | NvmeOp::Write | NvmeOp::Get => Scheme::Block,
+        NvmeOp::Store | NvmeOp::Retrieve => Scheme::KeyValue,
+    }
+}
+
 /// Which namespaces to use, and how.
 struct Target {
     block: Option<NamespaceUrl>,
@@ -57,7 +65,6 @@ struct Target {
     engine: Option<NamespaceUrl>,
     options: Options,
     server_pid: Option<u32>,
-    overwrite: bool,
 }
 
 impl Target {
@@ -80,7 +87,7 @@ struct Private {
 }
 
 /// Measures a namespace: the one given, or those of a private server that lives as long as this call.
-pub(crate) fn run(args: &NvmeArgs) -> Result<Vec<Point>, Error> {
+pub(crate) fn run(args: &NvmeArgs, results: &Results) -> Result<(), Error> {
     check(args)?;
     let options = Options {
         header_digest: args.header_digest,
@@ -100,7 +107,6 @@ pub(crate) fn run(args: &NvmeArgs) -> Result<Vec<Point>, Error> {
                 engine: None,
                 options,
                 server_pid: args.server_pid,
-                overwrite: args.overwrite,
             };
             (None, target)
         }
@@ -109,17 +115,20 @@ pub(crate) fn run(args: &NvmeArgs) -> Result<Vec<Point>, Error> {
             (Some(private), target)
         }
     };
-    let mut points = Vec::new();
+    // Whatever cannot be done is told before anything is measured.
+    for &op in &args.op {
+        target.url(scheme(op))?;
+    }
     for &op in &args.op {
         for &size in &args.size {
             let payload = Arc::new(Payload::new(size.0 as usize));
             for &concurrency in &args.concurrency {
-                let point = measure(args, private.as_ref(), &target, op, &payload, concurrency)?;
-                points.push(point);
+                let load = plan(args, op, &payload, concurrency);
+                measure(args, private.as_ref(), &target, load, results)?;
             }
         }
     }
-    Ok(points)
+    Ok(())
 }
 
 /// A server that exports a file and publishes a namespace.
@@ -179,7 +188,6 @@ fn start(args: &NvmeArgs, options: Options) -> Result<(Private, Target), Error> 
         engine: url(Scheme::Block, ENGINE_NSID),
         options,
         server_pid: Some(server.pid()),
-        overwrite: true,
     };
     if args.blocks_in_memory {
         tcp::fill_blocks(&target)?;
@@ -234,6 +242,9 @@ fn check(args: &NvmeArgs) -> Result<(), Error> {
     if args.endpoint.is_some() && (vfio_user || args.op.contains(&NvmeOp::Get)) {
         return usage("get, and --path vfio-user, are measured with a private server alone");
     }
+    if args.endpoint.is_some() && args.op.contains(&NvmeOp::Write) && !args.overwrite {
+        return usage("blocks of an endpoint are written only with --overwrite");
+    }
     if vfio_user {
         let most = device::DEPTH_MAX;
         if args.concurrency.iter().any(|depth| *depth > most) {
@@ -259,14 +270,8 @@ fn check(args: &NvmeArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn measure(
-    args: &NvmeArgs,
-    private: Option<&Private>,
-    target: &Target,
-    op: NvmeOp,
-    payload: &Arc<Payload>,
-    concurrency: usize,
-) -> Result<Point, Error> {
+/// What there is to do of one combination.
+fn plan(args: &NvmeArgs, op: NvmeOp, payload: &Arc<Payload>, concurrency: usize) -> Load {
     let size = payload.len() as u64;
     let objects = args.objects.unwrap_or_else(|| match op {
         NvmeOp::Read | NvmeOp::Write | NvmeOp::Get => (OBJECTS_BYTES / size).max(1),
@@ -278,15 +283,34 @@ fn measure(
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or(cores / 2).clamp(1, concurrency);
-    let load = Load {
+    Load {
         payload: payload.clone(),
         op,
         objects,
         concurrency,
         threads,
         sleeps: args.sleep,
-    };
+    }
+}
+
+fn measure(
+    args: &NvmeArgs,
+    private: Option<&Private>,
+    target: &Target,
+    load: Load,
+    results: &Results,
+) -> Result<(), Error> {
     let length = Duration::from_secs_f64(args.seconds);
+    if let (NvmeOp::Get, Some(url)) = (load.op, &target.engine) {
+        let gets = engine::Gets {
+            url: url.clone(),
+            options: target.options.clone(),
+            dir: args.dir.clone(),
+            load,
+            window: length,
+        };
+        return engine::run(gets, results);
+    }
     let window = || Window::after(Duration::from_secs_f64(args.warm_up), length);
     let copied = || {
         private
@@ -294,18 +318,6 @@ fn measure(
             .transpose()
     };
     let copied_before;
-    if let (NvmeOp::Get, Some(url)) = (op, &target.engine) {
-        return engine::run(engine::Gets {
-            url: url.clone(),
-            options: target.options.clone(),
-            dir: args.dir.clone(),
-            size,
-            objects,
-            concurrency,
-            threads,
-            window: length,
-        });
-    }
     let tally = match (args.path, private) {
         (NvmePath::VfioUser, Some(private)) => {
             device::prepare(&load, &private.socket)?;
@@ -327,15 +339,16 @@ fn measure(
     };
     let point = tally.point(About {
         bench: "nvme",
-        op: op.name(),
-        size,
-        concurrency,
+        op: load.op.name(),
+        size: load.payload.len() as u64,
+        concurrency: load.concurrency,
         path: path.name(),
     });
-    Ok(Point {
+    results.add(Point {
         copied_bytes,
         ..point
-    })
+    });
+    Ok(())
 }
 
 /// The key of a value, of 16 bytes at most: its size and its number.

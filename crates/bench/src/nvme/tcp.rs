@@ -8,7 +8,7 @@ use forebay_nvme::initiator::{
     Scheme, Sink, StoreOptions,
 };
 
-use super::{Load, Target, key, refused};
+use super::{Load, Target, key, refused, scheme};
 use crate::load::{Caller, Tally, Window, alone, on_threads, side_by_side};
 use crate::payload::{Payload, Random, STAMP_BYTES};
 use crate::{Error, NvmeOp};
@@ -25,10 +25,7 @@ enum Namespace {
 
 impl Load {
     fn url(&self, target: &Target) -> Result<NamespaceUrl, Error> {
-        target.url(match self.op {
-            NvmeOp::Read | NvmeOp::Write | NvmeOp::Get => Scheme::Block,
-            NvmeOp::Store | NvmeOp::Retrieve => Scheme::KeyValue,
-        })
+        target.url(scheme(self.op))
     }
 
     /// A host of its own for each thread: queues are not shared between cores.
@@ -65,11 +62,6 @@ pub(super) fn prepare(load: &Load, target: &Target) -> Result<(), Error> {
                 if size > blocks.bytes() {
                     return Err(Error::Usage(
                         "the namespace is smaller than that".to_owned(),
-                    ));
-                }
-                if load.op == NvmeOp::Write && !target.overwrite {
-                    return Err(Error::Usage(
-                        "blocks of an endpoint are written only with --overwrite".to_owned(),
                     ));
                 }
                 Ok(())

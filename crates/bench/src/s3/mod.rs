@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::load::About;
 use crate::payload::Payload;
 use crate::server::{self, PrivateServer};
-use crate::{Error, Op, Point, S3Args};
+use crate::{Error, Op, Point, Results, S3Args};
 use load::{Load, Until};
 
 /// Bytes that the objects of one size fill together, unless their number is given.
@@ -86,7 +86,7 @@ impl Target {
 ///
 /// # Errors
 /// As [`crate::run`].
-pub fn run(args: &S3Args) -> Result<Vec<Point>, Error> {
+pub fn run(args: &S3Args, results: &Results) -> Result<(), Error> {
     check(args)?;
     let server;
     let target = match &args.endpoint {
@@ -97,16 +97,15 @@ pub fn run(args: &S3Args) -> Result<Vec<Point>, Error> {
         }
     };
     prepare::bucket(&target)?;
-    let mut points = Vec::new();
     for &op in &args.op {
         for &size in &args.size {
             let payload = Payload::new(size.0 as usize);
             for &concurrency in &args.concurrency {
-                points.push(measure(args, &target, op, &payload, concurrency)?);
+                results.add(measure(args, &target, op, &payload, concurrency)?);
             }
         }
     }
-    Ok(points)
+    Ok(())
 }
 
 fn check(args: &S3Args) -> Result<(), Error> {

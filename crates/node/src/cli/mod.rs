@@ -2,6 +2,7 @@
 
 mod address;
 mod admin;
+mod bench;
 mod copy;
 mod doctor;
 mod door;
@@ -82,7 +83,7 @@ pub fn run(argv: Vec<OsString>) -> Outcome {
         Command::Cat(args) => wait(objects::cat(args)),
         Command::Rm(args) => wait(objects::remove(args)),
         Command::Exec(args) => wait(exec::run(args)),
-        Command::Bench(args) => bench(&args),
+        Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => wait(doctor::run(args)),
         Command::Top(args) => wait(top::run(args)),
         Command::Admin(args) => wait(admin::run(args)),
@@ -151,22 +152,4 @@ fn wait(command: impl Future<Output = Outcome>) -> Outcome {
     // A thread that waits for standard input has nothing left to do.
     runtime.shutdown_background();
     outcome
-}
-
-fn bench(args: &forebay_bench::Args) -> Outcome {
-    let points = forebay_bench::run(args)?;
-    for point in &points {
-        if args.json() {
-            show::json(point)?;
-        } else {
-            show::line(&point.to_string())?;
-        }
-    }
-    match points.iter().find(|point| point.failed()) {
-        None => Ok(()),
-        Some(point) => Err(Failure::new(
-            Exit::Failed,
-            format_args!("every operation failed: {point}"),
-        )),
-    }
 }

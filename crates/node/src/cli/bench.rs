@@ -1,0 +1,39 @@
+//! `forebay bench`: results are printed as they are made.
+
+use forebay_bench::{Args, Results};
+
+use super::{show, wait};
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Measures, and fails when of some measurement every operation failed.
+pub fn run(args: Args) -> Outcome {
+    wait(measure(args))
+}
+
+async fn measure(args: Args) -> Outcome {
+    let json = args.json();
+    let (results, mut points) = Results::channel();
+    let measuring = tokio::task::spawn_blocking(move || forebay_bench::run(&args, &results));
+    let mut failed = None;
+    while let Some(point) = points.recv().await {
+        match json {
+            true => show::json(&point)?,
+            false => show::line(&point.to_string())?,
+        }
+        if point.failed() {
+            failed.get_or_insert(point);
+        }
+    }
+    match measuring.await {
+        Ok(measured) => measured?,
+        // It is never cancelled.
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+    match failed {
+        None => Ok(()),
+        Some(point) => Err(Failure::new(
+            Exit::Failed,
+            format_args!("every operation failed: {point}"),
+        )),
+    }
+}
