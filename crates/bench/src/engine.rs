@@ -9,8 +9,8 @@ use forebay_io::{SystemClock, ring, shard};
 use forebay_mem::Pool;
 use forebay_store::{NamespaceConfig, Store};
 
+use crate::belongings::Folder;
 use crate::embedded::{Plan, refused};
-use crate::server::private_directory;
 use crate::{EngineArgs, Error, Results};
 
 const NAMESPACE: &str = "bench";
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &EngineArgs, results: &Results) -> Result<(), Error> {
         .load
         .plans("engine", OBJECTS_BYTES, OBJECTS, namespace)?;
     for plan in plans {
-        let directory = private_directory(args.dir.as_deref())?;
+        let directory = Folder::new(args.dir.as_deref())?;
         let (path, cold) = (directory.path().to_owned(), args.cold);
         let (config, results) = (ring::Config::default(), results.clone());
         let shard = shard::spawn(0, "forebay-bench", config, move || {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::belongings::Folder;
 use crate::payload::Payload;
-use crate::server::private_directory;
 use crate::{Error, FilesArgs, Histogram, Point, Results, cpu};
 
 /// Files that a thread replaces in turn.
@@ -17,7 +17,7 @@ const FILES_PER_THREAD: u64 = 64;
 pub(crate) fn run(args: &FilesArgs, results: &Results) -> Result<(), Error> {
     let window = Duration::try_from_secs_f64(args.seconds)
         .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
-    let directory = private_directory(args.dir.as_deref())?;
+    let directory = Folder::new(args.dir.as_deref())?;
     for &size in &args.size {
         let payload = Payload::new(size.0 as usize);
         for &concurrency in &args.concurrency {

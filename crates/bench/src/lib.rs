@@ -13,6 +13,7 @@
 //! - `cache`: hit ratios on traces, of the cache layer as it is and of simulations;
 //! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
 //! - `server`: a private server, when no endpoint is given;
+//! - `belongings`: what has to go when this program is told to end;
 //! - [`Histogram`], [`Point`]: how latencies are kept and how a result is written; [`Results`]: how it is handed out.
 //!
 //! It does not judge: nothing here asserts a time, and nothing here runs in a test suite except the parsers and the arithmetic.
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod belongings;
 mod cache;
 mod cpu;
 mod direct;
@@ -51,6 +53,7 @@ pub use args::{
     Args, DirectArgs, DirectOp, EngineArgs, EngineOp, FilesArgs, Kind, MemoryArgs, NvmeArgs,
     NvmeOp, NvmePath, Op, S3Args,
 };
+pub use belongings::abandon;
 pub use cache::{CacheArgs, CachePoint};
 pub use error::Error;
 pub use exec::{ExecArgs, ExecOp, ExecPoint};

@@ -5,26 +5,24 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
-
 use crate::Error;
+use crate::belongings::{Folder, Server};
 
 /// Whom a private server takes for its owner.
 pub(crate) const ACCESS_KEY: &str = "BENCHBENCHBENCHBENCH";
 pub(crate) const SECRET_KEY: &str = "bench-bench-bench-bench-bench-bench-bench";
-/// How long the server may take to open its doors, and to close them.
-const START_STOP: Duration = Duration::from_secs(20);
+/// How long the server may take to open its doors.
+const START: Duration = Duration::from_secs(20);
 
-/// A server process and its directory; both go when it is dropped.
+/// A server process and then its directory go when it is dropped.
 pub(crate) struct PrivateServer {
-    child: Child,
+    process: Server,
     doors: BTreeMap<String, String>,
-    _directory: TempDir,
+    _directory: Folder,
 }
 
 impl PrivateServer {
@@ -39,7 +37,7 @@ impl PrivateServer {
         cold: bool,
         more: &[OsString],
     ) -> Result<PrivateServer, Error> {
-        let directory = private_directory(parent)?;
+        let directory = Folder::new(parent)?;
         let ready = directory.path().join("ready");
         let program = std::env::current_exe().map_err(Error::io("find this program"))?;
         let mut command = Command::new(program);
@@ -60,9 +58,8 @@ impl PrivateServer {
         if cold {
             command.args(["--cache", "0"]);
         }
-        let child = command.spawn().map_err(Error::io("start a server"))?;
         let mut server = PrivateServer {
-            child,
+            process: Server::start(&mut command)?,
             doors: BTreeMap::new(),
             _directory: directory,
         };
@@ -102,11 +99,11 @@ impl PrivateServer {
 
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// The open doors, from the ready file.
-    fn wait_for(&mut self, ready: &Path) -> Result<BTreeMap<String, String>, Error> {
+    fn wait_for(&self, ready: &Path) -> Result<BTreeMap<String, String>, Error> {
         let start = Instant::now();
         loop {
             if let Ok(text) = fs::read(ready) {
@@ -114,46 +111,14 @@ impl PrivateServer {
                     Error::Server(format!("has written a bad ready file: {error}"))
                 });
             }
-            if let Some(status) = self
-                .child
-                .try_wait()
-                .map_err(Error::io("watch the server"))?
-            {
+            let ended = self.process.ended();
+            if let Some(status) = ended.map_err(Error::io("watch the server"))? {
                 return Err(Error::Server(format!("ended at once: {status}")));
             }
-            if start.elapsed() > START_STOP {
+            if start.elapsed() > START {
                 return Err(Error::Server("did not open its doors".to_owned()));
             }
             thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-impl Drop for PrivateServer {
-    fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // Should it be gone already, there is nothing to end.
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let start = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if start.elapsed() > START_STOP {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                return;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// A new directory in `parent`, or in the system's directory for temporary files.
-pub(crate) fn private_directory(parent: Option<&Path>) -> Result<TempDir, Error> {
-    let mut name = tempfile::Builder::new();
-    name.prefix("forebay-bench-");
-    match parent {
-        Some(parent) => name.tempdir_in(parent),
-        None => name.tempdir(),
-    }
-    .map_err(Error::io("make a temporary directory"))
 }

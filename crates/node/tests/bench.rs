@@ -2,6 +2,12 @@
 
 mod harness;
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use harness::{Place, Ran, forebay};
 use serde_json::Value;
 
@@ -119,6 +125,61 @@ fn what_cannot_be_measured_is_refused_before_anything_is() {
     memory.args(["bench", "memory", "--size", "4KiB,1GiB"]);
     let ran = Ran::new(memory.output().unwrap()).expect(2);
     assert_eq!(ran.out, "");
+}
+
+/// The processes whose command line names this place.
+fn processes(place: &Path) -> Vec<Pid> {
+    let name = place.to_str().unwrap();
+    let known = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let folder = entry.unwrap().path();
+        let pid = folder.file_name()?.to_str()?.parse().ok()?;
+        // Others end meanwhile.
+        let line = std::fs::read(folder.join("cmdline")).ok()?;
+        let names = String::from_utf8_lossy(&line).contains(name);
+        names.then(|| Pid::from_raw(pid))?
+    });
+    known.collect()
+}
+
+#[test]
+fn a_measurement_that_is_cut_short_leaves_nothing() {
+    // Points enough for any machine to be told to end between them.
+    let depths = vec!["1"; 10_000].join(",");
+    for (what, signal, running) in [
+        (["s3", "--op", "put"].as_slice(), Signal::INT, 2),
+        (&["s3", "--op", "put"], Signal::TERM, 2),
+        (&["nvme", "--op", "store"], Signal::TERM, 2),
+        (&["engine", "--op", "put"], Signal::INT, 1),
+        (&["files"], Signal::TERM, 1),
+    ] {
+        let place = Place::new();
+        let mut command = forebay();
+        command.arg("bench").args(what).arg("--dir");
+        command.arg(place.path("")).args(["--seconds", "0.05"]);
+        command.args(["--concurrency", &depths]);
+        if running > 1 {
+            command.args(["--warm-up", "0"]);
+        }
+        let mut bench = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        let mut told = BufReader::new(bench.stdout.take().unwrap());
+        told.read_line(&mut first).unwrap();
+        assert!(first.starts_with(what[0]), "{what:?}: {first:?}");
+        assert!(std::fs::read_dir(place.path("")).unwrap().count() > 0);
+        assert_eq!(processes(&place.path("")).len(), running, "{what:?}");
+
+        kill_process(Pid::from_child(&bench), signal).unwrap();
+        let ended = bench.wait().unwrap();
+        let left = processes(&place.path(""));
+        for process in &left {
+            // It may end by itself.
+            let _ = kill_process(*process, Signal::KILL);
+        }
+        assert_eq!(left, [], "{what:?}: {ended:?}");
+        let folders = std::fs::read_dir(place.path("")).unwrap().count();
+        assert_eq!(folders, 0, "{what:?}: {ended:?}");
+        assert_eq!(ended.code(), Some(1), "{what:?}: {ended:?}");
+    }
 }
 
 #[test]

@@ -23,8 +23,8 @@ use tokio::task::spawn_local;
 
 pub use self::args::{ExecArgs, ExecOp};
 pub use self::point::ExecPoint;
+use crate::belongings::Folder;
 use crate::embedded::refused;
-use crate::server::private_directory;
 use crate::{Error, Histogram, Point, Results, cpu};
 
 const NAMESPACE: &str = "bench";
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ExecArgs, results: &Results) -> Result<(), Error> {
         return Err(Error::Usage(words));
     }
     for &size in &args.size {
-        let directory = private_directory(args.dir.as_deref())?;
+        let directory = Folder::new(args.dir.as_deref())?;
         let bench = Bench {
             path: directory.path().to_owned(),
             args: args.clone(),

@@ -12,8 +12,8 @@ use forebay_nvme::initiator::{BlockNamespace, NamespaceDisk, NamespaceUrl, Optio
 use forebay_store::{NamespaceConfig, Store};
 
 use super::{Load, refused};
+use crate::belongings::Folder;
 use crate::embedded::{self, Plan};
-use crate::server::private_directory;
 use crate::{EngineOp, Error, NvmePath, Results};
 
 const NAMESPACE: &str = "bench";
@@ -41,7 +41,7 @@ pub(super) fn run(gets: Gets, results: &Results) -> Result<(), Error> {
 
 async fn measure(gets: Gets, results: Results) -> Result<(), Error> {
     let load = gets.load;
-    let directory = private_directory(gets.dir.as_deref())?;
+    let directory = Folder::new(gets.dir.as_deref())?;
     let local = Directory::open(directory.path()).map_err(Error::io("open a directory"))?;
     let disk = NamespaceDisk::connect(local, &gets.url, gets.options, load.threads).await;
     let disk = disk.map_err(refused("connecting"))?;

@@ -16,9 +16,10 @@ use forebay_nvme::initiator::{
     Address, DiscoveredKind, NamespaceUrl, Options, Place, Scheme, discover,
 };
 
+use crate::belongings::Folder;
 use crate::load::{About, Window, alone};
 use crate::payload::Payload;
-use crate::server::{PrivateServer, private_directory};
+use crate::server::PrivateServer;
 use crate::{Error, NvmeArgs, NvmeOp, NvmePath, Point, Results};
 
 /// Bytes that the values of one size fill together, or the blocks that are used, unless their number is given.
@@ -83,7 +84,7 @@ struct Private {
     server: PrivateServer,
     /// Where it listens for clients of vfio-user.
     socket: PathBuf,
-    _directory: tempfile::TempDir,
+    _directory: Folder,
 }
 
 /// Measures a namespace: the one given, or those of a private server that lives as long as this call.
@@ -133,7 +134,7 @@ pub(crate) fn run(args: &NvmeArgs, results: &Results) -> Result<(), Error> {
 
 /// A server that exports a file and publishes a namespace.
 fn start(args: &NvmeArgs, options: Options) -> Result<(Private, Target), Error> {
-    let directory = private_directory(args.dir.as_deref())?;
+    let directory = Folder::new(args.dir.as_deref())?;
     let export = |name: &str, place: &OsStr, nsid: u32| {
         let mut export = OsString::from(format!("{name}="));
         export.push(place);
