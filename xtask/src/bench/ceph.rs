@@ -1,11 +1,13 @@
 //! The published set over Ceph: our store beside `rados bench`, our gateway beside Ceph's own, all on one throwaway cluster of one
 //! OSD that keeps its objects in memory.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::bench::figures::{Bound, FOREBAY, Figure, contender, figure};
+use crate::bench::machine;
 use crate::bench::measure::Bench;
 use crate::bench::peers::{self, Server, first_line, ports};
 use crate::bench::probe::Probe;
@@ -23,10 +25,15 @@ const STORE: &str = "Forebay's store";
 const RADOS_BENCH: &str = "rados bench";
 /// Operations in flight.
 const DEPTH: usize = 16;
-/// Of the OSD, in MiB: all that both generators write in a window. It takes up to twice as much memory.
-const OSD_MIB: u64 = 8192;
+/// Of the OSD, in MiB: all that a generator writes from one collection of garbage to the next, also what it replaced itself. The least is
+/// for two cores, the most for 5 GB/s in a warm-up of 1 s and a window of 5 s. It takes up to twice as much memory.
+const OSD_MIB: RangeInclusive<u64> = 8192..=32_768;
 /// Values of this many bytes fill it once.
 const FILL_BYTES: u64 = 4 << 20;
+/// How long that may take.
+const FILL_ONCE: Duration = Duration::from_secs(120);
+/// How long the gateway's collection of garbage may take, in seconds.
+const COLLECTING: &str = "120";
 /// How long `rados bench` writes what it is to read.
 const FILLING: Duration = Duration::from_secs(2);
 
@@ -161,9 +168,10 @@ impl Bench {
     fn ceph(&self) -> Option<&Ceph> {
         let start = || -> Result<Ceph> {
             let [port] = ports()?.map(|port| port.to_string());
-            let size = OSD_MIB.to_string();
+            let osd_mib = osd_mib(machine::available_mib());
+            let size = osd_mib.to_string();
             let ceph = Ceph::up(&["--osds", "1", "--size", &size, "--rgw", &port])?;
-            use_once(&ceph)?;
+            use_once(&ceph, osd_mib)?;
             Ok(ceph)
         };
         let started = self.ceph.get_or_init(|| {
@@ -179,8 +187,15 @@ impl Bench {
         let Some(ceph) = self.ceph() else {
             return Ok(());
         };
-        let mut admin = command("radosgw-admin");
-        admin.args(["gc", "process", "--include-all"]);
+        // A full OSD may answer nobody.
+        let mut admin = command("timeout");
+        admin.args([
+            COLLECTING,
+            "radosgw-admin",
+            "gc",
+            "process",
+            "--include-all",
+        ]);
         output(ceph.known_to(&mut admin)).map(drop)
     }
 
@@ -212,11 +227,18 @@ impl Bench {
     }
 }
 
+/// How large the OSD is where so much memory can be had: at its largest, two thirds of that are in use.
+fn osd_mib(available_mib: u64) -> u64 {
+    (available_mib / 3).clamp(*OSD_MIB.start(), *OSD_MIB.end())
+}
+
 /// Has the OSD take most of the memory that it will keep values in. A page that the system never gave away is cleared first, here and
 /// maybe by a host too: who writes into a new OSD measures that.
-fn use_once(ceph: &Ceph) -> Result<()> {
-    let objects = ((OSD_MIB << 20) / 4 * 3 / FILL_BYTES).to_string();
-    write(ceph, "120", FILL_BYTES, DEPTH, &["--max-objects", &objects])?;
+fn use_once(ceph: &Ceph, osd_mib: u64) -> Result<()> {
+    let objects = ((osd_mib << 20) / 4 * 3 / FILL_BYTES).to_string();
+    let seconds = FILL_ONCE.as_secs().to_string();
+    let more = ["--max-objects", &objects];
+    write(ceph, &seconds, FILL_BYTES, DEPTH, &more)?;
     rados(ceph, &["cleanup"]).map(drop)
 }
 
@@ -258,6 +280,14 @@ fn read(text: &str, size: u64) -> Result<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_osd_grows_with_the_machine_within_bounds() {
+        let gib = |gib: u64| gib << 10;
+        for (available, osd) in [(0, 8), (21, 8), (60, 20), (500, 32)] {
+            assert_eq!(osd_mib(gib(available)), gib(osd));
+        }
+    }
 
     #[test]
     fn closing_lines_of_rados_bench() {

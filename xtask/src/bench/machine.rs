@@ -10,10 +10,6 @@ pub fn describe(folder: &Path) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = field(&cpu, "model name").unwrap_or("unknown processor");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib: u64 = field(&memory, "MemTotal")
-        .and_then(|text| text.trim_end_matches(" kB").parse().ok())
-        .unwrap_or(0);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let system = output(
         command("stat")
@@ -30,12 +26,24 @@ pub fn describe(folder: &Path) -> String {
     let load: Vec<&str> = load.split(' ').take(3).collect();
     format!(
         "{cores} cores of {model}, {} GiB of memory, Linux {}, data on {}. Everything at nice {}; load averages when the run began: {}.",
-        kib.div_ceil(1 << 20),
+        memory_kib("MemTotal").div_ceil(1 << 20),
         kernel.trim(),
         system.trim().replace("ext2/ext3", "ext4"),
         nice.unwrap_or("0"),
         load.join(", "),
     )
+}
+
+/// Memory that can be had without anything being given up for it, in MiB; 0 where the system does not say.
+pub fn available_mib() -> u64 {
+    memory_kib("MemAvailable") >> 10
+}
+
+fn memory_kib(name: &str) -> u64 {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    field(&memory, name)
+        .and_then(|text| text.trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0)
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {

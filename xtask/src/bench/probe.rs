@@ -50,11 +50,14 @@ impl Probe {
         match self {
             Probe::S3(name, arguments) => {
                 let measure = |server: &Server| bench.ours(arguments, &server.arguments());
-                let sample = server(name).map(measure).transpose()?;
-                if *name == RGW {
-                    bench.collect_garbage()?;
-                }
-                Ok(sample)
+                let sample = server(name).map(measure).transpose();
+                // Also after a failure: what comes next needs the room.
+                let collected = match *name {
+                    RGW => bench.collect_garbage(),
+                    _ => Ok(()),
+                };
+                let sample = sample?;
+                collected.map(|()| sample)
             }
             Probe::Direct(name, arguments) => server(name)
                 .map(|server| bench.direct(arguments, server))
