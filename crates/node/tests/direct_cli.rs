@@ -393,6 +393,27 @@ fn the_bench_measures_every_operation() {
 }
 
 #[test]
+fn keys_that_are_not_text_are_listed_and_removed() {
+    let (_place, server) = ready(&["--no-s3"]);
+    let endpoint = server.rpc().parse().unwrap();
+    let client = Client::connect(&endpoint, &server.credentials(), Options::default()).unwrap();
+    let region = Region::alloc(4096).unwrap();
+    // The second is how the first looks when it is shown.
+    let keys: [&[u8]; 3] = [b"odd/\xff", "odd/\u{fffd}".as_bytes(), b"even/\xff"];
+    for key in keys {
+        client.put_from(NAMESPACE, key, &region).unwrap();
+    }
+    let odd = format!("fb://{NAMESPACE}/odd/");
+    let listed = server.json(&["ls", &odd]);
+    assert!(listed.iter().all(|row| row["key"] == "odd/\u{fffd}"));
+    assert_eq!(listed.len(), 2);
+    let told = &server.json(&["rm", "-r", &odd])[0];
+    assert_eq!((&told["removed"], &told["failed"]), (&2.into(), &0.into()));
+    let left = client.exist(NAMESPACE, &keys).unwrap();
+    assert_eq!(left, [None, None, Some(4096)]);
+}
+
+#[test]
 fn the_direct_path_needs_no_s3_door() {
     let (place, server) = ready(&["--no-s3"]);
     let contents = bytes(3, 9_000_000);

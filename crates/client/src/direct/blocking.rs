@@ -153,6 +153,19 @@ impl Client {
         self.runtime.block_on(call)
     }
 
+    /// See [`super::Client::describe`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn describe(
+        &self,
+        namespace: &str,
+        key: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(Stat, Attributes)> {
+        let call = self.client.describe(namespace, key);
+        self.runtime.block_on(call)
+    }
+
     /// See [`super::Client::delete`].
     ///
     /// # Errors

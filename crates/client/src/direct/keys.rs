@@ -172,14 +172,26 @@ impl Client {
         namespace: &str,
         key: &(impl AsRef<[u8]> + ?Sized),
     ) -> Result<Attributes> {
+        Ok(self.describe(namespace, key).await?.1)
+    }
+
+    /// What is known of a value and what is kept with it, both of the same version of it.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn describe(
+        &self,
+        namespace: &str,
+        key: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(Stat, Attributes)> {
         let mut tries = self.tries(0);
         loop {
             let connected = self.connected();
             let asked = self.rpc().described(namespace, key.as_ref());
             match timely(&tries, asked).await {
-                Ok(answer) => {
+                Ok((object, attributes)) => {
                     self.earn();
-                    return Ok(answer.attributes.unwrap_or_default().into());
+                    return Ok((object.into(), attributes.into()));
                 }
                 Err(failure) => self.again(&connected, failure, true, &mut tries).await?,
             }

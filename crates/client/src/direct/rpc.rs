@@ -133,20 +133,25 @@ impl Rpc {
     }
 
     pub(crate) async fn stat(&self, namespace: &str, key: &[u8]) -> Result<v1::ObjectInfo> {
-        let answer = self.described(namespace, key).await?;
-        let odd = || Error::Protocol("a value without metadata".to_owned());
-        answer.object.ok_or_else(odd)
+        Ok(self.described(namespace, key).await?.0)
     }
 
     /// What is known of a value, and what is kept with it.
-    pub(crate) async fn described(&self, namespace: &str, key: &[u8]) -> Result<v1::StatResponse> {
+    pub(crate) async fn described(
+        &self,
+        namespace: &str,
+        key: &[u8],
+    ) -> Result<(v1::ObjectInfo, v1::Attributes)> {
         let request = self.signed(v1::StatRequest {
             namespace: namespace.to_owned(),
             key: Bytes::copy_from_slice(key),
             version: None,
         })?;
         let answer = self.objects().stat(request).await;
-        Ok(answer.map_err(|status| self.refused(&status))?.into_inner())
+        let answer = answer.map_err(|status| self.refused(&status))?.into_inner();
+        let odd = || Error::Protocol("a value without metadata".to_owned());
+        let object = answer.object.ok_or_else(odd)?;
+        Ok((object, answer.attributes.unwrap_or_default()))
     }
 
     /// Bytes of a value in the answer: from the first given on, so many at most.

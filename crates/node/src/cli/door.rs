@@ -1,14 +1,17 @@
-//! Objects as `ls`, `stat` and `rm` see them: by the S3 door, or without one over gRPC.
+//! Objects as `ls`, `stat`, `rm` and `cp` find them: by the S3 door, or without one over gRPC.
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use forebay_client::direct::{self, Entry, Listing};
-use forebay_client::{Client, Error, Listed, ListingPage, ObjectInfo};
+use forebay_client::{Client, Error, ListingPage, ObjectInfo};
 use futures_util::stream::{self, StreamExt};
 
 /// Deletes in flight where each is a call.
 const DELETES: usize = 16;
 
 /// Where a command asks.
+#[derive(Clone)]
 pub enum Door {
     /// By S3.
     S3(Client),
@@ -16,10 +19,19 @@ pub enum Door {
     Direct(direct::Client),
 }
 
+/// An object of a list.
+pub struct Listed {
+    /// Any bytes; S3 lists no others than UTF-8.
+    pub key: Bytes,
+    pub size: u64,
+    pub etag: String,
+    pub modified: i64,
+}
+
 /// Part of a list.
 pub struct Page {
     pub objects: Vec<Listed>,
-    pub prefixes: Vec<String>,
+    pub prefixes: Vec<Bytes>,
     pub next: Option<Next>,
 }
 
@@ -29,14 +41,28 @@ pub enum Next {
     Direct(Bytes),
 }
 
+impl Listed {
+    /// The key as it is shown, and compared with patterns.
+    pub fn shown(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.key)
+    }
+
+    /// The key for calls that name none but UTF-8.
+    pub fn text(&self) -> Result<&str, Error> {
+        str::from_utf8(&self.key).map_err(|_| Error::Local {
+            what: format!("key {}", self.key.escape_ascii()),
+            source: std::io::Error::other("it is not UTF-8"),
+        })
+    }
+}
+
 impl Door {
     pub async fn head(&self, namespace: &str, key: &str) -> Result<ObjectInfo, Error> {
         let client = match self {
             Door::S3(client) => return client.head(namespace, key).await,
             Door::Direct(client) => client,
         };
-        let stat = client.stat(namespace, key).await?;
-        let attributes = client.attributes(namespace, key).await?;
+        let (stat, attributes) = client.describe(namespace, key).await?;
         Ok(ObjectInfo {
             size: stat.size,
             etag: stat.etag,
@@ -82,12 +108,12 @@ impl Door {
         for entry in found.entries {
             match entry {
                 Entry::Value { key, stat } => page.objects.push(Listed {
-                    key: text(&key),
+                    key,
                     size: stat.size,
                     etag: stat.etag,
                     modified: seconds(stat.modified_ms),
                 }),
-                Entry::Prefix(prefix) => page.prefixes.push(text(&prefix)),
+                Entry::Prefix(prefix) => page.prefixes.push(prefix),
             }
         }
         Ok(page)
@@ -96,22 +122,26 @@ impl Door {
     pub async fn delete(&self, namespace: &str, key: &str) -> Result<(), Error> {
         match self {
             Door::S3(client) => client.delete(namespace, key).await,
-            Door::Direct(client) => gone(client, namespace, key).await,
+            Door::Direct(client) => gone(client, namespace, key.as_bytes()).await,
         }
     }
 
-    /// Deletes many objects; returns the keys that stayed, each with the reason.
+    /// Deletes what was listed; returns the keys that stayed, each with the reason. What has gone meanwhile counts as deleted.
     pub async fn delete_many(
         &self,
         namespace: &str,
-        keys: &[String],
+        objects: &[Listed],
     ) -> Result<Vec<(String, String)>, Error> {
         match self {
-            Door::S3(client) => client.delete_many(namespace, keys).await,
+            Door::S3(client) => {
+                let keys = objects.iter().map(|object| Ok(object.text()?.to_owned()));
+                let keys: Vec<String> = keys.collect::<Result<_, Error>>()?;
+                client.delete_many(namespace, &keys).await
+            }
             Door::Direct(client) => {
-                let deletes = keys.iter().map(|key| async move {
-                    let error = gone(client, namespace, key).await.err()?;
-                    Some((key.clone(), error.to_string()))
+                let deletes = objects.iter().map(|object| async move {
+                    let error = gone(client, namespace, &object.key).await.err()?;
+                    Some((object.shown().into_owned(), error.to_string()))
                 });
                 let stayed = stream::iter(deletes).buffer_unordered(DELETES);
                 Ok(stayed.filter_map(std::future::ready).collect().await)
@@ -122,7 +152,7 @@ impl Door {
 
 /// Has a value be gone. A client makes no delete again whose answer was lost, for it says whether there was something; here nobody
 /// asks.
-async fn gone(client: &direct::Client, namespace: &str, key: &str) -> Result<(), Error> {
+async fn gone(client: &direct::Client, namespace: &str, key: &[u8]) -> Result<(), Error> {
     let deleted = match client.delete(namespace, key).await {
         Err(Error::Transport { .. }) => client.delete(namespace, key).await,
         deleted => deleted,
@@ -132,9 +162,15 @@ async fn gone(client: &direct::Client, namespace: &str, key: &str) -> Result<(),
 
 impl Page {
     fn of_s3(page: ListingPage) -> Page {
+        let objects = page.objects.into_iter().map(|object| Listed {
+            key: object.key.into(),
+            size: object.size,
+            etag: object.etag,
+            modified: object.modified,
+        });
         Page {
-            objects: page.objects,
-            prefixes: page.prefixes,
+            objects: objects.collect(),
+            prefixes: page.prefixes.into_iter().map(Bytes::from).collect(),
             next: page.next.map(Next::S3),
         }
     }
@@ -142,8 +178,4 @@ impl Page {
 
 fn seconds(milliseconds: u64) -> i64 {
     (milliseconds / 1000) as i64
-}
-
-fn text(key: &[u8]) -> String {
-    String::from_utf8_lossy(key).into_owned()
 }

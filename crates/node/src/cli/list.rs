@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure, Outcome};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  forebay ls                        namespaces, with their durability when the server is on this host
+  forebay ls                        namespaces, with their durability where the server's socket or gRPC door tells it
   forebay ls fb://data/train/       one level
   forebay ls -r 'fb://data/*.bin'   everything that matches")]
 pub struct ListArgs {
@@ -90,26 +90,27 @@ async fn objects(args: &ListArgs, address: &Address) -> Outcome {
             .await?;
         for prefix in &page.prefixes {
             any = true;
+            let prefix = String::from_utf8_lossy(prefix);
             match args.server.json {
                 true => show::json(&json!({"prefix": prefix}))?,
                 false => show::line(&format!("{:>20} {:>10} {prefix}", "", "-"))?,
             }
         }
         for object in &page.objects {
-            if pattern && !glob::matches(&address.key, &object.key) {
+            let key = object.shown();
+            if pattern && !glob::matches(&address.key, &key) {
                 continue;
             }
             any = true;
             match args.server.json {
                 true => show::json(&json!({
-                    "key": object.key, "size": object.size, "etag": object.etag,
+                    "key": key, "size": object.size, "etag": object.etag,
                     "modified": show::time(object.modified),
                 }))?,
                 false => show::line(&format!(
-                    "{:>20} {:>10} {}",
+                    "{:>20} {:>10} {key}",
                     show::time(object.modified),
-                    show::size(object.size),
-                    object.key
+                    show::size(object.size)
                 ))?,
             }
         }

@@ -225,15 +225,11 @@ async fn remove_many(
                 || (recursive
                     && glob::matches(&format!("{}/**", address.key.trim_end_matches('/')), key))
         };
-        let keys: Vec<String> = page
-            .objects
-            .into_iter()
-            .map(|object| object.key)
-            .filter(|key| fits(key))
-            .collect();
-        any |= !keys.is_empty();
-        let stayed = client.delete_many(&address.namespace, &keys).await?;
-        removed += keys.len() - stayed.len();
+        let mut objects = page.objects;
+        objects.retain(|object| fits(&object.shown()));
+        any |= !objects.is_empty();
+        let stayed = client.delete_many(&address.namespace, &objects).await?;
+        removed += objects.len() - stayed.len();
         failed.extend(stayed);
         next = page.next;
         if next.is_none() {
