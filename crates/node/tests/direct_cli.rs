@@ -4,11 +4,14 @@ mod harness;
 
 use std::fs;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use forebay_client::direct::{Options, Region, blocking::Client};
 use harness::{Place, Server, bytes};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const NAMESPACE: &str = "files";
@@ -260,6 +263,32 @@ fn the_doctor_fails_when_no_path_leads_to_the_server() {
     assert_eq!(available.collect::<Vec<_>>(), [false; 3]);
 }
 
+#[test]
+fn the_doctor_does_not_wait_for_a_server_that_says_nothing() {
+    let (_place, server) = ready(&[]);
+    server.signal(Signal::STOP);
+    let told = thread::scope(|scope| {
+        let (done, ended) = mpsc::channel();
+        let server = &server;
+        scope.spawn(move || done.send(server.run(&["doctor", "--json"])));
+        let told = ended.recv_timeout(Duration::from_secs(60));
+        // A doctor that still waits gets its answer now.
+        server.signal(Signal::CONT);
+        told
+    });
+    let told = told.expect("the doctor ends by itself").expect(1);
+    let said = "no path to the server works";
+    assert!(told.err.contains(said), "{}", told.err);
+    let rows = told.out.lines().map(serde_json::from_str);
+    let rows: Vec<Value> = rows.collect::<Result<_, _>>().unwrap();
+    let silent = |row: &&Value| {
+        let why = row["detail"].as_str().or(row["why"].as_str());
+        why == Some("no answer within 5 s")
+    };
+    // The server, its S3 door, and three paths.
+    assert_eq!(rows.iter().filter(silent).count(), 5, "{}", told.out);
+}
+
 fn paths(server: &Server) -> Vec<Value> {
     let checks = server.json(&["doctor"]);
     checks
@@ -276,7 +305,7 @@ fn top_shows_who_moves_what() {
     let region = Region::alloc(1 << 20).unwrap();
     client.put_from(NAMESPACE, "value", &region).unwrap();
     let done = Arc::new(AtomicBool::new(false));
-    let busy = std::thread::spawn({
+    let busy = thread::spawn({
         let done = done.clone();
         move || {
             while !done.load(Relaxed) {

@@ -87,8 +87,8 @@ pub async fn run(args: DoctorArgs) -> Outcome {
         in_time("server", running(&args.server)),
         in_time("S3 door", door(&args.server))
     );
-    // Without one, and none asked for, this is a look at the machine.
-    let wanted = running.state == State::Ok || args.server.is_named();
+    // Without one, and none asked for, this is a look at the machine. One that does not answer is there.
+    let wanted = running.state != State::None || args.server.is_named();
     let answers = door.state == State::Ok;
     tell(running)?;
     tell(door)?;

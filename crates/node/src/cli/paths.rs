@@ -75,7 +75,9 @@ fn unavailable(path: Path, why: impl std::fmt::Display) -> Row {
 }
 
 async fn rows(server: &ServerArgs, patience: Duration) -> Outcome<Vec<Row>> {
-    let (endpoint, credentials) = server.rpc().await?;
+    // The server on this host is asked where its doors are.
+    let found = timeout(patience, server.rpc()).await;
+    let (endpoint, credentials) = found.map_err(|_| Error::TimedOut(patience))??;
     let options = Options {
         deadline: patience,
         ..server.options(Choice::Auto)?
