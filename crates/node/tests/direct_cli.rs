@@ -4,6 +4,7 @@ mod harness;
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -23,7 +24,7 @@ fn ready(flags: &[&str]) -> (Place, Server) {
     (place, server)
 }
 
-fn text(path: &std::path::Path) -> &str {
+fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -423,7 +424,7 @@ fn the_bench_measures_every_operation() {
 
 #[test]
 fn keys_that_are_not_text_are_listed_and_removed() {
-    let (_place, server) = ready(&["--no-s3"]);
+    let (place, server) = ready(&["--no-s3"]);
     let endpoint = server.rpc().parse().unwrap();
     let client = Client::connect(&endpoint, &server.credentials(), Options::default()).unwrap();
     let region = Region::alloc(4096).unwrap();
@@ -436,6 +437,12 @@ fn keys_that_are_not_text_are_listed_and_removed() {
     let listed = server.json(&["ls", &odd]);
     assert!(listed.iter().all(|row| row["key"] == "odd/\u{fffd}"));
     assert_eq!(listed.len(), 2);
+    // A copy names keys as text, and says which it cannot.
+    let out = place.path("out");
+    let copied = server.run(&["cp", &odd, text(&out)]).expect(1);
+    let said = "key odd/\\xff: it is not UTF-8";
+    assert!(copied.err.contains(said), "{}", copied.err);
+    assert!(harness::tree(&out).into_keys().eq([PathBuf::from("\u{fffd}")]));
     let told = &server.json(&["rm", "-r", &odd])[0];
     assert_eq!((&told["removed"], &told["failed"]), (&2.into(), &0.into()));
     let left = client.exist(NAMESPACE, &keys).unwrap();
@@ -486,6 +493,17 @@ fn the_direct_path_needs_no_s3_door() {
             (&listed[0]["prefix"], &listed[1]["key"]),
             (&"a/".into(), &"key".into())
         );
+        for (from, names) in [("", &["a/b", "key"][..]), ("k*", &["key"][..])] {
+            let from = format!("fb://made-{path}/{from}");
+            let folder = place.path(&format!("{path}-{}", names.len()));
+            server.ok(&["cp", "--path", path, &from, text(&folder)]);
+            let copied = harness::tree(&folder);
+            assert!(copied.keys().eq(names.iter().map(Path::new)));
+            assert!(copied.values().all(|copy| *copy == contents));
+        }
+        let below = ["cp", "--path", path, &format!("fb://made-{path}/a"), "-"];
+        let below = server.run(&below).expect(3);
+        assert!(below.err.contains("write a / at the end"), "{}", below.err);
         server.ok(&["rm", &other]);
         server.run(&["rm", &other]).expect(3);
         server.run(&["stat", &other]).expect(3);

@@ -130,8 +130,8 @@ async fn stat_namespace(args: &StatArgs) -> Outcome {
 
 /// Writes out.
 pub async fn cat(args: CatArgs) -> Outcome {
-    let (client, direct) = args.server.clients(args.path, PARALLEL).await?;
-    let (direct, why) = match direct {
+    let clients = args.server.clients(args.path, PARALLEL).await?;
+    let (direct, why) = match clients.direct {
         Ok(direct) => {
             let why = direct.fallback().map(|why| why.to_string());
             let staging = transfer::Staging::new(direct, PART_BYTES, PARALLEL)?;
@@ -148,7 +148,7 @@ pub async fn cat(args: CatArgs) -> Outcome {
     for address in &args.addresses {
         let mut broken = None;
         let moved = transfer::download_stream(
-            &client,
+            &clients.s3,
             &address.namespace,
             &address.key,
             args.range.clone(),

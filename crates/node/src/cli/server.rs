@@ -56,6 +56,26 @@ struct Doors {
     s3: Option<Endpoint>,
 }
 
+/// What moves payloads, and finds what to move.
+pub struct Clients {
+    /// Of the S3 door. Where that is missing and links do without, what needs it says so.
+    pub s3: Client,
+    /// Where objects are listed.
+    pub door: Door,
+    /// Of the direct path if there is a better one than HTTP, else why not.
+    pub direct: Result<direct::Client, String>,
+}
+
+impl Clients {
+    fn by_http(s3: Client, why: String) -> Clients {
+        Clients {
+            door: Door::S3(s3.clone()),
+            s3,
+            direct: Err(why),
+        }
+    }
+}
+
 fn nowhere() -> Failure {
     Failure::new(Exit::Failed, "the server has neither a gRPC nor an S3 door")
 }
@@ -128,15 +148,11 @@ impl ServerArgs {
         Ok(Client::new(config)?)
     }
 
-    /// Both: a client of the S3 door, and one of the direct path if there is a better one than HTTP and `path` allows it; else the
-    /// reason why not. With the direct path the S3 door may be missing: what needs it then says so.
-    pub async fn clients(
-        &self,
-        path: Choice,
-        connections: usize,
-    ) -> Outcome<(Client, Result<direct::Client, String>)> {
+    /// Clients for payloads that go by the best path that `path` allows.
+    pub async fn clients(&self, path: Choice, connections: usize) -> Outcome<Clients> {
         if path == Choice::Only(direct::Path::Http) {
-            return Ok((self.client(connections).await?, Err("asked for".to_owned())));
+            let s3 = self.client(connections).await?;
+            return Ok(Clients::by_http(s3, "asked for".to_owned()));
         }
         let (credentials, named) = self.credentials()?;
         let doors = self.doors(named).await?;
@@ -144,7 +160,10 @@ impl ServerArgs {
             let s3 = doors.s3.ok_or_else(nowhere)?;
             let why = format!("{s3} speaks S3 and no gRPC, by which links are made");
             return match path {
-                Choice::Auto => Ok((self.client_of(s3, credentials, connections)?, Err(why))),
+                Choice::Auto => {
+                    let s3 = self.client_of(s3, credentials, connections)?;
+                    Ok(Clients::by_http(s3, why))
+                }
                 Choice::Only(_) => Err(Failure::new(Exit::Failed, why)),
             };
         };
@@ -155,23 +174,30 @@ impl ServerArgs {
                 if path == Choice::Auto
                     && matches!(error, forebay_client::Error::Transport { .. }) =>
             {
-                let client = self.client_of(s3, credentials, connections)?;
-                return Ok((client, Err(error.to_string())));
+                let s3 = self.client_of(s3, credentials, connections)?;
+                return Ok(Clients::by_http(s3, error.to_string()));
             }
             (Err(error), _) => return Err(error.into()),
         };
         let s3 = doors
             .s3
             .or_else(|| direct.s3().map(|s3| s3.endpoint().clone()));
-        let client = match s3 {
-            Some(s3) => self.client_of(s3, credentials, connections)?,
-            None => Client::missing(rpc, "the server has no S3 door here, which this would need"),
+        let (s3, door) = match s3 {
+            Some(s3) => {
+                let s3 = self.client_of(s3, credentials, connections)?;
+                (s3.clone(), Door::S3(s3))
+            }
+            None => {
+                let why = "the server has no S3 door here, which this would need";
+                (Client::missing(rpc, why), Door::Direct(direct.clone()))
+            }
         };
-        match (direct.path(), direct.fallback()) {
-            (direct::Path::Http, Some(why)) => Ok((client, Err(why.to_string()))),
-            (direct::Path::Http, None) => Ok((client, Err("the server offers no link".to_owned()))),
-            _ => Ok((client, Ok(direct))),
-        }
+        let direct = match (direct.path(), direct.fallback()) {
+            (direct::Path::Http, Some(why)) => Err(why.to_string()),
+            (direct::Path::Http, None) => Err("the server offers no link".to_owned()),
+            _ => Ok(direct),
+        };
+        Ok(Clients { s3, door, direct })
     }
 
     /// The gRPC endpoint and who asks.

@@ -17,6 +17,7 @@ use forebay_client::{Attributes, Client, PutOptions, transfer};
 use serde_json::json;
 
 use super::address::Place;
+use super::door::Door;
 use super::server::ServerArgs;
 use super::show;
 use crate::exit::{Exit, Failure, Outcome};
@@ -116,6 +117,8 @@ impl From<AttributeArgs> for Attributes {
 #[derive(Clone)]
 struct Context {
     client: Client,
+    /// Where objects are listed.
+    door: Door,
     put: PutOptions,
     parallel: usize,
     transfer: transfer::Options,
@@ -127,9 +130,9 @@ pub async fn run(args: CopyArgs) -> Outcome {
     let attributes = Attributes::from(args.attributes.clone());
     check(&args.sources, &attributes)?;
     let parallel = usize::from(args.parallel);
-    let (client, direct) = args.server.clients(args.path, parallel * 2).await?;
+    let clients = args.server.clients(args.path, parallel * 2).await?;
     let part_bytes = args.part_size.map_or(transfer::PART_BYTES, |size| size.0);
-    let (staging, why) = match direct {
+    let (staging, why) = match clients.direct {
         Ok(direct) => {
             let slots = (STAGING_BYTES / part_bytes.max(1)).clamp(1, parallel as u64);
             let part_bytes = usize::try_from(part_bytes).unwrap_or(usize::MAX);
@@ -143,7 +146,8 @@ pub async fn run(args: CopyArgs) -> Outcome {
     let progress = Arc::new(Progress::new(visible));
     let counted = progress.clone();
     let context = Context {
-        client,
+        client: clients.s3,
+        door: clients.door,
         put: PutOptions {
             attributes,
             ..PutOptions::default()

@@ -62,6 +62,7 @@ async fn client() -> Client {
 fn context(client: &Client, attributes: Attributes) -> Context {
     Context {
         client: client.clone(),
+        door: super::Door::S3(client.clone()),
         put: PutOptions {
             attributes,
             ..PutOptions::default()

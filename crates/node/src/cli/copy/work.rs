@@ -6,10 +6,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use forebay_client::direct::Path as Way;
-use forebay_client::{Attributes, Client, Crc64, Error, Kind, Listed, transfer};
+use forebay_client::{Attributes, Crc64, Error, Kind, transfer};
 use futures_util::stream::{self, StreamExt};
 
 use super::super::address::{Address, Place};
+use super::super::door::{Door, Listed};
 use super::super::{glob, show};
 use super::plan::{self, Upload, folder, local_path};
 use super::{Context, usage};
@@ -218,18 +219,19 @@ async fn download(
             false => target.to_owned(),
         };
         context.progress.expect(find(context, source).await?);
-        let done = download_one(context, source, source.key.clone(), path, None).await;
+        let done = download_one(context, source, &source.key, path, None).await;
         tally.add(done);
         return Ok(());
     }
-    let (base, found) = search(&context.client, source).await?;
+    let (base, found) = search(&context.door, source).await?;
     fs::create_dir_all(target).map_err(Failure::io(target.display()))?;
     let context = &context.for_many(found.len());
     context
         .progress
         .expect(found.iter().map(|object| object.size).sum());
     let copies = found.into_iter().map(|object| async move {
-        let relative = object.key.get(base..).unwrap_or_default();
+        let key = object.text()?;
+        let relative = key.get(base..).unwrap_or_default();
         // What other tools leave for a folder.
         if let Some(name) = relative.strip_suffix('/')
             && object.size == 0
@@ -245,18 +247,14 @@ async fn download(
         let path = local_path(target, relative).ok_or_else(|| Broken {
             failure: Failure::new(
                 Exit::Failed,
-                format_args!(
-                    "key {:?} cannot be a file below {}",
-                    object.key,
-                    target.display()
-                ),
+                format_args!("key {key:?} cannot be a file below {}", target.display()),
             ),
             alone: true,
         })?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(broken(parent))?;
         }
-        download_one(context, source, object.key, path, Some(object.size)).await
+        download_one(context, source, key, path, Some(object.size)).await
     });
     all(copies, context.parallel, tally).await;
     Ok(())
@@ -265,7 +263,7 @@ async fn download(
 async fn download_one(
     context: &Context,
     source: &Address,
-    key: String,
+    key: &str,
     path: PathBuf,
     size: Option<u64>,
 ) -> Result<Done, Broken> {
@@ -276,7 +274,7 @@ async fn download_one(
         && context.transfer.resume
         && size.is_none_or(|size| size == there.len())
     {
-        let info = context.known(&source.namespace, &key).await?;
+        let info = context.known(&source.namespace, key).await?;
         if info.size == there.len()
             && let Some(crc) = info.crc64nvme
             && checksum(&path).await? == crc
@@ -287,7 +285,7 @@ async fn download_one(
     let moved = transfer::download_file(
         &context.client,
         &source.namespace,
-        &key,
+        key,
         &path,
         size,
         &context.transfer,
@@ -321,19 +319,17 @@ async fn copy_inside(
         tally.add(Ok(moved.into()));
         return Ok(());
     }
-    let (base, found) = search(client, source).await?;
+    let (base, found) = search(&context.door, source).await?;
     let context = &context.for_many(found.len());
     context
         .progress
         .expect(found.iter().map(|object| object.size).sum());
     let prefix = &folder(&target.key);
     let copies = found.into_iter().map(|object| async move {
-        let relative = object.key.get(base..).unwrap_or_default();
-        let key = format!("{prefix}{relative}");
-        let (from, to) = (
-            (&*source.namespace, &*object.key),
-            (&*target.namespace, &*key),
-        );
+        let key = object.text()?;
+        let relative = key.get(base..).unwrap_or_default();
+        let copy = format!("{prefix}{relative}");
+        let (from, to) = ((&*source.namespace, key), (&*target.namespace, &*copy));
         let moved = transfer::copy_object(&context.client, from, to, &context.transfer);
         Ok(moved.await?.into())
     });
@@ -351,8 +347,8 @@ async fn find(context: &Context, source: &Address) -> Outcome<u64> {
     match context.known(&source.namespace, &source.key).await {
         Err(error) if error.kind() == Kind::NotFound => {
             let below = folder(&source.key);
-            let client = &context.client;
-            let page = client.list(&source.namespace, &below, Some("/"), None);
+            let door = &context.door;
+            let page = door.list(&source.namespace, &below, Some("/"), None);
             let hint = match page.await {
                 Ok(page) if !page.objects.is_empty() || !page.prefixes.is_empty() => {
                     "; there are objects below it: write a / at the end"
@@ -370,7 +366,7 @@ async fn find(context: &Context, source: &Address) -> Outcome<u64> {
 }
 
 /// The objects that an address stands for, and how much of each key is not part of its name below the target.
-async fn search(client: &Client, source: &Address) -> Outcome<(usize, Vec<Listed>)> {
+async fn search(door: &Door, source: &Address) -> Outcome<(usize, Vec<Listed>)> {
     let pattern = glob::is_pattern(&source.key);
     let prefix = match pattern {
         true => glob::literal_prefix(&source.key),
@@ -378,16 +374,11 @@ async fn search(client: &Client, source: &Address) -> Outcome<(usize, Vec<Listed
     };
     let base = prefix.rfind('/').map_or(0, |slash| slash + 1);
     let mut found = Vec::new();
-    let mut next = None::<String>;
+    let mut next = None;
     loop {
-        let page = client
-            .list(&source.namespace, prefix, None, next.as_deref())
-            .await?;
-        found.extend(
-            page.objects
-                .into_iter()
-                .filter(|object| !pattern || glob::matches(&source.key, &object.key)),
-        );
+        let page = door.list(&source.namespace, prefix, None, next).await?;
+        let fits = |object: &Listed| !pattern || glob::matches(&source.key, &object.shown());
+        found.extend(page.objects.into_iter().filter(fits));
         next = page.next;
         if next.is_none() {
             break;
