@@ -24,6 +24,9 @@ use crate::exit::{Exit, Failure, Outcome};
 use progress::Progress;
 use work::Tally;
 
+/// What helps when the namespace of a target is not found: where it was not to be made, and where the name was taken.
+const MAKE_IT: &str = "; --make-namespace makes a namespace that is missing";
+const TAKEN: &str = "; the name is taken, perhaps by somebody else";
 /// Registered memory for the parts in flight is kept below this, but for one.
 const STAGING_BYTES: u64 = 256 << 20;
 
@@ -120,6 +123,8 @@ struct Context {
     /// Where objects are listed.
     door: Door,
     put: PutOptions,
+    /// What helps when the target's namespace is not found.
+    hint: &'static str,
     parallel: usize,
     transfer: transfer::Options,
     progress: Arc<Progress>,
@@ -145,13 +150,14 @@ pub async fn run(args: CopyArgs) -> Outcome {
     let visible = !args.quiet && !args.server.json && std::io::stderr().is_terminal();
     let progress = Arc::new(Progress::new(visible));
     let counted = progress.clone();
-    let context = Context {
+    let mut context = Context {
         client: clients.s3,
         door: clients.door,
         put: PutOptions {
             attributes,
             ..PutOptions::default()
         },
+        hint: MAKE_IT,
         parallel,
         transfer: transfer::Options {
             part_bytes: args.part_size.map(|size| size.0),
@@ -165,7 +171,10 @@ pub async fn run(args: CopyArgs) -> Outcome {
     if let Place::Remote(target) = &args.target
         && args.make_namespace
     {
-        make_namespace(&context, &target.namespace).await?;
+        context.hint = match make_namespace(&context, &target.namespace).await? {
+            true => "",
+            false => TAKEN,
+        };
     }
     let begun = Instant::now();
     let tally = work::run(&context, &args.sources, &args.target).await;
@@ -204,15 +213,15 @@ fn check(sources: &[Place], attributes: &Attributes) -> Outcome {
     }
 }
 
-async fn make_namespace(context: &Context, namespace: &str) -> Outcome {
+/// False when there is one of that name, ours or not; the copy will tell.
+async fn make_namespace(context: &Context, namespace: &str) -> Outcome<bool> {
     if let Some(staging) = &context.transfer.direct {
-        staging.client().create_namespace(namespace, 0).await?;
-        return Ok(());
+        return Ok(staging.client().create_namespace(namespace, 0).await?);
     }
     match context.client.create_namespace(namespace).await {
-        // 409: it is there, ours or not; the copy will tell.
-        Err(error) if error.kind() == forebay_client::Kind::Precondition => Ok(()),
-        made => Ok(made?),
+        // 409.
+        Err(error) if error.kind() == forebay_client::Kind::Precondition => Ok(false),
+        made => Ok(made.map(|()| true)?),
     }
 }
 

@@ -126,7 +126,7 @@ async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) 
         &context.put,
         &context.transfer,
     );
-    let moved = moved.await.map_err(|error| not_sent(error).failure)?;
+    let moved = moved.await.map_err(|error| context.not_sent(error).failure)?;
     tally.add(Ok(moved.into()));
     Ok(())
 }
@@ -186,18 +186,7 @@ async fn upload_one(context: &Context, upload: Upload, target: &Address) -> Resu
         &context.put,
         &context.transfer,
     );
-    Ok(moved.await.map_err(not_sent)?.into())
-}
-
-/// A failure to send, with what would help.
-fn not_sent(error: Error) -> Broken {
-    let missing = error.kind() == Kind::NotFound;
-    let mut broken = Broken::from(error);
-    if missing {
-        let hint = "; --make-namespace makes a namespace that is missing";
-        broken.failure.message.push_str(hint);
-    }
-    broken
+    Ok(moved.await.map_err(|error| context.not_sent(error))?.into())
 }
 
 async fn download(
@@ -431,6 +420,16 @@ impl Tally {
 impl Context {
     async fn known(&self, namespace: &str, key: &str) -> Result<transfer::Known, Error> {
         transfer::known(&self.client, namespace, key, &self.transfer).await
+    }
+
+    /// A failure to send, with what would help.
+    fn not_sent(&self, error: Error) -> Broken {
+        let missing = error.kind() == Kind::NotFound;
+        let mut broken = Broken::from(error);
+        if missing {
+            broken.failure.message.push_str(self.hint);
+        }
+        broken
     }
 
     /// With many files in flight each gets few parts in flight.
