@@ -204,6 +204,11 @@ impl Client {
         }
     }
 
+    /// Whether every call fails.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.inner.missing.is_some()
+    }
+
     /// Where it sends to.
     pub fn endpoint(&self) -> &Endpoint {
         &self.inner.config.endpoint

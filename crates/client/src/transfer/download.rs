@@ -11,7 +11,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
 use super::staging::Staged;
-use super::{Known, Moved, Options, Staging, known};
+use super::{Known, Moved, Options, Staging, find};
 use crate::client::pause;
 use crate::direct::Path as Way;
 use crate::{Client, Crc64, Error, Result};
@@ -35,16 +35,19 @@ pub async fn download_file(
     let small = size.filter(|size| *size <= options.part_bytes(*size));
     if let Some(size) = small {
         if let Some(staging) = options.staging(size) {
-            return download_staged(staging, namespace, key, path, size, options).await;
+            match download_staged(staging, namespace, key, path, size, options).await {
+                Err(error) if staging.leaves_to(client, &error) => {}
+                moved => return moved,
+            }
         }
         return download_small(client, namespace, key, path, options).await;
     }
-    let info = known(client, namespace, key, options).await?;
+    let (info, direct) = find(client, namespace, key, options).await?;
     let part_bytes = options.part_bytes(info.size);
     let target = Target::open(path, &info, part_bytes, options.resume)?;
     let count = info.size.div_ceil(part_bytes);
     let (target_ref, info_ref) = (&target, &info);
-    let staging = options.staging(part_bytes.min(info.size));
+    let staging = direct.filter(|staging| staging.takes(part_bytes.min(info.size)));
     let parts: Vec<(Crc64, u64, Option<Way>)> = stream::iter(0..count)
         .map(|index| async move {
             let range = index * part_bytes..((index + 1) * part_bytes).min(info_ref.size);
@@ -189,7 +192,11 @@ pub async fn download_stream(
     options: &Options,
     mut sink: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<Moved> {
-    let Some(staging) = &options.direct else {
+    let direct = match &options.direct {
+        Some(_) => Some(find(client, namespace, key, options).await?),
+        None => None,
+    };
+    let Some((stat, Some(staging))) = direct else {
         let mut download = client.get(namespace, key, range, None).await?;
         while let Some(bytes) = download.next().await? {
             sink(&bytes)?;
@@ -203,7 +210,6 @@ pub async fn download_stream(
             path: Some(Way::Http),
         });
     };
-    let stat = known(client, namespace, key, options).await?;
     if let Some(range) = range.as_ref().filter(|range| range.start >= stat.size) {
         // Whoever knows the words for that is the server.
         let staged = staging.take(1).await?;

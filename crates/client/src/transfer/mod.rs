@@ -6,7 +6,8 @@
 //! renames when all is verified and synced: the target is never half.
 //!
 //! With [`Options::direct`] the bytes go by the direct path: parts of an upload as S3 requests whose payload a token names, everything
-//! else as direct calls. A part that cannot go that way goes as a body.
+//! else as direct calls. A part that cannot go that way goes as a body; so does what lies in another tenant's namespace, where a
+//! bucket policy grants it.
 
 mod download;
 mod staging;
@@ -15,8 +16,8 @@ mod upload;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::direct::Path;
-use crate::{Client, Result};
+use crate::direct::{Path, Stat};
+use crate::{Client, ObjectInfo, Result};
 
 pub use download::{download_file, download_stream};
 pub use staging::Staging;
@@ -104,24 +105,43 @@ pub async fn known(
     key: &str,
     options: &Options,
 ) -> Result<Known> {
-    Ok(match &options.direct {
-        Some(staging) => {
-            let stat = staging.client().stat(namespace, key).await?;
-            Known {
-                size: stat.size,
-                etag: stat.etag,
-                crc64nvme: stat.crc64nvme,
-            }
+    Ok(find(client, namespace, key, options).await?.0)
+}
+
+/// The same, and the direct path if that reaches the value.
+async fn find<'o>(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    options: &'o Options,
+) -> Result<(Known, Option<&'o Arc<Staging>>)> {
+    if let Some(staging) = &options.direct {
+        match staging.client().stat(namespace, key).await {
+            Err(error) if staging.leaves_to(client, &error) => {}
+            stat => return Ok((stat?.into(), Some(staging))),
         }
-        None => {
-            let info = client.head(namespace, key).await?;
-            Known {
-                size: info.size,
-                etag: info.etag,
-                crc64nvme: info.crc64nvme,
-            }
+    }
+    Ok((client.head(namespace, key).await?.into(), None))
+}
+
+impl From<Stat> for Known {
+    fn from(stat: Stat) -> Known {
+        Known {
+            size: stat.size,
+            etag: stat.etag,
+            crc64nvme: stat.crc64nvme,
         }
-    })
+    }
+}
+
+impl From<ObjectInfo> for Known {
+    fn from(info: ObjectInfo) -> Known {
+        Known {
+            size: info.size,
+            etag: info.etag,
+            crc64nvme: info.crc64nvme,
+        }
+    }
 }
 
 impl Moved {

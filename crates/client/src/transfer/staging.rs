@@ -6,11 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_proto::direct::Status;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::direct::loans::Use;
-use crate::direct::{Client as Direct, Condition, Path, Put, Region, Request, Transfer, Window};
+use crate::direct::{Client as Direct, Condition, Path, Put, Region, Request, Window};
 use crate::{Client, Crc64, Error, Part, PutOptions, Result, client::Call};
 
 /// Moved between a file and registered memory at a time: it stays in the second-level cache in between.
@@ -146,7 +147,20 @@ impl Staging {
         is_of_link(error) && self.client.options().path.allows(Path::Http)
     }
 
-    fn note(&self, why: &Error) {
+    /// Whether `client` may do what failed so: links reach the namespaces of one's own tenant, S3 also what bucket policies grant in
+    /// another's.
+    pub(super) fn leaves_to(&self, client: &Client, error: &Error) -> bool {
+        let none = Status::NoSuchNamespace.name();
+        let unknown = matches!(error, Error::Refused(refusal) if refusal.code == none);
+        let leaves =
+            unknown && !client.is_missing() && self.client.options().path.allows(Path::Http);
+        if leaves {
+            self.note(&"links reach namespaces of one's own tenant only");
+        }
+        leaves
+    }
+
+    fn note(&self, why: &dyn std::fmt::Display) {
         *self.declined.lock() = Some(why.to_string());
     }
 }
@@ -357,14 +371,15 @@ fn is_worth_another_token(error: &Error) -> bool {
     !declined && (error.is_transient() || is_of_link(error))
 }
 
-/// What a put of a whole value told; `crc` was made where its bytes come from.
+/// Puts a whole value; as a body where links do not reach. `crc` was made where its bytes come from. Says which way it took.
 pub(super) async fn put_staged(
+    client: &Client,
     staged: &Staged,
     crc: Crc64,
     namespace: &str,
     key: &str,
     options: &PutOptions,
-) -> Result<Transfer> {
+) -> Result<Path> {
     let put = Put {
         condition: match options.if_absent {
             true => Condition::IfAbsent,
@@ -374,7 +389,13 @@ pub(super) async fn put_staged(
         crc64nvme: Some(crc.value()),
         ..Put::new(key.as_bytes(), staged.window())
     };
-    staged.staging.client.put(namespace, &put).await
+    match staged.staging.client.put(namespace, &put).await {
+        Err(error) if staged.staging.leaves_to(client, &error) => {
+            client.put(namespace, key, staged.bytes()?, options).await?;
+            Ok(Path::Http)
+        }
+        put => Ok(put?.path),
+    }
 }
 
 #[cfg(test)]
@@ -433,6 +454,16 @@ mod tests {
         endpoint
     }
 
+    fn http(endpoint: &str) -> Client {
+        let credentials = Credentials {
+            access_key: "KEY".to_owned(),
+            secret_key: "secret".to_owned(),
+        };
+        let mut config = Config::new(endpoint.parse().unwrap(), credentials);
+        config.attempts = 2;
+        Client::new(config).unwrap()
+    }
+
     /// What becomes of a part that such a door gets.
     async fn part(status: u16, code: &'static str, path: Choice) -> Result<Path> {
         let endpoint = door(status, code);
@@ -441,13 +472,7 @@ mod tests {
             ..Options::default()
         };
         let (direct, _server, _sessions) = Direct::linked(&endpoint, options).await;
-        let credentials = Credentials {
-            access_key: "KEY".to_owned(),
-            secret_key: "secret".to_owned(),
-        };
-        let mut config = Config::new(endpoint.parse().unwrap(), credentials);
-        config.attempts = 2;
-        let client = Client::new(config).unwrap();
+        let client = http(&endpoint);
         let staging = Staging::new(direct, 4096, 1).unwrap();
         let staged = staging.take(4096).await.unwrap();
         let crc = staged.crc().unwrap();
@@ -544,7 +569,8 @@ mod tests {
         // By somebody who should not.
         staged.fill(b"987654321").unwrap();
         let options = PutOptions::default();
-        let put = put_staged(&staged, crc, "ns", "key", &options);
+        let client = http("http://127.0.0.1:1");
+        let put = put_staged(&client, &staged, crc, "ns", "key", &options);
         let serve = async {
             let mut message = Vec::new();
             server.recv(&mut message).await.unwrap();

@@ -111,8 +111,8 @@ async fn put_whole(
     let bytes = piece.len();
     let path = match piece {
         Piece::Staged(staged) => {
-            let stored = put_staged(&staged, crc, namespace, key, put);
-            stored.await?.path
+            let stored = put_staged(client, &staged, crc, namespace, key, put);
+            stored.await?
         }
         Piece::Heap(body) => {
             client.put(namespace, key, body, put).await?;

@@ -159,10 +159,13 @@ pub async fn cat(args: CatArgs) -> Outcome {
             .await
             .map_err(|error| broken.unwrap_or_else(|| error.into()))?;
         if args.server.json {
+            let by_http = moved.path == Some(direct::Path::Http);
+            let declined = options.direct.as_ref().filter(|_| by_http);
+            let declined = declined.and_then(|staging| staging.declined());
             // Standard output is the object.
             let told = json!({
                 "object": address.to_string(), "bytes": moved.bytes, "verified": moved.verified,
-                "path": moved.path.map(direct::Path::name), "why": why,
+                "path": moved.path.map(direct::Path::name), "why": declined.as_ref().or(why.as_ref()),
             });
             eprintln!("{told}");
         }

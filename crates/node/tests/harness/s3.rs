@@ -30,10 +30,11 @@ pub fn head(
     ];
     let signed = "host;x-amz-content-sha256;x-amz-date";
     let scope = sigv4::CredentialScope::new(&credentials.access_key, &date, "us-east-1");
+    let (unqueried, query) = path.split_once('?').unwrap_or((path, ""));
     let request = sigv4::Request {
         method,
-        path,
-        query: "",
+        path: unqueried,
+        query,
         headers,
     };
     let signing = sigv4::SigningKey::for_scope(&credentials.secret_key, &scope);
