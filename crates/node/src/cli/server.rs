@@ -76,6 +76,10 @@ impl Clients {
     }
 }
 
+fn in_file(path: PathBuf, profile: &str) -> Outcome<(Credentials, Option<String>)> {
+    Credentials::from_file(&path, profile).map_err(|error| Failure::new(Exit::Denied, error))
+}
+
 fn nowhere() -> Failure {
     Failure::new(Exit::Failed, "the server has neither a gRPC nor an S3 door")
 }
@@ -88,7 +92,7 @@ impl ServerArgs {
 
     /// Whether a server elsewhere is asked for.
     pub fn is_named(&self) -> bool {
-        self.endpoint.is_some()
+        self.endpoint.is_some() || matches!(self.beside(), Ok(Some(_)))
     }
 
     /// A client of the S3 door.
@@ -266,39 +270,11 @@ impl ServerArgs {
     /// Who asks, and the endpoint where that is written beside it. The most explicit wins: --dir, --profile, the environment, the
     /// default directory.
     fn credentials(&self) -> Outcome<(Credentials, Option<String>)> {
-        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let pair = |id: &str, secret: &str| {
-            Some(Credentials {
-                access_key: variable(id)?,
-                secret_key: variable(secret)?,
-            })
-        };
-        let file = |path: PathBuf, profile: &str| {
-            Credentials::from_file(&path, profile)
-                .map_err(|error| Failure::new(Exit::Denied, error))
-        };
-        let aws_endpoint = || variable("AWS_ENDPOINT_URL_S3").or(variable("AWS_ENDPOINT_URL"));
         if let Some(dir) = &self.dir {
-            return file(credentials_path(dir), "default");
+            return in_file(credentials_path(dir), "default");
         }
-        let aws_file = variable("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
-        if let Some(profile) = &self.profile {
-            let path = aws_file.unwrap_or_else(|| {
-                let home = env::var_os("HOME").unwrap_or_default();
-                PathBuf::from(home).join(".aws/credentials")
-            });
-            return file(path, profile);
-        }
-        if let Some(found) = pair("FOREBAY_ACCESS_KEY", "FOREBAY_SECRET_KEY") {
-            return Ok((found, None));
-        }
-        if let Some(found) = pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") {
-            return Ok((found, aws_endpoint()));
-        }
-        if let Some(path) = aws_file {
-            let profile = variable("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
-            let (found, named) = file(path, &profile)?;
-            return Ok((found, named.or_else(aws_endpoint)));
+        if let Some(given) = self.given()? {
+            return Ok(given);
         }
         let path = credentials_path(&self.dir());
         if !path.exists() {
@@ -310,7 +286,47 @@ impl ServerArgs {
                 ),
             ));
         }
-        file(path, "default")
+        in_file(path, "default")
+    }
+
+    /// The credentials that --profile or the environment give, and the endpoint beside them.
+    fn given(&self) -> Outcome<Option<(Credentials, Option<String>)>> {
+        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let pair = |id: &str, secret: &str| {
+            Some(Credentials {
+                access_key: variable(id)?,
+                secret_key: variable(secret)?,
+            })
+        };
+        let aws_endpoint = || variable("AWS_ENDPOINT_URL_S3").or(variable("AWS_ENDPOINT_URL"));
+        let aws_file = variable("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
+        if let Some(profile) = &self.profile {
+            let path = aws_file.unwrap_or_else(|| {
+                let home = env::var_os("HOME").unwrap_or_default();
+                PathBuf::from(home).join(".aws/credentials")
+            });
+            return in_file(path, profile).map(Some);
+        }
+        if let Some(found) = pair("FOREBAY_ACCESS_KEY", "FOREBAY_SECRET_KEY") {
+            return Ok(Some((found, None)));
+        }
+        if let Some(found) = pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") {
+            return Ok(Some((found, aws_endpoint())));
+        }
+        if let Some(path) = aws_file {
+            let profile = variable("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
+            let (found, named) = in_file(path, &profile)?;
+            return Ok(Some((found, named.or_else(aws_endpoint))));
+        }
+        Ok(None)
+    }
+
+    /// The S3 endpoint beside the credentials, where that is the server and not one that is told or uses the directory.
+    fn beside(&self) -> Outcome<Option<String>> {
+        match (&self.endpoint, &self.dir) {
+            (None, None) => Ok(self.given()?.and_then(|(_, named)| named)),
+            _ => Ok(None),
+        }
     }
 
     /// Calls the admin API: of the server that `--endpoint` names, by gRPC, else of the one that uses the directory, by its socket.
@@ -332,6 +348,17 @@ impl ServerArgs {
     /// The server that is meant, when it is to be administered by gRPC. The default endpoint is tried for those who have
     /// credentials and no directory.
     async fn elsewhere(&self) -> Outcome<Option<Admin>> {
+        let needs_rpc = |endpoint: &dyn std::fmt::Display| {
+            Failure::new(
+                Exit::Failed,
+                format_args!(
+                    "{endpoint} speaks S3 and no gRPC, by which a server elsewhere is administered"
+                ),
+            )
+        };
+        if let Some(named) = self.beside()? {
+            return Err(needs_rpc(&format_args!("{named}, beside the credentials,")));
+        }
         let endpoint = match (&self.endpoint, &self.dir) {
             (Some(endpoint), _) if probe::speaks_http2(endpoint, self.ca.as_deref()).await => {
                 endpoint.clone()
@@ -346,14 +373,7 @@ impl ServerArgs {
                     .map_err(|error| Failure::new(Exit::Usage, error))?
             }
             (_, Some(_)) | (None, None) => return Ok(None),
-            (Some(endpoint), None) => {
-                return Err(Failure::new(
-                    Exit::Failed,
-                    format_args!(
-                        "{endpoint} speaks S3 and no gRPC, by which a server elsewhere is administered"
-                    ),
-                ));
-            }
+            (Some(endpoint), None) => return Err(needs_rpc(endpoint)),
         };
         let (credentials, _) = self.credentials()?;
         let options = self.options(Choice::Auto)?;
