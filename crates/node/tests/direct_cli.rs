@@ -442,7 +442,11 @@ fn keys_that_are_not_text_are_listed_and_removed() {
     let copied = server.run(&["cp", &odd, text(&out)]).expect(1);
     let said = "key odd/\\xff: it is not UTF-8";
     assert!(copied.err.contains(said), "{}", copied.err);
-    assert!(harness::tree(&out).into_keys().eq([PathBuf::from("\u{fffd}")]));
+    assert!(
+        harness::tree(&out)
+            .into_keys()
+            .eq([PathBuf::from("\u{fffd}")])
+    );
     let told = &server.json(&["rm", "-r", &odd])[0];
     assert_eq!((&told["removed"], &told["failed"]), (&2.into(), &0.into()));
     let left = client.exist(NAMESPACE, &keys).unwrap();

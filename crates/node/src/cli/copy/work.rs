@@ -126,7 +126,9 @@ async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) 
         &context.put,
         &context.transfer,
     );
-    let moved = moved.await.map_err(|error| context.not_sent(error).failure)?;
+    let moved = moved
+        .await
+        .map_err(|error| context.not_sent(error).failure)?;
     tally.add(Ok(moved.into()));
     Ok(())
 }
