@@ -139,7 +139,7 @@ async fn o8_tokens_of_a_tenant_hold_no_more_than_its_part_of_the_buffers() {
             served(&answer, status, len);
         }
         let held = buffers.most.swap(0, Relaxed);
-        assert!((SERVED * AHEAD << 20..=POOL / 2 + (8 << 20)).contains(&held));
+        assert!(((SERVED * AHEAD) << 20..=POOL / 2 + (8 << 20)).contains(&held));
     }
     assert!(
         peers
