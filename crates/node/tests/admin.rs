@@ -344,6 +344,10 @@ fn a_change_that_has_begun_is_made_before_the_end() {
     server.signal(Signal::TERM);
     // The signal may take a moment to reach it.
     while server.console("/readyz").0 == 200 {}
+    // It would have ended long before it had answered so often.
+    for _ in 0..100 {
+        assert_eq!(server.console("/readyz").0, 503);
+    }
     stream.write_all(body).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
