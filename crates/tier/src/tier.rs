@@ -328,7 +328,7 @@ impl<S: Store> Store for Tier<S> {
         let Some((cache, place)) = self.placed(target, None)? else {
             return passed.await;
         };
-        cache.write_back.settle(&place).await;
+        let _direct = cache.write_back.pass(&place).await;
         let _changing = cache.change(&place);
         passed.await
     }
@@ -343,7 +343,7 @@ impl<S: Store> Store for Tier<S> {
         let Some((cache, place)) = self.placed(address, None)? else {
             return self.store.amend(address, version, seen, attributes).await;
         };
-        cache.write_back.settle(&place).await;
+        let _direct = cache.write_back.pass(&place).await;
         // The bytes stay; what is held is looked at again before it is believed.
         let _changing = cache.stripes.change(place.hash);
         cache.index.doubt(&place);
@@ -354,7 +354,7 @@ impl<S: Store> Store for Tier<S> {
         let Some((cache, place)) = self.placed(address, None)? else {
             return self.store.delete(address, options).await;
         };
-        cache.write_back.settle(&place).await;
+        let _direct = cache.write_back.pass(&place).await;
         let _changing = cache.change(&place);
         self.store.delete(address, options).await
     }
@@ -368,7 +368,7 @@ impl<S: Store> Store for Tier<S> {
         let Some((cache, place)) = self.placed(address, None)? else {
             return self.store.let_go(address, seen, away).await;
         };
-        cache.write_back.settle(&place).await;
+        let _direct = cache.write_back.pass(&place).await;
         let _changing = cache.change(&place);
         self.store.let_go(address, seen, away).await
     }

@@ -106,9 +106,16 @@ impl<S: Store> Kept<S> {
         self.finish();
         let cache = self.cache.clone();
         cache.write_back.settle(&self.place).await;
-        if self.may_write_back() {
-            return self.write_back(upload, seal).await;
+        match self.may_write_back() {
+            true => self.write_back(upload, seal).await,
+            false => self.write_through(upload, seal).await,
         }
+    }
+
+    /// Answers when the store has committed it.
+    async fn write_through(self: Box<Self>, upload: S::Upload, seal: Seal) -> Result<Stored> {
+        let cache = self.cache.clone();
+        let _direct = cache.write_back.pass(&self.place).await;
         let changing = cache.change(&self.place);
         let began = cache.now();
         let stored = upload.commit(seal).await?;
@@ -196,7 +203,7 @@ impl<S: Store> Kept<S> {
         }
     }
 
-    /// Answers now and commits meanwhile, if there is room for one more.
+    /// Answers now and commits meanwhile, if there is room for one more and nobody else is at its key.
     async fn write_back(self: Box<Self>, upload: S::Upload, seal: Seal) -> Result<Stored> {
         let crc64nvme = upload.crc64nvme();
         let cache = self.cache.clone();
@@ -221,9 +228,8 @@ impl<S: Store> Kept<S> {
         let replaced = cache.index.meta(&place, now).is_some();
         let changing = cache.change(&place);
         if !cache.write_back.begin(&place, pending) {
-            let stored = upload.commit(seal).await?;
-            self.hold(&stored, now, &changing);
-            return Ok(stored);
+            drop(changing);
+            return self.write_through(upload, seal).await;
         }
         count(&cache.counters.write_backs);
         tokio::spawn(async move {

@@ -1,7 +1,8 @@
 //! Values acknowledged before the store has committed them, in namespaces that allow it.
 //!
 //! The store has every byte already: only its commit is still under way. Until it is done the value is read from here, and whatever
-//! would notice that it is missing from the store waits for it.
+//! would notice that it is missing from the store waits for it. Of a key that is changed in the store itself nothing waits: what was
+//! acknowledged first would be read after what replaced it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(crate) struct WriteBack {
 struct Table {
     /// Values that ever waited: their numbers are in the order in which they began.
     begun: u64,
+    /// Changes of keys that are the store's own affair, and how many of each.
+    direct: HashMap<PendingKey, usize>,
     pending: HashMap<PendingKey, Numbered>,
     /// Whether no more may wait.
     closed: bool,
@@ -108,6 +111,9 @@ impl WriteBack {
         if table.closed || is_full || table.pending.contains_key(&key) {
             return false;
         }
+        if table.direct.contains_key(&key) {
+            return false;
+        }
         self.waiting.fetch_add(bytes, SeqCst);
         let number = table.begun;
         table.begun += 1;
@@ -141,7 +147,28 @@ impl WriteBack {
         table.pending.get(&key).map(|found| found.pending.clone())
     }
 
-    /// Returns when nothing waits under a key: whoever changes it next must not be overtaken.
+    /// Returns when nothing waits under a key, and lets nothing begin to before it is dropped: whoever changes it in the store is then
+    /// neither overtaken nor hidden.
+    pub async fn pass(&self, place: &Place) -> Option<Direct<'_>> {
+        if !self.is_on() {
+            return None;
+        }
+        let key = (place.namespace.id, place.key.clone());
+        self.until(|table| {
+            let free = !table.pending.contains_key(&key);
+            if free {
+                *table.direct.entry(key.clone()).or_default() += 1;
+            }
+            free
+        })
+        .await;
+        Some(Direct {
+            write_back: self,
+            key,
+        })
+    }
+
+    /// Returns when nothing waits under a key.
     pub async fn settle(&self, place: &Place) {
         let key = (place.namespace.id, place.key.clone());
         self.until(|table| !table.pending.contains_key(&key)).await;
@@ -160,7 +187,7 @@ impl WriteBack {
         self.until(|table| !table.has(end, |_| true)).await;
     }
 
-    async fn until(&self, done: impl Fn(&Table) -> bool) {
+    async fn until(&self, mut done: impl FnMut(&mut Table) -> bool) {
         if !self.is_on() {
             return;
         }
@@ -168,10 +195,29 @@ impl WriteBack {
             let landed = self.landed.notified();
             tokio::pin!(landed);
             landed.as_mut().enable();
-            if done(&self.table.lock()) {
+            if done(&mut self.table.lock()) {
                 return;
             }
             landed.await;
+        }
+    }
+}
+
+/// A change of a key that goes to the store itself, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Direct<'w> {
+    write_back: &'w WriteBack,
+    key: PendingKey,
+}
+
+impl Drop for Direct<'_> {
+    fn drop(&mut self) {
+        let mut table = self.write_back.table.lock();
+        if let Some(changes) = table.direct.get_mut(&self.key) {
+            *changes -= 1;
+            if *changes == 0 {
+                table.direct.remove(&self.key);
+            }
         }
     }
 }

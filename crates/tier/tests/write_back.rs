@@ -3,13 +3,16 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use forebay_store::suite::TestClock;
+use forebay_store::suite::{Around, Detour, TestClock};
 use forebay_store::{
-    Address, ByteRange, Durability, ErrorKind, ListOptions, MemoryStore, NamespaceConfig, Quota,
-    Seal, Space, Store, StoreOptions, Upload, VersionId, Versioning,
+    Address, ByteRange, DeleteOptions, Deleted, Durability, ErrorKind, Etag, ListOptions,
+    MemoryStore, NamespaceConfig, Quota, Result, Seal, Space, Store, StoreOptions, Stored, Upload,
+    VersionId, Versioning,
 };
 use forebay_tier::{Tier, Unlanded};
 use support::{Below, NS, Probe, TENANT};
@@ -18,14 +21,19 @@ use tokio::task::JoinHandle;
 
 const RELAXED: Durability = Durability::Relaxed { within_ms: 100 };
 
-/// A tier over a store whose commits wait until the probe lets them.
-async fn made() -> (Tier<Below>, MemoryStore, Probe) {
-    let clock = TestClock::default();
+/// A store with a namespace whose values may be acknowledged early.
+async fn relaxed(clock: &TestClock) -> MemoryStore {
     let relaxed = NamespaceConfig {
         durability: RELAXED,
         ..NamespaceConfig::default()
     };
-    let store = support::with_namespace(&clock, relaxed).await;
+    support::with_namespace(clock, relaxed).await
+}
+
+/// A tier over a store whose commits wait until the probe lets them.
+async fn made() -> (Tier<Below>, MemoryStore, Probe) {
+    let clock = TestClock::default();
+    let store = relaxed(&clock).await;
     let probe = Probe {
         commits: Arc::new(Semaphore::new(0)),
         ..Probe::default()
@@ -215,4 +223,166 @@ async fn an_upload_heeds_what_its_namespace_has_become() {
             versioning == Versioning::Off
         );
     }
+}
+
+/// What a store waits with until a test opens it: `commit TAG` and `answer TAG` of the value of that tag, `delete`.
+#[derive(Clone)]
+struct Gates(Arc<HashMap<&'static str, Semaphore>>);
+
+impl Gates {
+    fn closed(names: &[&'static str]) -> Gates {
+        let gates = names.iter().map(|name| (*name, Semaphore::new(0)));
+        Gates(Arc::new(gates.collect()))
+    }
+
+    fn open(&self, name: &str) {
+        self.0[name].add_permits(1);
+    }
+
+    async fn pass(&self, name: &str) {
+        if let Some(gate) = self.0.get(name) {
+            gate.acquire().await.expect("never closed").forget();
+        }
+    }
+}
+
+impl Detour<MemoryStore> for Gates {
+    async fn commit(&self, upload: <MemoryStore as Store>::Upload, seal: Seal) -> Result<Stored> {
+        let tag = seal.etag.map_or_else(String::new, |tag| tag.to_string());
+        self.pass(&format!("commit {tag}")).await;
+        let stored = upload.commit(seal).await;
+        self.pass(&format!("answer {tag}")).await;
+        stored
+    }
+
+    async fn delete(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        options: DeleteOptions,
+    ) -> Result<Deleted> {
+        self.pass("delete").await;
+        store.delete(address, options).await
+    }
+}
+
+type Gated = Tier<Around<MemoryStore, Gates>>;
+
+const K: Address<'static> = Address {
+    namespace: NS,
+    space: Space::Objects,
+    key: b"k",
+};
+
+fn gated(store: &MemoryStore, gates: &Gates, mut config: forebay_tier::Config) -> Gated {
+    config.write_back_bytes = 1 << 20;
+    let below = Around {
+        store: store.clone(),
+        detour: gates.clone(),
+    };
+    Tier::new(Arc::new(below), config, None)
+}
+
+/// An upload that has its bytes.
+async fn uploaded(tier: &Gated, value: &[u8]) -> <Gated as Store>::Upload {
+    let options = StoreOptions {
+        size: Some(value.len() as u64),
+        ..StoreOptions::default()
+    };
+    let mut upload = tier.store(K, options).await.expect("room");
+    upload.write(value.to_vec().into()).await.expect("room");
+    upload
+}
+
+fn tagged(tag: &str) -> Seal {
+    Seal {
+        etag: Etag::new(tag),
+        ..Seal::default()
+    }
+}
+
+#[tokio::test]
+async fn what_was_deleted_meanwhile_is_not_read_again() {
+    let clock = TestClock::default();
+    let store = relaxed(&clock).await;
+    let gates = Gates::closed(&["delete", "answer 0"]);
+    let tier = gated(&store, &gates, support::config(64 << 20, &clock));
+    let deleting = tokio::spawn({
+        let tier = tier.clone();
+        async move { tier.delete(K, DeleteOptions::default()).await }
+    });
+    tokio::task::yield_now().await;
+    let upload = uploaded(&tier, b"value").await;
+    let storing = tokio::spawn(upload.commit(tagged("0")));
+    while store.stat(K, None).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    // The store has it, and the answer is on its way.
+    gates.open("delete");
+    let deleted = deleting.await.expect("no panic").expect("deleted");
+    assert!(deleted.existed);
+    let gone = support::get(&tier, "k").await.expect_err("it was deleted");
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    gates.open("answer 0");
+    storing.await.expect("no panic").expect("committed");
+    let gone = support::get(&tier, "k").await.expect_err("it was deleted");
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn of_two_values_at_once_the_one_that_the_store_has_is_read() {
+    let clock = TestClock::default();
+    let store = relaxed(&clock).await;
+    let gates = Gates::closed(&["commit 0", "answer 0", "commit 1", "answer 1"]);
+    // Who asks for the time while this is armed waits for another who does: both see that nothing waits, and then both want to.
+    let (armed, both) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(2)));
+    let config = forebay_tier::Config::new(64 << 20, {
+        let armed = armed.clone();
+        Arc::new(move || {
+            let asked = armed.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+            if asked.is_ok() {
+                both.wait();
+            }
+            clock.now()
+        })
+    });
+    let tier = gated(&store, &gates, config);
+    let values: [&[u8]; 2] = [b"one", b"other"];
+    let mut uploads = Vec::new();
+    for value in values {
+        uploads.push(uploaded(&tier, value).await);
+    }
+    armed.store(2, SeqCst);
+    let commits = (0..).zip(uploads);
+    let commits = commits.map(|(number, upload): (usize, _)| {
+        let seal = tagged(&number.to_string());
+        tokio::spawn(async move { upload.commit(seal).await.map(|_| number) })
+    });
+    let commits: Vec<_> = commits.collect();
+    let [mut one, mut other]: [_; 2] = commits.try_into().expect("two");
+    // One is acknowledged before the store has it.
+    let (early, mut late) = tokio::select! {
+        early = &mut one => (early, other),
+        early = &mut other => (early, one),
+    };
+    let early = early.expect("no panic").expect("acknowledged");
+    let then = 1 - early;
+    gates.open(&format!("commit {early}"));
+    while support::get(&store, "k").await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    gates.open(&format!("commit {then}"));
+    gates.open(&format!("answer {then}"));
+    // Once it is acknowledged it is read, though the first was not told yet that it is in the store.
+    let acknowledged = tokio::time::timeout(Duration::from_millis(200), &mut late).await;
+    if acknowledged.is_ok() {
+        let read = support::get(&tier, "k").await.expect("a value");
+        assert_eq!(read, values[then]);
+    }
+    gates.open(&format!("answer {early}"));
+    if acknowledged.is_err() {
+        late.await.expect("no panic").expect("committed");
+    }
+    let read = support::get(&tier, "k").await.expect("a value");
+    assert_eq!(read, values[then]);
 }
