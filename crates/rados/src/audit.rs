@@ -8,9 +8,9 @@ use forebay_store::{Result, Space};
 
 use crate::core::{Core, Namespace};
 use crate::error::{shown, unread};
-use crate::heads::Seen;
+use crate::heads::{LOOKS, Seen, changing};
 use crate::names;
-use crate::record::{Entry, Segment, Value};
+use crate::record::{Entry, Kept, Segment, Value};
 use crate::sys::Place;
 use crate::under_way::{Garbage, Intent, Named};
 
@@ -59,20 +59,13 @@ impl Core {
         let mut heads: BTreeMap<Named, Seen> = BTreeMap::new();
         let mut referenced: HashSet<Vec<u8>> = HashSet::new();
         for named in self.all_keys(namespace).await? {
-            let (Some(seen), _) = self.look_raw(namespace, &named).await? else {
+            let Some((seen, kept)) = self.look_at_all(namespace, &named).await? else {
                 continue;
             };
-            let Some(head) = seen.head.clone() else {
-                continue;
-            };
-            refer(&mut referenced, head.current.as_ref());
-            if head.kept > 0 {
-                for kept in self.all_kept(namespace, &named).await? {
-                    if let crate::record::Kept::Value(value) = &kept {
-                        refer(&mut referenced, Some(value));
-                    }
-                }
-            }
+            let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
+            let values = kept.iter().filter_map(Kept::value).chain(current);
+            let segments = values.flat_map(Value::segments);
+            referenced.extend(segments.flat_map(stripes));
             heads.insert(named, seen);
         }
         audit.keys = heads.len();
@@ -134,6 +127,24 @@ impl Core {
         Ok(audit)
     }
 
+    /// A key's object and all kept versions of it, if it is ours.
+    async fn look_at_all(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+    ) -> Result<Option<(Seen, Vec<Kept>)>> {
+        for _ in 0..LOOKS {
+            let (seen, _) = self.look_raw(namespace, named).await?;
+            let Some(seen) = seen.filter(|seen| seen.head.is_some()) else {
+                return Ok(None);
+            };
+            if let Some(kept) = self.all_kept(namespace, named, &seen).await? {
+                return Ok(Some((seen, kept)));
+            }
+        }
+        Err(changing(&named.key))
+    }
+
     /// Every key that has an object, whoever wrote it.
     async fn all_keys(&self, namespace: &Namespace) -> Result<Vec<Named>> {
         let mut keys = Vec::new();
@@ -178,9 +189,4 @@ pub(crate) async fn names_in(place: &Arc<Place>) -> Result<Vec<Vec<u8>>> {
 fn stripes(segment: &Segment) -> impl Iterator<Item = Vec<u8>> + use<> {
     let Segment { id, .. } = *segment;
     (0..segment.stripes()).map(move |number| names::stripe(id, number))
-}
-
-fn refer(referenced: &mut HashSet<Vec<u8>>, value: Option<&Value>) {
-    let segments = value.map_or(&[][..], Value::segments);
-    referenced.extend(segments.iter().flat_map(stripes));
 }

@@ -129,27 +129,26 @@ impl Core {
         namespace: &Namespace,
         named: &Named,
     ) -> Result<(Option<Seen>, HashSet<u128>)> {
-        let mut referenced = HashSet::new();
-        let (mut seen, is_ours) = match self.find(namespace, named, |_| {}, 0).await? {
-            None => return Ok((None, referenced)),
-            Some((Found::Ours(seen), _)) => (seen, true),
-            // Whoever takes it over lets go what the record calls current, and keeps what it has besides.
-            Some((Found::Foreign(seen, ..), _)) => (seen, false),
-        };
-        if let Some(head) = &seen.head {
-            refer(&mut referenced, head.current.as_ref());
-            if head.kept > 0 {
-                for kept in self.all_kept(namespace, named).await? {
-                    if let Kept::Value(value) = &kept {
-                        refer(&mut referenced, Some(value));
-                    }
-                }
+        for _ in 0..LOOKS {
+            let (mut seen, is_ours) = match self.find(namespace, named, |_| {}, 0).await? {
+                None => return Ok((None, HashSet::new())),
+                Some((Found::Ours(seen), _)) => (seen, true),
+                // Whoever takes it over lets go what the record calls current, and keeps what it has besides.
+                Some((Found::Foreign(seen, ..), _)) => (seen, false),
+            };
+            let Some(kept) = self.all_kept(namespace, named, &seen).await? else {
+                continue;
+            };
+            let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
+            let values = kept.iter().filter_map(Kept::value).chain(current);
+            let segments = values.flat_map(Value::segments);
+            let referenced = segments.map(|segment| segment.id).collect();
+            if !is_ours {
+                seen.head = None;
             }
+            return Ok((Some(seen), referenced));
         }
-        if !is_ours {
-            seen.head = None;
-        }
-        Ok((Some(seen), referenced))
+        Err(changing(&named.key))
     }
 
     /// The same, once nothing comes any more of what was sent for the object before: who sent it named a version that the object no longer
@@ -323,28 +322,36 @@ impl Core {
         Ok(head.and_then(|head| head.key))
     }
 
-    /// All kept versions of a key, newest first.
-    pub async fn all_kept(&self, namespace: &Namespace, named: &Named) -> Result<Vec<Kept>> {
-        let (place, object) = namespace.object(named.space, &named.key);
+    /// All kept versions of a head that was seen, newest first; `None` when the object has changed since. What is current and what is
+    /// kept change places: only of one moment they are all that there is.
+    pub async fn all_kept(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+    ) -> Result<Option<Vec<Kept>>> {
         let mut all = Vec::new();
+        if seen.head.as_ref().is_none_or(|head| head.kept == 0) {
+            return Ok(Some(all));
+        }
+        let (place, object) = namespace.object(named.space, &named.key);
         let mut after = Vec::new();
         loop {
             let mut op = ReadOp::new(place);
+            op.assert_version(seen.version);
             op.omap(&after, b"v", KEPT_PAGE);
             let read = match self.access.read(place, &object, op, 0).await {
-                Err(Errno(libc::ENOENT)) => return Ok(all),
+                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => return Ok(None),
                 Err(errno) => return Err(unread(errno, &shown(&named.key))),
                 Ok(read) => read,
             };
-            let Some((pairs, more)) = read.omap.into_iter().next() else {
-                return Ok(all);
-            };
+            let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
             for (name, value) in &pairs {
                 all.push(Kept::decode(value).map_err(|_| malformed(&shown(&named.key)))?);
                 after = name.to_vec();
             }
             if !more || pairs.is_empty() {
-                return Ok(all);
+                return Ok(Some(all));
             }
         }
     }
@@ -387,7 +394,10 @@ impl Core {
         let mut looks = read.omap.into_iter();
         let (newest, more) = looks.next().unwrap_or_default();
         if whole && more {
-            found = self.all_kept(namespace, named).await?;
+            match self.all_kept(namespace, named, seen).await? {
+                Some(all) => found = all,
+                None => return Ok(None),
+            }
         } else {
             for (_, value) in &newest {
                 found.push(decode(value)?);
@@ -452,11 +462,6 @@ pub(crate) fn changing(key: &[u8]) -> StoreError {
         ErrorKind::Busy,
         format!("{} is being changed all the time", shown(key)),
     )
-}
-
-fn refer(referenced: &mut HashSet<u128>, value: Option<&Value>) {
-    let segments = value.map_or(&[][..], Value::segments);
-    referenced.extend(segments.iter().map(|segment| segment.id));
 }
 
 /// The record in an object's attributes, and how many of them it takes.

@@ -13,8 +13,9 @@ use futures_util::future::try_join_all;
 
 use crate::core::{Core, Namespace};
 use crate::error::{malformed, no_such_namespace, unread};
+use crate::heads::{LOOKS, Seen, changing};
 use crate::names;
-use crate::record::{Entry, Kept, Known};
+use crate::record::{Entry, Kept, Known, Value};
 use crate::sys::{Errno, ReadOp};
 use crate::under_way::Named;
 
@@ -194,8 +195,10 @@ impl<'w> Walk<'w> {
 
     /// All versions, newest first.
     async fn versions(&self, key: &Bytes, at: &At) -> Result<Vec<VersionItem>> {
+        // Who looks for more looks at a later moment, at which what was current may be kept.
         if let At::Known(known) = at
             && known.kept == 0
+            && !known.attributes_elsewhere
         {
             let meta = self.current(key, at).await?;
             let value = |meta| VersionItem::Value {
@@ -206,41 +209,43 @@ impl<'w> Walk<'w> {
             return Ok(meta.map(value).into_iter().collect());
         }
         let named = self.named(key);
+        for _ in 0..LOOKS {
+            let seen = self.core.look(self.namespace, &named).await?;
+            let kept = self.core.all_kept(self.namespace, &named, &seen).await?;
+            if let Some(kept) = kept {
+                return Ok(self.items(key, &seen, kept));
+            }
+        }
+        Err(changing(key))
+    }
+
+    /// The versions of a key that was seen.
+    fn items(&self, key: &Bytes, seen: &Seen, kept: Vec<Kept>) -> Vec<VersionItem> {
         let now = self.core.now();
-        let seen = self.core.look(self.namespace, &named).await?;
-        let Some(head) = &seen.head else {
-            return Ok(Vec::new());
+        let value = |value: &Value, latest| VersionItem::Value {
+            key: key.clone(),
+            meta: value.meta(),
+            latest,
         };
-        let mut items = Vec::new();
-        if let Some(current) = head.current(now) {
-            items.push(VersionItem::Value {
-                key: key.clone(),
-                meta: current.meta(),
-                latest: true,
-            });
-        }
-        if head.kept == 0 {
-            return Ok(items);
-        }
+        let current = seen.head.as_deref().and_then(|head| head.current(now));
+        let mut items: Vec<_> = current
+            .map(|current| value(current, true))
+            .into_iter()
+            .collect();
         let hidden = items.is_empty();
-        let kept = self.core.all_kept(self.namespace, &named).await?;
         let kept = kept.into_iter().filter(|kept| !kept.is_expired(now));
         for (number, kept) in kept.enumerate() {
-            items.push(match kept {
-                Kept::Value(value) => VersionItem::Value {
-                    key: key.clone(),
-                    meta: value.meta(),
-                    latest: false,
-                },
+            items.push(match &kept {
+                Kept::Value(older) => value(older, false),
                 Kept::Marker { modified, .. } => VersionItem::Marker {
                     key: key.clone(),
                     version: kept.version(),
-                    modified,
+                    modified: *modified,
                     latest: hidden && number == 0,
                 },
             });
         }
-        Ok(items)
+        items
     }
 
     fn named(&self, key: &[u8]) -> Named {

@@ -206,6 +206,13 @@ impl Kept {
         matches!(self, Kept::Marker { .. })
     }
 
+    pub fn value(&self) -> Option<&Value> {
+        match self {
+            Kept::Value(value) => Some(value),
+            Kept::Marker { .. } => None,
+        }
+    }
+
     pub fn is_expired(&self, now: u64) -> bool {
         match self {
             Kept::Value(value) => value.is_expired(now),

@@ -22,6 +22,7 @@ mod behind;
 mod inactive;
 mod left;
 mod sweeping;
+mod versions;
 
 /// Of gateways that are taken for dead soon.
 fn short_lived(cluster: &Cluster) -> Config {

@@ -250,11 +250,10 @@ fn what_another_hand_wrote_over_a_key_takes_no_older_version() {
         store.settle().await.unwrap();
         let core = store.core();
         let namespace = core.namespace(NS).unwrap();
-        let kept = core.all_kept(&namespace, &named(b"k")).await.unwrap();
-        let crate::record::Kept::Value(kept) = &kept[0] else {
-            panic!("the first value is kept");
-        };
-        let segment = kept.segments()[0];
+        let seen = core.look(&namespace, &named(b"k")).await.unwrap();
+        let kept = core.all_kept(&namespace, &named(b"k"), &seen).await;
+        let kept = kept.unwrap().expect("nobody changes it");
+        let segment = kept[0].value().expect("the first value").segments()[0];
         write_as_another(core, &namespace, b"k", b"theirs").await;
         // As if the one who kept it had died before the journal was told.
         intend(&namespace, b"k", segment).await;
