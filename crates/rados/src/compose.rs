@@ -4,7 +4,7 @@
 //! go. Whether a composition happened is decided by the target alone. Its object exists until the sources are gone: whoever finds a claim,
 //! or a target whose composition still has its object, waits; the keeper finishes or undoes what a dead gateway left.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,28 +16,21 @@ use forebay_store::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use crate::claims::{Claims, staged};
 use crate::core::{Core, Namespace};
-use crate::error::{is_certain, shown, unread, unwritten};
-use crate::heads::{CLAIM, LOOKS, Seen, changing};
-use crate::index::Settle;
+use crate::error::{unread, unwritten};
+use crate::heads::{LOOKS, Seen, changing};
 use crate::keeper::Task;
 use crate::names;
-use crate::record::{Entry, Layout, Segment, Value};
+use crate::record::{Layout, Segment, Value};
 use crate::sys::{Errno, Guard, ReadOp, WriteOp};
-use crate::under_way::{Named, Pending, Sum, Taken};
+use crate::under_way::{Named, Pending, Taken};
 use crate::upload::{Content, Put, stored};
 
 /// Staged values that are worked on at once.
-const AT_ONCE: usize = 32;
+pub(crate) const AT_ONCE: usize = 32;
 /// The first pause before a source is asked for again that another composition has claimed.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// What claiming came to.
-enum Claims {
-    All(Vec<(Named, Seen)>),
-    /// Another composition has one, or it changed: everything is looked at again.
-    Again,
-}
 
 /// A composition that was said and is not over. Dropping it lets the keeper finish it, as its target says.
 struct Open {
@@ -200,7 +193,8 @@ impl Core {
             return match changed {
                 Ok((replaced, after)) => {
                     // It has happened, whatever is still to be cleared away.
-                    match self.take_away(namespace, &claimed, &after).await {
+                    let taken = self.take_away(namespace, number, &claimed, &after);
+                    match taken.await {
                         Ok(()) => open.end().await.unwrap_or_else(left),
                         Err(error) => left(error),
                     }
@@ -276,7 +270,7 @@ impl Core {
                 _ => self.find_out(namespace, named),
             }
         }
-        self.take_away(namespace, &claimed, &after).await?;
+        self.take_away(namespace, number, &claimed, &after).await?;
         self.unsay(namespace, number).await
     }
 
@@ -358,7 +352,7 @@ impl Core {
     }
 
     /// The composition is over.
-    async fn unsay(&self, namespace: &Namespace, number: u128) -> Result<()> {
+    pub async fn unsay(&self, namespace: &Namespace, number: u128) -> Result<()> {
         let mut op = WriteOp::new(&namespace.index);
         op.remove();
         let object = names::composition(number);
@@ -371,170 +365,6 @@ impl Core {
             Err(errno) => Err(unwritten(errno, "the composition")),
         }
     }
-
-    async fn claim(
-        &self,
-        namespace: &Arc<Namespace>,
-        number: u128,
-        taken: &BTreeMap<Vec<u8>, Seen>,
-    ) -> Result<Claims> {
-        let there = taken.iter().filter(|(_, seen)| seen.head.is_some());
-        let there: Vec<_> = there
-            .map(|(key, seen)| (key.clone(), seen.clone()))
-            .collect();
-        let claims = there.into_iter().map(|(key, seen)| async move {
-            let named = staged(key);
-            let stamp = seen.head.as_ref().map(|head| head.stamp);
-            // The claim of one that is over says nothing any more.
-            if self.is_taken(namespace, &seen).await? {
-                return Ok(Err(named));
-            }
-            let (place, object) = namespace.object(named.space, &named.key);
-            let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
-            op.set_xattr(CLAIM, &number.to_le_bytes());
-            let done = self.access.write(place, &object, op, stamp, 0).await;
-            self.heads.forget(namespace.id, &named);
-            match done {
-                Ok(version) => Ok(Ok((named, seen, version))),
-                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(Err(named)),
-                Err(errno) => Err(unwritten(errno, &shown(&named.key))),
-            }
-        });
-        let claims: Vec<_> = stream::iter(claims)
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
-        let mut claimed = Vec::new();
-        let mut again = false;
-        let mut failed = None;
-        for claim in claims {
-            match claim {
-                Ok(Ok((named, seen, version))) => claimed.push((named, seen, version)),
-                Ok(Err(_)) => again = true,
-                Err(error) => failed = Some(error),
-            }
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        if again {
-            for (named, seen, version) in claimed {
-                self.unclaim(namespace, &named, version, &seen).await?;
-            }
-            return Ok(Claims::Again);
-        }
-        let claimed = claimed.into_iter();
-        let claimed = claimed.map(|(named, seen, version)| (named, Seen { version, ..seen }));
-        Ok(Claims::All(claimed.collect()))
-    }
-
-    async fn unclaim(
-        &self,
-        namespace: &Namespace,
-        named: &Named,
-        version: u64,
-        seen: &Seen,
-    ) -> Result<()> {
-        let stamp = seen.head.as_ref().map(|head| head.stamp);
-        let (place, object) = namespace.object(named.space, &named.key);
-        let mut op = WriteOp::new(place).guard(Guard::Version(version));
-        op.remove_xattr(CLAIM);
-        match self.access.write(place, &object, op, stamp, 0).await {
-            Ok(_) | Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(()),
-            Err(errno) => Err(unwritten(errno, &shown(&named.key))),
-        }
-    }
-
-    /// Gives everything back that a composition has claimed, and ends it.
-    async fn undo(&self, namespace: &Arc<Namespace>, number: u128) -> Result<()> {
-        for key in self.taken_by(namespace, number).await?.unwrap_or_default() {
-            let named = staged(key);
-            let (seen, _) = self.look_raw(namespace, &named).await?;
-            if let Some(seen) = seen.filter(|seen| seen.claim == Some(number)) {
-                self.unclaim(namespace, &named, seen.version, &seen).await?;
-            }
-        }
-        self.unsay(namespace, number).await
-    }
-
-    /// Removes claimed values, whose bytes belong to the target or are let go.
-    async fn take_away(
-        self: &Arc<Self>,
-        namespace: &Arc<Namespace>,
-        claimed: &[(Named, Seen)],
-        target: &Seen,
-    ) -> Result<()> {
-        let joined = segments(target).map(|segment| segment.id);
-        let joined: &HashSet<u128> = &joined.collect();
-        let removals = claimed.iter().cloned().map(|(named, seen)| async move {
-            let (place, object) = namespace.object(named.space, &named.key);
-            let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
-            op.remove();
-            let done = self.access.write(place, &object, op, None, 0).await;
-            self.heads.forget(namespace.id, &named);
-            match done {
-                Ok(_) => {
-                    let usage = seen
-                        .head
-                        .as_ref()
-                        .map(|head| head.usage)
-                        .unwrap_or_default();
-                    let counted = Sum::between(usage, Usage::default());
-                    self.books.changed(namespace.id, counted);
-                    let freed = segments(&seen).filter(|segment| !joined.contains(&segment.id));
-                    self.settle_staged(namespace, named.clone(), counted, freed.copied().collect());
-                    Ok(())
-                }
-                Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => {
-                    self.find_out(namespace, named.clone());
-                    Ok(())
-                }
-                Err(errno) if is_certain(errno) => Err(unread(errno, &shown(&named.key))),
-                Err(errno) => Err(unwritten(errno, &shown(&named.key))),
-            }
-        });
-        let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
-        while let Some(removed) = removals.next().await {
-            removed?;
-        }
-        self.settle(namespace).await
-    }
-
-    /// Lets the index find out what there is under a key.
-    pub fn find_out(&self, namespace: &Arc<Namespace>, named: Named) {
-        self.settle_staged(namespace, named, Sum::default(), Vec::new());
-    }
-
-    fn settle_staged(
-        &self,
-        namespace: &Arc<Namespace>,
-        named: Named,
-        counted: Sum,
-        freed: Vec<Segment>,
-    ) {
-        let entry = names::entry(named.space, &named.key);
-        namespace.shard(&entry).settle(Settle {
-            named,
-            before: None,
-            after: None::<Entry>,
-            ended: Vec::new(),
-            freed,
-            unsure: false,
-            counted,
-        });
-    }
-}
-
-fn staged(key: Vec<u8>) -> Named {
-    Named {
-        space: Space::Staging,
-        key,
-    }
-}
-
-fn segments(seen: &Seen) -> impl Iterator<Item = &Segment> {
-    let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
-    current.map_or(&[][..], |value| value.segments()).iter()
 }
 
 fn bytes(seen: &Seen) -> u64 {

@@ -4,7 +4,7 @@
 //! - `heads`, `record`: a key's object, whose one operation is what makes a change happen. `change`, `plan`: deciding and doing it.
 //! - `journal`: what is under way, said before it happens. `index`, `list`: sorted entries, brought up to date after it happened.
 //! - `upload`, `body`, `land`, `stripes`: bytes on their way; a value that is too long for one object lies in stripes. `held`: which of
-//!   them somebody here has under way. `compose`: joining parts. `away`: bytes that a layer above keeps.
+//!   them somebody here has under way. `compose`, `claims`: joining parts. `away`: bytes that a layer above keeps.
 //! - `keeper`, `clean`, `sweep`, `adopt`: what nobody waits for, and what others left. `books`: usage and quotas. `notices`, `listen`: what other
 //!   gateways changed.
 //! - `sys`: librados, opened at run time; all `unsafe` of this room.
@@ -31,6 +31,7 @@ mod away;
 mod body;
 mod books;
 mod change;
+mod claims;
 mod clean;
 mod codec;
 mod compose;

@@ -9,16 +9,19 @@ use forebay_store::{
 };
 
 use crate::config::Config;
+use crate::core::Namespace;
+use crate::heads::set_record;
 use crate::names;
 use crate::namespaces::GATEWAYS;
 use crate::orphans::{ORPHANS, Orphan};
-use crate::record::Segment;
+use crate::record::{Head, Segment};
 use crate::store::RadosStore;
 use crate::support::{Cluster, bytes, cluster, config, get, open, put, runtime, space};
 use crate::sys::{Guard, WriteOp};
 use crate::under_way::{Named, Pending};
 
 mod behind;
+mod composing;
 mod inactive;
 mod left;
 mod sweeping;
@@ -64,6 +67,22 @@ async fn registered_orphans(store: &RadosStore) -> usize {
         .await
         .unwrap();
     found
+}
+
+/// What a gateway sent for a key that was not there, and what arrives now: the record of another key.
+async fn create_late(store: &RadosStore, namespace: &Namespace, key: &[u8], head: &Head) {
+    let (place, object) = namespace.object(Space::Objects, key);
+    let mut op = WriteOp::new(place).guard(Guard::Absent);
+    set_record(&mut op, namespace, &head.encode(), 0);
+    let access = &store.core().access;
+    let created = access.write(place, &object, op, Some(head.stamp), 0);
+    created.await.unwrap();
+}
+
+/// Waits for what happens by itself, and fails in these words when it does not.
+async fn soon(happens: impl Future<Output = ()>, words: &str) {
+    let done = tokio::time::timeout(Duration::from_secs(20), happens).await;
+    done.expect(words);
 }
 
 #[test]
@@ -205,89 +224,6 @@ fn a_quota_bounds_gateways_together() {
         assert_eq!(fill(b'c', 0).await, QUOTA.saturating_sub(two));
         know().await;
         let audit = gateways[0].audit("bounded").await.unwrap();
-        assert!(audit.is_clean(), "{audit:?}");
-    });
-}
-
-#[test]
-fn a_change_that_was_cut_short_frees_no_joined_part() {
-    let Some(cluster) = cluster() else {
-        return;
-    };
-    runtime().block_on(async {
-        let store = open(short_lived(&cluster), TestClock::default());
-        space(&store, "joined").await;
-        let part = Address::staging("joined", b"part");
-        put(&store, part, &bytes(1, 70_000)).await;
-        let freed = segments(&store, "joined", Space::Staging, b"part").await;
-        store.settle().await.unwrap();
-        // A gateway that nobody knows said that it would remove the part, and died before it did.
-        let (core, gateway) = (store.core(), 7);
-        let namespace = core.namespace("joined").unwrap();
-        let pending = Pending {
-            named: Named {
-                space: Space::Staging,
-                key: b"part".to_vec(),
-            },
-            composes: false,
-            freed,
-        };
-        let entry = (
-            names::pending(u128::from(gateway) << 64 | 1),
-            pending.encode(),
-        );
-        namespace.journal.enter(vec![entry]).await.unwrap();
-        register_dead(&store, gateway).await;
-        let key = Address::object("joined", b"k");
-        let parts = [Source::any(b"part")];
-        let joined = store.compose(key, &parts, &[], StoreOptions::default(), Seal::default());
-        joined.await.unwrap();
-        store.settle().await.unwrap();
-        assert_eq!(store.sweep().await.unwrap(), 1);
-        store.sweep().await.unwrap();
-        assert!(get(&store, key).await == bytes(1, 70_000));
-        let audit = store.audit("joined").await.unwrap();
-        assert!(audit.is_clean(), "{audit:?}");
-    });
-}
-
-#[test]
-fn a_composition_that_nobody_waits_for_is_finished() {
-    let Some(cluster) = cluster() else {
-        return;
-    };
-    runtime().block_on(async {
-        let store = open(config(&cluster), TestClock::default());
-        space(&store, "joined").await;
-        let namespace = store.core().namespace("joined").unwrap();
-        for round in 0..24_u8 {
-            let parts = [[b'a', round], [b'b', round], [b'c', round]];
-            for part in &parts {
-                put(&store, Address::staging("joined", part), &bytes(1, 70_000)).await;
-            }
-            let sources = [0, 1, 2].map(|at: usize| Source::any(&parts[at]));
-            let key = [b'k', round];
-            let key = Address::object("joined", &key);
-            let joined =
-                store.compose(key, &sources, &[], StoreOptions::default(), Seal::default());
-            let cut = tokio::time::timeout(Duration::from_micros(400 * u64::from(round)), joined);
-            if let Ok(joined) = cut.await {
-                joined.unwrap();
-            }
-        }
-        let said = async || {
-            let there = crate::audit::names_in(&namespace.index).await.unwrap();
-            there.iter().any(|name| name.starts_with(b"compose."))
-        };
-        let over = async {
-            while said().await || !store.core().composing.lock().is_empty() {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        let in_time = tokio::time::timeout(Duration::from_secs(20), over).await;
-        in_time.expect("every composition comes to an end");
-        store.settle().await.unwrap();
-        let audit = store.audit("joined").await.unwrap();
         assert!(audit.is_clean(), "{audit:?}");
     });
 }

@@ -7,10 +7,9 @@ use forebay_store::{After, ByteRange, Item, ListOptions, NamespaceConfig, Upload
 
 use super::*;
 use crate::change::{Decide, Decision, Step};
-use crate::core::{Core, Namespace};
-use crate::heads::{CLAIM, Seen, set_record};
+use crate::core::Core;
+use crate::heads::Seen;
 use crate::plan::Draft;
-use crate::record::Head;
 use crate::support::{drain, versioned};
 use crate::sys::Errno;
 use crate::under_way::Intent;
@@ -68,16 +67,6 @@ async fn intend(namespace: &Namespace, key: &[u8], segment: Segment) {
     entered.await.unwrap();
 }
 
-/// What a gateway sent for a key that was not there, and what arrives now: the record of another key.
-async fn create_late(store: &RadosStore, namespace: &Namespace, key: &[u8], head: &Head) {
-    let (place, object) = namespace.object(Space::Objects, key);
-    let mut op = WriteOp::new(place).guard(Guard::Absent);
-    set_record(&mut op, namespace, &head.encode(), 0);
-    let access = &store.core().access;
-    let created = access.write(place, &object, op, Some(head.stamp), 0);
-    created.await.unwrap();
-}
-
 /// Another hand writes an object, as `rados put` does.
 async fn write_as_another(core: &Core, namespace: &Namespace, key: &[u8], bytes: &[u8]) {
     let (place, object) = namespace.object(Space::Objects, key);
@@ -85,12 +74,6 @@ async fn write_as_another(core: &Core, namespace: &Namespace, key: &[u8], bytes:
     op.write_full(bytes);
     let written = core.access.write(place, &object, op, None, 0);
     written.await.unwrap();
-}
-
-/// Waits for what happens by itself, and fails in these words when it does not.
-async fn soon(happens: impl Future<Output = ()>, words: &str) {
-    let done = tokio::time::timeout(Duration::from_secs(20), happens).await;
-    done.expect(words);
 }
 
 async fn head_of(store: &RadosStore, namespace: &Arc<Namespace>, key: &[u8]) -> Arc<Head> {
@@ -430,38 +413,6 @@ fn what_cannot_be_forgotten_yet_is_not_lost() {
             }
         };
         soon(forgotten, "the entry of a key that is gone goes").await;
-    });
-}
-
-#[test]
-fn the_claim_of_a_composition_that_is_over_keeps_no_part() {
-    let Some(cluster) = cluster() else {
-        return;
-    };
-    runtime().block_on(async {
-        let store = open(config(&cluster), TestClock::default());
-        space(&store, NS).await;
-        put(&store, Address::staging(NS, b"part"), b"joined").await;
-        store.settle().await.unwrap();
-        let core = store.core();
-        let namespace = core.namespace(NS).unwrap();
-        let part = Named {
-            space: Space::Staging,
-            key: b"part".to_vec(),
-        };
-        let seen = core.look(&namespace, &part).await.unwrap();
-        let (place, object) = namespace.object(part.space, &part.key);
-        let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
-        op.set_xattr(CLAIM, &(u128::from(DEAD) << 64).to_le_bytes());
-        let stamp = seen.head.as_ref().map(|head| head.stamp);
-        let claimed = core.access.write(place, &object, op, stamp, 0);
-        claimed.await.unwrap();
-        let parts = [Source::any(b"part")];
-        let options = StoreOptions::default();
-        let joined = store.compose(at(b"k"), &parts, &[b"part"], options, Seal::default());
-        joined.await.unwrap();
-        assert_eq!(get(&store, at(b"k")).await, b"joined");
-        is_clean(&store).await;
     });
 }
 
