@@ -145,7 +145,11 @@ impl Core {
         named: &Named,
     ) -> Result<bool> {
         let (seen, _) = self.look_raw(namespace, named).await?;
-        if seen.is_some_and(|seen| seen.head.is_some()) {
+        if let Some(head) = seen.and_then(|seen| seen.head) {
+            if head.is_empty() {
+                self.clear_way(namespace, named).await?;
+                return Ok(false);
+            }
             self.find_out(namespace, named.clone());
             self.task(Task::Settle(namespace.clone()));
             return Ok(true);

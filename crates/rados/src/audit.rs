@@ -127,7 +127,7 @@ impl Core {
         Ok(audit)
     }
 
-    /// A key's object and all kept versions of it, if it is ours.
+    /// A key's object and all kept versions of it, if it is ours and has something.
     async fn look_at_all(
         &self,
         namespace: &Namespace,
@@ -135,7 +135,8 @@ impl Core {
     ) -> Result<Option<(Seen, Vec<Kept>)>> {
         for _ in 0..LOOKS {
             let (seen, _) = self.look_raw(namespace, named).await?;
-            let Some(seen) = seen.filter(|seen| seen.head.is_some()) else {
+            let has = |seen: &Seen| seen.head.as_ref().is_some_and(|head| !head.is_empty());
+            let Some(seen) = seen.filter(has) else {
                 return Ok(None);
             };
             if let Some(kept) = self.all_kept(namespace, named, &seen).await? {

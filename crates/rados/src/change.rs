@@ -55,7 +55,8 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    pub fn new(draft: Draft) -> Box<Step> {
+    pub fn new(mut draft: Draft) -> Box<Step> {
+        draft.spare_what_stays();
         Box::new(Step {
             draft,
             bufs: Vec::new(),
@@ -255,6 +256,11 @@ impl Core {
                 Ok(Decision::Do(step, answer)) => (step, answer),
             };
             let number = step.composition;
+            if number.is_some() && now.head.is_none() {
+                // Once the composition is undone, nothing of it may come.
+                seen = self.make_way(namespace, named).await?;
+                continue;
+            }
             let mut mark = match marked.take() {
                 Some(mark) => mark,
                 None => {

@@ -12,12 +12,13 @@ use futures_util::{StreamExt, stream};
 use crate::compose::AT_ONCE;
 use crate::core::{Core, Namespace};
 use crate::error::{is_certain, shown, unread, unwritten};
-use crate::heads::{CLAIM, LOOKS, Seen, changing};
+use crate::heads::{CLAIM, LOOKS, Seen, changing, set_record};
 use crate::index::Settle;
 use crate::names;
-use crate::record::{Entry, Segment};
+use crate::record::{Entry, Head, Segment};
 use crate::sys::{Errno, Guard, WriteOp};
 use crate::under_way::{Named, Sum};
+use crate::upload::new_head;
 
 /// What claiming came to.
 pub(crate) enum Claims {
@@ -102,7 +103,12 @@ impl Core {
     }
 
     /// Gives everything back that a composition has claimed, and ends it.
-    pub async fn undo(&self, namespace: &Arc<Namespace>, number: u128) -> Result<()> {
+    pub async fn undo(
+        &self,
+        namespace: &Arc<Namespace>,
+        target: &Named,
+        number: u128,
+    ) -> Result<()> {
         for key in self.taken_by(namespace, number).await?.unwrap_or_default() {
             let named = staged(key);
             let (seen, _) = self.look_raw(namespace, &named).await?;
@@ -110,7 +116,46 @@ impl Core {
                 self.unclaim(namespace, &named, seen.version, &seen).await?;
             }
         }
+        self.clear_way(namespace, target).await?;
         self.unsay(namespace, number).await
+    }
+
+    /// Makes a record of a key that is not there, which has nothing; `None` when there is one by now. What is sent for the key from then
+    /// on names a version: it can be refused when it comes late.
+    pub async fn make_way(&self, namespace: &Namespace, named: &Named) -> Result<Option<Seen>> {
+        let (place, object) = namespace.object(named.space, &named.key);
+        let head = Head {
+            stamp: self.seconds(),
+            ..new_head(named)
+        };
+        let mut op = WriteOp::new(place).guard(Guard::Absent);
+        let pieces = set_record(&mut op, namespace, &head.encode(), 0);
+        let made = self.access.write(place, &object, op, Some(head.stamp), 0);
+        match made.await {
+            Ok(version) => Ok(Some(Seen {
+                head: Some(Arc::new(head)),
+                pieces,
+                ..Seen::absent(version)
+            })),
+            Err(Errno(libc::EEXIST)) => Ok(None),
+            Err(errno) => Err(unread(errno, &shown(&named.key))),
+        }
+    }
+
+    /// Removes the record of a key that has nothing. Who still wants to put something there makes way anew.
+    pub async fn clear_way(&self, namespace: &Namespace, named: &Named) -> Result<()> {
+        let (seen, _) = self.look_raw(namespace, named).await?;
+        let is_empty = |seen: &Seen| seen.head.as_ref().is_some_and(|head| head.is_empty());
+        let Some(seen) = seen.filter(is_empty) else {
+            return Ok(());
+        };
+        let (place, object) = namespace.object(named.space, &named.key);
+        let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
+        op.remove();
+        match self.access.write(place, &object, op, None, 0).await {
+            Ok(_) | Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(()),
+            Err(errno) => Err(unwritten(errno, &shown(&named.key))),
+        }
     }
 
     /// Removes what a composition has claimed, whose bytes belong to the target or are let go.

@@ -2,7 +2,8 @@
 //!
 //! The sources are claimed one by one, then the target changes in one operation and says which composition made it; after that the sources
 //! go. Whether a composition happened is decided by the target alone. Its object exists until the sources are gone: whoever finds a claim,
-//! or a target whose composition still has its object, waits; the keeper finishes or undoes what a dead gateway left.
+//! or a target whose composition still has its object, waits; the keeper finishes or undoes what a dead gateway left. A target that is not
+//! there gets a record that has nothing before: once a composition is undone, what was sent for it must not come.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +66,8 @@ impl Open {
 
     /// It did not happen: everything goes back.
     async fn take_back(self) {
-        match self.core.undo(&self.namespace, self.number).await {
+        let undone = self.core.undo(&self.namespace, &self.target, self.number);
+        match undone.await {
             Ok(()) => self.end().await.unwrap_or_else(left),
             Err(error) => left(error),
         }
@@ -258,7 +260,7 @@ impl Core {
             head.is_some_and(|head| head.composition == Some(number))
         };
         let Some(after) = seen.filter(made) else {
-            return self.undo(namespace, number).await;
+            return self.undo(namespace, target, number).await;
         };
         let mut claimed = Vec::new();
         for key in keys {

@@ -59,6 +59,7 @@ impl Seen {
     pub fn entry(&self) -> Option<Entry> {
         match (&self.head, self.version) {
             (None, 0) => None,
+            (Some(head), _) if head.is_empty() => None,
             (head, version) => Some(Entry::of(version, head.as_deref())),
         }
     }

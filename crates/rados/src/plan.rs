@@ -1,5 +1,7 @@
 //! What a change makes of a key's head and kept versions: no I/O here.
 
+use std::collections::HashSet;
+
 use forebay_store::{Away, Change, Plan, Present, Space, Usage, VersionId};
 
 use crate::heads::KeptView;
@@ -160,8 +162,7 @@ impl Draft {
         // Of those that were not looked at, what was known still holds: nothing of theirs expires before.
         let unseen = self.head.expires_next.filter(|_| !self.whole);
         self.head.expires_next = [current, kept, unseen].into_iter().flatten().min();
-        let empty = self.head.current.is_none() && self.head.kept == 0;
-        (!empty).then(|| self.head.clone())
+        (!self.head.is_empty()).then(|| self.head.clone())
     }
 
     /// Replaces what is kept of a value that is there: the current one, or a kept one, which is then put again.
@@ -182,6 +183,26 @@ impl Draft {
         self.release(&value);
         value.layout = layout;
         self.rewrite(value);
+    }
+
+    /// Lets go nothing that the key refers to all the same: of what a composition once made that came too late, and of what made it anew,
+    /// the stripes are the same.
+    pub fn spare_what_stays(&mut self) {
+        if self.freed.is_empty() {
+            return;
+        }
+        let put = self.put.iter();
+        let put = put.filter(|kept| !self.removed.contains(&kept.seq()));
+        let is_put = |seq: u64| self.put.iter().any(|kept| kept.seq() == seq);
+        let seen = self.list.iter().chain(&self.null);
+        let seen = seen.filter(|kept| !is_put(kept.seq()));
+        let values = put.chain(seen).filter_map(Kept::value);
+        let values = values.chain(&self.head.current);
+        let stays: HashSet<u128> = values
+            .flat_map(Value::segments)
+            .map(|segment| segment.id)
+            .collect();
+        self.freed.retain(|segment| !stays.contains(&segment.id));
     }
 
     fn count(&mut self, size: u64) {

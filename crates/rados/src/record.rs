@@ -304,6 +304,11 @@ impl Head {
         }
     }
 
+    /// Whether the key has nothing: somebody made way for a value that has not come.
+    pub fn is_empty(&self) -> bool {
+        self.current.is_none() && self.kept == 0
+    }
+
     /// The current value, if it has not expired.
     pub fn current(&self, now: u64) -> Option<&Value> {
         self.current.as_ref().filter(|value| !value.is_expired(now))
@@ -392,9 +397,9 @@ pub(crate) struct Known {
 }
 
 impl Entry {
-    /// Of an object of this version that has this head, or is gone.
+    /// Of an object of this version that has this head, or is gone. Of a key that has nothing the index knows nothing.
     pub fn of(version: u64, head: Option<&Head>) -> Entry {
-        let known = head.map(|head| {
+        let known = head.filter(|head| !head.is_empty()).map(|head| {
             let mut current = head.current.as_ref().map(Value::meta);
             let large =
                 |meta: &Meta| meta.attributes.encoded().len() > INDEXED_ATTRIBUTES_BYTES_MAX;

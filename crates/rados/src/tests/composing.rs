@@ -3,12 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use forebay_store::{After, DeleteOptions, Item, ListOptions};
+use forebay_store::{After, DeleteOptions, Item, ListOptions, Result, Usage, VersionId};
 
 use super::*;
+use crate::audit::names_in;
+use crate::change::{Decide, Decision, Step};
 use crate::claims::staged;
 use crate::core::Core;
-use crate::heads::CLAIM;
+use crate::heads::{CLAIM, KeptView, Seen};
+use crate::plan::Draft;
+use crate::support::versioned;
+use crate::sys::Errno;
+use crate::under_way::Taken;
+use crate::upload::new_head;
 
 const NS: &str = "joined";
 /// A gateway that nobody has ever seen, and a composition of its.
@@ -58,8 +65,8 @@ async fn is_clean(store: &RadosStore) {
     assert!(audit.is_clean(), "{audit:#?}");
 }
 
-/// Claims the part for a composition of the dead gateway.
-async fn claim(core: &Arc<Core>, namespace: &Arc<Namespace>) {
+/// Claims the part for a composition of the dead gateway; what it was.
+async fn claim(core: &Arc<Core>, namespace: &Arc<Namespace>) -> Seen {
     let part = staged(b"part".to_vec());
     let seen = core.look(namespace, &part).await.unwrap();
     let (place, object) = namespace.object(part.space, &part.key);
@@ -68,6 +75,38 @@ async fn claim(core: &Arc<Core>, namespace: &Arc<Namespace>) {
     let stamp = seen.head.as_ref().map(|head| head.stamp);
     let claimed = core.access.write(place, &object, op, stamp, 0);
     claimed.await.unwrap();
+    seen
+}
+
+/// Leaves what a gateway leaves that dies before the target is what it was to be. What it had sent to make it that.
+async fn leave_begun(store: &RadosStore, namespace: &Arc<Namespace>, null: bool) -> Head {
+    put(store, part(), &bytes(1, PART)).await;
+    store.settle().await.unwrap();
+    let core = store.core();
+    let pending = Pending {
+        named: Named::object(b"k".to_vec()),
+        composes: true,
+        freed: Vec::new(),
+    };
+    let entry = (names::pending(NUMBER), pending.encode());
+    namespace.journal.enter(vec![entry]).await.unwrap();
+    let keys = vec![b"part".to_vec()];
+    let mut op = WriteOp::new(&namespace.index).guard(Guard::Absent);
+    op.write_full(&Taken { keys }.encode());
+    let object = names::composition(NUMBER);
+    let said = core.access.write(&namespace.index, &object, op, None, 0);
+    said.await.unwrap();
+    let claimed = claim(core, namespace).await;
+    register_dead(store, DEAD).await;
+    let mut head = claimed.head.as_deref().cloned().unwrap();
+    head.key = None;
+    head.composition = Some(NUMBER);
+    head.usage = Usage {
+        objects: 1,
+        bytes: PART as u64,
+    };
+    head.current.as_mut().unwrap().null = null;
+    head
 }
 
 #[test]
@@ -118,6 +157,130 @@ fn who_makes_sure_that_nothing_comes_late_takes_no_bytes_from_the_target() {
         }
         is_clean(&store).await;
         assert!(get(&store, target()).await == whole);
+    });
+}
+
+#[test]
+fn what_was_composed_too_late_and_once_more_keeps_its_stripes() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        for keeps in [false, true] {
+            let store = open(short_lived(&cluster), TestClock::default());
+            match keeps {
+                false => space(&store, NS).await,
+                true => versioned(&store, NS).await,
+            }
+            let namespace = store.core().namespace(NS).unwrap();
+            let head = leave_begun(&store, &namespace, !keeps).await;
+            assert_eq!(store.sweep().await.unwrap(), 1);
+            // As one did that made no way for it.
+            create_late(&store, &namespace, b"k", &head).await;
+            compose(&store, &[Source::any(b"part")]).await;
+            if keeps {
+                let options = DeleteOptions {
+                    version: Some(VersionId(head.last_seq)),
+                    ..DeleteOptions::default()
+                };
+                let deleted = store.delete(target(), options).await.unwrap();
+                assert!(deleted.existed);
+            }
+            is_clean(&store).await;
+            assert!(get(&store, target()).await == bytes(1, PART));
+        }
+    });
+}
+
+#[test]
+fn what_the_dead_sent_does_not_come_after_its_composition_was_undone() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let head = leave_begun(&store, &namespace, true).await;
+        let key = Named::object(b"k".to_vec());
+        let made = core.make_way(&namespace, &key).await.unwrap().unwrap();
+        let none = store.stat(target(), None).await.unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::NotFound);
+        let (place, object) = namespace.object(key.space, &key.key);
+        let mut late = WriteOp::new(place).guard(Guard::Version(made.version));
+        set_record(&mut late, &namespace, &head.encode(), made.pieces);
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        let there = names_in(namespace.data()).await.unwrap();
+        assert!(there.is_empty(), "what was made way for does not come");
+        let stamp = Some(head.stamp);
+        let arrived = core.access.write(place, &object, late, stamp, 0).await;
+        let refused = [libc::ENOENT, libc::ERANGE, libc::EOVERFLOW];
+        assert!(
+            refused.map(|errno| Err(Errno(errno))).contains(&arrived),
+            "{arrived:?}"
+        );
+        compose(&store, &[Source::any(b"part")]).await;
+        is_clean(&store).await;
+        assert!(get(&store, target()).await == bytes(1, PART));
+    });
+}
+
+/// Makes a key what a composition would, and says at which version each time.
+struct Joined<'j> {
+    core: &'j Arc<Core>,
+    made: Head,
+    versions: &'j mut Vec<u64>,
+}
+
+impl Decide for Joined<'_> {
+    type Answer = ();
+
+    async fn decide(&mut self, seen: &Seen) -> Result<Decision<()>> {
+        self.versions.push(seen.version);
+        let old = seen.head.as_deref().cloned();
+        let mut head = old.unwrap_or_else(|| new_head(&Named::object(b"k".to_vec())));
+        head.usage = self.made.usage;
+        head.current.clone_from(&self.made.current);
+        let view = KeptView {
+            whole: true,
+            ..KeptView::default()
+        };
+        let draft = Draft::begin(Space::Objects, head, view, self.core.now());
+        let mut step = Step::new(draft);
+        step.composition = Some(NUMBER);
+        Ok(Decision::Do(step, ()))
+    }
+}
+
+#[test]
+fn a_composition_makes_way_for_what_it_sends() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let made = leave_begun(&store, &namespace, true).await;
+        let mut versions = Vec::new();
+        let joined = Joined {
+            core,
+            made,
+            versions: &mut versions,
+        };
+        let key = Named::object(b"k".to_vec());
+        let changed = core.change(&namespace, &key, false, joined).await;
+        changed.unwrap();
+        assert!(
+            matches!(versions[..], [0, made] if made > 0),
+            "{versions:?}"
+        );
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        assert_eq!(staged_keys(&store).await, [b""; 0]);
+        is_clean(&store).await;
+        assert!(get(&store, target()).await == bytes(1, PART));
     });
 }
 
