@@ -10,7 +10,7 @@ use forebay_store::{NamespaceInfo, Quota, Result, Space, VersionId};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, OwnedMutexGuard, mpsc};
 
 use crate::access::Access;
 use crate::away::Forgotten;
@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub pulse: Pulse,
     /// Held while namespaces are read.
     pub reloading: AsyncMutex<()>,
+    /// Namespaces that are being opened, by their numbers.
+    pub openings: Mutex<HashMap<u32, Arc<AsyncMutex<()>>>>,
     /// Compositions of this gateway's that are not over.
     pub composing: Mutex<HashSet<u128>>,
     /// Held by whoever cleans up.
@@ -279,6 +281,7 @@ impl Core {
             tasks,
             pulse,
             reloading: AsyncMutex::new(()),
+            openings: Mutex::default(),
             composing: Mutex::default(),
             cleaning: AsyncMutex::new(()),
             snapshot: RwLock::default(),
@@ -306,6 +309,22 @@ impl Core {
 
     pub fn replace_snapshot(&self, snapshot: Snapshot) {
         *self.snapshot.write() = Arc::new(snapshot);
+    }
+
+    pub fn add_namespace(&self, name: String, namespace: Arc<Namespace>) {
+        let mut snapshot = self.snapshot.write();
+        let namespaces = &mut Arc::make_mut(&mut snapshot).namespaces;
+        namespaces.insert(name, namespace);
+    }
+
+    /// Held by whoever opens a namespace: two who did at once would each queue and count for it.
+    pub async fn opening(&self, id: u32) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut openings = self.openings.lock();
+            openings.retain(|_, turn| Arc::strong_count(turn) > 1);
+            openings.entry(id).or_default().clone()
+        };
+        turn.lock_owned().await
     }
 
     pub fn namespace(&self, name: &str) -> Result<Arc<Namespace>> {

@@ -57,6 +57,7 @@ mod pieces;
 mod plan;
 mod pulse;
 mod record;
+mod reload;
 mod store;
 mod stripes;
 mod sums;

@@ -1,6 +1,6 @@
-//! Namespaces and tenants' bounds: keys of one object, read into a snapshot whenever somebody says that they changed.
+//! Namespaces and tenants' bounds: keys of one object.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +13,16 @@ use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep_until};
 
 use crate::codec::{Malformed, Reader, Writer};
-use crate::core::{Core, Namespace, Snapshot};
-use crate::error::{Parts, malformed, no_such_namespace, unread, unwritten};
+use crate::core::{Core, Namespace};
+use crate::error::{malformed, no_such_namespace, unread, unwritten};
 use crate::keeper::{REFRESH, Task};
 use crate::names::{self, NAMESPACES};
 use crate::record::{Entry, begin, writer};
 use crate::sys::{Errno, Guard, Place, ReadOp, Watching, WriteOp};
-use crate::under_way::Sum;
 
 /// Sections of the object: namespaces, tenants, gateways, values that nobody needs; and the last namespace's number.
-const NAMESPACE: u8 = b'n';
-const TENANT: u8 = b't';
+pub(crate) const NAMESPACE: u8 = b'n';
+pub(crate) const TENANT: u8 = b't';
 pub(crate) const GATEWAYS: &[u8] = b"g";
 const NUMBER: &[u8] = b"#number";
 /// How long a change waits for other gateways to hear of it.
@@ -113,7 +112,7 @@ fn write_quota(writer: &mut Writer, quota: Quota) {
     writer.option(quota.objects, Writer::u64);
 }
 
-fn read_quota(reader: &mut Reader<'_>) -> std::result::Result<Quota, Malformed> {
+pub(crate) fn read_quota(reader: &mut Reader<'_>) -> std::result::Result<Quota, Malformed> {
     Ok(Quota {
         bytes: reader.option(Reader::u64)?,
         objects: reader.option(Reader::u64)?,
@@ -127,90 +126,6 @@ fn key_of(section: u8, name: &str) -> Vec<u8> {
 }
 
 impl Core {
-    /// Reads namespaces and tenants anew.
-    pub async fn reload(&self) -> Result<()> {
-        let _one = self.reloading.lock().await;
-        let mut registered = Vec::new();
-        let mut tenants = Vec::new();
-        let mut gateways = 0;
-        let mut broken = false;
-        let each = |name: Bytes, value: Bytes| match name.first() {
-            Some(&NAMESPACE) => match Registered::decode(&value) {
-                Ok(found) => registered.push(found),
-                Err(_) => broken = true,
-            },
-            Some(&TENANT) => {
-                let tenant = String::from_utf8_lossy(&name[1..]).into_owned();
-                let quota = begin(&value).and_then(|mut reader| read_quota(&mut reader));
-                match quota {
-                    Ok(quota) => tenants.push((tenant, quota)),
-                    Err(_) => broken = true,
-                }
-            }
-            Some(b'g') => gateways += 1,
-            _ => {}
-        };
-        self.keys(&self.registry, NAMESPACES, b"", each).await?;
-        if broken {
-            return Err(malformed("a namespace"));
-        }
-        self.notices.set_alone(gateways <= 1);
-        let ids: Vec<u32> = registered.iter().map(|found| found.info.id).collect();
-        self.books.keep(|id| ids.contains(&id), &tenants);
-        let old = self.snapshot();
-        let mut snapshot = Snapshot {
-            namespaces: BTreeMap::new(),
-            tenants: tenants.into_iter().collect(),
-        };
-        let mut new = Vec::new();
-        for found in registered {
-            let info = &found.info;
-            // Before counters are read, which changes what this gateway's own add up to.
-            self.books.open(info, None);
-            let known = old.namespaces.get(&info.name);
-            let Some(known) = known.filter(|known| known.id == info.id) else {
-                new.push(found);
-                continue;
-            };
-            if known.info().revision != info.revision {
-                known.set_info(info.clone());
-            }
-            snapshot.namespaces.insert(info.name.clone(), known.clone());
-        }
-        // What is gone is gone at once; what is new is counted first, and its index may not answer.
-        self.replace_snapshot(snapshot.clone());
-        let mut parts = Parts::default();
-        for Registered { info, shards } in new {
-            let name = info.name.clone();
-            let opened = parts.done(&name, self.open_counted(info, shards).await);
-            let opened = opened.map(|opened| (name, Arc::new(opened)));
-            snapshot.namespaces.extend(opened);
-        }
-        self.replace_snapshot(snapshot);
-        parts.end()
-    }
-
-    async fn open_counted(&self, info: NamespaceInfo, shards: u32) -> Result<Namespace> {
-        let opened = Namespace::open(&self.access, &self.config.base, info.clone(), shards);
-        let opened = opened.map_err(|errno| unread(errno, &info.name))?;
-        self.recount(&opened).await?;
-        Ok(opened)
-    }
-
-    /// Reads again what other gateways have counted.
-    pub async fn recount(&self, namespace: &Namespace) -> Result<()> {
-        let others = self.counted_by_others(namespace).await?;
-        self.books.open(&namespace.info(), Some(others));
-        Ok(())
-    }
-
-    async fn counted_by_others(&self, namespace: &Namespace) -> Result<Sum> {
-        let shards = namespace.shards.iter();
-        let counts = shards.map(|shard| shard.recount(self, namespace));
-        let counts = try_join_all(counts).await?;
-        Ok(counts.into_iter().fold(Sum::default(), Sum::plus))
-    }
-
     /// Tells everybody that namespaces or tenants changed.
     async fn registry_changed(&self) -> Result<()> {
         let changed = Instant::now();
@@ -237,6 +152,14 @@ impl Core {
         let read = read.map_err(|errno| unread(errno, "the namespaces"))?;
         let pairs = read.omap.into_iter().next().unwrap_or_default().0;
         Ok(pairs.into_iter().collect())
+    }
+
+    /// The namespace of a name, as it is kept now.
+    pub(crate) async fn registered(&self, name: &str) -> Result<Option<Registered>> {
+        let key = key_of(NAMESPACE, name);
+        let found = self.registry_keys(&[&key]).await?;
+        let found = found.get(&key[..]).map(|found| Registered::decode(found));
+        found.transpose().map_err(|_| malformed("a namespace"))
     }
 
     /// Whether there is a namespace of this name.

@@ -279,7 +279,7 @@ async fn begin(core: &Arc<Core>) -> std::result::Result<Lease, OpenError> {
         .map_err(|errno| refused("no lease", errno.to_string()))?;
     core.pulse.renewed(asked);
     core.register().await.map_err(words)?;
-    core.reload().await.map_err(words)?;
+    core.load().await.map_err(words)?;
     // Nobody waits for them to know of this gateway: those who do not hear read of it by themselves.
     if let Err(errno) = core.announce().await {
         tracing::debug!(%errno, "a gateway did not hear of this one");

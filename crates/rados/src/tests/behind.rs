@@ -176,3 +176,60 @@ fn a_change_that_is_not_heard_of_is_waited_for() {
         tokio::join!(changed, heard_late);
     });
 }
+
+#[test]
+fn a_namespace_that_does_not_open_keeps_no_news_back() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "told").await;
+        // Numbers follow each other: this one cannot open the next.
+        let next = two.namespace("told").unwrap().id + 1;
+        let core = two.core();
+        let stuck = core.opening(next).await;
+        let hearing = async {
+            let waits = || {
+                let openings = core.openings.lock();
+                openings
+                    .get(&next)
+                    .is_some_and(|turn| Arc::strong_count(turn) > 2)
+            };
+            let opening = async {
+                while !waits() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            soon(opening, "it is told of the new namespace").await;
+            let kept = NamespaceConfig {
+                tenant: "acme".to_owned(),
+                versioning: Versioning::Enabled,
+                ..NamespaceConfig::default()
+            };
+            let heard = async {
+                let is_heard = || {
+                    let told = two.namespace("told").unwrap();
+                    told.config.versioning == Versioning::Enabled
+                };
+                while !is_heard() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let reloaded = tokio::time::timeout(crate::keeper::REFRESH, core.reload());
+            let (updated, reloaded, ()) = tokio::join!(
+                one.update_namespace("told", None, kept),
+                reloaded,
+                soon(heard, "it is told of a change"),
+            );
+            updated.unwrap();
+            let reloaded = reloaded.expect("the next reading is in time");
+            assert_eq!(reloaded.unwrap_err().kind(), ErrorKind::Io);
+            drop(stuck);
+        };
+        tokio::join!(space(&one, "next"), hearing);
+        core.reload().await.unwrap();
+        assert_eq!(two.namespace("next").unwrap().id, next);
+    });
+}
