@@ -56,6 +56,7 @@ fn failed(errno: Errno, what: &str, unanswered: ErrorKind) -> StoreError {
             "the cluster does not allow that to this client (see its caps)".to_owned(),
         ),
         libc::EBUSY | libc::EAGAIN => (ErrorKind::Busy, "the object is busy".to_owned()),
+        _ if !is_certain(errno) => (unanswered, errno.to_string()),
         _ => (ErrorKind::Io, errno.to_string()),
     };
     StoreError::new(kind, format!("{what}: {why}")).with_source(errno)
@@ -131,4 +132,20 @@ pub(crate) fn condition_failed() -> StoreError {
 /// A key as a person may read it.
 pub(crate) fn shown(key: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_happened_is_told_so() {
+        for errno in (1..200).map(Errno) {
+            let told = unwritten(errno, "a change").kind();
+            let unknown = told == ErrorKind::OutcomeUnknown;
+            assert_eq!(unknown, !is_certain(errno), "{errno}: {told:?}");
+            let told = unread(errno, "a look").kind();
+            assert_ne!(told, ErrorKind::OutcomeUnknown, "{errno}");
+        }
+    }
 }
