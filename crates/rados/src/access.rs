@@ -47,8 +47,8 @@ impl Access {
         at: Option<i64>,
         bytes: usize,
     ) -> Result<u64, Errno> {
-        let _permit = self.permit(bytes).await;
-        self.in_time(op.run(place, object, at)).await
+        let permit = self.permit(bytes).await?;
+        self.in_time(op.run(place, object, at, permit)).await
     }
 
     /// The same, if `may` says so when there is room for it: waiting for that may have taken long. `None`: nothing was sent.
@@ -61,11 +61,14 @@ impl Access {
         at: Option<i64>,
         bytes: usize,
     ) -> Option<Result<u64, Errno>> {
-        let _permit = self.permit(bytes).await;
+        let permit = match self.permit(bytes).await {
+            Ok(permit) => permit,
+            Err(errno) => return Some(Err(errno)),
+        };
         if !may() {
             return None;
         }
-        Some(self.in_time(op.run(place, object, at)).await)
+        Some(self.in_time(op.run(place, object, at, permit)).await)
     }
 
     /// How long an operation may take after it was sent.
@@ -81,8 +84,8 @@ impl Access {
         op: ReadOp,
         bytes: usize,
     ) -> Result<Read, Errno> {
-        let _permit = self.permit(bytes).await;
-        self.in_time(op.run(place, object)).await
+        let permit = self.permit(bytes).await?;
+        self.in_time(op.run(place, object, permit)).await
     }
 
     /// Waits no longer than an operation may take.
@@ -104,17 +107,33 @@ impl Access {
         bytes: usize,
     ) -> impl Future<Output = Result<u64, Errno>> + Send + use<> {
         let permit = self.permit(bytes).await;
-        let sent = op.run(place, object, None);
+        let sent = permit.map(|permit| op.run(place, object, None, permit));
         let access = self.clone();
-        async move {
-            let _permit = permit;
-            access.in_time(sent).await
+        async move { access.in_time(sent?).await }
+    }
+
+    /// Room for an operation. The library has it with the operation, and gives it back when it is done: who waits for the operation may
+    /// be long in coming to look, or wait for room himself. `EAGAIN`: there was none for as long as an operation may take, and nothing was
+    /// sent.
+    async fn permit(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Errno> {
+        let units = units(bytes);
+        let permit = self.units.clone().acquire_many_owned(units);
+        match timeout(self.patience, permit).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(Errno(libc::EAGAIN)),
         }
     }
 
-    async fn permit(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let units = 1 + (bytes / UNIT_BYTES) as u32;
-        let units = units.min(UNITS);
-        self.units.clone().acquire_many_owned(units).await.ok()
+    /// Takes all room but this, as operations do that the library has not carried out.
+    #[cfg(test)]
+    pub async fn crowd(&self, left: u32) -> OwnedSemaphorePermit {
+        let all_other = self.units.clone().acquire_many_owned(UNITS - left);
+        all_other.await.unwrap()
     }
+}
+
+/// What an operation with so many bytes of data weighs.
+pub(crate) fn units(bytes: usize) -> u32 {
+    let units = 1 + (bytes / UNIT_BYTES) as u32;
+    units.min(UNITS)
 }

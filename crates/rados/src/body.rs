@@ -2,14 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use forebay_mem::{Buf, BufMut};
 use forebay_store::{Body, ByteRange, ErrorKind, Meta, Object, Result, StoreError, VersionId};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesOrdered;
+use tokio::task::JoinHandle;
 
 use crate::core::{Core, Namespace, Pinned};
 use crate::error::{no_such_version, not_found, shown, unread};
@@ -25,13 +23,11 @@ const FIRST_BYTES: u64 = 64 << 10;
 /// Pieces that are read at once.
 pub(crate) const AHEAD: usize = 2;
 
-type Reading = Pin<Box<dyn Future<Output = Result<VecDeque<Buf>>> + Send>>;
-
 /// The bytes of a value in RADOS.
 pub struct RadosBody {
     pub(crate) ready: VecDeque<Buf>,
     pub(crate) pieces: VecDeque<PieceAt>,
-    reading: FuturesOrdered<Reading>,
+    reading: Reading,
     pub(crate) core: Arc<Core>,
     pub(crate) namespace: Arc<Namespace>,
     _pinned: Option<Pinned>,
@@ -50,13 +46,32 @@ impl Body for RadosBody {
     }
 }
 
+/// Pieces that are being read, in order. Each by a task of its own, which goes on while a client is slow in asking for the next one: a read
+/// that nobody polls would keep the room with the library that it has waited for, and send nothing.
+#[derive(Default)]
+struct Reading(VecDeque<JoinHandle<Result<VecDeque<Buf>>>>);
+
+impl Reading {
+    async fn next(&mut self) -> Option<Result<VecDeque<Buf>>> {
+        let read = self.0.front_mut()?.await;
+        self.0.pop_front();
+        Some(read.unwrap_or_else(|error| Err(StoreError::new(ErrorKind::Io, error.to_string()))))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
 impl RadosBody {
     /// Begins to read what comes next. Waits for memory only while nothing is being read: whoever has to wait holds none.
     async fn read_ahead(&mut self) {
-        while self.reading.len() < AHEAD
+        while self.reading.0.len() < AHEAD
             && let Some(piece) = self.pieces.front_mut()
         {
-            let bufs = match self.reading.is_empty() {
+            let bufs = match self.reading.0.is_empty() {
                 true => self.core.some(piece.room()).await,
                 false => self.core.some_now(piece.room()),
             };
@@ -69,7 +84,7 @@ impl RadosBody {
             }
             let (core, namespace) = (self.core.clone(), self.namespace.clone());
             let reading = async move { core.read_piece(&namespace, now, bufs).await };
-            self.reading.push_back(Box::pin(reading));
+            self.reading.0.push_back(tokio::spawn(reading));
         }
     }
 }
@@ -331,7 +346,7 @@ impl Core {
         let mut body = RadosBody {
             ready: VecDeque::new(),
             pieces: VecDeque::new(),
-            reading: FuturesOrdered::new(),
+            reading: Reading::default(),
             core: self.clone(),
             namespace: namespace.clone(),
             _pinned: None,

@@ -55,7 +55,8 @@ fn failed(errno: Errno, what: &str, unanswered: ErrorKind) -> StoreError {
             ErrorKind::Io,
             "the cluster does not allow that to this client (see its caps)".to_owned(),
         ),
-        libc::EBUSY | libc::EAGAIN => (ErrorKind::Busy, "the object is busy".to_owned()),
+        libc::EBUSY => (ErrorKind::Busy, "the object is busy".to_owned()),
+        libc::EAGAIN => (ErrorKind::Busy, "too much is with the cluster already".to_owned()),
         _ if !is_certain(errno) => (unanswered, errno.to_string()),
         _ => (ErrorKind::Io, errno.to_string()),
     };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_mem::{BufMut, CopySite, RegionSlice, count_copy};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::cluster::Place;
 use super::library::{Api, Handle};
@@ -209,11 +209,12 @@ impl ReadOp {
         self.outputs.omap.push(slot);
     }
 
-    /// Sends it now, and waits. Not waiting leaves the operation to end by itself.
+    /// Sends it now, and waits. Not waiting leaves the operation to end by itself; `room` is free when the library is done, whoever waits.
     pub(crate) fn run(
         self,
         place: &Arc<Place>,
         object: &[u8],
+        room: OwnedSemaphorePermit,
     ) -> impl Future<Output = Result<Read, Errno>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         let named = name(object);
@@ -223,7 +224,10 @@ impl ReadOp {
             (None, Ok(object)) => {
                 let (api, handle) = (outputs.api, outputs.handle);
                 // The outputs go to whoever waits, by way of the callback: they live until the library has written.
-                let done = move |done| drop(sender.send((done, outputs)));
+                let done = move |done| {
+                    drop(room);
+                    drop(sender.send((done, outputs)));
+                };
                 submit(place, done, |completion| {
                     // SAFETY: operation, context and completion are open; the library copies the name.
                     unsafe {

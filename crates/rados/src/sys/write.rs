@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::cluster::Place;
 use super::library::{Api, COMPARE_EQUAL, Handle};
@@ -235,15 +235,17 @@ impl WriteOp {
         });
     }
 
-    /// Sends it now, and waits. Not waiting does not take it back.
+    /// Sends it now, and waits. Not waiting does not take it back; `room` is free when the library is done, whoever waits.
     pub(crate) fn run(
         self,
         place: &Arc<Place>,
         object: &[u8],
         at: Option<i64>,
+        room: OwnedSemaphorePermit,
     ) -> impl Future<Output = Result<u64, Errno>> + Send + use<> {
         let (sender, receiver) = oneshot::channel();
         self.send(place, object, at, |done| {
+            drop(room);
             let _ = sender.send(done);
         });
         async move { receiver.await.unwrap_or(Err(Errno(libc::ESHUTDOWN))) }

@@ -1,0 +1,65 @@
+//! What waits for room with the library.
+
+use forebay_store::{Body, ByteRange};
+
+use super::*;
+use crate::access::units;
+use crate::pieces::PieceAt;
+
+const NS: &str = "crowded";
+/// Two stripes.
+const STRIPED: usize = 8 << 20;
+const AT_MOST: Duration = Duration::from_secs(30);
+
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(AT_MOST, work).await;
+    done.expect("nothing waits for ever")
+}
+
+#[test]
+fn what_waits_for_room_is_sent_whoever_looks() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let key = Address::object(NS, b"k");
+        put(&store, key, &bytes(1, STRIPED)).await;
+        let found = store.retrieve(key, None, ByteRange::Full).await;
+        let mut body = found.unwrap().body;
+        let stripe = body.pieces.front().map_or(0, PieceAt::len);
+        let others = store.core().access.crowd(units(stripe)).await;
+        // The second stripe's turn comes when the first one is there, and then nobody asks for it.
+        assert!(in_time(body.next()).await.unwrap().is_some());
+        in_time(store.stat(key, None)).await.unwrap();
+        drop(others);
+    });
+}
+
+#[test]
+fn who_finds_no_room_is_told_so() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let config = Config {
+            patience: Duration::from_secs(2),
+            ..config(&cluster)
+        };
+        let store = open(config, TestClock::default());
+        space(&store, NS).await;
+        let key = Address::object(NS, b"k");
+        put(&store, key, b"v").await;
+        let others = store.core().access.crowd(0).await;
+        let told = in_time(store.stat(key, None)).await.unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Busy, "{told}");
+        let upload = store.store(key, StoreOptions::default());
+        let mut upload = upload.await.unwrap();
+        upload.write(b"w".to_vec().into()).await.unwrap();
+        let told = in_time(upload.commit(Seal::default())).await.unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Busy, "nothing was sent: {told}");
+        drop(others);
+        assert_eq!(get(&store, key).await, b"v");
+    });
+}
