@@ -65,7 +65,9 @@ impl Core {
         }
         for (name, orphan) in orphans {
             let by = names::gateway_of(orphan.segment.id);
-            if by == self.gateway || dead.contains(&by) {
+            // An upload of this gateway's own may still be writing them: it finds out when it commits, and until then this has to be known.
+            let left = by == self.gateway && !self.held.has(orphan.segment.id);
+            if left || dead.contains(&by) {
                 parts.done("orphans", self.remove_orphan(&name, &orphan).await);
             }
         }

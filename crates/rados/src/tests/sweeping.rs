@@ -163,6 +163,47 @@ fn what_a_gateway_leaves_under_way_is_swept() {
 }
 
 #[test]
+fn stripes_of_an_upload_that_outlives_its_namespace_are_swept() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (short_lived(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "gone").await;
+        let namespace = two.core().namespace("gone").unwrap();
+        let options = StoreOptions {
+            size: Some(9 << 20),
+            ..StoreOptions::default()
+        };
+        let upload = one.store(Address::object("gone", b"k"), options).await;
+        let mut upload = upload.unwrap();
+        for _ in 0..5 {
+            upload.write(bytes(1, 1 << 20).into()).await.unwrap();
+        }
+        one.delete_namespace("gone").await.unwrap();
+        one.sweep().await.unwrap();
+        assert_eq!(registered_orphans(&one).await, 1, "it is being written");
+        for _ in 0..3 {
+            upload.write(bytes(1, 1 << 20).into()).await.unwrap();
+        }
+        one.close().await;
+        drop(upload);
+        let begun = Instant::now();
+        let stripes = loop {
+            two.sweep().await.unwrap();
+            let stripes = names_in(&namespace.stripes).await.unwrap();
+            if stripes.is_empty() || begun.elapsed() > Duration::from_secs(60) {
+                break stripes;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        };
+        assert!(stripes.is_empty(), "{} stripes", stripes.len());
+        assert_eq!(registered_orphans(&two).await, 0);
+    });
+}
+
+#[test]
 fn who_has_unregistered_is_swept_all_the_same() {
     let Some(cluster) = cluster() else {
         return;
