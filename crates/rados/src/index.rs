@@ -3,11 +3,14 @@
 //! An entry is replaced only if it is the one that the change replaced; else the head is looked at, and what it says is entered. Together
 //! with the entries their usage is counted, in the same operation: the counters always add up to what the entries say.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_store::{ErrorKind, Result, Space, StoreError, Usage};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -16,14 +19,19 @@ use crate::core::{Core, Namespace};
 use crate::error::{unread, unwritten};
 use crate::heads::Seen;
 use crate::names;
-use crate::record::{Entry, Segment};
+use crate::record::Entry;
 use crate::sys::{Errno, Guard, ReadOp, WriteOp};
 use crate::under_way::{Garbage, Named, Sum};
+use crate::waiting::Waiting;
+
+pub(crate) use crate::waiting::Settle;
 
 /// Entries that one operation replaces.
 const BATCH: usize = 64;
 /// How often a replaced entry is looked at again.
 const ATTEMPTS: usize = 32;
+/// Keys that are looked at at once.
+const LOOKS: usize = 64;
 
 /// One object of an index.
 pub(crate) struct Shard {
@@ -31,6 +39,8 @@ pub(crate) struct Shard {
     queue: Mutex<Queue>,
     /// What this gateway's changes add up to in this object. Held by whoever writes.
     counter: AsyncMutex<Counter>,
+    /// Held by whoever looks at keys, which may take long.
+    looking: AsyncMutex<()>,
 }
 
 /// This gateway's counter in an object of the index, as it was last seen. Who took this gateway for dead has added it to what all that are
@@ -73,29 +83,9 @@ impl Counter {
 
 #[derive(Default)]
 struct Queue {
-    settles: HashMap<Vec<u8>, Settle>,
-    /// What cannot be entered without looking.
-    slow: Vec<Settle>,
+    waiting: Waiting,
     /// Keys that are gone, and what their entries say.
-    gone: Vec<(Named, Vec<u8>)>,
-}
-
-/// A change that happened and that the index has to know.
-#[derive(Debug, Clone)]
-pub(crate) struct Settle {
-    pub named: Named,
-    /// What was there before: `None` is nothing.
-    pub before: Option<Entry>,
-    /// What is there now; `None`: the head has to be looked at.
-    pub after: Option<Entry>,
-    /// Entries of the journal that end with this.
-    pub ended: Vec<Vec<u8>>,
-    /// Let go by it.
-    pub freed: Vec<Segment>,
-    /// Whether it may also not have happened.
-    pub unsure: bool,
-    /// Already counted for it by this gateway.
-    pub counted: Sum,
+    gone: HashSet<(Named, Vec<u8>)>,
 }
 
 impl Shard {
@@ -104,30 +94,13 @@ impl Shard {
             object,
             queue: Mutex::default(),
             counter: AsyncMutex::default(),
+            looking: AsyncMutex::default(),
         }
     }
 
     /// Takes a change to be entered at the next [`flush`](Shard::flush).
     pub fn settle(&self, settle: Settle) {
-        let name = names::entry(settle.named.space, &settle.named.key);
-        let mut queue = self.queue.lock();
-        if settle.after.is_none() {
-            queue.slow.push(settle);
-            return;
-        }
-        match queue.settles.get_mut(&name) {
-            None => {
-                queue.settles.insert(name, settle);
-            }
-            // One entry can be replaced once in an operation: what follows a change in line joins it.
-            Some(first) if follows(first, &settle) => {
-                first.after = settle.after;
-                first.ended.extend(settle.ended);
-                first.freed.extend(settle.freed);
-                first.counted = first.counted.plus(settle.counted);
-            }
-            Some(_) => queue.slow.push(settle),
-        }
+        self.queue.lock().waiting.add(settle);
     }
 
     /// Lets nothing be entered for so long, as an object does whose storage daemons do not answer.
@@ -136,43 +109,68 @@ impl Shard {
         self.counter.lock().await
     }
 
-    /// How many changes wait.
+    /// How many changes wait, or are being entered.
     pub fn waiting(&self) -> usize {
-        let queue = self.queue.lock();
-        queue.settles.len() + queue.slow.len()
+        self.queue.lock().waiting.len()
     }
 
-    /// Enters what waits. What fails waits again.
+    /// Enters what waits. What fails waits again, and keeps nothing else: what failed first is told in the end. If nothing failed, all is
+    /// entered that waited before this was called, whoever took it.
     pub async fn flush(&self, core: &Core, namespace: &Namespace) -> Result<()> {
+        self.enter_known(core, namespace).await?;
+        let _only = self.looking.lock().await;
+        let begun = Instant::now();
+        let mut left = self.queue.lock().waiting.take_unknown();
+        let mut failed = None;
+        let mut entering = FuturesUnordered::new();
+        loop {
+            // Keys that answer nobody cost an operation's patience each: the others are not to wait for many of those.
+            while entering.len() < LOOKS
+                && (failed.is_none() || begun.elapsed() < core.config.patience)
+                && let Some(settle) = left.pop()
+            {
+                entering.push(async move {
+                    let entered = self.enter_slowly(core, namespace, &settle).await;
+                    (settle, entered)
+                });
+            }
+            let Some((settle, entered)) = entering.next().await else {
+                break;
+            };
+            let mut queue = self.queue.lock();
+            queue.waiting.done(1);
+            if let Err(error) = entered {
+                queue.waiting.look_at(settle);
+                failed.get_or_insert(error);
+            }
+        }
+        let mut queue = self.queue.lock();
+        queue.waiting.done(left.len());
+        for settle in left {
+            queue.waiting.look_at(settle);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Enters all that needs no look.
+    async fn enter_known(&self, core: &Core, namespace: &Namespace) -> Result<()> {
         let mut counter = self.counter.lock().await;
         loop {
-            let batch = {
-                let mut queue = self.queue.lock();
-                let names: Vec<Vec<u8>> = queue.settles.keys().take(BATCH).cloned().collect();
-                let taken = names
-                    .iter()
-                    .filter_map(|name| queue.settles.remove_entry(name));
-                taken.collect::<Vec<_>>()
-            };
-            if batch.is_empty() {
-                break;
+            let batch = self.queue.lock().waiting.take_known(BATCH);
+            let taken = batch.len();
+            if taken == 0 {
+                return Ok(());
             }
-            self.enter(core, namespace, &mut counter, batch).await?;
+            let entered = self.enter(core, namespace, &mut counter, batch).await;
+            self.queue.lock().waiting.done(taken);
+            entered?;
         }
-        let slow = std::mem::take(&mut self.queue.lock().slow);
-        let mut slow = slow.into_iter();
-        while let Some(settle) = slow.next() {
-            let entered = self.enter_slowly(core, namespace, &mut counter, &settle);
-            if let Err(error) = entered.await {
-                let mut queue = self.queue.lock();
-                // The others come first the next time: this one may fail again and again.
-                queue.slow.splice(0..0, slow);
-                queue.slow.push(settle);
-                counter.stale = true;
-                return Err(error);
-            }
-        }
-        Ok(())
+    }
+
+    /// These have to be looked at.
+    fn look_at(&self, settles: impl Iterator<Item = Settle>) {
+        let mut queue = self.queue.lock();
+        settles.for_each(|settle| queue.waiting.look_at(settle));
     }
 
     async fn enter(
@@ -186,8 +184,7 @@ impl Shard {
         let mut step = all;
         while !batch.is_empty() {
             if let Err(error) = self.read_counter(core, namespace, counter).await {
-                let left = batch.into_iter().map(|(_, settle)| settle);
-                self.queue.lock().slow.extend(left);
+                self.look_at(batch.into_iter().map(|(_, settle)| settle));
                 return Err(error);
             }
             let now: Vec<(Vec<u8>, Settle)> = batch.drain(..step.min(batch.len())).collect();
@@ -224,15 +221,14 @@ impl Shard {
                 }
                 Err(Errno(libc::ECANCELED)) => {
                     counter.stale = true;
-                    let slow = now.into_iter().map(|(_, settle)| settle);
-                    self.queue.lock().slow.extend(slow);
+                    self.look_at(now.into_iter().map(|(_, settle)| settle));
                 }
                 // The namespace is gone, and its index with it.
                 Err(Errno(libc::ENOENT)) => return Ok(()),
                 Err(errno) => {
                     counter.stale = true;
-                    let left = now.into_iter().chain(batch).map(|(_, settle)| settle);
-                    self.queue.lock().slow.extend(left);
+                    let left = now.into_iter().chain(batch);
+                    self.look_at(left.map(|(_, settle)| settle));
                     return Err(unwritten(errno, "the index"));
                 }
             }
@@ -245,14 +241,13 @@ impl Shard {
         &self,
         core: &Core,
         namespace: &Namespace,
-        counter: &mut Counter,
         settle: &Settle,
     ) -> Result<()> {
         let name = names::entry(settle.named.space, &settle.named.key);
         let own = names::counter(core.gateway);
         for _ in 0..ATTEMPTS {
             let mut op = ReadOp::new(&namespace.index);
-            op.omap_keys([&name[..], &own[..]]);
+            op.omap_keys([&name[..]]);
             let found = match core
                 .access
                 .read(&namespace.index, &self.object, op, 0)
@@ -262,13 +257,8 @@ impl Shard {
                 Err(errno) => return Err(unread(errno, "the index")),
                 Ok(read) => read,
             };
-            let pairs = found.omap.into_iter().next().unwrap_or_default().0;
-            let value = |name: &[u8]| {
-                let pair = pairs.iter().find(|(found, _)| *found == name);
-                pair.map(|(_, value)| value.clone()).unwrap_or_default()
-            };
-            let found = value(&name);
-            self.counter_was_read(core, namespace, counter, &value(&own))?;
+            let found = found.omap.into_iter().next().unwrap_or_default().0;
+            let found = found.into_iter().next().unwrap_or_default().1;
             let before = Entry::decode(&found).ok();
             // What may still be on its way is not to arrive when nobody looks any more.
             let (seen, referenced) = match settle.unsure {
@@ -286,6 +276,8 @@ impl Shard {
                 Some(Seen { head: None, .. }) => before.clone().unwrap_or(Entry::of(last, None)),
                 None => Entry::of(last, None),
             };
+            let mut counter = self.counter.lock().await;
+            self.read_counter(core, namespace, &mut counter).await?;
             let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
             op.omap_equals(&name, &found);
             let by = replace(&mut op, &name, before.as_ref(), &after);
@@ -313,13 +305,17 @@ impl Shard {
                     self.entered(core, namespace, name, settle);
                     return Ok(());
                 }
-                Err(Errno(libc::ECANCELED)) => {}
+                // One of both is not what it was.
+                Err(Errno(libc::ECANCELED)) => counter.stale = true,
                 Err(Errno(libc::ENOENT)) => return Ok(()),
-                Err(errno) => return Err(unwritten(errno, "the index")),
+                Err(errno) => {
+                    counter.stale = true;
+                    return Err(unwritten(errno, "the index"));
+                }
             }
         }
-        Err(forebay_store::StoreError::new(
-            forebay_store::ErrorKind::Busy,
+        Err(StoreError::new(
+            ErrorKind::Busy,
             "the index entry is being changed all the time",
         ))
     }
@@ -333,7 +329,7 @@ impl Shard {
         namespace.journal.later(garbage.collect(), settle.ended);
         if let Some(entry) = settle.after.filter(|entry| entry.known.is_none()) {
             let _ = name;
-            self.queue.lock().gone.push((settle.named, entry.encode()));
+            self.found_gone(settle.named, entry.encode());
         }
     }
 
@@ -355,7 +351,6 @@ impl Shard {
             .into_iter()
             .partition(|(named, _)| pending.contains(named));
         self.queue.lock().gone.extend(busy);
-        gone.dedup();
         let _writer = self.counter.lock().await;
         let mut step = BATCH;
         while !gone.is_empty() {
@@ -398,7 +393,7 @@ impl Shard {
 
     /// Takes over the entry of a gone key that somebody else left.
     pub fn found_gone(&self, named: Named, value: Vec<u8>) {
-        self.queue.lock().gone.push((named, value));
+        self.queue.lock().gone.insert((named, value));
     }
 
     /// Reads this gateway's counter, if what is remembered of it may not hold any more.
@@ -474,15 +469,6 @@ fn replace(op: &mut WriteOp, name: &[u8], before: Option<&Entry>, after: &Entry)
     Sum::between(held, after.usage())
 }
 
-/// Whether a change replaces what another one made.
-fn follows(first: &Settle, next: &Settle) -> bool {
-    match (&first.after, &next.before) {
-        (Some(after), Some(before)) => after == before,
-        (Some(after), None) => after.known.is_none(),
-        (None, _) => false,
-    }
-}
-
 impl Core {
     /// Enters what waits in a namespace's index. It goes on when nobody waits for it any more: what a flush has taken out of its queue is
     /// known to nobody else.
@@ -502,10 +488,11 @@ impl Core {
         let flushes = namespace.shards.iter().filter(|shard| shard.waiting() > 0);
         let flushes = flushes.map(|shard| shard.flush(self, namespace));
         let flushed = futures_util::future::join_all(flushes).await;
-        flushed.into_iter().collect::<Result<Vec<()>>>()?;
-        match namespace.journal.flush().await {
+        // What was entered is to leave the journal whatever was not.
+        let written = match namespace.journal.flush().await {
             Ok(()) | Err(Errno(libc::ENOENT)) => Ok(()),
             Err(errno) => Err(unwritten(errno, "the journal")),
-        }
+        };
+        flushed.into_iter().chain([written]).collect()
     }
 }

@@ -185,9 +185,9 @@ impl Keeper {
     }
 }
 
-/// Enters in a namespace's index what waits.
+/// Enters in a namespace's index what waits. What cannot be entered keeps nothing else from being done.
 async fn enter(core: &Arc<Core>, namespace: &Arc<Namespace>) -> Result<()> {
-    core.settle(namespace).await?;
+    let settled = core.settle(namespace).await;
     // What is left in the journal goes with the next entry, or now if none comes.
     if !namespace.journal.is_idle() {
         let _ = namespace.journal.flush().await;
@@ -197,7 +197,7 @@ async fn enter(core: &Arc<Core>, namespace: &Arc<Namespace>) -> Result<()> {
             tracing::debug!(%error, "entries of removed keys stay for now");
         }
     }
-    Ok(())
+    settled
 }
 
 /// Leaves nothing to be swept, if it can; else this gateway stays registered, and is swept once its lease is over.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_store::limits::LIST_ITEMS_MAX;
@@ -10,6 +11,7 @@ use forebay_store::{
     After, Item, ListOptions, ListPage, Meta, Result, Space, VersionItem, VersionPage,
 };
 use futures_util::future::try_join_all;
+use tokio::time::timeout;
 
 use crate::core::{Core, Namespace};
 use crate::error::{malformed, no_such_namespace, unread};
@@ -24,6 +26,8 @@ const LEAST: u64 = 32;
 const MOST: u64 = 1000;
 /// A list finishes what this gateway has under way first, if it is more than this.
 const UNDER_WAY: usize = 4;
+/// It waits no longer for that: a key may not answer.
+const SETTLING: Duration = Duration::from_secs(1);
 
 /// What a list finds under a key.
 #[expect(
@@ -65,7 +69,10 @@ impl<'w> Walk<'w> {
     ) -> Result<Walk<'w>> {
         let own: usize = namespace.shards.iter().map(|shard| shard.waiting()).sum();
         if own > UNDER_WAY {
-            core.settle(namespace).await?;
+            // A help, no more: what is not entered the journal names, and it is looked at if it is asked for.
+            if let Ok(Err(error)) = timeout(SETTLING, core.settle(namespace)).await {
+                tracing::debug!(%error, "a list goes by the journal");
+            }
             let flushed = namespace.journal.flush().await;
             flushed.map_err(|errno| match errno {
                 Errno(libc::ENOENT) => no_such_namespace(options.namespace),
@@ -76,7 +83,7 @@ impl<'w> Walk<'w> {
         let pending = core.pending(namespace).await?;
         let pending = pending
             .into_iter()
-            .filter(|named| named.space == options.space);
+            .filter(|named| named.space == options.space && named.key.starts_with(options.prefix));
         let mut filter = vec![names::section(options.space)];
         names::escape(options.prefix, &mut filter);
         let parts = namespace.shards.len().max(1) as u64;
