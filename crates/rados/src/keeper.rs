@@ -267,7 +267,7 @@ async fn renew(core: Arc<Core>, lease: Arc<Lease>, mut ended: oneshot::Receiver<
             _ = &mut ended => return,
         }
         let (lease, asked) = (lease.clone(), Instant::now());
-        let taken = tokio::task::spawn_blocking(move || lease.take(hold)).await;
+        let taken = tokio::task::spawn_blocking(move || lease.renew(hold)).await;
         match taken {
             Ok(Ok(())) => {
                 if core.pulse.renewed(asked) {

@@ -22,6 +22,7 @@ use crate::under_way::{Named, Pending};
 
 mod behind;
 mod composing;
+mod connections;
 mod crowded;
 mod inactive;
 mod left;

@@ -202,6 +202,25 @@ impl Place {
         self.handles[0]
     }
 
+    /// Of all other connections.
+    pub(super) fn other_handles(&self) -> &[Handle] {
+        &self.handles[1..]
+    }
+
+    /// The address by which a connection is blocklisted.
+    #[cfg(test)]
+    pub(crate) fn address_of(&self, connection: usize) -> String {
+        let mut text = null_mut();
+        // SAFETY: the connection is open; a place for the text, which is ours until it is freed.
+        unsafe {
+            let code = (self.api().getaddrs)(self.cluster.handles[connection], &raw mut text);
+            assert_eq!(Errno::check(code), Ok(()));
+            let address = std::ffi::CStr::from_ptr(text).to_str().unwrap().to_owned();
+            (self.api().buffer_free)(text);
+            address
+        }
+    }
+
     /// By which operations on this object go.
     pub(super) fn handle_for(&self, object: &[u8]) -> Handle {
         let connections = self.handles.len();

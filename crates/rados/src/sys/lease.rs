@@ -51,6 +51,24 @@ impl Lease {
         })
     }
 
+    /// Renews it, if every connection answers: what goes by a dead one fails for ever, and only who takes this gateway for dead cleans up
+    /// after it. Blocks.
+    pub(crate) fn renew(&self, hold: Duration) -> Result<(), Errno> {
+        for handle in self.place.other_handles() {
+            let (mut size, mut time) = (0, 0);
+            // SAFETY: the context is open, the name lives through the call; places for length and time.
+            let code = unsafe {
+                (self.place.api().stat)(*handle, self.object.as_ptr(), &raw mut size, &raw mut time)
+            };
+            match Errno::check(code) {
+                // Who took this gateway for dead has removed it.
+                Ok(()) | Err(Errno(libc::ENOENT)) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        self.take(hold)
+    }
+
     /// Gives it back. Blocks.
     pub(crate) fn release(&self) -> Result<(), Errno> {
         // SAFETY: the context is open, the names live through the call.

@@ -30,10 +30,10 @@ type Texts = *const Text;
 type Out<T> = *mut T;
 
 macro_rules! functions {
-    ($($name:ident = $symbol:literal ($($argument:ty),*) $(-> $result:ty)?;)*) => {
+    ($($(#[$only:meta])? $name:ident = $symbol:literal ($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions that are used, each with its C signature (`rados/librados.h` of Ceph 14 and later).
         pub(super) struct Api {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+            $($(#[$only])? pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
             /// Keeps the functions where they are.
             _library: Library,
         }
@@ -44,7 +44,7 @@ macro_rules! functions {
                 let library = unsafe { Library::new(SONAME) }?;
                 Ok(Api {
                     // SAFETY: the signatures are those of the library's header, which its soname stands for.
-                    $($name: *unsafe { library.get($symbol)? },)*
+                    $($(#[$only])? $name: *unsafe { library.get($symbol)? },)*
                     _library: library,
                 })
             }
@@ -103,9 +103,14 @@ functions! {
     watch_flush = b"rados_watch_flush\0" (Handle) -> c_int;
     notify_ack = b"rados_notify_ack\0" (Handle, Text, u64, u64, Text, c_int) -> c_int;
     aio_notify = b"rados_aio_notify\0" (Handle, Text, Handle, Text, c_int, u64, Out<Out<c_char>>, Out<usize>) -> c_int;
+    stat = b"rados_stat\0" (Handle, Text, Out<u64>, Out<libc::time_t>) -> c_int;
     lock_exclusive = b"rados_lock_exclusive\0" (Handle, Text, Text, Text, Text, *mut libc::timeval, u8) -> c_int;
     unlock = b"rados_unlock\0" (Handle, Text, Text, Text) -> c_int;
     version = b"rados_version\0" (Out<c_int>, Out<c_int>, Out<c_int>);
+    #[cfg(test)]
+    getaddrs = b"rados_getaddrs\0" (Handle, Out<Out<c_char>>) -> c_int;
+    #[cfg(test)]
+    buffer_free = b"rados_buffer_free\0" (*mut c_char);
 }
 
 /// `c_uint` is what the header calls a comparison; all that is used is equality.
