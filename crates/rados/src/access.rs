@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::sys::{Cluster, Errno, Place, Read, ReadOp, WriteOp};
 
 /// Work that may be with the library at once: less than the library's own bounds, at which it would block the calling thread.
-const UNITS: u32 = 4096;
+pub(crate) const UNITS: u32 = 4096;
 /// What one operation weighs besides its data, and how many bytes weigh as much.
 const UNIT_BYTES: usize = 64 << 10;
 /// The library's own time-out comes first; this one holds even if the library is stuck.
@@ -124,11 +124,11 @@ impl Access {
         }
     }
 
-    /// Takes all room but this, as operations do that the library has not carried out.
+    /// Takes room, as operations do that the library has not carried out.
     #[cfg(test)]
-    pub async fn crowd(&self, left: u32) -> OwnedSemaphorePermit {
-        let all_other = self.units.clone().acquire_many_owned(UNITS - left);
-        all_other.await.unwrap()
+    pub async fn crowd(&self, units: u32) -> OwnedSemaphorePermit {
+        let taken = self.units.clone().acquire_many_owned(units);
+        taken.await.unwrap()
     }
 }
 

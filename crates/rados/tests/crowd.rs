@@ -7,17 +7,17 @@ use std::time::Duration;
 use forebay_mem::Pool;
 use forebay_rados::{Config, RadosStore};
 use forebay_store::suite::TestClock;
-use forebay_store::{Address, Body, ByteRange, Store};
+use forebay_store::{Address, Body, ByteRange, Store, StoreOptions, Upload};
 use futures_util::future::join_all;
 use support::{Cluster, bytes, cluster, config, get, put, runtime, space};
 
 const NS: &str = "crowd";
-/// More than are with the library with eight pieces each.
+/// More than have room with the library for eight pieces each: so many an upload sends without looking what became of them.
 const UPLOADERS: u8 = 40;
-/// More than are with the library with a stripe each.
+/// More than have room for a stripe each.
 const READERS: usize = 70;
-/// Nine pieces in three stripes.
-const STRIPED: usize = 9 << 20;
+/// Some pieces more than that.
+const STRIPED: usize = 13 << 20;
 /// Enough for everybody: what is short is not memory.
 const POOL_BYTES: usize = 1 << 30;
 const AT_MOST: Duration = Duration::from_secs(30);
@@ -59,6 +59,36 @@ fn uploads_wait_for_nobody_who_waits() {
         store.sweep().await.unwrap();
         let audit = store.audit(NS).await.unwrap();
         assert!(audit.is_clean() && audit.keys == 0, "{audit:?}");
+    });
+}
+
+#[test]
+fn writers_who_stop_keep_nobody_out() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = store(&cluster);
+        space(&store, NS).await;
+        put(&store, Address::object(NS, b"k"), b"v").await;
+        let mut left = Vec::new();
+        for number in 0..UPLOADERS {
+            let options = StoreOptions {
+                size: Some(STRIPED as u64),
+                ..StoreOptions::default()
+            };
+            let key = [number];
+            let upload = store.store(Address::object(NS, &key), options);
+            let mut upload = upload.await.unwrap();
+            for _ in 0..8 {
+                let piece = bytes(number, 1 << 20).into();
+                in_time(upload.write(piece)).await.unwrap();
+            }
+            left.push(upload);
+        }
+        assert_eq!(in_time(get(&store, Address::object(NS, b"k"))).await, b"v");
+        drop(left);
+        store.close().await;
     });
 }
 

@@ -3,8 +3,8 @@
 use forebay_store::{Body, ByteRange};
 
 use super::*;
-use crate::access::units;
-use crate::pieces::PieceAt;
+use crate::access::{UNITS, units};
+use crate::record::BLOCK_BYTES;
 
 const NS: &str = "crowded";
 /// Two stripes.
@@ -26,12 +26,18 @@ fn what_waits_for_room_is_sent_whoever_looks() {
         space(&store, NS).await;
         let key = Address::object(NS, b"k");
         put(&store, key, &bytes(1, STRIPED)).await;
-        let found = store.retrieve(key, None, ByteRange::Full).await;
+        // A block of the first stripe, and all of the second one.
+        let range = ByteRange::From(STRIPED as u64 / 2 - BLOCK_BYTES);
+        let found = store.retrieve(key, None, range).await;
         let mut body = found.unwrap().body;
-        let stripe = body.pieces.front().map_or(0, PieceAt::len);
-        let others = store.core().access.crowd(units(stripe)).await;
-        // The second stripe's turn comes when the first one is there, and then nobody asks for it.
+        let room = body.pieces.iter().map(|piece| units(piece.len()));
+        let room: Vec<u32> = room.collect();
+        let access = &store.core().access;
+        let others = access.crowd(UNITS - room[1]).await;
+        let another = access.crowd(room[1] - room[0]).await;
         assert!(in_time(body.next()).await.unwrap().is_some());
+        // The second one gets all the room that there is, and nobody asks for it.
+        drop(another);
         in_time(store.stat(key, None)).await.unwrap();
         drop(others);
     });
@@ -51,7 +57,7 @@ fn who_finds_no_room_is_told_so() {
         space(&store, NS).await;
         let key = Address::object(NS, b"k");
         put(&store, key, b"v").await;
-        let others = store.core().access.crowd(0).await;
+        let others = store.core().access.crowd(UNITS).await;
         let told = in_time(store.stat(key, None)).await.unwrap_err();
         assert_eq!(told.kind(), ErrorKind::Busy, "{told}");
         let upload = store.store(key, StoreOptions::default());
