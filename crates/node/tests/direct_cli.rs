@@ -400,21 +400,16 @@ fn the_bench_measures_every_operation() {
         }
     }
     // Without an endpoint it has a server of its own.
-    let own = harness::forebay()
-        .args([
-            "bench",
-            "direct",
-            "--seconds",
-            "0.1",
-            "--warm-up",
-            "0",
-            "--objects",
-            "10",
-            "--json",
-        ])
-        .output()
-        .unwrap();
-    let point: Value = serde_json::from_str(&harness::Ran::new(own).expect(0).out).unwrap();
+    let own = harness::measured(|seconds| {
+        let command = harness::forebay()
+            .args(["bench", "direct", "--seconds", seconds])
+            .args(["--warm-up", "0", "--objects", "10", "--json"])
+            .output();
+        harness::Ran::new(command.unwrap())
+    });
+    let [point] = own.as_slice() else {
+        panic!("not one point: {own:?}");
+    };
     assert_eq!(
         (&point["path"], &point["errors"]),
         (&"shm".into(), &0.into())

@@ -269,12 +269,14 @@ async fn an_object_that_is_replaced_by_one_with_other_tags() {
             let open = rig.server.ask(ALPHA, open.body(b"open"));
             assert_eq!(open.await.status, 200);
             rig.gate.close(at);
-            let replace = async {
-                rig.gate.arrival().await;
-                rig.server.put("/bucket/key", b"kept").await;
-                rig.gate.open();
-            };
-            let (answer, ()) = tokio::join!(rig.get(&beta, "/bucket/key", 0, 4), replace);
+            let mut get = std::pin::pin!(rig.get(&beta, "/bucket/key", 0, 4));
+            tokio::select! {
+                early = &mut get => panic!("{way:?} {at:?}: {early:?}"),
+                () = rig.gate.arrival() => {}
+            }
+            rig.server.put("/bucket/key", b"kept").await;
+            rig.gate.open();
+            let answer = get.await;
             match at {
                 At::Retrieve => {
                     refused(&answer, 404, "NoSuchBucket");
