@@ -48,3 +48,5 @@ pub use link::{
     RemoteRange, Result, Stag,
 };
 pub use sessions::{Session, SessionId, Sessions};
+
+use link::{STALL, STALL_BYTES};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 use forebay_mem::{Buf, BufMut, RegionSlice};
 
@@ -201,7 +202,8 @@ pub trait Link: Send + Sync + 'static {
     /// Proves that all writes that returned are placed.
     fn fence(&self) -> impl Future<Output = Result<Placed>> + Send;
 
-    /// Hands a message to the peer, at most [`MESSAGE_BYTES_MAX`] long; waits while the peer takes none.
+    /// Hands a message to the peer, at most [`MESSAGE_BYTES_MAX`] long; waits while the peer takes none. A peer that goes on taking none
+    /// is given up: the link ends as [`CloseReason::Stalled`].
     fn send(&self, message: &[u8]) -> impl Future<Output = Result<()>> + Send;
 
     /// The next message, in place of what `into` held; `None` when the peer has finished. One task receives at a time.
@@ -224,6 +226,11 @@ pub trait Link: Send + Sync + 'static {
     /// Returns when the link has ended and the peer has let go of what was exposed to it; with the reason.
     fn closed(&self) -> impl Future<Output = CloseReason> + Send;
 }
+
+/// In this time a peer has to move [`STALL_BYTES`] of what it has to take or to answer, or all of it, else the link ends.
+pub(crate) const STALL: Duration = Duration::from_secs(30);
+/// See [`STALL`].
+pub(crate) const STALL_BYTES: u64 = 64 << 10;
 
 /// The longest message: a request with a key, or with this much of a small value.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;

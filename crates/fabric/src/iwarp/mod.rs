@@ -42,6 +42,8 @@ mod stream;
 mod tls;
 mod wire;
 
+use crate::STALL;
+
 pub use link::IwarpLink;
 pub use setup::{accept, accept_of, connect};
 pub use stream::Stream;
@@ -65,7 +67,7 @@ impl Default for Options {
             crc: None,
             segment_bytes: SEGMENT_BYTES_MAX,
             peer_to_peer: true,
-            stall: Duration::from_secs(30),
+            stall: STALL,
         }
     }
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// What a peer has to move in the time that it is given, or all that there is.
-const WANTED_BYTES: u64 = 64 << 10;
+use crate::STALL_BYTES;
 
 /// How far both directions are, counted from the link's begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +33,8 @@ impl Moved {
 
     /// Whether less has moved since than is wanted, and not all that was owed then.
     fn is_late(&self, then: &Moved) -> bool {
-        let takes = self.sent < then.cut && self.sent - then.sent < WANTED_BYTES;
-        let answers = self.answered < then.asked && self.received - then.received < WANTED_BYTES;
+        let takes = self.sent < then.cut && self.sent - then.sent < STALL_BYTES;
+        let answers = self.answered < then.asked && self.received - then.received < STALL_BYTES;
         takes || answers
     }
 }
@@ -122,9 +121,9 @@ mod tests {
     async fn whoever_takes_a_little_at_a_time_is_late_and_whoever_owes_little_is_not() {
         let mut stall = Stall::new(TIME);
         assert!(!after(&mut stall, Duration::ZERO, moved(1 << 20, 0, 0, 0, 0)).await);
-        let slowly = moved(1 << 20, WANTED_BYTES, 0, 0, 0);
+        let slowly = moved(1 << 20, STALL_BYTES, 0, 0, 0);
         assert!(!after(&mut stall, TIME * 2, slowly).await);
-        let more = moved(2 << 20, 2 * WANTED_BYTES - 1, 0, 0, 0);
+        let more = moved(2 << 20, 2 * STALL_BYTES - 1, 0, 0, 0);
         assert!(after(&mut stall, TIME * 2, more).await);
         // All that was owed then has gone, and as much is owed now.
         let mut stall = Stall::new(TIME);

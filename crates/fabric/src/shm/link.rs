@@ -256,12 +256,8 @@ impl Link for ShmLink {
             if look_for(Patience::SHORTEST, since, has_room).await? {
                 continue;
             }
-            let room = shared.room.notified();
-            tokio::pin!(room);
-            room.as_mut().enable();
-            if shared.waits_for_room(message.len())? {
-                room.await;
-            }
+            // Boxed: a message that finds room does not pay for it.
+            Box::pin(shared.wait_for_room(message.len())).await?;
         }
         Ok(())
     }

@@ -19,7 +19,8 @@
 //!
 //! # What a hostile peer can do
 //! Scribble in the rings, send any frame with any file, truncate, punch holes, vanish: each ends at most its own link. It can have this
-//! process touch as much of its memory as it exposed, which the system may count as ours.
+//! process touch as much of its memory as it exposed, which the system may count as ours. A peer that leaves no room for messages has
+//! 30 s to take 64 KiB of them, and may then connect anew.
 
 mod control;
 mod frame;

@@ -152,6 +152,11 @@ impl Producer {
         self.has_room(record_bytes(len))
     }
 
+    /// How many bytes the consumer is known to have taken since the begin.
+    pub(super) fn taken(&self) -> u64 {
+        self.consumed
+    }
+
     fn has_room(&mut self, bytes: u64) -> Result<bool, Violation> {
         let fits = |consumed| self.produced - consumed + bytes <= RING_BYTES as u64;
         if fits(self.consumed) {

@@ -9,13 +9,17 @@ use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 use parking_lot::{Mutex, RwLock};
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::time::{self, timeout_at};
 
 use super::control::Outgoing;
 use super::frame::{Frame, WAKE};
 use super::regions::{Exposures, PeerRegions, Share};
 use super::ring::{Consumer, Producer, Pushed, RING_BYTES, Violation};
 use super::spin::Seen;
-use crate::{Access, CloseReason, Error, ErrorKind, MESSAGE_BYTES_MAX, RemoteRange, Result};
+use crate::{
+    Access, CloseReason, Error, ErrorKind, MESSAGE_BYTES_MAX, RemoteRange, Result, STALL,
+    STALL_BYTES,
+};
 
 /// What is copied between two looks at whether the link has ended: some ten microseconds of copying.
 const STEP_BYTES: usize = 256 << 10;
@@ -55,6 +59,23 @@ pub(super) struct Ending {
 pub(super) struct Sending {
     pub(super) producer: Producer,
     open: bool,
+    /// How much the peer had taken when there was no room, and until when it has time to take more.
+    look: Option<(u64, time::Instant)>,
+}
+
+impl Sending {
+    /// Until when a peer that leaves no room has time; none when that is over. A full ring is more than it has to take in that time: so
+    /// whoever was slow once, and took it all, has the whole time again.
+    fn time_of_peer(&mut self, now: time::Instant) -> Option<time::Instant> {
+        let taken = self.producer.taken();
+        let (then, until) = self.look.unwrap_or((taken, now + STALL));
+        let look = match taken - then < STALL_BYTES {
+            true => (then, until),
+            false => (taken, now + STALL),
+        };
+        self.look = Some(look);
+        Some(look.1).filter(|until| now < *until)
+    }
 }
 
 pub(super) struct Receiving {
@@ -100,6 +121,7 @@ impl Shared {
             sending: Mutex::new(Sending {
                 producer: Producer::new(sends),
                 open: true,
+                look: None,
             }),
             receiving: Mutex::new(Receiving {
                 consumer: Consumer::new(receives),
@@ -324,11 +346,33 @@ impl Shared {
         Ok(empty && self.ending.get().is_none())
     }
 
-    /// Says that this end waits for room; false when there is some, or no more will come.
-    pub(super) fn waits_for_room(&self, len: usize) -> Result<bool> {
-        let full = self.sending.lock().producer.announce_wait(len);
-        let full = full.map_err(|violation| self.violated(violation))?;
-        Ok(full && self.ending.get().is_none())
+    /// Waits until there may be room for a message, or no more will come.
+    pub(super) async fn wait_for_room(&self, len: usize) -> Result<()> {
+        let room = self.room.notified();
+        tokio::pin!(room);
+        room.as_mut().enable();
+        if let Some(until) = self.waits_for_room(len)? {
+            // When the time is over, whoever looks again gives the peer up.
+            let _ = timeout_at(until, room).await;
+        }
+        Ok(())
+    }
+
+    /// Says that this end waits for room, and tells until when; none when there is some, or no more will come. A peer that took too
+    /// little in its time is given up.
+    fn waits_for_room(&self, len: usize) -> Result<Option<time::Instant>> {
+        let mut sending = self.sending.lock();
+        let full = sending.producer.announce_wait(len);
+        let until = full.map(|full| full.then(|| sending.time_of_peer(time::Instant::now())));
+        drop(sending);
+        match until.map_err(|violation| self.violated(violation))? {
+            Some(Some(until)) if self.ending.get().is_none() => Ok(Some(until)),
+            Some(None) => {
+                self.end(CloseReason::Stalled, false);
+                Err(self.closed())
+            }
+            Some(Some(_)) | None => Ok(None),
+        }
     }
 
     /// Puts a message into the ring, if it has room.

@@ -6,6 +6,7 @@ mod hostile;
 mod killed;
 mod letting_go;
 mod sessions;
+mod stalled;
 mod wakes;
 
 use forebay_fabric::suite::Suite;
