@@ -1,7 +1,9 @@
 //! One request of one link, from its message to its last reply.
 
-use std::future::Future;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::task::Poll;
 
 use forebay_fabric::{Access, Error, ErrorKind, Link, RemoteRange, Result, Stag};
 use forebay_proto::direct::{
@@ -9,7 +11,7 @@ use forebay_proto::direct::{
 };
 use forebay_store::Store;
 use futures_util::future::poll_immediate;
-use futures_util::stream::{Stream, StreamExt};
+use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use crate::live::Counting;
 use crate::retrieve::Retrieved;
@@ -180,24 +182,73 @@ where
         context.recheck(own)?;
         work(element).await
     });
-    let mut results = pin!(futures_util::stream::iter(results).buffered(ELEMENTS_AT_ONCE));
-    while let Some(result) = next(results.as_mut(), replies).await? {
+    let mut results = Results::of(results);
+    while let Some(result) = results.next(replies).await? {
         context.counting.outcome(&result);
-        replies.put(&result, &write).await?;
+        results.beside(replies.put(&result, &write)).await?;
     }
     replies.last(false).await
 }
 
-/// The next result; what is written already goes out before anybody waits.
-async fn next<L: Link, T>(
-    mut results: std::pin::Pin<&mut impl Stream<Item = T>>,
-    replies: &mut Replies<'_, L>,
-) -> Result<Option<T>> {
-    if let Some(at_once) = poll_immediate(results.next()).await {
-        return Ok(at_once);
+/// Results of a request's elements, in their order.
+///
+/// What an element at work holds others wait for: buffers, keys, turns at the store. So what has begun ends however long the caller
+/// takes no replies; only what has not begun waits for it.
+struct Results<I, F: Future> {
+    waiting: I,
+    at_work: FuturesOrdered<F>,
+    /// What ended while a reply waited for the link's room.
+    done: VecDeque<F::Output>,
+}
+
+impl<I: Iterator<Item = F>, F: Future> Results<I, F> {
+    fn of(elements: I) -> Results<I, F> {
+        Results {
+            waiting: elements,
+            at_work: FuturesOrdered::new(),
+            done: VecDeque::new(),
+        }
     }
-    replies.flush().await?;
-    Ok(results.next().await)
+
+    /// The next result; what is written already goes out before anybody waits.
+    async fn next<L: Link>(&mut self, replies: &mut Replies<'_, L>) -> Result<Option<F::Output>> {
+        self.begin();
+        if let Some(done) = self.done.pop_front() {
+            return Ok(Some(done));
+        }
+        if let Some(at_once) = poll_immediate(self.at_work.next()).await {
+            return Ok(at_once);
+        }
+        self.beside(replies.flush()).await?;
+        match self.done.pop_front() {
+            Some(done) => Ok(Some(done)),
+            None => Ok(self.at_work.next().await),
+        }
+    }
+
+    /// Begins as many as there may be at work or done and not written.
+    fn begin(&mut self) {
+        while self.at_work.len() + self.done.len() < ELEMENTS_AT_ONCE
+            && let Some(element) = self.waiting.next()
+        {
+            self.at_work.push_back(element);
+        }
+    }
+
+    /// Waits for `sending` while the elements go on.
+    async fn beside<T>(&mut self, sending: impl Future<Output = T>) -> T {
+        let mut sending = pin!(sending);
+        poll_fn(|cx| {
+            let sent = sending.as_mut().poll(cx);
+            while sent.is_pending()
+                && let Poll::Ready(Some(done)) = self.at_work.poll_next_unpin(cx)
+            {
+                self.done.push_back(done);
+            }
+            sent
+        })
+        .await
+    }
 }
 
 impl<S: Store, L: Link> Context<'_, S, L> {

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_direct::{Config, Door};
-use forebay_fabric::{Access, CloseReason, Link, Session};
+use forebay_fabric::{Access, CloseReason, Fabric, Link, MESSAGE_BYTES_MAX, Session};
 use forebay_mem::{Buf, RegionSlice};
-use forebay_proto::direct::{Body, Operation, RequestWriter, Status, Target, parse_reply};
+use forebay_proto::direct::{
+    Body, Condition, Operation, RequestWriter, Status, Target, parse_reply,
+};
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, ByteRange, MemoryBody, MemoryStore, MemoryUpload, Meta, Object, Result, Store, Upload,
-    VersionId,
+    Address, ByteRange, MemoryBody, MemoryStore, MemoryUpload, Meta,
+    Object, Result, Store, Upload, VersionId,
 };
 use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, oneshot, watch};
@@ -122,40 +124,105 @@ impl Detour<MemoryStore> for Gate {
     }
 }
 
+/// Both ends of a link whose requests go to a store around that of `server`.
+async fn served<D: Detour<MemoryStore>>(
+    server: &Server,
+    way: Way,
+    detour: &D,
+) -> (Any, Arc<Any>, tokio::task::JoinHandle<CloseReason>) {
+    let session = server.session(TENANT);
+    let (near, far, _) = server.join(&session, way).await;
+    let far = Arc::new(far);
+    let store = Around {
+        store: (*server.store).clone(),
+        detour: detour.clone(),
+    };
+    let door = Door::new(Arc::new(store), Config::default());
+    let link = far.clone();
+    let serving = tokio::task::spawn_local(async move {
+        door.serve(&session, &*link, std::future::pending()).await
+    });
+    (near, far, serving)
+}
+
+async fn ask(near: &Any, operation: Operation, elements: impl FnOnce(&mut RequestWriter<'_>)) {
+    let mut message = Vec::new();
+    let mut writer = RequestWriter::begin(&mut message, operation, 1, NAMESPACE).unwrap();
+    elements(&mut writer);
+    writer.finish();
+    near.send(&message).await.unwrap();
+}
+
 /// Whoever loses a link stores once more over another one: the first store, still in progress, must not come after that.
 #[tokio::test(flavor = "local")]
 async fn a_store_in_progress_ends_with_its_link() {
     for way in WAYS {
         let server = Server::new().await;
         let gate = Gate::default();
-        let session = server.session(TENANT);
-        let (near, far, _) = server.join(&session, way).await;
-        let far = Arc::new(far);
-        let store = Around {
-            store: (*server.store).clone(),
-            detour: gate.clone(),
-        };
-        let door = Door::new(Arc::new(store), Config::default());
-        let served = {
-            let (session, far) = (session.clone(), far.clone());
-            tokio::task::spawn_local(async move {
-                door.serve(&session, &*far, std::future::pending()).await
-            })
-        };
-        let mut message = Vec::new();
-        let mut writer =
-            RequestWriter::begin(&mut message, Operation::Store, 1, NAMESPACE).unwrap();
-        writer
-            .store(&plain(b"key", Body::Message(b"first")))
-            .unwrap();
-        writer.finish();
-        near.send(&message).await.unwrap();
+        let (near, far, serving) = served(&server, way, &gate).await;
+        ask(&near, Operation::Store, |writer| {
+            let first = plain(b"key", Body::Message(b"first"));
+            writer.store(&first).unwrap();
+        })
+        .await;
         gate.arrived.notified().await;
         near.close(CloseReason::Lost);
         far.closed().await;
         server.set(NAMESPACE, b"key", b"second").await;
         gate.open.send_replace(true);
-        served.await.unwrap();
+        serving.await.unwrap();
+        let kept = server.value(NAMESPACE, b"key").await;
+        assert_eq!(kept.as_deref(), Some(&b"second"[..]), "{way:?}");
+    }
+}
+
+/// One value is written at a time, and not in one go.
+#[derive(Clone, Default)]
+struct Turns {
+    turn: Arc<tokio::sync::Mutex<()>>,
+    begun: Arc<Notify>,
+}
+
+impl Detour<MemoryStore> for Turns {
+    async fn write(&self, upload: &mut MemoryUpload, buf: Buf) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        self.begun.notify_one();
+        tokio::task::yield_now().await;
+        upload.write(buf).await
+    }
+}
+
+/// A caller that takes no replies keeps no turn at the store from others.
+#[tokio::test(flavor = "local")]
+async fn what_has_begun_ends_though_no_reply_is_taken() {
+    for way in [Way::Pipe(Fabric::Shm), Way::Shm] {
+        let server = Server::new().await;
+        let turns = Turns::default();
+        let (near, far, _serving) = served(&server, way, &turns).await;
+        let fill = [0; MESSAGE_BYTES_MAX];
+        while poll_immediate(far.send(&fill)).await.is_some() {}
+        ask(&near, Operation::Store, |writer| {
+            let refused = forebay_proto::direct::Store {
+                condition: Condition::IfPresent,
+                ..plain(b"none", Body::Message(b""))
+            };
+            writer.store(&refused).unwrap();
+            let first = plain(b"key", Body::Message(b"first"));
+            writer.store(&first).unwrap();
+        })
+        .await;
+        turns.begun.notified().await;
+        let (other, _, _) = served(&server, way, &turns).await;
+        ask(&other, Operation::Store, |writer| {
+            let second = plain(b"key", Body::Message(b"second"));
+            writer.store(&second).unwrap();
+        })
+        .await;
+        let mut message = Vec::new();
+        let answered = tokio::time::timeout(Duration::from_secs(10), other.recv(&mut message));
+        answered.await.unwrap().unwrap().unwrap();
+        let mut reply = parse_reply(&message).unwrap();
+        assert_eq!(reply.results.next().unwrap().status, Status::Ok, "{way:?}");
         let kept = server.value(NAMESPACE, b"key").await;
         assert_eq!(kept.as_deref(), Some(&b"second"[..]), "{way:?}");
     }
