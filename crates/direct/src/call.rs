@@ -269,6 +269,14 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         }
     }
 
+    /// Refuses a change that was asked for over a link that has ended.
+    pub(crate) fn still_asked(&self) -> std::result::Result<(), Failure> {
+        match self.link.has_ended() {
+            true => Err(Failure::new(Status::Io, "the link has ended")),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses a window that wraps around.
     pub(crate) fn check(window: &Window) -> std::result::Result<(), Failure> {
         match window.offset.checked_add(window.len) {

@@ -70,6 +70,8 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             condition: condition(delete.condition)?,
         };
         let address = Address::object(namespace, delete.key);
+        // Whoever lost a link deletes once more over another, and may have stored there since.
+        self.still_asked()?;
         let deleted = self.store.delete(address, options).await?;
         Ok(Deleted {
             existed: deleted.existed,

@@ -82,9 +82,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             return Err(Failure::changed_on_the_way());
         }
         // Whoever lost a link stores once more over another. What was asked over the lost one must not come after that.
-        if self.link.has_ended() {
-            return Err(Failure::new(Status::Io, "the link has ended"));
-        }
+        self.still_asked()?;
         let seal = Seal {
             expires: element.expires,
             attributes,

@@ -8,11 +8,11 @@ use forebay_direct::{Config, Door};
 use forebay_fabric::{Access, CloseReason, Fabric, Link, MESSAGE_BYTES_MAX, Session};
 use forebay_mem::{Buf, RegionSlice};
 use forebay_proto::direct::{
-    Body, Condition, Operation, RequestWriter, Status, Target, parse_reply,
+    Body, Condition, Delete, Operation, RequestWriter, Status, Target, parse_reply,
 };
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, ByteRange, MemoryBody, MemoryStore, MemoryUpload, Meta,
+    Address, ByteRange, DeleteOptions, Deleted, MemoryBody, MemoryStore, MemoryUpload, Meta,
     Object, Result, Store, Upload, VersionId,
 };
 use futures_util::future::poll_immediate;
@@ -122,6 +122,16 @@ impl Detour<MemoryStore> for Gate {
         self.pass().await;
         upload.write(buf).await
     }
+
+    async fn delete(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        options: DeleteOptions,
+    ) -> Result<Deleted> {
+        self.pass().await;
+        store.delete(address, options).await
+    }
 }
 
 /// Both ends of a link whose requests go to a store around that of `server`.
@@ -173,6 +183,41 @@ async fn a_store_in_progress_ends_with_its_link() {
         serving.await.unwrap();
         let kept = server.value(NAMESPACE, b"key").await;
         assert_eq!(kept.as_deref(), Some(&b"second"[..]), "{way:?}");
+    }
+}
+
+/// Whoever loses a link deletes once more over another one, and stores: a delete that waited for its turn must not come after that.
+#[tokio::test(flavor = "local")]
+async fn a_delete_that_has_not_begun_ends_with_its_link() {
+    /// As many as are worked on at once.
+    const BEFORE: u8 = 16;
+    for way in WAYS {
+        let server = Server::new().await;
+        let gate = Gate::default();
+        let (near, far, serving) = served(&server, way, &gate).await;
+        ask(&near, Operation::Delete, |writer| {
+            for key in 0..=BEFORE {
+                let delete = Delete {
+                    key: &[key],
+                    version: None,
+                    condition: Condition::None,
+                };
+                writer.delete(&delete).unwrap();
+            }
+        })
+        .await;
+        gate.arrived.notified().await;
+        near.close(CloseReason::Lost);
+        far.closed().await;
+        for key in [0, BEFORE] {
+            server.set(NAMESPACE, &[key], b"later").await;
+        }
+        gate.open.send_replace(true);
+        serving.await.unwrap();
+        // The store had the first one already.
+        assert_eq!(server.value(NAMESPACE, &[0]).await, None, "{way:?}");
+        let kept = server.value(NAMESPACE, &[BEFORE]).await;
+        assert_eq!(kept.as_deref(), Some(&b"later"[..]), "{way:?}");
     }
 }
 
