@@ -9,6 +9,7 @@
 
 mod admin;
 mod admission;
+mod answers;
 mod attributes;
 mod conversation;
 mod convert;
@@ -126,7 +127,7 @@ pub struct Service<S> {
     /// Room for outputs of functions.
     outputs: Arc<tokio::sync::Semaphore>,
     metrics: Arc<Metrics>,
-    /// Whether the door closes: what would never end by itself ends then.
+    /// Whether the door closes: what would never end by itself ends then. Whoever works beside the connections listens while it does.
     closing: tokio::sync::watch::Sender<bool>,
 }
 
@@ -294,10 +295,12 @@ pub async fn serve<S: Store>(
         .add_service(reflection.clone().guard(reflection::v1()?))
         .add_service(reflection.guard(reflection::v1alpha()?));
     let connections = incoming::connections(listener, tls, connections);
-    conversation::hold(connections, routes.prepare(), patience, async move {
+    conversation::hold(connections, routes.prepare(), patience, async {
         shutdown.await;
         service.closing.send_replace(true);
     })
     .await;
+    // What clients that are gone had asked for is given up.
+    service.closing.closed().await;
     Ok(())
 }

@@ -9,10 +9,10 @@ use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::{
     Address, After, DeleteOptions, Item, ListOptions, Meta, NamespaceInfo, Space, Store, VersionId,
 };
-use futures_util::stream::{self, StreamExt};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
+use super::answers;
 use super::attributes;
 use super::convert;
 use super::identity::Caller;
@@ -21,8 +21,6 @@ use super::status::{Outcome, Refusal};
 use super::transfer::{Arriving, Source, Wanted, retrieve_inline, retrieve_into, store_from};
 use super::{Door, ELEMENTS_MAX, EXIST_KEYS_MAX, Service};
 
-/// Elements of one call that are on their way at a time.
-const ELEMENTS_AT_ONCE: usize = 16;
 /// Keys looked for at first by LongestPrefix: most prefixes end early or not at all.
 const PREFIX_FIRST: usize = 64;
 
@@ -342,21 +340,21 @@ impl<S: Store> objects_server::Objects for Door<S> {
         let batch = self
             .0
             .batch(caller, &asked.namespace, asked.session, count)?;
-        let answers = stream::iter((0..).zip(asked.elements)).map(move |(index, element)| {
+        let elements = (0..).zip(asked.elements).map(move |(index, element)| {
             let batch = batch.clone();
             async move {
-                let done = batch.retrieve(element, asked.checksum).await;
-                Ok(match done {
+                match batch.retrieve(element, asked.checksum).await {
                     Ok(response) => v1::GatherResponse { index, ..response },
                     Err(refusal) => v1::GatherResponse {
                         index,
                         failure: Some(refusal.into()),
                         ..v1::GatherResponse::default()
                     },
-                })
+                }
             }
         });
-        Ok(Response::new(Box::pin(answers.buffered(ELEMENTS_AT_ONCE))))
+        let answers = answers::in_order(elements, self.closing.subscribe());
+        Ok(Response::new(answers))
     }
 
     async fn scatter(
@@ -368,20 +366,21 @@ impl<S: Store> objects_server::Objects for Door<S> {
         let batch = self
             .0
             .batch(caller, &asked.namespace, asked.session, count)?;
-        let answers = stream::iter((0..).zip(asked.elements)).map(move |(index, element)| {
+        let elements = (0..).zip(asked.elements).map(move |(index, element)| {
             let batch = batch.clone();
             async move {
-                Ok(match batch.store(element).await {
+                match batch.store(element).await {
                     Ok(response) => v1::ScatterResponse { index, ..response },
                     Err(refusal) => v1::ScatterResponse {
                         index,
                         failure: Some(refusal.into()),
                         ..v1::ScatterResponse::default()
                     },
-                })
+                }
             }
         });
-        Ok(Response::new(Box::pin(answers.buffered(ELEMENTS_AT_ONCE))))
+        let answers = answers::in_order(elements, self.closing.subscribe());
+        Ok(Response::new(answers))
     }
 }
 

@@ -167,6 +167,8 @@ impl Once {
 pub struct Beside {
     /// After keys were looked up.
     pub looked_up: Once,
+    /// Before a value is committed.
+    pub committing: Once,
     /// After a value was committed.
     pub committed: Once,
     /// After keys were listed.
@@ -243,6 +245,7 @@ impl Detour<MemoryStore> for Beside {
     }
 
     async fn commit(&self, upload: Writing, seal: Seal) -> forebay_store::Result<Stored> {
+        self.committing.pass().await;
         let stored = upload.commit(seal).await;
         self.committed.pass().await;
         stored
@@ -365,9 +368,14 @@ impl Door {
 
     /// A client of a tenant that takes a few answers at a time: what is streamed to it waits for it.
     pub async fn slow_tenant(&self, name: &str) -> Client {
+        self.narrow_tenant(name, 16 << 10).await
+    }
+
+    /// A client of a tenant that takes so many bytes of an answer at a time.
+    pub async fn narrow_tenant(&self, name: &str, window: u32) -> Client {
         let key = self.tenant(name).await.access_key;
         let key = self.identities.find(&key).unwrap();
-        let narrow = self.endpoint().initial_stream_window_size(16 << 10);
+        let narrow = self.endpoint().initial_stream_window_size(window);
         self.client_over(narrow.connect().await.unwrap(), &key)
     }
 

@@ -10,4 +10,5 @@ mod memory;
 mod namesakes;
 mod objects;
 mod sessions;
+mod unread;
 mod watch;
