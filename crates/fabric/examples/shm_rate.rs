@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_fabric::sessions::Limits;
+use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::shm::{self, ShmLink};
 use forebay_fabric::{
     Access, Clock, CloseReason, Connection, Link, RemoteRange, Sessions, SystemClock,
@@ -14,6 +14,12 @@ use forebay_fabric::{
 use forebay_mem::{Pool, Region};
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
+
+const PRINCIPAL: Principal<'_> = Principal {
+    tenant: "tenant",
+    id: "key",
+    secret: "secret",
+};
 
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok());
@@ -51,7 +57,7 @@ fn between<T>(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let sessions = Arc::new(Sessions::new(clock, Limits::default()));
     let session = sessions
-        .open_with_random_key("tenant", "key", Duration::from_secs(600))
+        .open_with_random_key(PRINCIPAL, Duration::from_secs(600))
         .expect("a session");
     let serving = thread::spawn(move || {
         pin(1);
@@ -175,7 +181,7 @@ fn idle_links(count: usize) {
         let mut kept = Vec::new();
         for _ in 0..count {
             let session = sessions
-                .open_with_random_key("tenant", "key", Duration::from_secs(600))
+                .open_with_random_key(PRINCIPAL, Duration::from_secs(600))
                 .expect("a session");
             let (here, there) = UnixStream::pair().expect("sockets");
             let proof = session.proof();

@@ -212,10 +212,16 @@ impl Client {
         s3: &str,
         options: Options,
     ) -> (Client, forebay_fabric::Connection, forebay_fabric::Sessions) {
-        use forebay_fabric::{Connection, Sessions, SystemClock, sessions::Limits, shm};
+        use forebay_fabric::sessions::{Limits, Principal};
+        use forebay_fabric::{Connection, Sessions, SystemClock, shm};
         let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
         let lease = std::time::Duration::from_secs(60);
-        let session = sessions.open_with_random_key("tenant", "KEY", lease);
+        let principal = Principal {
+            tenant: "tenant",
+            id: "KEY",
+            secret: "secret",
+        };
+        let session = sessions.open_with_random_key(principal, lease);
         let proof = session.unwrap().proof();
         let (here, there) = tokio::net::UnixStream::pair().unwrap();
         let ends = tokio::join!(shm::accept(here, &sessions), shm::connect(there, &proof));

@@ -491,7 +491,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::Duration;
 
-    use forebay_fabric::sessions::Limits;
+    use forebay_fabric::sessions::{Limits, Principal};
     use forebay_fabric::{Link, Sessions, SystemClock, shm};
     use forebay_proto::direct::{Call, Hop, ReplyWriter, Value, parse_request};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -567,7 +567,12 @@ mod tests {
 
     async fn client(in_flight_max: usize, s3: &str) -> Client {
         let sessions = Sessions::new(Arc::new(SystemClock::default()), Limits::default());
-        let session = sessions.open_with_random_key("tenant", "KEY", Duration::from_secs(60));
+        let principal = Principal {
+            tenant: "tenant",
+            id: "KEY",
+            secret: "secret",
+        };
+        let session = sessions.open_with_random_key(principal, Duration::from_secs(60));
         let proof = session.unwrap().proof();
         let (here, there) = UnixStream::pair().unwrap();
         let ends = tokio::join!(shm::accept(here, &sessions), shm::connect(there, &proof));

@@ -65,6 +65,11 @@ impl Caller {
         Ok((caller, request.into_inner()))
     }
 
+    /// The access key that was proved to be there.
+    pub(crate) fn key(&self) -> &AccessKey {
+        &self.0
+    }
+
     pub(crate) fn tenant(&self) -> &str {
         &self.0.tenant
     }

@@ -26,7 +26,7 @@ mod watch;
 
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_api::v1::admin_server::AdminServer;
@@ -132,8 +132,8 @@ pub struct Service<S> {
 }
 
 impl<S: Store> Service<S> {
-    /// Over a store, its identities and their administration, and the table of sessions that all doors share. From now on a removed
-    /// access key takes its sessions with it.
+    /// Over a store, its identities and their administration, and the table of sessions that all doors share. From now on an
+    /// access key that is removed or replaced takes its sessions with it.
     pub fn new(
         store: Arc<S>,
         identities: Arc<Identities<S>>,
@@ -141,7 +141,7 @@ impl<S: Store> Service<S> {
         sessions: Arc<Sessions>,
         config: Config,
     ) -> Arc<Service<S>> {
-        end_sessions_with_their_keys(&identities, &sessions);
+        sessions::end_with_their_keys(&identities, &sessions);
         let bound = |calls, of_tenant| Bound {
             calls,
             of_tenant,
@@ -214,6 +214,14 @@ impl<S: Store> Service<S> {
             .ok_or_else(|| Refusal::no_namespace(name))
     }
 
+    /// Whether the key that a caller proved to hold is still what it was then.
+    fn stands(&self, caller: &Caller) -> bool {
+        let key = caller.key();
+        self.identities
+            .find(&key.id)
+            .is_some_and(|now| now.secret == key.secret && now.tenant == key.tenant)
+    }
+
     /// Refuses a name that no longer stands for this namespace. Numbers are never used again, and a namespace never changes its
     /// tenant: the number alone tells.
     fn still(&self, namespace: &NamespaceInfo) -> Outcome<()> {
@@ -237,22 +245,6 @@ impl<S: Store> Service<S> {
             grant_ms_max: sessions.grant.as_millis() as u64,
         }
     }
-}
-
-fn end_sessions_with_their_keys<S: Store>(identities: &Identities<S>, sessions: &Arc<Sessions>) {
-    let sessions: Weak<Sessions> = Arc::downgrade(sessions);
-    identities.on_keys_changed(move |keys| {
-        let Some(sessions) = sessions.upgrade().filter(|sessions| !sessions.is_empty()) else {
-            return;
-        };
-        let known: std::collections::HashSet<&str> =
-            keys.iter().map(|key| key.id.as_str()).collect();
-        for session in sessions.all() {
-            if !known.contains(session.principal()) {
-                sessions.close(session.id());
-            }
-        }
-    });
 }
 
 /// Why the door does not serve.

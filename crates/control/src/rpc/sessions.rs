@@ -1,17 +1,19 @@
 //! Sessions, regions and grants: messages to the table that all doors share.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_api::v1::{self, sessions_server};
-use forebay_fabric::sessions::{Grant, LinkId, Registered, RegisteredId};
-use forebay_fabric::{Access, Fabric, Session, SessionId, Stag};
+use forebay_fabric::sessions::{Grant, LinkId, Principal, Registered, RegisteredId};
+use forebay_fabric::{Access, Fabric, Session, SessionId, Sessions, Stag};
 use forebay_store::Store;
 use tonic::{Request, Response, Status};
 
 use super::identity::Caller;
 use super::status::{Outcome, Refusal};
 use super::{Door, Service};
+use crate::{AccessKey, Identities};
 
 /// A lease for those who name none.
 const LEASE: Duration = Duration::from_secs(30);
@@ -37,6 +39,32 @@ impl<S: Store> Service<S> {
             asked => Duration::from_millis(asked),
         };
         lease.max(LEASE_MIN).min(self.sessions.limits().lease)
+    }
+}
+
+/// Has sessions end when the access keys that opened them are removed or replaced.
+pub(super) fn end_with_their_keys<S: Store>(identities: &Identities<S>, sessions: &Arc<Sessions>) {
+    let sessions = Arc::downgrade(sessions);
+    identities.on_keys_changed(move |keys| {
+        let Some(sessions) = sessions.upgrade().filter(|sessions| !sessions.is_empty()) else {
+            return;
+        };
+        let known: HashMap<&str, &AccessKey> =
+            keys.iter().map(|key| (key.id.as_str(), &**key)).collect();
+        for session in sessions.all() {
+            let key = known.get(session.principal());
+            if !key.is_some_and(|key| session.is_of(principal(key))) {
+                sessions.close(session.id());
+            }
+        }
+    });
+}
+
+fn principal(key: &AccessKey) -> Principal<'_> {
+    Principal {
+        tenant: &key.tenant,
+        id: &key.id,
+        secret: &key.secret,
     }
 }
 
@@ -78,10 +106,10 @@ impl<S: Store> sessions_server::Sessions for Door<S> {
         let lease = self.lease(asked.lease_ms);
         let opened = self
             .sessions
-            .open_with_random_key(caller.tenant(), caller.principal(), lease);
+            .open_with_random_key(principal(caller.key()), lease);
         let session = opened.map_err(Refusal::from)?;
-        // A key that was removed meanwhile has taken its sessions with it already.
-        if self.identities.find(caller.principal()).is_none() {
+        // A key that was removed or replaced meanwhile has taken its sessions with it already.
+        if !self.stands(&caller) {
             self.sessions.close(session.id());
             return Err(Refusal::key_gone().into());
         }

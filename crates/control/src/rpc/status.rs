@@ -41,9 +41,12 @@ impl Refusal {
         )
     }
 
-    /// The words for an access key that was removed after it had proved itself.
+    /// The words for an access key that is not any more what had proved itself.
     pub(crate) fn key_gone() -> Refusal {
-        Refusal::new(Reason::Unauthenticated, "the access key was removed")
+        Refusal::new(
+            Reason::Unauthenticated,
+            "the access key was removed or replaced",
+        )
     }
 
     /// The words for a session that never was, has ended, or is somebody else's.

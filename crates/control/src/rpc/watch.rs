@@ -77,8 +77,7 @@ impl<S: Store> Watcher<S> {
                 _ = self.closing.wait_for(|closing| *closing) => return Ok(None),
                 () = tokio::time::sleep(INTERVAL) => {}
             }
-            let known = self.service.identities.find(self.caller.principal());
-            if known.is_none_or(|key| key.tenant != self.caller.tenant()) {
+            if !self.service.stands(&self.caller) {
                 return Err(Refusal::key_gone().into());
             }
         }

@@ -372,7 +372,7 @@ async fn what_is_no_message_is_refused() {
 
 /// Sends bytes as they are.
 #[derive(Clone)]
-struct Raw;
+pub struct Raw;
 
 impl tonic::codec::Codec for Raw {
     type Encode = bytes::Bytes;

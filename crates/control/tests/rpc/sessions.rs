@@ -1,14 +1,25 @@
 //! Sessions, regions and grants as their owner and others see them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_api::v1::{self, Access};
-use forebay_fabric::sessions::Limits;
+use forebay_control::Identities;
+use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::{Fabric, Link};
 use forebay_store::Store;
-use tonic::Code;
+use futures_util::stream;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
 
-use crate::harness::{Choice, Client, Door, refusal, refused};
+use crate::bounds::Raw;
+use crate::harness::{Choice, Client, Door, START, refusal, refused};
 use crate::memory::Shared;
 
 async fn open(client: &mut Client, lease_ms: u64) -> v1::OpenSessionResponse {
@@ -260,6 +271,82 @@ async fn a_removed_key_takes_its_sessions_with_it() {
         .unwrap();
 }
 
+/// Another gateway removes a key and makes one of the same name, which is another key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replaced_key_takes_its_sessions_with_it() {
+    for (tenant, secret) in [("red", "another-secret"), ("blue", "a-secret")] {
+        let door = Door::open().await;
+        for name in ["red", "blue"] {
+            door.identities.create_tenant(name, "").await.unwrap();
+        }
+        let key = door.identities.create_key("red", Some(("KEY", "a-secret")));
+        let mut red = door.client(&key.await.unwrap()).await;
+        let shared = Shared::open(&door, &mut red, Fabric::Shm, 4096).await;
+        let mut other = door.tenant("red").await;
+        let stays = open(&mut other, 0).await;
+
+        let elsewhere = Identities::open(door.store.clone(), Arc::new(|| START)).await;
+        let elsewhere = elsewhere.unwrap();
+        elsewhere.remove_key("KEY").await.unwrap();
+        let made = elsewhere.create_key(tenant, Some(("KEY", secret)));
+        let key = made.await.unwrap();
+        door.identities.catch_up().await.unwrap();
+        let ended = timeout(Duration::from_secs(10), shared.link.closed()).await;
+        assert_eq!(ended, Ok(forebay_fabric::CloseReason::SessionEnded));
+        assert_eq!(door.sessions.len(), 1);
+        other
+            .sessions
+            .keep_alive(keep(&stays.session))
+            .await
+            .unwrap();
+        open(&mut door.client(&key).await, 0).await;
+    }
+}
+
+/// Opens a session by a call whose message comes when it is told.
+async fn open_later(
+    channel: Channel,
+    token: String,
+    message: oneshot::Receiver<()>,
+) -> Result<(), Status> {
+    let mut grpc = Grpc::new(channel);
+    grpc.ready().await.unwrap();
+    let nothing_asked = stream::once(async move {
+        message.await.unwrap();
+        Bytes::new()
+    });
+    let mut request = tonic::Request::new(nothing_asked);
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    let path = PathAndQuery::from_static("/forebay.v1.Sessions/Open");
+    grpc.client_streaming(request, path, Raw).await.map(drop)
+}
+
+/// A key that is replaced while its call is on the way opens nothing.
+#[tokio::test]
+async fn a_session_is_opened_by_a_key_that_stands() {
+    for (tenant, secret) in [("red", "another-secret"), ("blue", "a-secret")] {
+        let door = Door::open().await;
+        for name in ["red", "blue"] {
+            door.identities.create_tenant(name, "").await.unwrap();
+        }
+        let key = door.identities.create_key("red", Some(("KEY", "a-secret")));
+        let token = door.token(&key.await.unwrap());
+        let (go_on, message) = oneshot::channel();
+        let opening = tokio::spawn(open_later(door.channel().await, token, message));
+        while !door.metrics().contains("in_flight{kind=\"call\"} 1\n") {
+            yield_now().await;
+        }
+        door.identities.remove_key("KEY").await.unwrap();
+        let made = door.identities.create_key(tenant, Some(("KEY", secret)));
+        made.await.unwrap();
+        go_on.send(()).unwrap();
+        let opened = opening.await.unwrap();
+        refused(opened, Code::Unauthenticated, "UNAUTHENTICATED");
+        assert!(door.sessions.is_empty());
+    }
+}
+
 #[tokio::test]
 async fn a_tenant_cannot_take_every_session() {
     let limits = Limits {
@@ -296,10 +383,14 @@ async fn ten_thousand_idle_sessions() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
     let lease = Duration::from_secs(60);
+    let key = door.identities.find(&red.access_key).unwrap();
+    let principal = Principal {
+        tenant: "red",
+        id: &key.id,
+        secret: &key.secret,
+    };
     let opened = (0..SESSIONS).map(|_| {
-        let session = door
-            .sessions
-            .open_with_random_key("red", &red.access_key, lease);
+        let session = door.sessions.open_with_random_key(principal, lease);
         session.unwrap().id().0
     });
     let opened: Vec<_> = opened.collect();

@@ -165,6 +165,19 @@ async fn a_watch_ends_with_its_key_and_with_the_door() {
     door.identities.remove_key(&red.access_key).await.unwrap();
     let ended = seen.stream.message().await;
     refused(ended, Code::Unauthenticated, "UNAUTHENTICATED");
+    // One of the same name is another key.
+    let key = door.identities.create_key("red", None).await.unwrap();
+    let mut seen = Seen::begin(&mut door.client(&key).await, Vec::new()).await;
+    for _ in 0..2 {
+        seen.next().await;
+    }
+    door.identities.remove_key(&key.id).await.unwrap();
+    let made = door
+        .identities
+        .create_key("red", Some((&key.id, "another-secret")));
+    made.await.unwrap();
+    let ended = seen.stream.message().await;
+    refused(ended, Code::Unauthenticated, "UNAUTHENTICATED");
     door.close().await;
     assert!(all.stream.message().await.unwrap().is_none());
 }

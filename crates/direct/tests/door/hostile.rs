@@ -327,10 +327,10 @@ async fn ten_thousand_idle_sessions() {
     let sessions: Vec<_> = (0..10_000)
         .map(|number| {
             let lease = Duration::from_secs(60);
-            let principal = format!("AKID{number}");
+            let id = format!("AKID{number}");
             server
                 .sessions
-                .open_with_random_key(TENANT, &principal, lease)
+                .open_with_random_key(principal(TENANT, &id), lease)
                 .unwrap()
         })
         .collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_direct::{Config, Door};
-use forebay_fabric::sessions::{Limits, LinkId};
+use forebay_fabric::sessions::{Limits, LinkId, Principal};
 use forebay_fabric::{
     Access, CloseReason, Connection, Exposure, Link, Session, Sessions, SystemClock, iwarp, shm,
 };
@@ -28,6 +28,14 @@ pub const OTHER: &str = "audio";
 /// The tenant's namespace, and the other tenant's.
 pub const NAMESPACE: &str = "frames";
 pub const FOREIGN: &str = "tapes";
+
+pub fn principal<'a>(tenant: &'a str, id: &'a str) -> Principal<'a> {
+    Principal {
+        tenant,
+        id,
+        secret: "secret",
+    }
+}
 
 /// A store with a namespace of each tenant, a door to it, and the sessions.
 pub struct Server {
@@ -64,7 +72,7 @@ impl Server {
 
     pub fn session(&self, tenant: &str) -> Arc<Session> {
         self.sessions
-            .open_with_random_key(tenant, "AKID", Duration::from_secs(60))
+            .open_with_random_key(principal(tenant, "AKID"), Duration::from_secs(60))
             .unwrap()
     }
 

@@ -5,6 +5,7 @@
 //! What belongs to somebody else looks exactly like what does not exist: lookups that may be asked by anybody answer `None` for both.
 
 mod grant;
+mod principal;
 mod proof;
 mod seats;
 mod session;
@@ -25,6 +26,7 @@ use self::seats::Seats;
 use crate::shm::Share;
 
 pub use grant::{Grant, Granted};
+pub use principal::Principal;
 pub use proof::{PROOF_BYTES, proof};
 pub use session::{LinkId, Registered, RegisteredId, Session, Traffic};
 pub use window::WINDOW;
@@ -180,14 +182,13 @@ impl Sessions {
         &self.limits
     }
 
-    /// Opens a session for `lease`; `key` makes its K_s, which may depend on the id.
+    /// Opens a session of `principal` for `lease`; `key` makes its K_s, which may depend on the id.
     ///
     /// # Errors
     /// [`Refused::Sessions`], [`Refused::TenantSessions`] at the bounds, [`Refused::Entropy`].
     pub fn open(
         &self,
-        tenant: &str,
-        principal: &str,
+        principal: Principal<'_>,
         lease: Duration,
         key: impl FnOnce(SessionId) -> [u8; 32],
     ) -> Result<Arc<Session>, Refused> {
@@ -199,13 +200,14 @@ impl Sessions {
         if table.sessions.len() >= self.limits.sessions {
             return Err(Refused::Sessions);
         }
-        let of_tenant = table.per_tenant.entry(tenant.into()).or_default();
+        let of_tenant = table.per_tenant.entry(principal.tenant.into());
+        let of_tenant = of_tenant.or_default();
         if of_tenant.sessions >= self.limits.sessions_per_tenant {
             return Err(Refused::TenantSessions);
         }
         of_tenant.sessions += 1;
         let mapped = of_tenant.mapped.clone();
-        let session = Session::new(id, tenant, principal, key, clock, limits, seats, mapped);
+        let session = Session::new(id, principal, key, clock, limits, seats, mapped);
         session.extend(lease);
         let session = Arc::new(session);
         table.sessions.insert(id, session.clone());
@@ -220,13 +222,12 @@ impl Sessions {
     /// As [`Sessions::open`].
     pub fn open_with_random_key(
         &self,
-        tenant: &str,
-        principal: &str,
+        principal: Principal<'_>,
         lease: Duration,
     ) -> Result<Arc<Session>, Refused> {
         let mut key = [0; 32];
         forebay_io::random(&mut key).map_err(|_| Refused::Entropy)?;
-        self.open(tenant, principal, lease, |_| key)
+        self.open(principal, lease, |_| key)
     }
 
     /// The session of that name, if its lease still runs.

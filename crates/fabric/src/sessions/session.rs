@@ -13,7 +13,7 @@ use super::grant::{Grant, Granted};
 use super::proof::{PROOF_BYTES, proof};
 use super::seats::Seats;
 use super::window::Window;
-use super::{Limits, Refused, SessionId};
+use super::{Limits, Principal, Refused, SessionId};
 use crate::shm::Share;
 use crate::{Access, CloseReason, Connection, Fabric, Link, RemoteRange, Stag};
 
@@ -48,6 +48,8 @@ pub struct Session {
     id: SessionId,
     tenant: Box<str>,
     principal: Box<str>,
+    /// Of the principal's secret.
+    mark: [u8; 16],
     key: [u8; 32],
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
@@ -105,11 +107,9 @@ impl State {
 }
 
 impl Session {
-    #[expect(clippy::too_many_arguments, reason = "what its table knows of it")]
     pub(super) fn new(
         id: SessionId,
-        tenant: &str,
-        principal: &str,
+        principal: Principal<'_>,
         key: [u8; 32],
         clock: Arc<dyn Clock>,
         limits: Arc<Limits>,
@@ -118,8 +118,9 @@ impl Session {
     ) -> Session {
         Session {
             id,
-            tenant: tenant.into(),
-            principal: principal.into(),
+            tenant: principal.tenant.into(),
+            principal: principal.id.into(),
+            mark: principal.mark(&key),
             key,
             clock,
             limits,
@@ -145,6 +146,12 @@ impl Session {
     /// Who opened it: an access key's id.
     pub fn principal(&self) -> &str {
         &self.principal
+    }
+
+    /// Whether it was opened by this principal, and not by another one of the same name.
+    pub fn is_of(&self, principal: Principal<'_>) -> bool {
+        let same = *self.tenant == *principal.tenant && *self.principal == *principal.id;
+        same && self.mark == principal.mark(&self.key)
     }
 
     /// K_s of docs/token.md section 7.2, which server and client share.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_fabric::iwarp::{Options, accept, accept_of, connect};
-use forebay_fabric::sessions::Limits;
+use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::{ErrorKind, Link, Sessions, SystemClock};
 use forebay_proto::iwarp::mpa::{self, Frame, HEADER_BYTES, Kind, Terms};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -179,7 +179,12 @@ async fn a_link_is_its_sessions_before_its_peer_is_told() {
     };
     let sessions = Sessions::new(Arc::new(SystemClock::default()), limits);
     let hour = Duration::from_secs(3600);
-    let session = sessions.open_with_random_key("tenant", "key", hour);
+    let principal = Principal {
+        tenant: "tenant",
+        id: "key",
+        secret: "secret",
+    };
+    let session = sessions.open_with_random_key(principal, hour);
     let session = session.unwrap();
     let proof = session.proof();
     let (theirs, ours) = streams().await;

@@ -3,12 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_fabric::sessions::Limits;
+use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::shm::{self, ShmLink};
 use forebay_fabric::{Accepted, Connection, Session, Sessions, SystemClock};
 use tokio::net::UnixStream;
 
 pub const LEASE: Duration = Duration::from_secs(60);
+
+pub fn key_of(tenant: &str) -> Principal<'_> {
+    Principal {
+        tenant,
+        id: "key",
+        secret: "secret",
+    }
+}
 
 pub struct Ends {
     pub sessions: Arc<Sessions>,
@@ -25,7 +33,7 @@ pub fn sessions() -> Arc<Sessions> {
 pub async fn ends() -> Ends {
     let sessions = sessions();
     let session = sessions
-        .open_with_random_key("tenant", "key", LEASE)
+        .open_with_random_key(key_of("tenant"), LEASE)
         .unwrap();
     let (server, client) = joined(&sessions, &session).await;
     Ends {

@@ -121,10 +121,10 @@ fn who_shows_no_proof_is_refused_in_the_same_words() {
     run(async {
         let sessions = ends::sessions();
         let session = sessions
-            .open_with_random_key("tenant", "key", LEASE)
+            .open_with_random_key(ends::key_of("tenant"), LEASE)
             .unwrap();
         let ended = sessions
-            .open_with_random_key("tenant", "key", LEASE)
+            .open_with_random_key(ends::key_of("tenant"), LEASE)
             .unwrap();
         sessions.close(ended.id());
         let mut forged = session.proof();
@@ -185,7 +185,7 @@ fn frames_that_no_client_sends_end_the_link() {
         run(async {
             let sessions = ends::sessions();
             let session = sessions
-                .open_with_random_key("tenant", "key", LEASE)
+                .open_with_random_key(ends::key_of("tenant"), LEASE)
                 .unwrap();
             let (accepted, hand) = by_hand(&sessions, &session).await;
             passing::send(&hand.stream, &bytes, None).await.unwrap();
@@ -203,7 +203,7 @@ fn files_that_cannot_be_used_are_refused_and_no_more() {
     run(async {
         let sessions = ends::sessions();
         let session = sessions
-            .open_with_random_key("tenant", "key", LEASE)
+            .open_with_random_key(ends::key_of("tenant"), LEASE)
             .unwrap();
         let (accepted, hand) = by_hand(&sessions, &session).await;
         let sealed = || memfd(8192, SealFlags::SHRINK);
@@ -269,7 +269,7 @@ fn scribbles_by_seed() {
         let good = good_client(&sessions, &pool).await;
         for seed in seeds {
             let session = sessions
-                .open_with_random_key("hostile", "key", LEASE)
+                .open_with_random_key(ends::key_of("hostile"), LEASE)
                 .unwrap();
             let (accepted, hand) = by_hand(&sessions, &session).await;
             let serving: JoinHandle<CloseReason> = spawn_local({
@@ -291,7 +291,9 @@ fn scribbles_by_seed() {
 
 /// Talks and moves bytes for ever, and panics when one is wrong.
 async fn good_client(sessions: &Arc<Sessions>, pool: &Pool) -> JoinHandle<()> {
-    let session = sessions.open_with_random_key("good", "key", LEASE).unwrap();
+    let session = sessions
+        .open_with_random_key(ends::key_of("good"), LEASE)
+        .unwrap();
     let (accepted, client) = ends::joined(sessions, &session).await;
     let pool = pool.clone();
     spawn_local(async move {

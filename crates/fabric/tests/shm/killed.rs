@@ -56,12 +56,12 @@ fn its_link_is_lost_and_another_is_not() {
         let sessions = ends::sessions();
         let pool = Pool::new(16 << 20);
         let other = sessions
-            .open_with_random_key("other", "key", LEASE)
+            .open_with_random_key(ends::key_of("other"), LEASE)
             .unwrap();
         let (beside, beside_client) = ends::joined(&sessions, &other).await;
         for round in 0..5 {
             let session = sessions
-                .open_with_random_key("tenant", "key", LEASE)
+                .open_with_random_key(ends::key_of("tenant"), LEASE)
                 .unwrap();
             let mut child = spawn(&socket, &session.proof());
             let (stream, _) = listener.accept().await.unwrap();

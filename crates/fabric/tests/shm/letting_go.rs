@@ -234,7 +234,7 @@ fn the_end_of_a_runtime_waits_for_a_device() {
     there.set_nonblocking(true).unwrap();
     let sessions = ends::sessions();
     let session = sessions
-        .open_with_random_key("tenant", "key", LEASE)
+        .open_with_random_key(ends::key_of("tenant"), LEASE)
         .unwrap();
     let proof = session.proof();
     let (tell, told) = mpsc::channel();

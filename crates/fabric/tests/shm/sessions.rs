@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_fabric::sessions::{
-    Grant, Limits, LinkId, PROOF_BYTES, Refused, Registered, RegisteredId, proof,
+    Grant, Limits, LinkId, PROOF_BYTES, Principal, Refused, Registered, RegisteredId, proof,
 };
 use forebay_fabric::{
     Access, CloseReason, ErrorKind, Link, Session, SessionId, Sessions, Stag, UnixMillis, shm,
@@ -25,7 +25,9 @@ fn world(limits: Limits) -> (Sessions, SimClock) {
 }
 
 fn open(sessions: &Sessions, tenant: &str) -> Arc<Session> {
-    sessions.open_with_random_key(tenant, "key", LEASE).unwrap()
+    sessions
+        .open_with_random_key(ends::key_of(tenant), LEASE)
+        .unwrap()
 }
 
 #[derive(Debug, Clone)]
@@ -77,7 +79,7 @@ proptest! {
                         Ok(())
                     };
                     let lease = Duration::from_secs(lease_s);
-                    let opened = sessions.open_with_random_key(tenants[tenant], "key", lease);
+                    let opened = sessions.open_with_random_key(ends::key_of(tenants[tenant]), lease);
                     prop_assert_eq!(opened.as_ref().map(drop).map_err(|refused| *refused), expected);
                     if let Ok(session) = opened {
                         ids.push(session.id());
@@ -196,10 +198,29 @@ fn another_tenants_session_is_none() {
 }
 
 #[test]
+fn a_session_is_of_the_key_that_opened_it() {
+    let (sessions, _) = world(Limits::default());
+    let session = open(&sessions, "alpha");
+    let key = ends::key_of("alpha");
+    assert!(session.is_of(key));
+    for other in [
+        ends::key_of("beta"),
+        Principal { id: "other", ..key },
+        Principal {
+            secret: "other",
+            ..key
+        },
+    ] {
+        assert!(!session.is_of(other), "{other:?}");
+    }
+    assert!(!format!("{key:?}").contains("secret"));
+}
+
+#[test]
 fn the_key_may_depend_on_the_id_and_is_never_shown() {
     let (sessions, _) = world(Limits::default());
     let session = sessions
-        .open("alpha", "key", LEASE, |id| {
+        .open(ends::key_of("alpha"), LEASE, |id| {
             let mut key = [9; 32];
             key[..16].copy_from_slice(&id.0);
             key

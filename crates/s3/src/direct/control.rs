@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use forebay_fabric::SessionId;
-use forebay_fabric::sessions::Refused;
+use forebay_fabric::sessions::{Principal, Refused};
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::token::hipobj::{self, Prepare, Ready};
 use forebay_proto::token::ort1::{Endpoint, Transport, session_key};
@@ -183,9 +183,14 @@ fn connect<S: Store>(
     let signing = door.authenticator.signed_with(head, &key)?;
     // Sixteen random bytes, which is what the name of a session is made of.
     let own_nonce = SessionId::random().map_err(|_| ErrorCode::InternalError)?.0;
+    let principal = Principal {
+        tenant: &key.tenant,
+        id: &key.id,
+        secret: &key.secret,
+    };
     let session = direct
         .sessions
-        .open(&key.tenant, &key.id, direct.idle, |id| {
+        .open(principal, direct.idle, |id| {
             session_key(&signing, &id.0, &nonce, &own_nonce)
         })
         .map_err(|refused| match refused {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use forebay_fabric::sessions::Limits;
+use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::{
     Access, CloseReason, Error, ErrorKind, Exposure, Fabric, Link, Placed, RemoteRange, Result,
     Sessions, Stag, SystemClock, shm,
@@ -147,9 +147,12 @@ impl Bench {
         let clock = Arc::new(SystemClock::default());
         let sessions = Sessions::new(clock, Limits::default());
         let hour = Duration::from_secs(3600);
-        let session = sessions
-            .open_with_random_key("tenant", "key", hour)
-            .unwrap();
+        let principal = Principal {
+            tenant: "tenant",
+            id: "key",
+            secret: "secret",
+        };
+        let session = sessions.open_with_random_key(principal, hour).unwrap();
         let (here, there) = UnixStream::pair().unwrap();
         let proof = session.proof();
         let (accepted, client) =
