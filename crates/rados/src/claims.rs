@@ -186,7 +186,9 @@ impl Core {
         while let Some(removed) = removals.next().await {
             removed?;
         }
-        self.settle(namespace).await
+        let keys = claimed.iter().map(|(named, _)| named.clone());
+        let keys: Vec<Named> = keys.collect();
+        self.settle_those(namespace, &keys).await
     }
 
     /// Removes one claimed value, whatever version it was given meanwhile; false when the claim is gone, and the value with it.

@@ -58,7 +58,7 @@ impl Open {
     /// Nobody has anything of it any more, and the index knows what became of it.
     async fn end(mut self) -> Result<()> {
         self.core
-            .end_composition(&self.namespace, self.number)
+            .end_composition(&self.namespace, &self.target, self.number)
             .await?;
         self.over = true;
         Ok(())
@@ -262,17 +262,18 @@ impl Core {
         let Some(after) = seen.filter(made) else {
             return self.undo(namespace, target, number).await;
         };
+        let keys: Vec<Named> = keys.into_iter().map(staged).collect();
         let mut claimed = Vec::new();
-        for key in keys {
-            let named = staged(key);
-            let (seen, _) = self.look_raw(namespace, &named).await?;
+        for named in &keys {
+            let (seen, _) = self.look_raw(namespace, named).await?;
             match seen {
-                Some(seen) if seen.claim == Some(number) => claimed.push((named, seen)),
+                Some(seen) if seen.claim == Some(number) => claimed.push((named.clone(), seen)),
                 // The key is gone, but its entry may not know.
-                _ => self.find_out(namespace, named),
+                _ => self.find_out(namespace, named.clone()),
             }
         }
         self.take_away(namespace, number, &claimed, &after).await?;
+        self.settle_those(namespace, &keys).await?;
         self.unsay(namespace, number).await
     }
 
@@ -281,10 +282,12 @@ impl Core {
     pub async fn end_composition(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
+        target: &Named,
         number: u128,
     ) -> Result<()> {
         self.unsay(namespace, number).await?;
-        self.settle(namespace).await?;
+        let target = std::slice::from_ref(target);
+        self.settle_those(namespace, target).await?;
         namespace
             .journal
             .later(Vec::new(), [names::pending(number)]);

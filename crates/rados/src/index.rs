@@ -114,11 +114,17 @@ impl Shard {
         self.queue.lock().waiting.len()
     }
 
+    /// Whether a change of a key waits.
+    fn waits_for(&self, entry: &[u8]) -> bool {
+        self.queue.lock().waiting.has(entry)
+    }
+
     /// Enters what waits. What fails waits again, and keeps nothing else: what failed first is told in the end. If nothing failed, all is
     /// entered that waited before this was called, whoever took it.
     pub async fn flush(&self, core: &Core, namespace: &Namespace) -> Result<()> {
-        self.enter_known(core, namespace).await?;
+        let known = self.enter_known(core, namespace).await;
         let _only = self.looking.lock().await;
+        known?;
         let begun = Instant::now();
         let mut left = self.queue.lock().waiting.take_unknown();
         let mut failed = None;
@@ -482,6 +488,23 @@ impl Core {
             let error = StoreError::new(ErrorKind::OutcomeUnknown, error.to_string());
             Err(error)
         })
+    }
+
+    /// The same for these keys: that others cannot be entered is no affair of who has changed them.
+    pub async fn settle_those(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        keys: &[Named],
+    ) -> Result<()> {
+        let settled = self.settle(namespace).await;
+        let waits = |named: &Named| {
+            let entry = names::entry(named.space, &named.key);
+            namespace.shard(&entry).waits_for(&entry)
+        };
+        match settled {
+            Err(error) if keys.iter().any(waits) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     async fn flush_all(&self, namespace: &Namespace) -> Result<()> {

@@ -232,8 +232,8 @@ async fn work(core: &Arc<Core>, task: Task) {
             while let Err(error) = core.finish_composition(&namespace, &named, number).await {
                 not_yet(error, &mut pause).await;
             }
-            core.find_out(&namespace, named);
-            while let Err(error) = core.end_composition(&namespace, number).await {
+            core.find_out(&namespace, named.clone());
+            while let Err(error) = core.end_composition(&namespace, &named, number).await {
                 not_yet(error, &mut pause).await;
             }
             Ok(())

@@ -78,6 +78,12 @@ impl Waiting {
         self.known.len() + self.unknown.len() + self.taken
     }
 
+    /// Whether one of this entry waits, and is not being entered.
+    pub fn has(&self, entry: &[u8]) -> bool {
+        let unknown = |unsure| self.unknown.contains_key(&(entry.to_vec(), unsure));
+        self.known.contains_key(entry) || unknown(false) || unknown(true)
+    }
+
     /// One more.
     pub fn add(&mut self, settle: Settle) {
         if settle.after.is_none() {

@@ -149,6 +149,13 @@ fn what_cannot_be_cleaned_up_keeps_nothing_else() {
             gone.await.unwrap();
         }
         assert!(listed(&store, "first", b"a").await.is_empty());
+        // What is joined there is joined, and may be changed again.
+        put(&store, Address::staging("first", b"part"), b"joined").await;
+        let key = Address::object("first", b"e1");
+        let parts = [Source::any(b"part")];
+        let joined = store.compose(key, &parts, &[], StoreOptions::default(), Seal::default());
+        joined.await.unwrap();
+        store.delete(key, Default::default()).await.unwrap();
         let forgotten = async {
             while entries(core, &first).await != [names::entry(Space::Objects, b"b")] {
                 tokio::time::sleep(Duration::from_millis(50)).await;
