@@ -44,7 +44,7 @@ fn who_is_blocklisted_is_told_so() {
         let mut config = config(&cluster);
         config.patience = PATIENCE;
         config.lease = Duration::from_secs(6);
-        // The watcher's is the only address.
+        // What goes by another one would go on until the lease is over.
         config.connections = 1;
         let registry = format!("{}//forebay", config.base);
         let store = open(config.clone(), TestClock::default());

@@ -1,6 +1,7 @@
 //! What waits for room with the library.
 
 use forebay_store::{Body, ByteRange};
+use tokio::runtime::Builder;
 
 use super::*;
 use crate::access::{UNITS, units};
@@ -21,7 +22,9 @@ fn what_waits_for_room_is_sent_whoever_looks() {
     let Some(cluster) = cluster() else {
         return;
     };
-    runtime().block_on(async {
+    // One thread: who was asked first has the first turn.
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(async {
         let store = open(config(&cluster), TestClock::default());
         space(&store, NS).await;
         let key = Address::object(NS, b"k");
