@@ -221,7 +221,7 @@ pub async fn download_stream(
         return Err(Error::Protocol("a range outside the value".to_owned()));
     }
     let range = match range {
-        Some(range) => range.start..range.end.min(stat.size),
+        Some(range) => range.start..range.end.clamp(range.start, stat.size),
         None => 0..stat.size,
     };
     let part_bytes = options.part_bytes(range.end - range.start);
