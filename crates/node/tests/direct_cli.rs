@@ -328,6 +328,34 @@ fn top_shows_who_moves_what() {
     server.run(&["top", "--interval", "0"]).expect(2);
 }
 
+#[test]
+fn top_shows_who_asks_by_http() {
+    let (place, server) = ready(&[]);
+    let file = place.path("file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let target = format!("fb://{NAMESPACE}/value");
+    let file = file.to_str().unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            while !done.load(Relaxed) {
+                server.ok(&["cp", "--path", "http", file, &target]);
+            }
+        });
+        let rows = server.json(&["top", "--once", "--interval", "1"]);
+        let text = server.ok(&["top", "--once", "--interval", "1"]);
+        done.store(true, Relaxed);
+        busy.join().unwrap();
+        let row = rows.iter().find(|row| row["path"] == "http");
+        let row = row.unwrap_or_else(|| panic!("{rows:?}"));
+        assert_eq!(row["tenant"], "root");
+        assert!(row["put_bytes_per_s"].as_f64().unwrap() > 0.0);
+        assert!(row["requests_per_s"].as_f64().unwrap() > 0.0);
+        let line = text.lines().find(|line| line.contains(" http "));
+        assert!(line.is_some_and(|line| line.contains(" - ")), "{text}");
+    });
+}
+
 /// Each of them wants more buffers than there are for all.
 #[test]
 fn many_large_values_at_once_leave_buffers_for_everybody() {

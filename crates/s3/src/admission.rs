@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::live::Served;
 use crate::metrics::Metrics;
 use crate::pace::Phase;
 use crate::router::Operation;
@@ -47,6 +48,7 @@ impl Gate {
             placed: true,
             op: Operation::Unknown,
             code: 0,
+            served: None,
         };
         (ticket, before < self.bound)
     }
@@ -81,6 +83,8 @@ pub(crate) struct Ticket {
     pub(crate) op: Operation,
     /// The HTTP status of its response; 0 when there was none.
     pub(crate) code: u16,
+    /// The same request among those of its sender, once that is known.
+    pub(crate) served: Option<Served>,
 }
 
 impl Ticket {
@@ -93,12 +97,18 @@ impl Ticket {
 
     pub(crate) fn sent(&self, bytes: usize) {
         self.gate.metrics.sent(bytes);
+        if let Some(served) = &self.served {
+            served.sent(bytes);
+        }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.leave();
+        if let Some(served) = &mut self.served {
+            served.code = self.code;
+        }
         self.gate
             .metrics
             .answered(self.op, self.code, self.begun.elapsed());

@@ -27,6 +27,7 @@ use crate::config::Config;
 use crate::demand::Demand;
 use crate::direct::{Direct, Lender};
 use crate::ingest::Inbound;
+use crate::live::{Live, LiveTenant};
 use crate::metrics::Metrics;
 use crate::pace::{Paced, Patience, Phase};
 use crate::reply::{self, Reply, ReplyBody};
@@ -60,6 +61,7 @@ pub struct Door<S: Store> {
     domains: Vec<String>,
     gate: Arc<Gate>,
     metrics: Arc<Metrics>,
+    live: Live,
     ids: Ids,
     /// Where payloads go by remote memory access; absent where they do not.
     pub(crate) direct: Option<Lender>,
@@ -132,6 +134,7 @@ impl<S: Store> Door<S> {
             domains,
             gate: Gate::new(config.requests_in_flight, Arc::clone(&metrics)),
             metrics,
+            live: Live::default(),
             ids: Ids::new(clock()),
             clock,
             config,
@@ -142,6 +145,11 @@ impl<S: Store> Door<S> {
     /// What it counts.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// What each tenant's requests did so far.
+    pub fn live(&self) -> Vec<LiveTenant> {
+        self.live.look()
     }
 
     /// Returns when no request is in flight. New ones are still served, and close their connections.
@@ -273,6 +281,7 @@ impl<S: Store> Door<S> {
             let served = poll_fn(|context| span.in_scope(|| serving.as_mut().poll(context)));
             served.await?
         };
+        ticket.served = inbound.served.take();
         ticket.code = reply.status().as_u16();
         span.record("op", ticket.op.name());
         span.record("status", ticket.code);
@@ -336,10 +345,18 @@ impl<S: Store> Door<S> {
         inbound: &mut Inbound,
     ) -> Outcome<Reply<S::Body>> {
         let (caller, proof) = self.identify(asked.head, asked.now_ms)?;
+        self.begin(&caller, inbound);
         inbound.prove(proof);
         let mut call = self.call(asked, &caller);
         call.admit(asked.op).await?;
         dispatch::dispatch(asked.op, &call, inbound).await
+    }
+
+    /// Counts the request among those of its sender.
+    pub(crate) fn begin(&self, caller: &Caller, inbound: &mut Inbound) {
+        inbound
+            .served
+            .get_or_insert_with(|| self.live.begin(caller));
     }
 
     /// Who asks.

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 use crate::claims::{Claims, Framing, Proof, trailing};
 use crate::demand::Demand;
 use crate::lanes::Lane;
+use crate::live::Served;
 use crate::metrics::Metrics;
 use crate::status::{Outcome, Refusal};
 
@@ -37,6 +38,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 pub(crate) struct Inbound {
     body: Incoming,
     metrics: Arc<Metrics>,
+    /// The request among those of its sender, once that is known, until its answer is.
+    pub(crate) served: Option<Served>,
     demand: Arc<Demand>,
     patience: Duration,
     /// What is left of `patience` until some progress is made.
@@ -224,6 +227,7 @@ impl Inbound {
         Inbound {
             body,
             metrics,
+            served: None,
             demand,
             patience,
             left: patience,
@@ -372,6 +376,9 @@ impl Inbound {
                 self.left = self.left.saturating_sub(begun.elapsed());
             }
             self.metrics.received(data.len());
+            if let Some(served) = &self.served {
+                served.received(data.len());
+            }
             return Ok(Some(data));
         }
     }

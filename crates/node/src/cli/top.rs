@@ -20,7 +20,8 @@ const REDRAW: &str = "\x1b[H\x1b[J";
 /// Show who moves how much by which path, now
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Speaks to the server on this host by its socket. Ends with Ctrl-C. Payloads that go as HTTP bodies are counted by /metrics.
+Speaks to the server on this host by its socket. Ends with Ctrl-C. A row of the path http is a tenant's S3 requests; their payload
+counts where it goes as bodies. What goes by NVMe is counted by /metrics.
 Examples:
   forebay top                          redraws every second
   forebay top --interval 5 --dir /srv/forebay
@@ -48,6 +49,9 @@ fn seconds(text: &str) -> Result<f64, String> {
         )),
     }
 }
+
+/// The path of bodies, which belong to no session.
+const HTTP: &str = "http";
 
 /// What one tenant does by one path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -100,11 +104,19 @@ fn draw(args: &TopArgs, live: &Live, rows: &[Row], redraw: bool) -> Outcome {
     ))?;
     let rate = |bytes: f64| format!("{}/s", show::size(bytes as u64));
     let cells = rows.iter().map(|row| {
+        let linked = |count: usize| match row.path.as_str() {
+            HTTP => "-".to_owned(),
+            _ => count.to_string(),
+        };
+        let tenant = match row.tenant.as_str() {
+            "" => "(anonymous)",
+            tenant => tenant,
+        };
         vec![
-            row.tenant.clone(),
+            tenant.to_owned(),
             row.path.clone(),
-            row.sessions.to_string(),
-            row.links.to_string(),
+            linked(row.sessions),
+            linked(row.links),
             row.in_flight.to_string(),
             format!("{:.0}", row.requests_per_s),
             format!("{:.0}", row.failures_per_s),
@@ -184,6 +196,7 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
             row
         })
         .collect();
+    rows.extend(http_rows(before, now, elapsed));
     let busy = |row: &Row| row.get_bytes_per_s + row.put_bytes_per_s;
     rows.sort_by(|a, b| {
         busy(b)
@@ -191,6 +204,36 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
             .then(b.requests_per_s.total_cmp(&a.requests_per_s))
     });
     rows
+}
+
+/// The rows of tenants who asked by HTTP between two looks, or wait for an answer.
+fn http_rows(before: &Live, now: &Live, elapsed: f64) -> impl Iterator<Item = Row> {
+    let known: BTreeMap<&str, &live::Tenant> = before
+        .http
+        .iter()
+        .map(|tenant| (tenant.tenant.as_str(), tenant))
+        .collect();
+    now.http.iter().filter_map(move |tenant| {
+        let then = known.get(tenant.tenant.as_str());
+        if tenant.in_flight == 0 && then == Some(&tenant) {
+            return None;
+        }
+        let rate = |count: fn(&live::Tenant) -> u64| {
+            let then = then.map_or(0, |then| count(then));
+            count(tenant).saturating_sub(then) as f64 / elapsed.max(1e-9)
+        };
+        Some(Row {
+            tenant: tenant.tenant.clone(),
+            path: HTTP.to_owned(),
+            sessions: 0,
+            links: 0,
+            in_flight: tenant.in_flight,
+            requests_per_s: rate(|tenant| tenant.requests),
+            failures_per_s: rate(|tenant| tenant.failures),
+            get_bytes_per_s: rate(|tenant| tenant.sent_bytes),
+            put_bytes_per_s: rate(|tenant| tenant.received_bytes),
+        })
+    })
 }
 
 #[cfg(test)]
@@ -217,6 +260,7 @@ mod tests {
         let before = Live {
             sessions: 2,
             links: vec![link(2, "a", "shm", 100, 1000), link(4, "b", "iwarp", 7, 0)],
+            http: Vec::new(),
         };
         let now = Live {
             sessions: 2,
@@ -226,6 +270,7 @@ mod tests {
                 link(3, "a", "shm", 10, 0),
                 link(4, "b", "iwarp", 7, 0),
             ],
+            http: Vec::new(),
         };
         let rows = rows(&before, &now, 0.5);
         assert_eq!(rows.len(), 2);
@@ -246,16 +291,43 @@ mod tests {
         let before = Live {
             sessions: 1,
             links: vec![link(2, "a", "shm", 9, 5000), link(3, "a", "shm", 9, 0)],
+            http: Vec::new(),
         };
         let now = Live {
             sessions: 1,
             links: vec![link(3, "a", "shm", 9, 5000)],
+            http: Vec::new(),
         };
         assert_eq!(rows(&before, &now, 1.0)[0].get_bytes_per_s, 0.0);
         let later = Live {
             sessions: 1,
             links: vec![link(3, "a", "shm", 9, 5500)],
+            http: Vec::new(),
         };
         assert_eq!(rows(&now, &later, 1.0)[0].get_bytes_per_s, 500.0);
+    }
+
+    #[test]
+    fn who_asks_by_http_has_a_row_while_it_does() {
+        let http = |requests, sent_bytes, in_flight| Live {
+            sessions: 0,
+            links: Vec::new(),
+            http: vec![live::Tenant {
+                tenant: "a".to_owned(),
+                requests,
+                failures: 1,
+                sent_bytes,
+                received_bytes: 0,
+                in_flight,
+            }],
+        };
+        let row = &rows(&http(10, 1000, 0), &http(14, 5000, 1), 2.0)[0];
+        assert_eq!((row.tenant.as_str(), row.path.as_str()), ("a", "http"));
+        assert_eq!((row.requests_per_s, row.get_bytes_per_s), (2.0, 2000.0));
+        assert_eq!((row.failures_per_s, row.in_flight), (0.0, 1));
+        let waits = rows(&http(14, 5000, 1), &http(14, 5000, 1), 1.0);
+        assert_eq!(waits.len(), 1, "one waits for its answer");
+        let idle = rows(&http(14, 5000, 0), &http(14, 5000, 0), 1.0);
+        assert_eq!(idle, [], "it asked long ago");
     }
 }

@@ -454,13 +454,14 @@ pub fn open_admin<S: Store>(
     requests: Requests,
     admin: Arc<Admin<S>>,
     direct: Arc<Direct<S>>,
+    door: Arc<Door<S>>,
     stopping: &watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     let handle = move |asked: Asked| {
-        let (admin, direct) = (admin.clone(), direct.clone());
+        let (admin, direct, door) = (admin.clone(), direct.clone(), door.clone());
         async move {
             if (asked.method.as_str(), asked.path.as_str()) == ("GET", live::PATH) {
-                return live::answer(&direct);
+                return live::answer(&direct, &door);
             }
             let reply = admin
                 .handle(asked.method.as_str(), &asked.path, &asked.body)

@@ -1,5 +1,6 @@
-//! Who is connected by links and what they do now, for `forebay top`: `GET /v1/live` on the Unix socket.
+//! Who asks for what now, by links and by HTTP, for `forebay top`: `GET /v1/live` on the Unix socket.
 
+use forebay_s3::Door;
 use forebay_store::Store;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,26 @@ pub struct Live {
     pub sessions: usize,
     /// Links being served, the oldest first.
     pub links: Vec<Link>,
+    /// What goes by HTTP, by tenants.
+    #[serde(default)]
+    pub http: Vec<Tenant>,
+}
+
+/// S3 requests of one tenant. Counts only grow: a rate is the difference of two looks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Whose they are; empty: of callers without a key.
+    pub tenant: String,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Those of them that were refused, failed, or were given up by the client.
+    pub failures: u64,
+    /// Payload sent in bodies, in bytes.
+    pub sent_bytes: u64,
+    /// Payload received in bodies, in bytes.
+    pub received_bytes: u64,
+    /// Requests in progress.
+    pub in_flight: u64,
 }
 
 /// One link. Counts only grow: a rate is the difference of two looks.
@@ -44,7 +65,7 @@ pub struct Link {
     pub in_flight: u64,
 }
 
-pub(super) fn answer<S: Store>(direct: &Direct<S>) -> Answer {
+pub(super) fn answer<S: Store>(direct: &Direct<S>, door: &Door<S>) -> Answer {
     let links = direct.door.live().into_iter().map(|link| Link {
         id: link.id,
         tenant: link.tenant,
@@ -57,9 +78,18 @@ pub(super) fn answer<S: Store>(direct: &Direct<S>) -> Answer {
         received_bytes: link.received_bytes,
         in_flight: link.in_flight,
     });
+    let tenants = door.live().into_iter().map(|tenant| Tenant {
+        tenant: tenant.tenant,
+        requests: tenant.requests,
+        failures: tenant.failures,
+        sent_bytes: tenant.sent_bytes,
+        received_bytes: tenant.received_bytes,
+        in_flight: tenant.in_flight,
+    });
     let live = Live {
         sessions: direct.sessions.len(),
         links: links.collect(),
+        http: tenants.collect(),
     };
     match serde_json::to_vec(&live) {
         Ok(body) => Answer {

@@ -141,7 +141,13 @@ impl Node {
         self.nvme
             .open_tcp(listeners, &args.dir, shards, &stopping)?;
         self.nvme.open_devices(args, shards, &stopping)?;
-        let admin = doors::open_admin(requests, self.admin.clone(), direct.clone(), &stopping);
+        let admin = doors::open_admin(
+            requests,
+            self.admin.clone(),
+            direct.clone(),
+            self.door.clone(),
+            &stopping,
+        );
         let calls = rpc::open(listeners, self.service.clone(), &stopping)?;
         let registry = Arc::new(RwLock::new(self.metrics()));
         doors::open_console(listeners, registry, &stopping, &ending)?;

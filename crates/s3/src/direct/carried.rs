@@ -57,7 +57,7 @@ impl Carried {
         let arrived = Instant::now();
         let halt = match &door.direct {
             None => Halt::declined("Payloads are not moved by remote memory access here."),
-            Some(lender) => match attempt(door, lender, asked, arrived).await {
+            Some(lender) => match attempt(door, lender, asked, inbound, arrived).await {
                 Ok(reply) => return Ok(reply),
                 Err(halt) => halt,
             },
@@ -86,10 +86,12 @@ async fn attempt<S: Store>(
     door: &Door<S>,
     lender: &Lender,
     asked: &Asked<'_>,
+    inbound: &mut Inbound,
     arrived: Instant,
 ) -> Result<Reply<S::Body>, Halt> {
     let request = &asked.head.headers;
     let (caller, proof) = door.identify(asked.head, asked.now_ms)?;
+    door.begin(&caller, inbound);
     let Caller::Key(key) = &caller else {
         return Err(Halt::declined("A token needs a signed request."));
     };
