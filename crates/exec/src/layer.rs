@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_store::{
-    Address, Effort, ErrorKind, Execute, Executed, Module, Result, Space, Store, StoreError, Upload,
+    Address, Effort, ErrorKind, Execute, Executed, Module, NamespaceInfo, Result, Space, Store,
+    StoreError, Upload,
 };
 use forebay_store::{Output as Wanted, limits::check_key};
 
@@ -40,8 +41,9 @@ impl<S: Store> Exec<S> {
         self.executor.as_ref()
     }
 
-    /// Refuses values that the caller could not reach otherwise.
-    fn check(&self, call: &Execute<'_>) -> Result<()> {
+    /// Refuses values that the caller could not reach otherwise. The namespaces in which the others are, each once if they follow
+    /// each other.
+    fn check(&self, call: &Execute<'_>) -> Result<Vec<Arc<NamespaceInfo>>> {
         if call.inputs.len() > INPUTS_MAX || call.arguments.len() > ARGUMENTS_BYTES_MAX {
             return Err(StoreError::new(
                 ErrorKind::Invalid,
@@ -61,13 +63,14 @@ impl<S: Store> Exec<S> {
                 format!("the name of a function or module has at most {NAME_BYTES_MAX} bytes"),
             ));
         }
+        let mut admitted: Vec<Arc<NamespaceInfo>> = Vec::new();
         for address in addresses(call) {
             let theirs = self.store.namespace(address.namespace)?;
             if theirs.config.tenant != call.tenant {
-                return Err(StoreError::new(
-                    ErrorKind::NoSuchNamespace,
-                    format!("there is no namespace {:?}", address.namespace),
-                ));
+                return Err(no_namespace(address.namespace));
+            }
+            if admitted.last().is_none_or(|last| last.id != theirs.id) {
+                admitted.push(theirs);
             }
             if address.space != Space::Objects {
                 return Err(StoreError::new(
@@ -77,18 +80,29 @@ impl<S: Store> Exec<S> {
             }
             check_key(address.space, address.key)?;
         }
+        Ok(admitted)
+    }
+
+    /// Refuses to go on when a name no longer stands for the namespace that the call was let into. Numbers are never used again: what
+    /// was opened under the name until now was in that one.
+    fn still(&self, admitted: &[Arc<NamespaceInfo>]) -> Result<()> {
+        for namespace in admitted {
+            match self.store.namespace(&namespace.name) {
+                Ok(now) if now.id == namespace.id => {}
+                _ => return Err(no_namespace(&namespace.name)),
+            }
+        }
         Ok(())
     }
 
     async fn run(&self, executor: &Executor, call: Execute<'_>) -> Result<Executed> {
-        self.check(&call)?;
+        let admitted = self.check(&call)?;
         let deadline = call.deadline.map_or(executor.limits.deadline, |asked| {
             asked.min(executor.limits.deadline)
         });
         let patience = Patience::new(executor.clock.clone(), deadline);
         let allowed = executor.allowed();
-        let mut namespaces: Vec<&str> = addresses(&call).map(|address| address.namespace).collect();
-        namespaces.dedup();
+        let namespaces: Vec<&str> = admitted.iter().map(|admitted| &*admitted.name).collect();
         let allowed = allowed.find(call.tenant, call.module, &namespaces)?;
         let into_memory = matches!(call.output, Wanted::Into(_));
         let opening = async {
@@ -109,7 +123,10 @@ impl<S: Store> Exec<S> {
             };
             Ok((program, inputs, way, upload))
         };
-        let (program, (opened, known), way, upload) = patience.within(opening).await?;
+        let opened = patience.within(opening).await;
+        // It takes its time, in which anybody may be given the name: of that one's values nothing is told, nor what they are refused for.
+        self.still(&admitted)?;
+        let (program, (opened, known), way, upload) = opened?;
         let host = Host {
             exchange: Exchange::here(patience.clone()),
             inputs: Inputs::new(known),
@@ -209,6 +226,11 @@ impl Executor {
         self.workers.submit(tenant, work)?;
         Ok(service)
     }
+}
+
+fn no_namespace(name: &str) -> StoreError {
+    let words = format!("there is no namespace {name:?}");
+    StoreError::new(ErrorKind::NoSuchNamespace, words)
 }
 
 /// Every value that a call names.

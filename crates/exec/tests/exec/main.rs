@@ -7,6 +7,7 @@ mod hostile;
 mod imports;
 mod inputs;
 mod leaves;
+mod namesakes;
 mod outputs;
 mod suite;
 mod support;
