@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 
-use forebay_mem::Buf;
+use forebay_mem::{BLOCK_MIN_BYTES, Buf, CopySite, count_copy};
 use forebay_store::{
     Address, Body, ByteRange, ErrorKind, Input, Meta, Object, Result, Store, StoreError, Upload,
     VersionId,
@@ -26,7 +26,7 @@ pub(crate) struct Opened<'a, B> {
     /// Where the range begins in the value, and how many bytes it has.
     start: u64,
     size: u64,
-    /// What yields the bytes from `position` of the range on.
+    /// What yields the bytes from `position` of the range on, while there are some: it keeps what it has read ahead.
     body: Option<B>,
     position: u64,
     /// Where the next body to be opened ends, if the input does not before.
@@ -60,7 +60,7 @@ pub(crate) async fn open<'a, S: Store>(
             while input.position < input.size {
                 let offset = input.position;
                 let buf = input.next(store).await?;
-                whole.push((offset, buf));
+                whole.push((offset, at_hand(buf)));
             }
         }
         known.push(inputs::Input {
@@ -71,6 +71,16 @@ pub(crate) async fn open<'a, S: Store>(
         opened.push(input);
     }
     Ok((opened, known))
+}
+
+/// Bytes that are kept until the call ends, its wait for a thread included. A short part would keep the whole of its block from
+/// everybody else so long: it is copied, so that what a call keeps is bounded by what it asked for.
+fn at_hand(buf: Buf) -> Buf {
+    if buf.held_bytes() <= (2 * buf.len()).max(BLOCK_MIN_BYTES) {
+        return buf;
+    }
+    count_copy(CopySite::Execute, buf.len());
+    Buf::from(buf.to_vec())
 }
 
 impl<B: Body> Opened<'_, B> {
@@ -102,7 +112,7 @@ impl<B: Body> Opened<'_, B> {
             while let Some(buf) = body.next().await? {
                 if !buf.is_empty() {
                     self.position += buf.len() as u64;
-                    self.body = Some(body);
+                    self.body = (self.position < self.size).then_some(body);
                     return Ok(buf);
                 }
             }

@@ -5,10 +5,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use forebay_exec::Exec;
-use forebay_mem::Buf;
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, Pool};
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, Body, ErrorKind, Execute, Input, Output, Result, Seal, Store, StoreOptions,
+    Address, Body, ByteRange, ErrorKind, Execute, Input, Output, Result, Seal, Store, StoreOptions,
 };
 use proptest::prelude::*;
 use tokio::time::timeout;
@@ -250,6 +250,65 @@ async fn little_is_read_in_vain() {
         assert!(bytes(&executed) == expected(&objects, &offsets));
         let given = counted.0.load(Relaxed);
         assert!((least..=most).contains(&given), "{given} bytes were read");
+    }
+}
+
+/// Gives every piece as the beginning of a block of its own.
+#[derive(Clone)]
+struct InBlocks(Arc<Pool>);
+
+impl<S: Store> Detour<S> for InBlocks {
+    async fn next(&self, body: &mut S::Body, _: usize) -> Result<Option<Buf>> {
+        let Some(buf) = body.next().await? else {
+            return Ok(None);
+        };
+        let mut block = self.0.try_take(BLOCK_MAX_BYTES).unwrap();
+        block.set_len(BLOCK_MAX_BYTES);
+        block[..buf.len()].copy_from_slice(&buf);
+        Ok(Some(block.freeze().slice(0..buf.len())))
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_keeps_no_more_of_blocks_than_it_asked_for() {
+    let (world, objects) = long().await;
+    let text = own(
+        "(drop (call $pass (i32.const 63) (i64.const 0) (i64.const -1)))",
+        r#"(func (export "endless") (result i32) (loop $l (br $l)) (i32.const 0))"#,
+    );
+    let module = world.module(&text).await;
+    let blocks = InBlocks(Arc::new(Pool::new(128 << 20)));
+    let store = Around {
+        store: world.store.below().clone(),
+        detour: blocks.clone(),
+    };
+    let store = Exec::new(store, world.store.executor().cloned());
+    let inputs: Vec<_> = (0..64)
+        .map(|at| Input {
+            range: ByteRange::Inclusive(at * 7000, at * 7000),
+            ..Input::whole("hers", b"b")
+        })
+        .collect();
+    let call = Execute::inline("alice", module, &inputs, b"", 1);
+    let executed = store.execute(call.clone()).await.unwrap();
+    assert_eq!(bytes(&executed), [objects[1][63 * 7000]]);
+    let endless = store.execute(Execute {
+        function: Some("endless"),
+        ..call
+    });
+    let running = async {
+        while world.store.executor().unwrap().load() != (0, 1) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        executed = endless => panic!("{executed:?}"),
+        () = running => {
+            assert_eq!(blocks.0.usage().in_use, 0);
+            // Ours and the store's: the bodies are gone.
+            assert_eq!(Arc::strong_count(&blocks.0), 2);
+        }
     }
 }
 
