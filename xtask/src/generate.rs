@@ -54,6 +54,7 @@ fn make() -> Result<Vec<(String, Vec<u8>)>> {
         .out_dir(&scratch)
         .bytes(".")
         .btree_map(".")
+        .codec_path("crate::Codec")
         .compile_fds(compiler.file_descriptor_set())?;
     let name = format!("{}.rs", PACKAGE.replace('/', "."));
     let code = std::fs::read(scratch.join(&name))?;

@@ -2,6 +2,7 @@
 //!
 //! - [`v1`]: messages, and for each service a client and a server module.
 //! - [`DESCRIPTORS`]: the same as descriptors, for reflection.
+//! - [`Codec`]: how they read messages.
 //! - [`REASON_METADATA`]: where a refused call says why.
 //!
 //! # What it does not do
@@ -14,6 +15,10 @@
 //! # How it is tested
 //! By the tests of `control`, and by clients in other languages that know nothing but what reflection tells.
 #![forbid(unsafe_code)]
+
+mod codec;
+
+pub use codec::Codec;
 
 /// Messages, clients and servers of the package `forebay.v1`.
 #[expect(

@@ -370,6 +370,40 @@ async fn what_is_no_message_is_refused() {
     works(&mut red).await;
 }
 
+#[tokio::test]
+async fn elements_without_content_are_counted_before_they_take_memory() {
+    use tonic::client::Grpc;
+    use tonic::codegen::http::uri::PathAndQuery;
+
+    let door = Door::open().await;
+    let red = door.tenant("red").await;
+    let token = door.token(&door.identities.find(&red.access_key).unwrap());
+    // The number of the field that is repeated.
+    for (call, field) in [
+        ("Execution/Execute", 5),
+        ("Objects/Gather", 3),
+        ("Objects/Scatter", 3),
+        ("Objects/Exist", 2),
+    ] {
+        for (elements, refusal) in [(10_000, "no namespace"), (6_000_000, "at most 131072")] {
+            let refusal = match (call, elements) {
+                ("Execution/Execute", 10_000) => "no module is named",
+                _ => refusal,
+            };
+            let mut grpc = Grpc::new(door.channel().await);
+            grpc.ready().await.unwrap();
+            let message = bytes::Bytes::from([field << 3 | 2, 0].repeat(elements));
+            let mut request = tonic::Request::new(message);
+            let bearer = format!("Bearer {token}").parse().unwrap();
+            request.metadata_mut().insert("authorization", bearer);
+            let path = PathAndQuery::try_from(format!("/forebay.v1.{call}")).unwrap();
+            let answer = grpc.unary(request, path, Raw).await;
+            let status = answer.unwrap_err();
+            assert!(status.message().contains(refusal), "{call}: {status}");
+        }
+    }
+}
+
 /// Sends bytes as they are.
 #[derive(Clone)]
 pub struct Raw;
