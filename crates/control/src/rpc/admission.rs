@@ -34,7 +34,7 @@ pub(crate) struct Bound {
     pub(crate) calls: usize,
     /// Calls of one tenant.
     pub(crate) of_tenant: usize,
-    /// Bytes of messages, together.
+    /// Bytes of their messages, or of what else is counted, together.
     pub(crate) bytes: usize,
 }
 
@@ -101,8 +101,8 @@ impl InFlight {
 }
 
 impl Ticket {
-    /// Counts bytes of the message; false when there is no room for them.
-    fn take(&self, bytes: usize) -> bool {
+    /// Counts bytes; false when there is no room for them.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
         let mut used = self.shared.used.lock();
         let all = used.all.bytes;
         let Some(own) = used.tenants.get_mut(&self.tenant) else {
@@ -115,6 +115,16 @@ impl Ticket {
             self.bytes.fetch_add(bytes, Relaxed);
         }
         room
+    }
+
+    /// Gives back some of what was taken.
+    pub(crate) fn give(&self, bytes: usize) {
+        let mut used = self.shared.used.lock();
+        used.all.bytes -= bytes;
+        if let Some(own) = used.tenants.get_mut(&self.tenant) {
+            own.bytes -= bytes;
+        }
+        self.bytes.fetch_sub(bytes, Relaxed);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Functions sent to the data, and which may be.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +14,13 @@ use forebay_store::{
     StoreOptions, VersionId,
 };
 use futures_util::stream;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tonic::codegen::BoxStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
+use super::admission::Ticket;
 use super::identity::Caller;
 use super::metrics::Way;
 use super::status::{Outcome, Refusal};
@@ -26,9 +30,8 @@ use crate::{AllowedModule, Leave};
 
 /// The most output that an answer carries, or memory that is not mapped is given, in bytes.
 pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
-/// The unit in which outputs that are on their way are counted, and the most units: buffers that slow readers hold are nobody else's.
-const ROOM_BYTES: usize = 64 << 10;
-pub(super) const ROOMS: usize = (256 << 20) / ROOM_BYTES;
+/// The most bytes of outputs that are on their way: buffers that slow readers hold are nobody else's.
+pub(super) const OUTPUTS_BYTES_MAX: usize = 256 << 20;
 /// Logs of a failed function that its refusal carries.
 const LOGS_BYTES_MAX: usize = 4 << 10;
 const LOGS_METADATA: &str = "forebay-logs-bin";
@@ -195,28 +198,68 @@ fn end(executed: &Executed, way: Way) -> v1::ExecuteResponse {
     }
 }
 
-/// Where the next part of the output begins: in which buffer, at which byte.
+/// What is left of an answer.
 struct Parts {
-    bytes: Vec<Buf>,
-    buf: usize,
-    at: usize,
+    bytes: VecDeque<Buf>,
     end: Option<v1::ExecuteResponse>,
-    /// Room for all of it, until whoever asked has read it.
-    _room: OwnedSemaphorePermit,
 }
 
+/// A part of an answer, and how many bytes of the output it is.
+type Part = (v1::ExecuteResponse, usize);
+
 impl Parts {
-    fn next(&mut self) -> Option<v1::ExecuteResponse> {
-        while let Some(buf) = self.bytes.get(self.buf) {
-            if self.at < buf.len() {
-                let end = buf.len().min(self.at + INLINE_BYTES_MAX);
-                let part = data(&buf[self.at..end]);
-                self.at = end;
-                return Some(part);
+    fn next(&mut self) -> Option<Part> {
+        while let Some(buf) = self.bytes.pop_front() {
+            let len = buf.len().min(INLINE_BYTES_MAX);
+            if len < buf.len() {
+                self.bytes.push_front(buf.slice(len..buf.len()));
             }
-            (self.buf, self.at) = (self.buf + 1, 0);
+            if len > 0 {
+                return Some((data(&buf[..len]), len));
+            }
         }
-        self.end.take()
+        self.end.take().map(|end| (end, 0))
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.iter().map(|buf| buf.len()).sum()
+    }
+
+    /// An answer of these parts, each of which leaves `room` when it is read.
+    ///
+    /// HTTP/2 asks for a part when its client's window has room, and that may be never. So a task of its own lets go of all of them when none
+    /// has moved for as long as `patience`. `open` is held until it ends.
+    fn answer(
+        mut self,
+        room: Arc<Ticket>,
+        patience: Duration,
+        open: watch::Receiver<bool>,
+    ) -> BoxStream<v1::ExecuteResponse> {
+        let (places, arriving) = mpsc::channel::<Part>(1);
+        let kept = room.clone();
+        tokio::spawn(async move {
+            let _open = open;
+            while let Ok(Ok(place)) = timeout(patience, places.reserve()).await {
+                match self.next() {
+                    Some(part) => place.send(part),
+                    None => return,
+                }
+            }
+            kept.give(self.len());
+        });
+        let answer = (Some(arriving), room);
+        Box::pin(stream::try_unfold(answer, |(arriving, room)| async move {
+            let Some(mut arriving) = arriving else {
+                return Ok(None);
+            };
+            let part = arriving.recv().await;
+            let (part, len) = part.ok_or_else(|| {
+                Refusal::new(v1::Reason::Stopped, "the output was not read in time")
+            })?;
+            room.give(len);
+            // The end is what has no bytes.
+            Ok(Some((part, ((len > 0).then_some(arriving), room))))
+        }))
     }
 }
 
@@ -229,28 +272,28 @@ impl<S: Store> execution_server::Execution for Door<S> {
         request: Request<v1::ExecuteRequest>,
     ) -> Result<Response<Self::ExecuteStream>, Status> {
         let (caller, asked) = Caller::of(request)?;
-        let (mut executed, way) = self.executed(&caller, &asked).await?;
-        let bytes = std::mem::take(&mut executed.bytes);
-        let sent: usize = bytes.iter().map(|buf| buf.len()).sum();
-        let room = self.outputs.clone();
-        let room = room.try_acquire_many_owned(sent.div_ceil(ROOM_BYTES) as u32);
-        let room = room.map_err(|_| {
+        // A function that has no room for what it writes is not run in vain; whether it writes as much as it may, nobody knows.
+        let at_first = match &asked.output {
+            Some(Asked::Capacity(capacity)) => (*capacity).min(INLINE_BYTES_MAX as u64) as usize,
+            _ => 0,
+        };
+        let busy = || {
             let words = "too much output waits for those who asked for it";
             Refusal::new(v1::Reason::Busy, words)
-        })?;
-        self.metrics.sent(Way::Message, sent as u64);
-        let parts = Parts {
-            bytes,
-            buf: 0,
-            at: 0,
-            end: Some(end(&executed, way)),
-            _room: room,
         };
-        let parts = stream::unfold(parts, |mut parts| async move {
-            let part = parts.next()?;
-            Some((Ok(part), parts))
-        });
-        Ok(Response::new(Box::pin(parts)))
+        let room = self.outputs.enter(caller.tenant()).ok_or_else(busy)?;
+        let room_for = |bytes| room.take(bytes).then_some(()).ok_or_else(busy);
+        room_for(at_first)?;
+        let (mut executed, way) = self.executed(&caller, &asked).await?;
+        let bytes = VecDeque::from(std::mem::take(&mut executed.bytes));
+        let end = Some(end(&executed, way));
+        let parts = Parts { bytes, end };
+        let sent = parts.len();
+        room_for(sent.saturating_sub(at_first))?;
+        room.give(at_first.saturating_sub(sent));
+        self.metrics.sent(Way::Message, sent as u64);
+        let (patience, open) = (self.config.patience, self.closing.subscribe());
+        Ok(Response::new(parts.answer(room, patience, open)))
     }
 
     async fn list_modules(

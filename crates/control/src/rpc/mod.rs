@@ -125,7 +125,7 @@ pub struct Service<S> {
     calls: Arc<InFlight>,
     watches: Arc<InFlight>,
     /// Room for outputs of functions.
-    outputs: Arc<tokio::sync::Semaphore>,
+    outputs: Arc<InFlight>,
     metrics: Arc<Metrics>,
     /// Whether the door closes: what would never end by itself ends then. Whoever works beside the connections listens while it does.
     closing: tokio::sync::watch::Sender<bool>,
@@ -151,7 +151,10 @@ impl<S: Store> Service<S> {
             changes: Changes::new(store.clone()),
             connections: InFlight::new(bound(config.connections, config.connections)),
             calls: InFlight::new(bound(config.calls, config.calls_of_tenant)),
-            outputs: Arc::new(tokio::sync::Semaphore::new(execute::ROOMS)),
+            outputs: InFlight::new(Bound {
+                bytes: execute::OUTPUTS_BYTES_MAX,
+                ..bound(config.calls, config.calls_of_tenant)
+            }),
             watches: InFlight::new(bound(config.watches, (config.watches / 4).max(1))),
             store,
             identities,

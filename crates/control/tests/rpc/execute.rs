@@ -1,5 +1,7 @@
 //! Functions sent to the data: what the door makes of a call, and where the output goes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_api::v1::add_module_request::Source;
 use forebay_api::v1::condition::Rule;
@@ -7,6 +9,7 @@ use forebay_api::v1::execute_request::{Module as Named, Output as Asked};
 use forebay_api::v1::execute_response::Part;
 use forebay_api::v1::place::Memory;
 use forebay_api::v1::{self, Access as Wire, ExecuteRequest, Executed};
+use forebay_control::rpc::Config;
 use forebay_fabric::Fabric;
 use forebay_mem::Buf;
 use forebay_store::{
@@ -15,7 +18,7 @@ use forebay_store::{
 };
 use tonic::{Code, Status, Streaming};
 
-use crate::harness::{Client, Door, refused};
+use crate::harness::{Choice, Client, Door, refused};
 use crate::memory::{Shared, noise, place};
 use crate::objects::{read, stored};
 
@@ -388,32 +391,74 @@ async fn what_is_allowed_in_a_namespace_goes_with_it() {
     assert_eq!(places, ["", "data"]);
 }
 
+/// As many zeros as an answer may have.
+fn long() -> ExecuteRequest {
+    ExecuteRequest {
+        inputs: Vec::new(),
+        arguments: (64 << 20).to_string().into(),
+        ..call("zeros", Some(Asked::Capacity(u64::MAX)))
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn output_that_nobody_reads_is_bounded() {
+async fn output_that_nobody_reads_leaves_room_to_others() {
     let (door, red, _) = door().await;
     let mut slow = door.slow_tenant("red").await;
     drop(red);
-    let asked = || ExecuteRequest {
-        arguments: (64 << 20).to_string().into(),
-        ..call("zeros", Some(Asked::Capacity(u64::MAX)))
-    };
     let mut waiting: Vec<Streaming<_>> = Vec::new();
-    for _ in 0..4 {
-        let answers = slow.execution.execute(asked()).await.unwrap();
+    for _ in 0..2 {
+        let answers = slow.execution.execute(long()).await.unwrap();
         waiting.push(answers.into_inner());
     }
-    let answer = slow.execution.execute(asked()).await;
+    let answer = slow.execution.execute(long()).await;
     refused(answer, Code::ResourceExhausted, "BUSY");
-    // Little finds no room either; none needs none.
-    let little = all(&mut slow, call("echo", Some(Asked::Capacity(1)))).await;
-    refused(little, Code::ResourceExhausted, "BUSY");
-    all(&mut slow, call("echo", None)).await.unwrap();
+    // Another tenant finds its own.
+    let mut blue = door.tenant("blue").await;
+    let (output, _) = all(&mut blue, long()).await.unwrap();
+    assert_eq!(output.len(), 64 << 20);
     // Who goes leaves room.
     waiting.pop();
-    while all(&mut slow, call("echo", Some(Asked::Capacity(1))))
-        .await
-        .is_err()
-    {
-        tokio::task::yield_now().await;
+    finds_room(&mut slow).await;
+}
+
+/// Asks for long output until there is room for it.
+async fn finds_room(client: &mut Client) {
+    let room = async {
+        while all(client, long()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let room = tokio::time::timeout(Duration::from_secs(10), room);
+    room.await.expect("there is room again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn output_that_does_not_move_is_given_up() {
+    let door = Door::choose(Choice {
+        config: Config {
+            patience: Duration::from_millis(300),
+            ..Config::default()
+        },
+        ..Choice::default()
+    })
+    .await;
+    let mut slow = door.tenant("red").await;
+    slow.namespace("data").await;
+    stored(&door.store, "data", b"in", b"in").await;
+    let mut slow = door.slow_tenant("red").await;
+    let mut waiting: Vec<Streaming<_>> = Vec::new();
+    for _ in 0..2 {
+        let answers = slow.execution.execute(long()).await.unwrap();
+        waiting.push(answers.into_inner());
+    }
+    finds_room(&mut slow).await;
+    for mut answers in waiting {
+        let ended = loop {
+            match answers.message().await {
+                Ok(Some(_)) => {}
+                ended => break ended,
+            }
+        };
+        refused(ended, Code::DeadlineExceeded, "STOPPED");
     }
 }
