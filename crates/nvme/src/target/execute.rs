@@ -38,17 +38,22 @@ impl<S: Store, F: File> Target<S, F> {
         if payload.len() < command.bytes_to_host {
             return Err(Status::DATA_SGL_LENGTH_INVALID);
         }
-        let place = self.place(session, command.nsid)?;
+        let gone = Status::INVALID_NAMESPACE_OR_FORMAT;
+        let place = self.shown.read().place(command.nsid).ok_or(gone)?;
         match (&place.what, &command.verb) {
-            (What::Kv { namespace, .. }, IoVerb::Kv(verb)) => {
+            (What::Kv { namespace, id }, IoVerb::Kv(verb)) => {
+                let namespace = self.namespace(namespace, *id, &session.viewer);
+                let namespace = namespace.ok_or(gone)?;
                 // What a value takes is several times what blocks do, and a future is moved into its place whole.
-                Box::pin(self.execute_kv(session, command.nsid, namespace, verb, payload)).await
+                Box::pin(self.execute_kv(session, command.nsid, &namespace, verb, payload)).await
             }
-            (What::Block { blocks, .. }, IoVerb::Nvm(verb)) => {
+            (What::Block { blocks, tenant }, IoVerb::Nvm(verb))
+                if session.viewer.sees(tenant.as_deref()) =>
+            {
                 blocks.execute(&self.pool, verb, payload).await
             }
             // Another namespace was published by its number meanwhile.
-            _ => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
+            _ => Err(gone),
         }
     }
 

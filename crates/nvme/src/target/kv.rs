@@ -9,7 +9,8 @@ use forebay_proto::nvme::kv::{
 };
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::{
-    Address, After, Condition, DeleteOptions, Item, ListOptions, Seal, Space, Store, Upload,
+    Address, After, Condition, DeleteOptions, Item, ListOptions, NamespaceInfo, Seal, Space, Store,
+    Upload,
 };
 
 use super::session::Session;
@@ -57,7 +58,7 @@ impl<S: Store, F: File> Target<S, F> {
         &self,
         session: &Session<S>,
         nsid: u32,
-        namespace: &str,
+        namespace: &NamespaceInfo,
         command: &KvCommand,
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
@@ -71,21 +72,21 @@ impl<S: Store, F: File> Target<S, F> {
                 if payload.len() < len {
                     return Err(Status::DATA_SGL_LENGTH_INVALID);
                 }
-                let address = Address::object(namespace, key.as_bytes());
-                self.store_value(address, len, options, payload).await
+                self.store_value(namespace, key.as_bytes(), len, options, payload)
+                    .await
             }
             KvCommand::Retrieve { key, buffer_bytes } => {
-                let address = Address::object(namespace, key.as_bytes());
+                let address = Address::object(&namespace.name, key.as_bytes());
                 let room = u64::from(*buffer_bytes);
                 let size = place(&*self.store, address, 0, room, payload).await?;
                 Ok(dword(size))
             }
             KvCommand::Exist { key } => {
-                let address = Address::object(namespace, key.as_bytes());
+                let address = Address::object(&namespace.name, key.as_bytes());
                 self.exist(address).await
             }
             KvCommand::Delete { key } => {
-                let address = Address::object(namespace, key.as_bytes());
+                let address = Address::object(&namespace.name, key.as_bytes());
                 self.delete(address).await
             }
             // What was acknowledged is as durable as its namespace promises.
@@ -102,7 +103,7 @@ impl<S: Store, F: File> Target<S, F> {
         &self,
         session: &Session<S>,
         nsid: u32,
-        namespace: &str,
+        namespace: &NamespaceInfo,
         command: &KvCommand,
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
@@ -113,8 +114,8 @@ impl<S: Store, F: File> Target<S, F> {
                 options,
             } => {
                 let key = self.key(key, *value_bytes, payload).await?;
-                let address = Address::object(namespace, key.as_bytes());
-                self.store_value(address, u64::from(*value_bytes), options, payload)
+                let (key, len) = (key.as_bytes(), u64::from(*value_bytes));
+                self.store_value(namespace, key, len, options, payload)
                     .await
             }
             KvCommand::StorePart {
@@ -131,8 +132,8 @@ impl<S: Store, F: File> Target<S, F> {
                     len: u64::from(*value_bytes),
                     last: *last,
                 };
-                let address = Address::object(namespace, key.as_bytes());
-                self.store_part(session, address, part, options, payload)
+                let key = key.as_bytes();
+                self.store_part(session, namespace, key, part, options, payload)
                     .await
             }
             KvCommand::RetrieveByHead { buffer_bytes } => {
@@ -142,7 +143,7 @@ impl<S: Store, F: File> Target<S, F> {
                 if payload.len() < head_bytes + room {
                     return Err(Status::DATA_SGL_LENGTH_INVALID);
                 }
-                let address = Address::object(namespace, key.as_bytes());
+                let address = self.address(namespace, key.as_bytes())?;
                 let size = place(&*self.store, address, 0, room, payload).await?;
                 Ok(dword(size))
             }
@@ -159,7 +160,7 @@ impl<S: Store, F: File> Target<S, F> {
                         bound.as_deref().ok_or(Status::INVALID_FIELD)?
                     }
                 };
-                let address = Address::object(namespace, key);
+                let address = Address::object(&namespace.name, key);
                 let room = u64::from(*buffer_bytes);
                 place(&*self.store, address, *offset, room, payload).await
             }
@@ -187,7 +188,7 @@ impl<S: Store, F: File> Target<S, F> {
             KvCommand::ExtendedKey { verb } => {
                 let key = self.head(payload).await?;
                 payload.whole().await?;
-                let address = Address::object(namespace, key.as_bytes());
+                let address = self.address(namespace, key.as_bytes())?;
                 match verb {
                     Verb::Exist => self.exist(address).await,
                     Verb::Delete => self.delete(address).await,
@@ -253,9 +254,20 @@ impl<S: Store, F: File> Target<S, F> {
         Ok(KeyBuf::new(&buf[LENGTH..LENGTH + len]))
     }
 
+    /// The address of a key whose payload has been waited for.
+    fn address<'a>(
+        &self,
+        namespace: &'a NamespaceInfo,
+        key: &'a [u8],
+    ) -> Result<Address<'a>, Status> {
+        self.still(namespace)?;
+        Ok(Address::object(&namespace.name, key))
+    }
+
     async fn store_value(
         &self,
-        address: Address<'_>,
+        namespace: &NamespaceInfo,
+        key: &[u8],
         len: u64,
         options: &StoreOptions,
         payload: &mut impl Payload,
@@ -267,7 +279,7 @@ impl<S: Store, F: File> Target<S, F> {
             payload.ready().await?;
         }
         let upload = self.store.store(
-            address,
+            self.address(namespace, key)?,
             forebay_store::StoreOptions {
                 size: Some(len),
                 condition,
@@ -286,7 +298,8 @@ impl<S: Store, F: File> Target<S, F> {
     async fn store_part(
         &self,
         session: &Session<S>,
-        address: Address<'_>,
+        namespace: &NamespaceInfo,
+        key: &[u8],
         part: Part,
         options: &StoreOptions,
         payload: &mut impl Payload,
@@ -295,10 +308,7 @@ impl<S: Store, F: File> Target<S, F> {
         if part.len > 0 {
             payload.ready().await?;
         }
-        let unfinished = session
-            .parts
-            .lock()
-            .take(part.nsid, address.key, part.offset);
+        let unfinished = session.parts.lock().take(part.nsid, key, part.offset);
         let mut upload = match (unfinished, part.offset) {
             (Some(unfinished), _) => unfinished.upload,
             (None, 0) => {
@@ -306,6 +316,7 @@ impl<S: Store, F: File> Target<S, F> {
                     size: None,
                     condition,
                 };
+                let address = self.address(namespace, key)?;
                 let upload = self.store.store(address, options).await;
                 upload.map_err(|error| of_condition(&error, condition))?
             }
@@ -321,7 +332,7 @@ impl<S: Store, F: File> Target<S, F> {
         let next = part.offset + part.len;
         let now_ms = self.clock.unix_millis();
         let mut parts = session.parts.lock();
-        match parts.put(part.nsid, address.key, upload, next, now_ms) {
+        match parts.put(part.nsid, key, upload, next, now_ms) {
             true => Ok(0),
             false => Err(Status::CAPACITY_EXCEEDED),
         }
@@ -369,7 +380,7 @@ impl<S: Store, F: File> Target<S, F> {
     /// The keys from `start` on, itself included; longer ones than `key_bytes_max` are left out.
     async fn list(
         &self,
-        namespace: &str,
+        namespace: &NamespaceInfo,
         start: Option<&[u8]>,
         key_bytes_max: usize,
         buffer_bytes: u32,
@@ -385,7 +396,7 @@ impl<S: Store, F: File> Target<S, F> {
         let mut writer = ListWriter::new(&mut buf).ok_or(Status::DATA_SGL_LENGTH_INVALID)?;
         let mut full = false;
         if let Some(start) = start.filter(|start| start.len() <= key_bytes_max) {
-            let there = self.exist(Address::object(namespace, start)).await;
+            let there = self.exist(Address::object(&namespace.name, start)).await;
             match there {
                 Ok(_) => full = !writer.push(start),
                 Err(Status::KV_KEY_DOES_NOT_EXIST) => {}
@@ -395,7 +406,7 @@ impl<S: Store, F: File> Target<S, F> {
         let mut last: Option<Vec<u8>> = start.map(<[u8]>::to_vec);
         while !full {
             let options = ListOptions {
-                namespace,
+                namespace: &namespace.name,
                 space: Space::Objects,
                 prefix: &[],
                 delimiter: None,
@@ -416,6 +427,8 @@ impl<S: Store, F: File> Target<S, F> {
                 _ => break,
             };
         }
+        // Nothing of it was given to the host yet.
+        self.still(namespace)?;
         let len = writer.len();
         buf.set_len(len);
         payload.send(buf.freeze()).await?;

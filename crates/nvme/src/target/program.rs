@@ -3,7 +3,7 @@
 use forebay_io::File;
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{KvCommand, head};
-use forebay_store::{Execute, Executed, Input, Module, Store};
+use forebay_store::{Execute, Executed, Input, Module, NamespaceInfo, Store};
 
 use super::session::Session;
 use super::status::of_store;
@@ -11,7 +11,7 @@ use super::{Payload, Target};
 
 /// A function that is to be run.
 struct Asked<'a> {
-    namespace: &'a str,
+    namespace: &'a NamespaceInfo,
     key: &'a [u8],
     arguments: &'a [u8],
     operation: u32,
@@ -30,7 +30,7 @@ impl<S: Store, F: File> Target<S, F> {
         &self,
         session: &Session<S>,
         nsid: u32,
-        namespace: &str,
+        namespace: &NamespaceInfo,
         command: &KvCommand,
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
@@ -158,13 +158,11 @@ impl<S: Store, F: File> Target<S, F> {
     }
 
     async fn run(&self, asked: Asked<'_>) -> Result<Executed, Status> {
-        // Whose it is: a host sees the namespaces of its tenant alone.
-        let info = self.store.namespace(asked.namespace);
-        let info = info.map_err(|error| of_store(&error))?;
-        let inputs = [Input::whole(asked.namespace, asked.key)];
+        self.still(asked.namespace)?;
+        let inputs = [Input::whole(&asked.namespace.name, asked.key)];
         let module = Module::Number(asked.operation);
         let capacity = asked.capacity as usize;
-        let tenant = &info.config.tenant;
+        let tenant = &asked.namespace.config.tenant;
         let call = Execute::inline(tenant, module, &inputs, asked.arguments, capacity);
         let executed = self.store.execute(call).await;
         executed.map_err(|error| of_store(&error))

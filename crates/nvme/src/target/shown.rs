@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_io::File;
-use forebay_proto::nvme::{Namespace, NamespaceKind, Subsystem};
+use forebay_proto::nvme::{Namespace, NamespaceKind, Status, Subsystem};
 use forebay_store::{NamespaceInfo, Quota, Scope, Store};
 
 use super::block::{Blocks, Order};
@@ -210,8 +210,17 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
+    /// Refuses a name that no longer stands for the namespace that a command was let into: its payload takes its time, in which anybody
+    /// may be given the name. Numbers are never used again.
+    pub(super) fn still(&self, namespace: &NamespaceInfo) -> Result<(), Status> {
+        match self.store.namespace(&namespace.name) {
+            Ok(now) if now.id == namespace.id => Ok(()),
+            _ => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
+        }
+    }
+
     /// The store's namespace of this name, if it is the one that is meant and the viewer's.
-    fn namespace(
+    pub(super) fn namespace(
         &self,
         name: &str,
         id: Option<u32>,

@@ -6,14 +6,14 @@ use forebay_exec::Exec;
 use forebay_io::Clock;
 use forebay_io::sim::{SimClock, SimFile};
 use forebay_mem::Pool;
-use forebay_nvme::target::{Session, Target, TargetConfig, Viewer};
+use forebay_nvme::target::{Payload, Session, Target, TargetConfig, Viewer};
 use forebay_proto::nvme::identify::{self, IdentifyKv, cns};
 use forebay_proto::nvme::kv::*;
 use forebay_proto::nvme::log_page::{GetLogPage, lid};
 use forebay_proto::nvme::{
     AdminReply, Controller, SglDescriptor, Status, SubmissionQueueEntry, opcode,
 };
-use forebay_store::{MemoryStore, NamespaceConfig, Store};
+use forebay_store::{Address, ByteRange, MemoryStore, NamespaceConfig, Store};
 
 use crate::programs::{self, BYTECOUNT, ECHO, Ends, FAILS, HOSTILE, LENGTH, STATEFUL};
 use crate::support::*;
@@ -188,7 +188,7 @@ impl Host {
         &mut self,
         target: &Target<Exec<MemoryStore>, SimFile>,
         entry: &SubmissionQueueEntry,
-        data: &mut Data,
+        data: &mut impl Payload,
     ) -> Result<u64, Status> {
         let command = self.controller.io(0, 1, entry).map_err(Status::code)?;
         let (status, result) = target.execute(&self.session, &command, data).await;
@@ -275,6 +275,53 @@ async fn a_result_is_kept_until_its_last_byte_is_fetched() {
     assert_eq!(len, 60_001);
     let (_, bytes) = fixture.fetch(handle, 0, 1 << 20).await.unwrap();
     assert_eq!(bytes, [&arguments[..], b"."].concat());
+}
+
+#[tokio::test]
+async fn what_takes_the_place_of_a_namespace_while_a_payload_comes_is_not_the_hosts() {
+    let (payload_bytes, capacity) = (headed(b"key", b"new").len() as u32, 100);
+    let (key, options) = (KeyAt::Head, StoreOptions::default());
+    for command in [
+        KvCommand::ExecuteSubmit {
+            payload_bytes,
+            capacity,
+            operation: ECHO,
+        },
+        KvCommand::Store {
+            key,
+            value_bytes: 3,
+            options,
+        },
+        KvCommand::Store {
+            key: KeyAt::Inline(Key::new(b"key").unwrap()),
+            value_bytes: 3,
+            options,
+        },
+        KvCommand::StorePart {
+            key,
+            offset: 0,
+            value_bytes: 3,
+            options,
+            last: true,
+        },
+        KvCommand::ExtendedKey { verb: Verb::Exist },
+        KvCommand::ExtendedKey { verb: Verb::Delete },
+    ] {
+        let mut fixture = Fixture::new().await;
+        let mut slow = Slow {
+            data: Data::of(Way::Stream, &headed(b"key", b"new")),
+            store: &fixture.store,
+            passed: false,
+        };
+        let entry = command.entry(1, KV);
+        let executed = fixture.host.execute(&fixture.target, &entry, &mut slow);
+        let gone = Status::INVALID_NAMESPACE_OR_FORMAT.code();
+        assert_eq!(executed.await, Err(gone), "{command:?}");
+        let theirs = Address::object("values", b"key");
+        let theirs = fixture.store.retrieve(theirs, None, ByteRange::Full).await;
+        let theirs = theirs.unwrap().bytes().await.unwrap();
+        assert_eq!(theirs, b"theirs", "{command:?}");
+    }
 }
 
 #[tokio::test]

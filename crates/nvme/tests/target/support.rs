@@ -12,7 +12,9 @@ use forebay_proto::nvme::kv::{Key, KeyAt, KvCommand, StoreOptions};
 use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
 use forebay_proto::nvme::property::{Configuration, offset};
 use forebay_proto::nvme::{Controller, Status, SubmissionQueueEntry};
-use forebay_store::{MemoryStore, NamespaceConfig, Quota, Store};
+use forebay_store::{
+    Address, DeleteOptions, MemoryStore, NamespaceConfig, Quota, Seal, Store, Upload,
+};
 
 pub const SUBSYSTEM: &str = "nqn.2026-01.example:pool";
 pub const KV: u32 = 1;
@@ -142,6 +144,70 @@ impl Payload for Data {
         assert!(into.expect("no more than there is room for").write(0, &buf));
         self.at += buf.len();
         Ok(())
+    }
+}
+
+/// The data of a command that is slow to arrive: meanwhile the namespace `values` goes, and is made anew for the tenant `others`, with
+/// a value of `key`.
+pub struct Slow<'s, S> {
+    pub data: Data,
+    pub store: &'s S,
+    pub passed: bool,
+}
+
+impl<S: Store> Slow<'_, S> {
+    async fn pass(&mut self) {
+        if std::mem::replace(&mut self.passed, true) {
+            return;
+        }
+        let key = Address::object("values", b"key");
+        let deleted = self.store.delete(key, DeleteOptions::default());
+        deleted.await.unwrap();
+        self.store.delete_namespace("values").await.unwrap();
+        let config = NamespaceConfig {
+            tenant: "others".to_owned(),
+            ..NamespaceConfig::default()
+        };
+        let made = self.store.create_namespace("values", config);
+        made.await.unwrap();
+        let upload = self
+            .store
+            .store(key, forebay_store::StoreOptions::default());
+        let mut upload = upload.await.unwrap();
+        upload.write(Buf::from(b"theirs".to_vec())).await.unwrap();
+        upload.commit(Seal::default()).await.unwrap();
+    }
+}
+
+impl<S: Store> Payload for Slow<'_, S> {
+    fn len(&self) -> u64 {
+        self.data.len()
+    }
+
+    async fn ready(&mut self) -> Result<(), Status> {
+        self.pass().await;
+        self.data.ready().await
+    }
+
+    async fn receive(&mut self, into: &mut BufMut, len: usize) -> Result<(), Status> {
+        self.pass().await;
+        self.data.receive(into, len).await
+    }
+
+    fn source(&mut self, len: u64) -> Option<RegionSlice> {
+        self.data.source(len)
+    }
+
+    fn target(&mut self, len: u64) -> Option<RegionSlice> {
+        self.data.target(len)
+    }
+
+    fn turn(&mut self) {
+        self.data.turn();
+    }
+
+    async fn send(&mut self, buf: Buf) -> Result<(), Status> {
+        self.data.send(buf).await
     }
 }
 
