@@ -60,7 +60,8 @@ impl<S: Store, F: File> Target<S, F> {
                 let (key, arguments) = self.asked(payload_bytes, payload).await?;
                 // A result that could not be kept is not made.
                 let now_ms = self.clock.unix_millis();
-                let place = session.results.reserve(u64::from(capacity), now_ms);
+                let (tenant, room) = (&namespace.config.tenant, u64::from(capacity));
+                let place = session.results.reserve(tenant, room, now_ms);
                 let place = place.ok_or(Status::CAPACITY_EXCEEDED)?;
                 let executed = self.run(Asked {
                     namespace,
@@ -85,7 +86,8 @@ impl<S: Store, F: File> Target<S, F> {
                 offset,
                 buffer_bytes,
             } => {
-                let kept = session.results.get(handle, nsid);
+                let now_ms = self.clock.unix_millis();
+                let kept = session.results.get(handle, nsid, now_ms);
                 let kept = kept.ok_or(Status::INVALID_FIELD)?;
                 let (offset, room) = (u64::from(offset), u64::from(buffer_bytes));
                 let rest = kept.len.checked_sub(offset).ok_or(Status::INVALID_FIELD)?;

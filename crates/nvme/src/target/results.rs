@@ -1,8 +1,7 @@
 //! Results of functions that wait for their hosts to fetch them.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
 
 use forebay_mem::Buf;
 use parking_lot::Mutex;
@@ -12,37 +11,63 @@ const HANDLES_MAX: usize = 64;
 /// A result that nobody fetches is forgotten, in milliseconds.
 const IDLE_MS: u64 = 120_000;
 
-/// Room for the results of all controllers.
+/// The results of one controller, by handle.
+type All = Mutex<BTreeMap<u32, Arc<Kept>>>;
+
+/// Room for the results of all controllers. A tenant takes more only while what it then has is no more than was free: there is always
+/// room for one that has nothing yet.
 #[derive(Debug)]
 pub(super) struct Room {
-    taken: AtomicU64,
     bytes: u64,
+    taken: Mutex<Taken>,
+    controllers: Mutex<Vec<Weak<All>>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: u64,
+    tenants: HashMap<Box<str>, u64>,
 }
 
 /// Some of the room; free again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     room: Arc<Room>,
+    tenant: Box<str>,
     bytes: u64,
 }
 
 impl Room {
     pub(super) fn new(bytes: u64) -> Arc<Room> {
         Arc::new(Room {
-            taken: AtomicU64::new(0),
             bytes,
+            taken: Mutex::default(),
+            controllers: Mutex::default(),
         })
     }
 
-    fn take(self: &Arc<Room>, bytes: u64) -> Option<Place> {
-        let more = |taken: u64| {
-            taken
-                .checked_add(bytes)
-                .filter(|taken| *taken <= self.bytes)
-        };
-        self.taken.fetch_update(Relaxed, Relaxed, more).ok()?;
+    /// Room for so many bytes of a tenant's. When there is none, what nobody fetched for long makes room, whoever it is for.
+    fn take(self: &Arc<Room>, tenant: &str, bytes: u64, now_ms: u64) -> Option<Place> {
+        self.take_free(tenant, bytes).or_else(|| {
+            let controllers = self.controllers.lock().clone();
+            for results in controllers.iter().filter_map(Weak::upgrade) {
+                forget_old(&mut results.lock(), now_ms);
+            }
+            self.take_free(tenant, bytes)
+        })
+    }
+
+    fn take_free(self: &Arc<Room>, tenant: &str, bytes: u64) -> Option<Place> {
+        let mut taken = self.taken.lock();
+        let own = taken.tenants.get(tenant).copied().unwrap_or_default();
+        if own.saturating_add(bytes) > self.bytes.saturating_sub(taken.all) {
+            return None;
+        }
+        taken.all += bytes;
+        *taken.tenants.entry(tenant.into()).or_default() += bytes;
         Some(Place {
             room: Arc::clone(self),
+            tenant: tenant.into(),
             bytes,
         })
     }
@@ -52,14 +77,21 @@ impl Place {
     /// Gives back what is not needed.
     fn shrink(&mut self, bytes: u64) {
         let spare = self.bytes.saturating_sub(bytes);
-        self.room.taken.fetch_sub(spare, Relaxed);
         self.bytes -= spare;
+        let mut taken = self.room.taken.lock();
+        taken.all -= spare;
+        if let Some(own) = taken.tenants.get_mut(&self.tenant) {
+            *own -= spare;
+            if *own == 0 {
+                taken.tenants.remove(&self.tenant);
+            }
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.room.taken.fetch_sub(self.bytes, Relaxed);
+        self.shrink(0);
     }
 }
 
@@ -73,29 +105,45 @@ pub(super) struct Kept {
     _place: Place,
 }
 
+impl Kept {
+    fn is_old(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.made_ms) >= IDLE_MS
+    }
+}
+
+fn forget_old(results: &mut BTreeMap<u32, Arc<Kept>>, now_ms: u64) {
+    results.retain(|_, result| !result.is_old(now_ms));
+}
+
 /// The results of one controller.
 #[derive(Debug)]
 pub(super) struct Results {
     room: Arc<Room>,
-    kept: Mutex<BTreeMap<u32, Arc<Kept>>>,
+    kept: Arc<All>,
 }
 
 impl Results {
     pub(super) fn of(room: &Arc<Room>) -> Results {
+        let kept = Arc::default();
+        let mut controllers = room.controllers.lock();
+        controllers.retain(|results| results.strong_count() > 0);
+        controllers.push(Arc::downgrade(&kept));
         Results {
             room: Arc::clone(room),
-            kept: Mutex::default(),
+            kept,
         }
     }
 
-    /// Room for a result of so many bytes, before it is made. What was not fetched for long makes room.
-    pub(super) fn reserve(&self, bytes: u64, now_ms: u64) -> Option<Place> {
-        let mut kept = self.kept.lock();
-        kept.retain(|_, result| now_ms.saturating_sub(result.made_ms) < IDLE_MS);
-        if kept.len() >= HANDLES_MAX {
-            return None;
+    /// Room for a result of so many bytes out of a tenant's namespace, before it is made.
+    pub(super) fn reserve(&self, tenant: &str, bytes: u64, now_ms: u64) -> Option<Place> {
+        {
+            let mut kept = self.kept.lock();
+            forget_old(&mut kept, now_ms);
+            if kept.len() >= HANDLES_MAX {
+                return None;
+            }
         }
-        self.room.take(bytes)
+        self.room.take(tenant, bytes, now_ms)
     }
 
     /// Keeps a result of a namespace in the room that was reserved for it. `handle` is random: one that is taken, or 0, is not used.
@@ -128,10 +176,10 @@ impl Results {
         Some(handle)
     }
 
-    pub(super) fn get(&self, handle: u32, nsid: u32) -> Option<Arc<Kept>> {
+    pub(super) fn get(&self, handle: u32, nsid: u32, now_ms: u64) -> Option<Arc<Kept>> {
         let kept = self.kept.lock();
         let result = kept.get(&handle)?;
-        (result.nsid == nsid).then(|| Arc::clone(result))
+        (result.nsid == nsid && !result.is_old(now_ms)).then(|| Arc::clone(result))
     }
 
     /// Its last byte was fetched.
@@ -155,33 +203,55 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_and_makes_room_when_it_is_fetched_forgotten_or_reset() {
         let room = Room::new(100);
-        let (ours, theirs) = (Results::of(&room), Results::of(&room));
-        let place = ours.reserve(80, 0).unwrap();
-        assert!(theirs.reserve(21, 0).is_none());
-        let handle = ours.keep(0, 1, bytes(50), place, 0).unwrap();
+        let results = Results::of(&room);
+        let place = results.reserve("red", 50, 0).unwrap();
+        assert!(results.reserve("red", 1, 0).is_none());
+        let handle = results.keep(0, 1, bytes(30), place, 0).unwrap();
         assert_ne!(handle, 0);
-        assert!(ours.get(handle, 2).is_none());
-        assert!(theirs.get(handle, 1).is_none());
-        let place = theirs.reserve(50, 0).unwrap();
-        theirs.keep(handle, 1, bytes(50), place, 0).unwrap();
-        assert!(theirs.reserve(1, IDLE_MS - 1).is_none());
-        assert!(theirs.reserve(50, IDLE_MS).is_some());
-        assert!(theirs.get(handle, 1).is_none());
-        ours.forget(handle);
-        assert!(ours.reserve(100, 0).is_some());
-        let place = ours.reserve(100, 0).unwrap();
-        ours.keep(handle, 1, bytes(100), place, 0).unwrap();
-        ours.clear();
-        assert_eq!(room.taken.load(Relaxed), 0);
+        assert!(results.get(handle, 2, 0).is_none());
+        assert!(Results::of(&room).get(handle, 1, 0).is_none());
+        let place = results.reserve("red", 20, 0).unwrap();
+        results.keep(handle, 1, bytes(20), place, 0).unwrap();
+        assert!(results.reserve("red", 1, IDLE_MS - 1).is_none());
+        results.forget(handle);
+        let place = results.reserve("red", 30, 0).unwrap();
+        results.keep(handle, 1, bytes(30), place, 0).unwrap();
+        results.clear();
+        assert_eq!(room.taken.lock().all, 0);
+        assert!(room.taken.lock().tenants.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_fetched_for_long_is_gone_whoever_asks() {
+        let room = Room::new(100);
+        let (ours, theirs) = (Results::of(&room), Results::of(&room));
+        let place = theirs.reserve("red", 50, 0).unwrap();
+        let handle = theirs.keep(0, 1, bytes(50), place, 0).unwrap();
+        assert!(theirs.get(handle, 1, IDLE_MS - 1).is_some());
+        assert!(theirs.get(handle, 1, IDLE_MS).is_none());
+        assert!(ours.reserve("red", 50, IDLE_MS - 1).is_none());
+        assert!(ours.reserve("red", 50, IDLE_MS).is_some());
+    }
+
+    #[test]
+    fn a_tenant_leaves_room_to_others() {
+        let room = Room::new(100);
+        let (red, blue) = (Results::of(&room), Results::of(&room));
+        let _most = red.reserve("red", 50, 0).unwrap();
+        // By whichever controller.
+        assert!(Results::of(&room).reserve("red", 1, 0).is_none());
+        let _some = blue.reserve("blue", 25, 0).unwrap();
+        assert!(blue.reserve("blue", 1, 0).is_none());
+        assert!(blue.reserve("green", 25, 0).is_some());
     }
 
     #[test]
     fn handles_of_a_controller_are_bounded() {
         let results = Results::of(&Room::new(1 << 20));
         for _ in 0..HANDLES_MAX {
-            let place = results.reserve(1, 0).unwrap();
+            let place = results.reserve("red", 1, 0).unwrap();
             assert!(results.keep(9, 1, bytes(1), place, 0).is_some());
         }
-        assert!(results.reserve(1, 0).is_none());
+        assert!(results.reserve("red", 1, 0).is_none());
     }
 }
