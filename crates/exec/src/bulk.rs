@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crc_fast::{CrcAlgorithm, Digest};
+pub(crate) use memchr::memmem::Finder;
 
 use crate::ending::Ending;
 
@@ -63,6 +64,14 @@ impl Kind {
         ];
         let kind = KINDS.get(unsigned(number)).copied();
         kind.ok_or_else(|| Ending::trap(format!("there is no kind {number} of elements")))
+    }
+
+    /// Refuses floats.
+    pub fn must_be_integer(self) -> Result<(), Ending> {
+        match self {
+            Kind::F32 | Kind::F64 => Err(Ending::trap("floats have no sum of integers")),
+            _ => Ok(()),
+        }
     }
 
     pub fn width(self) -> usize {
@@ -140,26 +149,24 @@ macro_rules! with_kind {
     clippy::unnecessary_cast,
     reason = "the type differs from kind to kind"
 )]
-pub(crate) fn sum_int(kind: Kind, bytes: &[u8]) -> Result<i64, Ending> {
-    if matches!(kind, Kind::F32 | Kind::F64) {
-        return Err(Ending::trap("floats have no sum of integers"));
-    }
-    Ok(with_kind!(kind, |read, WIDTH| {
+pub(crate) fn sum_int(kind: Kind, bytes: &[u8]) -> i64 {
+    with_kind!(kind, |read, WIDTH| {
         let (elements, _) = bytes.as_chunks::<WIDTH>();
         let elements = elements.iter().map(|element| read(element) as i64);
         elements.fold(0, i64::wrapping_add)
-    }))
+    })
 }
 
-/// The sum of the elements that fill `bytes`, each made a float first.
+/// The elements that fill `bytes`, each made a float first, added to `sum` one after the other.
 #[expect(
     clippy::unnecessary_cast,
     reason = "the type differs from kind to kind"
 )]
-pub(crate) fn sum_float(kind: Kind, bytes: &[u8]) -> f64 {
+pub(crate) fn sum_float(kind: Kind, sum: f64, bytes: &[u8]) -> f64 {
     with_kind!(kind, |read, WIDTH| {
         let (elements, _) = bytes.as_chunks::<WIDTH>();
-        elements.iter().map(|element| read(element) as f64).sum()
+        let elements = elements.iter().map(|element| read(element) as f64);
+        elements.fold(sum, |sum, element| sum + element)
     })
 }
 
@@ -211,11 +218,5 @@ fn crc(algorithm: CrcAlgorithm, start: u64, bytes: &[u8]) -> u64 {
 
 /// How often a byte occurs.
 pub(crate) fn count(byte: u8, bytes: &[u8]) -> u32 {
-    // At most a memory's length, which 32 bits hold but for the last page of the longest: that one wraps.
     memchr::memchr_iter(byte, bytes).count() as u32
-}
-
-/// Where a sequence of bytes first occurs.
-pub(crate) fn find(needle: &[u8], bytes: &[u8]) -> Option<usize> {
-    memchr::memmem::find(bytes, needle)
 }

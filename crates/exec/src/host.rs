@@ -44,6 +44,8 @@ const NONE: i32 = -1;
 const WORDS_BYTES: usize = 1024;
 /// What passing on a piece of an input is worth at least: it may have to be fetched.
 const PIECE_BYTES: usize = 4 << 10;
+/// Bulk functions look at the time whenever they have gone over so much.
+const BULK_BYTES: usize = 64 << 10;
 /// The widest elements that `select` moves.
 const WIDTH_MAX: usize = 64;
 
@@ -189,8 +191,9 @@ impl Host {
         at: i32,
         len: i32,
     ) -> Result<i32, Ending> {
-        let bytes = self.bulk(memory, at, unsigned(len))?;
-        Ok(bulk::crc32c(seed as u32, bytes) as i32)
+        let bytes = slice(memory, at, unsigned(len))?;
+        let made = self.over(bytes, seed as u32, bulk::crc32c);
+        Ok(made? as i32)
     }
 
     pub fn crc64nvme(
@@ -200,8 +203,11 @@ impl Host {
         at: i32,
         len: i32,
     ) -> Result<i64, Ending> {
-        let bytes = self.bulk(memory, at, unsigned(len))?;
-        Ok(bulk::crc64nvme(seed as u64, bytes) as i64)
+        let bytes = slice(memory, at, unsigned(len))?;
+        let made = self.over(bytes, seed as u64, |seed, piece| {
+            bulk::crc64nvme(seed, piece)
+        });
+        Ok(made? as i64)
     }
 
     pub fn count(
@@ -211,8 +217,12 @@ impl Host {
         len: i32,
         byte: i32,
     ) -> Result<i32, Ending> {
-        let bytes = self.bulk(memory, at, unsigned(len))?;
-        Ok(bulk::count(byte as u8, bytes) as i32)
+        let bytes = slice(memory, at, unsigned(len))?;
+        // At most a memory's length, which 32 bits hold but for the last page of the longest: that one wraps.
+        let found = self.over(bytes, 0_u32, |found, piece| {
+            found.wrapping_add(bulk::count(byte as u8, piece))
+        });
+        Ok(found? as i32)
     }
 
     pub fn find(
@@ -223,10 +233,25 @@ impl Host {
         needle: i32,
         needle_len: i32,
     ) -> Result<i32, Ending> {
+        let needle = slice(memory, needle, unsigned(needle_len))?;
+        let bytes = slice(memory, at, unsigned(len))?;
         // To look for a sequence takes going over it, too.
-        let needle = self.bulk(memory, needle, unsigned(needle_len))?;
-        let bytes = self.bulk(memory, at, unsigned(len))?;
-        Ok(bulk::find(needle, bytes).map_or(NONE, |at| at as i32))
+        self.exchange.may_work(needle.len())?;
+        let finder = bulk::Finder::new(needle);
+        let step = BULK_BYTES.max(needle.len());
+        let mut start = 0;
+        loop {
+            // What begins in this piece may end in the next one.
+            let end = bytes.len().min(start + step + needle.len());
+            self.exchange.may_work(end - start)?;
+            if let Some(at) = finder.find(&bytes[start..end]) {
+                return Ok((start + at) as i32);
+            }
+            start += step;
+            if start >= bytes.len() {
+                return Ok(NONE);
+            }
+        }
     }
 
     pub fn sum_int(
@@ -237,7 +262,11 @@ impl Host {
         count: i32,
     ) -> Result<i64, Ending> {
         let kind = Kind::of(kind)?;
-        bulk::sum_int(kind, self.elements(memory, kind, at, count)?)
+        kind.must_be_integer()?;
+        let bytes = elements(memory, kind, at, count)?;
+        self.over(bytes, 0_i64, |sum, piece| {
+            sum.wrapping_add(bulk::sum_int(kind, piece))
+        })
     }
 
     pub fn sum_float(
@@ -248,10 +277,9 @@ impl Host {
         count: i32,
     ) -> Result<f64, Ending> {
         let kind = Kind::of(kind)?;
-        Ok(bulk::sum_float(
-            kind,
-            self.elements(memory, kind, at, count)?,
-        ))
+        let bytes = elements(memory, kind, at, count)?;
+        // Nothing added to this is what it was, whatever its sign.
+        self.over(bytes, -0.0, |sum, piece| bulk::sum_float(kind, sum, piece))
     }
 
     pub fn compare(
@@ -266,9 +294,12 @@ impl Host {
     ) -> Result<i32, Ending> {
         let (kind, comparison) = (Kind::of(kind)?, Comparison::of(op)?);
         let bound = slice(memory, bound, kind.width())?;
-        let bytes = self.elements(memory, kind, at, count)?;
+        let bytes = elements(memory, kind, at, count)?;
         let mut answers = Vec::with_capacity(unsigned(count).div_ceil(8));
-        let found = bulk::compare(kind, comparison, bytes, bound, |eight| answers.push(eight));
+        let found = self.over(bytes, 0_u32, |found, piece| {
+            found + bulk::compare(kind, comparison, piece, bound, |eight| answers.push(eight))
+        });
+        let found = found?;
         slice_mut(memory, bits, answers.len())?.copy_from_slice(&answers);
         Ok(found as i32)
     }
@@ -289,45 +320,51 @@ impl Host {
         let count = unsigned(count);
         let len = width.saturating_mul(count);
         let bits = slice(memory, bits, count.div_ceil(8))?.to_vec();
-        self.bulk(memory, at, len)?;
+        slice(memory, at, len)?;
         let (from, to) = (unsigned(at), unsigned(to));
         let mut selected = 0;
-        for number in (0..count).filter(|number| bits[number / 8] >> (number % 8) & 1 == 1) {
-            let start = from + number * width;
-            let target = to + selected * width;
-            if target + width > memory.len() {
-                return Err(Ending::trap("what is selected does not fit the memory"));
+        for first in (0..count).step_by(BULK_BYTES / WIDTH_MAX) {
+            let piece = first..count.min(first + BULK_BYTES / WIDTH_MAX);
+            self.exchange.may_work(width * piece.len())?;
+            for number in piece.filter(|number| bits[number / 8] >> (number % 8) & 1 == 1) {
+                let start = from + number * width;
+                let target = to + selected * width;
+                if target + width > memory.len() {
+                    return Err(Ending::trap("what is selected does not fit the memory"));
+                }
+                memory.copy_within(start..start + width, target);
+                selected += 1;
             }
-            memory.copy_within(start..start + width, target);
-            selected += 1;
         }
         Ok(selected as i32)
     }
 }
 
 impl Host {
-    /// What a bulk function works on, if there is time for it.
-    fn bulk<'m>(&mut self, memory: &'m [u8], at: i32, len: usize) -> Result<&'m [u8], Ending> {
-        let bytes = slice(memory, at, len)?;
-        self.exchange.may_work(len)?;
-        Ok(bytes)
-    }
-
-    fn elements<'m>(
+    /// Has a bulk function go over `bytes` piece by piece, from what came of one to the next, as long as there is time for it. All
+    /// pieces but the last are of the same length, which all widths of elements divide.
+    fn over<T>(
         &mut self,
-        memory: &'m [u8],
-        kind: Kind,
-        at: i32,
-        count: i32,
-    ) -> Result<&'m [u8], Ending> {
-        self.bulk(memory, at, unsigned(count).saturating_mul(kind.width()))
+        bytes: &[u8],
+        first: T,
+        mut each: impl FnMut(T, &[u8]) -> T,
+    ) -> Result<T, Ending> {
+        self.exchange.may_work(0)?;
+        let mut so_far = first;
+        for piece in bytes.chunks(BULK_BYTES) {
+            self.exchange.may_work(piece.len())?;
+            so_far = each(so_far, piece);
+        }
+        Ok(so_far)
     }
 
     /// What came of the call, and whom to tell.
     pub fn end(mut self, ending: Result<(), Ending>, nanos: u64) -> (Exchange<Done>, Done) {
         let ending = ending.and_then(|()| {
             let window = &mut self.inputs.window;
-            self.output.finish(&mut self.exchange, window)
+            self.output.finish(&mut self.exchange, window)?;
+            // Nothing may have looked at the time for a while.
+            self.exchange.patience.left().map(drop)
         });
         let (len, bytes) = self.output.take();
         let done = Done {
@@ -357,6 +394,11 @@ impl Host {
             memory_peak: 0,
         }
     }
+}
+
+/// So many elements from an address on.
+fn elements(memory: &[u8], kind: Kind, at: i32, count: i32) -> Result<&[u8], Ending> {
+    slice(memory, at, unsigned(count).saturating_mul(kind.width()))
 }
 
 /// Copies `bytes`, cut to `room`; their whole length.

@@ -1,9 +1,11 @@
 //! Whatever a module does, it is stopped, and its neighbours go on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_exec::Limits;
+use forebay_io::Clock;
 use forebay_store::{
     Address, DeleteOptions, ErrorKind, Execute, Input, Module, ModuleDigest, Store,
 };
@@ -61,6 +63,47 @@ async fn a_loop_is_stopped_by_its_deadline() {
         ),
     ] {
         assert_kind(&world.failure_in_time(&text).await, ErrorKind::ProgramStopped);
+        world.is_unharmed().await;
+    }
+}
+
+/// A clock by which a millisecond passes whenever somebody looks.
+#[derive(Debug, Default)]
+struct Looks(AtomicU64);
+
+impl Clock for Looks {
+    fn unix_millis(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_millis(self.0.fetch_add(1, Relaxed))
+    }
+}
+
+#[tokio::test]
+async fn an_import_that_works_on_much_looks_at_the_time_meanwhile() {
+    // 12 MB are 180 times 64 KiB.
+    for call in [
+        "(drop (call $crc32c (i32.const 0) (i32.const 0) (i32.const 12000000)))",
+        "(drop (call $crc64nvme (i64.const 0) (i32.const 0) (i32.const 12000000)))",
+        "(drop (call $count (i32.const 0) (i32.const 12000000) (i32.const 1)))",
+        "(drop (call $find (i32.const 0) (i32.const 12000000) (i32.const 12000001) (i32.const 3)))",
+        "(drop (call $sum_int (i32.const 6) (i32.const 0) (i32.const 1500000)))",
+        "(drop (call $sum_float (i32.const 9) (i32.const 0) (i32.const 1500000)))",
+        "(drop (call $compare (i32.const 6) (i32.const 0) (i32.const 0) (i32.const 1500000) (i32.const 0) (i32.const 0)))",
+        "(drop (call $select (i32.const 8) (i32.const 0) (i32.const 1500000) (i32.const 12100000) (i32.const 0)))",
+    ] {
+        let limits = Limits {
+            deadline: Duration::from_millis(120),
+            ..Limits::default()
+        };
+        let world = World::by(Arc::new(Looks::default()), limits).await;
+        let text = format!(
+            "(drop (memory.grow (i32.const 200))) (i32.store8 (i32.const 12000001) (i32.const 1)) {call}"
+        );
+        let error = world.failure(&own(&text, "")).await;
+        assert_kind(&error, ErrorKind::ProgramStopped);
         world.is_unharmed().await;
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_exec::{ARGUMENTS_BYTES_MAX, Allowed, Exec, Executor, Limits, Runs};
-use forebay_io::SystemClock;
+use forebay_io::{Clock, SystemClock};
 use forebay_mem::Pool;
 use forebay_store::{
     Address, ErrorKind, Execute, Executed, Input, MemoryStore, Module, ModuleDigest,
@@ -19,7 +19,10 @@ pub const SOON: Duration = Duration::from_secs(10);
 pub const MODULES: &str = "modules";
 
 pub fn executor(limits: Limits, pool: Pool) -> Arc<Executor> {
-    let clock = Arc::new(SystemClock::default());
+    executor_by(Arc::new(SystemClock::default()), limits, pool)
+}
+
+fn executor_by(clock: Arc<dyn Clock>, limits: Limits, pool: Pool) -> Arc<Executor> {
     Executor::start(limits, Runs::default(), None, pool, clock).unwrap()
 }
 
@@ -35,8 +38,13 @@ impl World {
     }
 
     pub async fn within(limits: Limits) -> World {
+        World::by(Arc::new(SystemClock::default()), limits).await
+    }
+
+    /// By a clock of its own.
+    pub async fn by(clock: Arc<dyn Clock>, limits: Limits) -> World {
         let pool = Pool::new(64 << 20);
-        let executor = executor(limits, pool.clone());
+        let executor = executor_by(clock, limits, pool.clone());
         let store = MemoryStore::new(pool, || 1);
         let store = Exec::new(store, Some(executor));
         for (name, tenant) in [(MODULES, "system"), ("hers", "alice"), ("his", "bob")] {
