@@ -240,9 +240,16 @@ async fn fetch<S: Store>(store: &S, allowed: &Allowed, max: u64) -> Result<Vec<u
     let (namespace, key) = &allowed.place;
     let address = Address::object(namespace, key);
     let found = store.retrieve(address, None, ByteRange::Full).await;
-    let object = found.map_err(|error| {
-        let message = format!("module {} is not there: {error}", allowed.digest);
-        StoreError::new(error.kind(), message)
+    let object = found.map_err(|error| match error.kind() {
+        // They go with the last leave: it was taken away since it was looked for.
+        ErrorKind::NotFound => StoreError::new(
+            ErrorKind::Denied,
+            format!("module {} is not allowed here", allowed.digest),
+        ),
+        kind => StoreError::new(
+            kind,
+            format!("module {} is not there: {error}", allowed.digest),
+        ),
     })?;
     if object.meta.size > max {
         return Err(StoreError::new(

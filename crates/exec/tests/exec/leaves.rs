@@ -1,7 +1,7 @@
 //! What may run where, and what is kept ready.
 
 use forebay_exec::Allowed;
-use forebay_store::{ErrorKind, Execute, Input, Module, Store};
+use forebay_store::{Address, DeleteOptions, ErrorKind, Execute, Input, Module, Store};
 
 use crate::support::{MODULES, World, assert_kind, bytes, own};
 
@@ -58,6 +58,26 @@ async fn names_numbers_and_functions() {
     assert_kind(
         &run(Module::Number(7), None).await.unwrap_err(),
         ErrorKind::Denied,
+    );
+}
+
+#[tokio::test]
+async fn a_leave_that_is_taken_away_meanwhile_is_none() {
+    let world = World::new().await;
+    let module = world.module(&own("", "")).await;
+    let Module::Digest(digest) = module else {
+        unreachable!()
+    };
+    // Its bytes go with it, before this call has them.
+    let digest = digest.to_string();
+    let kept = Address::object(MODULES, digest.as_bytes());
+    let deleted = world.store.delete(kept, DeleteOptions::default());
+    deleted.await.unwrap();
+    let denied = world.run(module, &[], b"").await.unwrap_err();
+    assert_kind(&denied, ErrorKind::Denied);
+    assert_eq!(
+        denied.message(),
+        format!("module {digest} is not allowed here")
     );
 }
 
