@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_control::{Identities, Kind, Leave, SYSTEM_NAMESPACE};
 use forebay_mem::Pool;
-use forebay_store::{Address, MemoryStore, NamespaceConfig, Store};
+use forebay_store::{Address, DeleteOptions, MemoryStore, NamespaceConfig, Store};
 use parking_lot::Mutex;
 
 type Known = Identities<MemoryStore>;
@@ -208,6 +208,22 @@ async fn bytes_go_with_the_last_leave() {
     identities.forbid_module("bob", None, &which).await.unwrap();
     assert!(!has_bytes(&store, &one.key()).await);
     assert!(open(&store).await.modules().is_empty());
+}
+
+#[tokio::test]
+async fn bytes_that_are_missing_come_back_with_the_next_leave() {
+    let store = store().await;
+    let identities = open(&store).await;
+    let allow = || {
+        let leave = leave("alice", None, None, None);
+        identities.allow_module(leave, b"module".to_vec())
+    };
+    let key = allow().await.unwrap().key();
+    let bytes = Address::object(SYSTEM_NAMESPACE, key.as_bytes());
+    let deleted = store.delete(bytes, DeleteOptions::default());
+    deleted.await.unwrap();
+    allow().await.unwrap();
+    assert!(has_bytes(&store, &key).await);
 }
 
 #[tokio::test]
