@@ -12,6 +12,8 @@ pub enum Bound {
     Memory,
     /// Its output.
     Output,
+    /// What setting up its instance takes, where nothing looks at the time.
+    Start,
 }
 
 /// Why a call ended before it was done.
@@ -36,6 +38,7 @@ pub enum Ending {
         Bound::Time => "its time has run out",
         Bound::Memory => "it may not have as much memory as it asked for",
         Bound::Output => "it wrote more than it may",
+        Bound::Start => "its start function works for longer than one may",
     })]
     Stopped(Bound),
     /// An input could not be read, or the output not be written.

@@ -203,7 +203,7 @@ fn started(store: &mut Store<State>, error: &Error) -> Ending {
         ErrorKind::Linker(_) | ErrorKind::Instantiation(_) => Ending::NoProgram(error.to_string()),
         ErrorKind::TrapCode(TrapCode::OutOfFuel) => {
             let may = store.data().host.exchange.go_on();
-            may.err().unwrap_or(Ending::Stopped(Bound::Time))
+            may.err().unwrap_or(Ending::Stopped(Bound::Start))
         }
         _ => ended(store, error),
     }

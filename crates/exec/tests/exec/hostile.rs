@@ -117,6 +117,12 @@ async fn a_start_function_that_loops_is_stopped() {
         &world.failure_in_time(text).await,
         ErrorKind::ProgramStopped,
     );
+    // Interpreted, it has what it has whatever the time is.
+    let error = world.failure(text).await;
+    assert_kind(&error, ErrorKind::ProgramStopped);
+    if cfg!(not(feature = "wasm-jit")) {
+        assert!(error.message().contains("start function"), "{error}");
+    }
     let text = r#"(module (memory (export "memory") 1) (func (export "_initialize") (loop $l (br $l)))
         (func (export "run") (result i32) (i32.const 0)))"#;
     assert_kind(
