@@ -116,6 +116,8 @@ struct About {
 
 impl About {
     fn of(file: BorrowedFd<'_>) -> io::Result<About> {
+        // Before the size: what is sealed now does not get smaller after it was looked at.
+        let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
         let stat = fstat(file)?;
         let system = fstatfs(file)?.f_type as u64;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
@@ -127,7 +129,6 @@ impl About {
             HUGETLBFS => (stat.st_blksize as u64).max(1),
             _ => 1,
         };
-        let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
         Ok(About {
             size: stat.st_size as u64,
             page,

@@ -1,12 +1,16 @@
 //! Memory shared by files: what a hostile holder of the same file can and cannot do.
 
 use std::fs::File;
+use std::hint::spin_loop;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use forebay_mem::{HUGE_PAGE_BYTES, PAGE_BYTES, Region};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 
 fn memfd(len: usize, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -72,6 +76,55 @@ fn a_sealed_memfd_cannot_shrink() {
     let window = Region::received(file, 0, PAGE_BYTES, true, Box::new(())).unwrap();
     assert!(window.region().is_steady());
     ftruncate(&hand, 0).unwrap_err();
+}
+
+/// What shrinks, and is sealed against it, while it is looked at: either it is known to vanish, or all of it is there.
+#[test]
+fn a_memfd_that_is_sealed_too_late_is_not_steady() {
+    const TRIES_FOR: Duration = Duration::from_secs(2);
+    let (files, to_shrink) = sync_channel::<(OwnedFd, u32)>(1);
+    let (shrunk, done) = sync_channel(1);
+    // Both threads are on their processors when they begin: a wake-up would take longer than what is to be hit.
+    let begun = Arc::new(AtomicUsize::new(0));
+    let begin_together = |begun: &AtomicUsize, number: usize| {
+        begun.fetch_add(1, SeqCst);
+        for spins in 1usize.. {
+            match begun.load(SeqCst) < 2 * (number + 1) {
+                true if spins.is_multiple_of(1000) => thread::yield_now(),
+                true => spin_loop(),
+                false => break,
+            }
+        }
+    };
+    let there = begun.clone();
+    let other = thread::spawn(move || {
+        for (number, (file, delay)) in to_shrink.iter().enumerate() {
+            begin_together(&there, number);
+            (0..delay).for_each(|_| spin_loop());
+            ftruncate(&file, 0).unwrap();
+            fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+            shrunk.send(()).unwrap();
+        }
+    });
+    let mut delay = 0u32;
+    let begin = Instant::now();
+    for number in (0..).take_while(|_| begin.elapsed() < TRIES_FOR) {
+        let file = memfd(PAGE_BYTES, SealFlags::GROW);
+        let hand = file.try_clone().unwrap();
+        files.send((file.try_clone().unwrap(), delay)).unwrap();
+        begin_together(&begun, number);
+        let received = Region::received(file, 0, PAGE_BYTES, true, Box::new(()));
+        done.recv().unwrap();
+        // The next try's shrinking is nearer to the looking.
+        delay = match &received {
+            Ok(_) => delay.saturating_sub(1),
+            Err(_) => delay + 1,
+        };
+        let steady = received.is_ok_and(|window| window.region().is_steady());
+        assert!(!steady || fstat(&hand).unwrap().st_size as usize == PAGE_BYTES);
+    }
+    drop(files);
+    other.join().unwrap();
 }
 
 #[test]
