@@ -15,6 +15,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::passing::Passed;
+
 /// A counter that tasks of one runtime wait on.
 #[derive(Debug)]
 pub struct EventFd(AsyncFd<OwnedFd>);
@@ -74,11 +76,13 @@ impl Raise {
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] when the file is no eventfd; what the system says.
-    pub fn received(file: OwnedFd) -> io::Result<Raise> {
-        let kind = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    pub fn received(file: impl Into<Passed>) -> io::Result<Raise> {
+        let file = file.into();
+        let kind = fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))?;
         if kind.as_os_str() != "anon_inode:[eventfd]" {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no eventfd"));
         }
+        let file = file.into_known();
         let ring = IoUring::new(1).and_then(|ring| {
             ring.submitter().register_eventfd(file.as_raw_fd())?;
             Ok(Mutex::new(ring))
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn only_eventfds_are_taken() {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        let refused = Raise::received(socket.into()).unwrap_err();
+        let refused = Raise::received(OwnedFd::from(socket)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use rustix::net::Shutdown;
 
+use crate::socket::set_option;
+
 /// Content types of records (RFC 8446 section 5.1).
 pub const ALERT: u8 = 21;
 /// As [`ALERT`].
@@ -275,23 +277,6 @@ impl Control {
         message.msg_control = self.0.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&self.0) as _;
         message
-    }
-}
-
-fn set_option(socket: &impl AsFd, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
-    // SAFETY: the kernel reads `value`, and only so much of it.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            option,
-            value.as_ptr().cast(),
-            value.len() as libc::socklen_t,
-        )
-    };
-    match done {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -5,9 +5,15 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
-use forebay_io::passing::{finish, send, try_recv, try_send, wait_for_end};
+use forebay_io::eventfd::Raise;
+use forebay_io::passing::{
+    finish, give_up, send, take_files, try_recv, try_recv_files, try_send, wait_for_end,
+};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
@@ -32,7 +38,7 @@ fn a_file_comes_with_its_bytes() {
             have += try_recv(&there, &mut bytes[have..], &mut files).unwrap_or(0);
         }
         assert_eq!(&bytes, b"firstsecond");
-        let mut passed = File::from(files.pop_front().unwrap());
+        let mut passed = File::from(files.pop_front().unwrap().into_known());
         assert!(files.is_empty());
         passed.write_all(b"through the pipe").unwrap();
         drop(passed);
@@ -83,5 +89,67 @@ fn a_full_socket_would_block_and_the_end_is_seen() {
             0
         );
         try_send(&here, b"late", None).unwrap_err();
+    });
+}
+
+/// A connection whose other end reads nothing, with bytes that it does not take; and that end.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[7; 64 << 10]).is_ok() {}
+    set_socket_linger(&stream, Some(LINGER)).unwrap();
+    (stream, other)
+}
+
+const LINGER: Duration = Duration::from_secs(8);
+
+#[test]
+fn closing_what_was_passed_holds_nobody() {
+    run(async {
+        let (here, there) = UnixStream::pair().unwrap();
+        let mut others = Vec::new();
+        let mut pass = async |bytes: &[u8]| {
+            let (stream, other) = lingering();
+            others.push(other);
+            send(&here, bytes, Some(stream.as_fd())).await.unwrap();
+            there.readable().await.unwrap();
+        };
+        let begin = Instant::now();
+        let mut files = VecDeque::new();
+        pass(b"not wanted").await;
+        assert_eq!(try_recv(&there, &mut [0; 100], &mut files).unwrap(), 10);
+        assert_eq!(files.len(), 1);
+        drop(files);
+        pass(b"too many").await;
+        let refused = try_recv_files(&there, &mut [0; 100], &mut VecDeque::new(), 0);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidData);
+        pass(b"no eventfd").await;
+        let mut files = VecDeque::new();
+        try_recv(&there, &mut [0; 100], &mut files).unwrap();
+        Raise::received(files.pop_front().unwrap()).unwrap_err();
+        pass(b"not read").await;
+        pass(b"either").await;
+        give_up(&there);
+        drop(there);
+        assert!(begin.elapsed() < LINGER / 2, "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn who_takes_no_files_is_passed_none() {
+    run(async {
+        let (here, there) = UnixStream::pair().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        take_files(&there, false);
+        match try_send(&here, b"x", Some(file.as_fd())) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
+            // A kernel that takes all.
+            Ok(_) => return,
+        }
+        assert_eq!(try_send(&here, b"x", None).unwrap(), 1);
+        take_files(&there, true);
+        assert_eq!(try_send(&here, b"x", Some(file.as_fd())).unwrap(), 1);
     });
 }

@@ -70,13 +70,20 @@ impl Region {
         Ok(mapping.backed(file).region())
     }
 
-    /// Maps `len` bytes at `offset` of a file that another process passed to us, which may do to it whatever it likes. `keep` is
-    /// dropped when the memory is no longer mapped, after the last slice of it.
+    /// Whether a file is shared memory of the system's: to look at it and to map it waits for nobody, while the server of a file system
+    /// may let us wait for ever.
+    pub fn is_at_hand(file: impl AsFd) -> bool {
+        // Nothing else has seals, and whether there are any is known without asking anybody.
+        fcntl_get_seals(file).is_ok()
+    }
+
+    /// Maps `len` bytes at `offset` of a file that another process passed to us, which may do to it whatever it likes; it blocks for as
+    /// long as that likes, too, unless the file [`is_at_hand`](Region::is_at_hand). `keep` is dropped when the memory is no longer mapped, after the last slice of it.
     ///
     /// # Errors
     /// As [`Region::from_fd`], and when the file does not have these bytes.
     pub fn received(
-        file: OwnedFd,
+        file: impl AsFd,
         offset: u64,
         len: usize,
         writable: bool,

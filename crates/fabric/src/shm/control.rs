@@ -2,21 +2,24 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
-use forebay_io::passing;
+use forebay_io::passing::{self, Passed};
 use forebay_mem::Region;
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::spawn_blocking;
 
-use super::frame::{FRAME_BYTES, Frame, WAKE};
+use super::frame::{FRAME_BYTES, Frame, Refusal, WAKE};
 use super::shared::{Phase, Shared};
-use crate::{CloseReason, Stag};
+use crate::{Access, CloseReason, Stag};
 
 /// Files that may lie here before the frame that they belong to.
 const FILES_MAX: usize = 8;
+
+/// Files of file systems that are mapped at once, of all links: each has a thread.
+static MAPPING: Semaphore = Semaphore::const_new(16);
 
 /// What is to be sent, with the file behind a region.
 pub(super) struct Outgoing {
@@ -64,7 +67,7 @@ impl Drop for Uses {
 #[derive(Default)]
 pub(super) struct Reader {
     bytes: VecDeque<u8>,
-    files: VecDeque<OwnedFd>,
+    files: VecDeque<Passed>,
 }
 
 impl Reader {
@@ -103,7 +106,7 @@ impl Reader {
     }
 
     /// The file that came first and was not taken yet.
-    pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
+    pub(super) fn take_file(&mut self) -> Option<Passed> {
         self.files.pop_front()
     }
 }
@@ -124,7 +127,7 @@ pub(super) async fn run(
         loop {
             // A peer that always has something to say is not the only one here.
             tokio::task::consume_budget().await;
-            take_events(shared, &mut reader, Some(&uses));
+            take_events(shared, &mut reader, Some(&uses)).await;
             // All answers are sent before more is read: what waits here is bounded by what one read brings.
             while let Ok(out) = outgoing.try_recv() {
                 out.send(&shared.stream).await?;
@@ -150,10 +153,10 @@ pub(super) async fn run(
         _ = async { let _: io::Result<()> = open.await; } => shared.end(CloseReason::Lost, true),
     }
 
-    drop(shared.peer_regions.write().close_all());
+    shared.forget_regions();
     drop(uses);
     shared.exposures.lock().close();
-    while take_events(shared, &mut reader, None) && !shared.exposures.lock().is_empty() {
+    while take_events(shared, &mut reader, None).await && !shared.exposures.lock().is_empty() {
         tokio::task::consume_budget().await;
         let more =
             shared.stream.readable().await.is_ok() && fill(shared, &mut reader).unwrap_or_default();
@@ -177,11 +180,11 @@ fn fill(shared: &Shared, reader: &mut Reader) -> io::Result<bool> {
 }
 
 /// Handles all whole frames; without `uses` only those that give our own memory back. False when one is none.
-fn take_events(shared: &Shared, reader: &mut Reader, uses: Option<&Arc<Uses>>) -> bool {
+async fn take_events(shared: &Shared, reader: &mut Reader, uses: Option<&Arc<Uses>>) -> bool {
     loop {
         let handled = match reader.next() {
             Ok(None) => return true,
-            Ok(Some(frame)) => handle(shared, reader, frame, uses),
+            Ok(Some(frame)) => handle(shared, reader, frame, uses).await,
             Err(NoFrame) => None,
         };
         if handled.is_none() {
@@ -193,7 +196,7 @@ fn take_events(shared: &Shared, reader: &mut Reader, uses: Option<&Arc<Uses>>) -
 }
 
 /// Does what a frame says; `None` when a peer of ours would not have sent it.
-fn handle(
+async fn handle(
     shared: &Shared,
     reader: &mut Reader,
     frame: Frame,
@@ -209,10 +212,8 @@ fn handle(
         } => {
             let file = reader.take_file()?;
             let Some(uses) = uses else { return Some(()) };
-            let mapped = {
-                let mut regions = shared.peer_regions.write();
-                regions.add(stag, access, (file, offset, len), uses, &shared.tell)
-            };
+            let offered = (stag, access, len);
+            let mapped = map(shared, offered, (file, offset), uses).await;
             let answer = match mapped {
                 Ok(()) => Frame::Exposed { stag },
                 Err(why) => Frame::Refused { stag, why },
@@ -221,8 +222,9 @@ fn handle(
         }
         Frame::Withdraw { stag } => {
             if uses.is_some() {
-                let gone = shared.peer_regions.write().remove(stag)?;
-                drop(gone);
+                // The guard is gone before the memory is unmapped.
+                let gone = shared.peer_regions.write().remove(stag);
+                drop(gone?);
             }
         }
         Frame::Exposed { stag } => {
@@ -236,6 +238,33 @@ fn handle(
         Frame::Close { reason } => shared.end(reason, true),
     }
     Some(())
+}
+
+/// Maps what the peer exposes, on a thread that may wait when somebody serves that file: he might not answer.
+async fn map(
+    shared: &Shared,
+    offered: (Stag, Access, u64),
+    (file, offset): (Passed, u64),
+    uses: &Arc<Uses>,
+) -> Result<(), Refusal> {
+    let offered = {
+        let peer_regions = shared.peer_regions.read();
+        peer_regions.offer(offered, uses, &shared.tell)
+    }?;
+    let mapped = match Region::is_at_hand(&file) {
+        true => offered.map(file, offset)?,
+        false => {
+            let turn = MAPPING.acquire().await.map_err(|_| Refusal::Busy)?;
+            let mapped = spawn_blocking(move || {
+                let mapped = offered.map(file, offset);
+                drop(turn);
+                mapped
+            });
+            mapped.await.map_err(|_| Refusal::Busy)??
+        }
+    };
+    let kept = shared.peer_regions.write().keep(mapped);
+    kept.map_err(|_ended| Refusal::Busy)
 }
 
 /// Whatever ends the task, also its runtime: the link has ended then.
@@ -257,7 +286,7 @@ impl Last {
 impl Drop for Last {
     fn drop(&mut self) {
         self.shared.end(CloseReason::Lost, true);
-        drop(self.shared.peer_regions.write().close_all());
+        self.shared.forget_regions();
         self.shared.exposures.lock().close();
         let shared = self.shared.clone();
         if self.released || shared.exposures.lock().is_empty() {
@@ -276,6 +305,7 @@ impl Drop for Last {
 }
 
 fn release(shared: &Shared) {
+    passing::give_up(&shared.stream);
     drop(shared.exposures.lock().release());
     shared.phase.send_replace(Phase::Released);
 }

@@ -21,6 +21,11 @@
 //! Scribble in the rings, send any frame with any file, truncate, punch holes, vanish: each ends at most its own link. It can have this
 //! process touch as much of its memory as it exposed, which the system may count as ours. A peer that leaves no room for messages has
 //! 30 s to take 64 KiB of them, and may then connect anew.
+//!
+//! Files that are slow to be looked at, mapped or closed keep no task waiting: threads of their own do that. Who has a session, and serves
+//! a file system of his own, can have others' files of file systems wait with his; with a thousand of his that do not close, every link
+//! ends that next reads from its socket. Before Linux 6.16 a socket has files of who has shown no proof, too, and those that come just as
+//! it is closed are closed with it.
 
 mod control;
 mod frame;
@@ -42,7 +47,7 @@ use self::control::Reader;
 use self::frame::{FRAME_BYTES, Frame, hello, proof_of};
 use self::link::Parts;
 use self::ring::DIRECTION_BYTES;
-use crate::sessions::{PROOF_BYTES, Sessions};
+use crate::sessions::{PROOF_BYTES, Session, Sessions};
 use crate::{Accepted, Connection, Error, ErrorKind, Result};
 
 pub use frame::MAGIC;
@@ -60,10 +65,17 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// [`ErrorKind::Closed`] when the peer shows no proof of an open session, the session has room for no more links, or the peer goes
 /// away; [`ErrorKind::Io`] when the system gives no memory.
 pub async fn accept(stream: UnixStream, sessions: &Sessions) -> Result<Accepted> {
+    // Whoever has proven nothing passes no files.
+    passing::take_files(&stream, false);
     let mut reader = Reader::default();
-    let hello = in_time(read_frame(&stream, &mut reader)).await?;
-    let session = proof_of(&hello).and_then(|proof| sessions.admit(&proof));
-    let session = session.ok_or_else(|| closed("no proof of an open session"))?;
+    let session = match proven(&stream, &mut reader, sessions).await {
+        Ok(session) => session,
+        Err(error) => {
+            passing::give_up(&stream);
+            return Err(error);
+        }
+    };
+    passing::take_files(&stream, true);
 
     let memory = Region::memfd(2 * DIRECTION_BYTES).map_err(system)?;
     let (receives, sends) = directions(&memory).ok_or_else(|| closed("the memory is too small"))?;
@@ -89,6 +101,17 @@ pub async fn accept(stream: UnixStream, sessions: &Sessions) -> Result<Accepted>
         link: Connection::Shm(link),
         id,
     })
+}
+
+/// The session that the peer proves.
+async fn proven(
+    stream: &UnixStream,
+    reader: &mut Reader,
+    sessions: &Sessions,
+) -> Result<Arc<Session>> {
+    let hello = in_time(read_frame(stream, reader)).await?;
+    let session = proof_of(&hello).and_then(|proof| sessions.admit(&proof));
+    session.ok_or_else(|| closed("no proof of an open session"))
 }
 
 /// Makes the client's end over a connection to a server's socket, showing the [`proof`](crate::sessions::proof) of a session. The

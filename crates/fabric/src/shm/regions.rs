@@ -1,13 +1,12 @@
 //! What the peer exposed to us, mapped; and what we exposed to it.
 
-use std::any::Any;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
+use forebay_io::passing::Passed;
 use forebay_mem::{Region, RegionSlice};
 use tokio::sync::{mpsc, oneshot};
 
@@ -111,7 +110,33 @@ impl Drop for Pin {
     }
 }
 
-struct Mapped {
+/// A region that the peer offers, with room for it.
+pub(super) struct Offered {
+    stag: Stag,
+    access: Access,
+    len: u64,
+    withdrawn: Arc<AtomicBool>,
+    pin: Pin,
+}
+
+impl Offered {
+    /// Maps it. Until it is known that the file is one to be waited for, that may take as long as the peer likes.
+    pub(super) fn map(self, file: Passed, offset: u64) -> std::result::Result<Mapped, Refusal> {
+        let (len, writable) = (self.len as usize, self.access.writes());
+        let memory = Region::received(&file, offset, len, writable, Box::new(self.pin))
+            .map_err(|_| Refusal::Invalid)?;
+        // Memory or a local file, which stays open with the mapping.
+        drop(file.into_known());
+        Ok(Mapped {
+            stag: self.stag,
+            access: self.access,
+            memory,
+            withdrawn: self.withdrawn,
+        })
+    }
+}
+
+pub(super) struct Mapped {
     stag: Stag,
     access: Access,
     memory: RegionSlice,
@@ -137,41 +162,46 @@ impl PeerRegions {
         }
     }
 
-    /// Maps what the peer exposes.
-    pub(super) fn add(
-        &mut self,
-        stag: Stag,
-        access: Access,
-        (file, offset, len): (OwnedFd, u64, u64),
+    /// Takes room for what the peer exposes.
+    pub(super) fn offer(
+        &self,
+        (stag, access, len): (Stag, Access, u64),
         uses: &Arc<Uses>,
         tell: &mpsc::UnboundedSender<Outgoing>,
-    ) -> std::result::Result<(), Refusal> {
-        let slot = slot_of(stag);
-        if self.closed || self.slots.get(slot).is_some_and(Option::is_some) {
+    ) -> std::result::Result<Offered, Refusal> {
+        if self.slots.get(slot_of(stag)).is_some_and(Option::is_some) {
             return Err(Refusal::Busy);
         }
         if len > REGION_BYTES_MAX {
             return Err(Refusal::Invalid);
         }
         let withdrawn = Arc::new(AtomicBool::new(false));
-        let pin: Box<dyn Any + Send + Sync> = Box::new(Pin {
+        let pin = Pin {
             stag,
             withdrawn: withdrawn.clone(),
             tell: tell.clone(),
             _room: Room::take(len, self.tenant.clone()).ok_or(Refusal::Busy)?,
             _uses: uses.clone(),
-        });
-        let memory = Region::received(file, offset, len as usize, access.writes(), pin)
-            .map_err(|_| Refusal::Invalid)?;
+        };
+        Ok(Offered {
+            stag,
+            access,
+            len,
+            withdrawn,
+            pin,
+        })
+    }
+
+    /// Keeps what was offered and mapped; it comes back when the link has ended, to be unmapped outside of the caller's locks.
+    pub(super) fn keep(&mut self, mapped: Mapped) -> std::result::Result<(), Mapped> {
+        if self.closed {
+            return Err(mapped);
+        }
+        let slot = slot_of(mapped.stag);
         if self.slots.len() <= slot {
             self.slots.resize_with(slot + 1, || None);
         }
-        self.slots[slot] = Some(Mapped {
-            stag,
-            access,
-            memory,
-            withdrawn,
-        });
+        self.slots[slot] = Some(mapped);
         Ok(())
     }
 

@@ -143,6 +143,13 @@ impl Shared {
         }
     }
 
+    /// Lets go of what the peer exposed, for good.
+    pub(super) fn forget_regions(&self) {
+        // The guard is gone before the memory is unmapped.
+        let gone = self.peer_regions.write().close_all();
+        drop(gone);
+    }
+
     /// Ends the link, unless it has ended. When it returns, no byte moves from here and none will.
     pub(super) fn end(&self, reason: CloseReason, by_peer: bool) {
         // The first reason stays; whoever comes second still returns only when nothing moves.

@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_fabric::shm::{self, MAGIC};
 use forebay_fabric::{
@@ -15,6 +18,7 @@ use forebay_mem::{PAGE_BYTES, Pool, Region, RegionSlice};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
 };
+use rustix::net::sockopt::set_socket_linger;
 use tokio::net::UnixStream;
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
@@ -240,6 +244,81 @@ fn files_that_cannot_be_used_are_refused_and_no_more() {
         read_frame(&hand, &mut answer).await;
         assert_eq!((answer[0], answer[4]), (b'R', 77));
         accepted.link.send(b"still there").await.unwrap();
+    });
+}
+
+/// A connection with bytes that its other end does not take, which who closes it last waits for; and that end.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[7; 64 << 10]).is_ok() {}
+    set_socket_linger(&stream, Some(LINGER)).unwrap();
+    (stream, other)
+}
+
+const LINGER: Duration = Duration::from_secs(8);
+
+#[test]
+fn files_that_are_slow_to_close_hold_nobody() {
+    run(async {
+        let sessions = ends::sessions();
+        let begin = Instant::now();
+        let mut others = Vec::new();
+        let mut slow = || {
+            let (stream, other) = lingering();
+            others.push(other);
+            stream
+        };
+        // Of who proves nothing.
+        let (here, there) = UnixStream::pair().unwrap();
+        let false_hello = hello(&[7; 36]);
+        for bytes in [&false_hello[..20], &false_hello[20..], &false_hello] {
+            let file = slow();
+            passing::send(&there, bytes, Some(file.as_fd()))
+                .await
+                .unwrap();
+        }
+        shm::accept(here, &sessions).await.unwrap_err();
+        // Of one whose link ends with some of them unread.
+        let session = sessions
+            .open_with_random_key(ends::key_of("tenant"), LEASE)
+            .unwrap();
+        let (accepted, hand) = by_hand(&sessions, &session).await;
+        let expose = frame(b'e', 3, 1, [0, 10]);
+        for bytes in [&expose, &expose, &vec![b'?'; FRAME], &expose, &expose] {
+            let file = slow();
+            passing::send(&hand.stream, bytes, Some(file.as_fd()))
+                .await
+                .unwrap();
+        }
+        let reason = accepted.link.closed().await;
+        assert!(matches!(reason, CloseReason::Violation(_)), "{reason}");
+        drop((accepted, session, hand));
+        assert!(begin.elapsed() < LINGER / 2, "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn who_has_proven_nothing_passes_no_files() {
+    run(async {
+        let sessions = ends::sessions();
+        let (here, there) = UnixStream::pair().unwrap();
+        let stranger = async {
+            let file = memfd(8192, SealFlags::SHRINK);
+            let sent = passing::send(&there, &hello(&[7; 36]), Some(file.as_fd())).await;
+            drop(there);
+            sent
+        };
+        let (refused, sent) = tokio::join!(shm::accept(here, &sessions), stranger);
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::Closed);
+        // As far as the system can.
+        let (here, there) = UnixStream::pair().unwrap();
+        passing::take_files(&here, false);
+        let file = memfd(8192, SealFlags::SHRINK);
+        let can = passing::try_send(&there, b"x", Some(file.as_fd())).is_err();
+        assert_eq!(sent.is_err(), can);
     });
 }
 

@@ -198,6 +198,29 @@ fn retry(socket: BorrowedFd<'_>, mut call: impl FnMut(libc::c_int) -> isize) -> 
     }
 }
 
+/// Sets an option of a socket that has no safer name.
+pub(crate) fn set_option(
+    socket: &impl AsFd,
+    level: i32,
+    option: i32,
+    value: &[u8],
+) -> io::Result<()> {
+    // SAFETY: the kernel reads `value`, and only so much of it.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_fabric::shm::MAGIC;
+use forebay_io::passing;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
@@ -144,6 +145,8 @@ pub fn bind(dir: &Path) -> Outcome<OwnSocket> {
         }
         let opened = File::open(&run)?;
         let listener = UnixListener::bind(through(&opened))?;
+        // Requests bring none; who wants shared memory may when he has shown what session that is for.
+        passing::take_files(&listener, false);
         fs::set_permissions(&place, Permissions::from_mode(0o600))?;
         Ok(OwnSocket {
             listener,

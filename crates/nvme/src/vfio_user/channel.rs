@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
-use forebay_io::passing::{try_recv_files, try_send_files};
+use forebay_io::passing::{Passed, give_up, try_recv_files, try_send_files};
 use forebay_proto::vfio_user::{FILES_MAX, HEADER_BYTES, Header};
 use tokio::net::UnixStream;
 
@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 pub(super) struct Message {
     pub(super) header: Header,
     pub(super) payload: Vec<u8>,
-    pub(super) files: VecDeque<OwnedFd>,
+    pub(super) files: VecDeque<Passed>,
 }
 
 /// Reads messages one by one, so that files belong to the message they came with.
@@ -24,7 +24,7 @@ pub(super) struct Receiver {
     payload: Vec<u8>,
     /// Bytes that have come, of the header or, when that is known, of the payload.
     have: usize,
-    files: VecDeque<OwnedFd>,
+    files: VecDeque<Passed>,
 }
 
 /// A socket that carries messages.
@@ -102,6 +102,12 @@ impl Receiver {
             payload.clear();
             self.payload = payload;
         }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        give_up(&self.stream);
     }
 }
 

@@ -1,9 +1,9 @@
 //! MSI-X vectors: eventfds that the client gave.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 
 use forebay_io::eventfd::Raise;
+use forebay_io::passing::Passed;
 use forebay_proto::vfio_user::{IRQ_MSIX, IRQS, IrqAction, IrqData, SetIrqs};
 
 use super::VECTORS;
@@ -26,7 +26,7 @@ impl Interrupts {
     }
 
     /// Changes where they go. Either each vector comes with a file or none does.
-    pub(super) fn set(&mut self, set: &SetIrqs<'_>, files: VecDeque<OwnedFd>) -> Result<(), Errno> {
+    pub(super) fn set(&mut self, set: &SetIrqs<'_>, files: VecDeque<Passed>) -> Result<(), Errno> {
         let there = Interrupts::count(set.index)?;
         // The sum was checked when the message was read.
         if set.start + set.count > there || set.action != IrqAction::Trigger {

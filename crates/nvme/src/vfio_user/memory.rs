@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
+use forebay_io::passing::Passed;
 use forebay_mem::{PAGE_BYTES, Region, RegionId, RegionSlice};
 use forebay_proto::vfio_user::{DmaMap, DmaUnmap};
 use tokio::sync::mpsc;
@@ -207,7 +207,7 @@ impl Memory {
     }
 
     /// Maps a range; without a file it is far.
-    pub(super) fn map(&mut self, map: &DmaMap, file: Option<OwnedFd>) -> Result<(), Errno> {
+    pub(super) fn map(&mut self, map: &DmaMap, file: Option<Passed>) -> Result<(), Errno> {
         let pages = [map.address, map.size, map.offset];
         if pages.iter().any(|&value| value % PAGE_BYTES as u64 != 0) {
             return Err(Errno::INVALID);
@@ -233,8 +233,10 @@ impl Memory {
                     _room: Room::take(map.size).ok_or(Errno::NO_SPACE)?,
                 };
                 let len = usize::try_from(map.size).map_err(|_| Errno::INVALID)?;
-                let memory = Region::received(file, map.offset, len, map.writable, Box::new(pin))
+                let memory = Region::received(&file, map.offset, len, map.writable, Box::new(pin))
                     .map_err(|_| Errno::INVALID)?;
+                // Memory or a local file, which stays open with the mapping.
+                drop(file.into_known());
                 Some((self.last_name, memory))
             }
         };

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
+use forebay_io::passing::Passed;
 use forebay_proto::vfio_user::reply::{
     self, Region, put_access, put_device_info, put_irq, put_region, put_unmapped, put_written,
 };
@@ -180,7 +180,7 @@ impl Messages {
         device: &mut Device<'_>,
         header: &Header,
         request: &Request<'_>,
-        mut files: VecDeque<OwnedFd>,
+        mut files: VecDeque<Passed>,
         out: &mut Vec<u8>,
     ) -> Result<Answer, Errno> {
         if self.agreed.is_some() == matches!(request, Request::Version(_)) {

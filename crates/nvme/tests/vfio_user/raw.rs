@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use forebay_io::passing::{try_recv_files, try_send_files};
+use forebay_io::passing::{Passed, try_recv_files, try_send_files};
 use forebay_proto::vfio_user::{HEADER_BYTES, Header, Kind, Request, message};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -14,7 +14,7 @@ pub const NO_FILE: &[&OwnedFd] = &[];
 
 pub struct Raw {
     stream: Arc<UnixStream>,
-    files: VecDeque<OwnedFd>,
+    files: VecDeque<Passed>,
 }
 
 /// An errno, or the end of the connection.
@@ -115,7 +115,7 @@ impl Raw {
         self.ask(request.command() as u16, &payload, &files).await
     }
 
-    pub fn take_files(&mut self) -> VecDeque<OwnedFd> {
+    pub fn take_files(&mut self) -> VecDeque<Passed> {
         std::mem::take(&mut self.files)
     }
 }

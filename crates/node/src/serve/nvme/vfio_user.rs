@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use forebay_io::passing;
 use forebay_nvme::target::Viewer;
 use forebay_nvme::vfio_user;
 use forebay_store::Store;
@@ -58,6 +59,7 @@ impl Socket {
                 Err(_) => {}
             }
             let listener = UnixListener::bind(through)?;
+            passing::take_files(&listener, false);
             fs::set_permissions(&path, Permissions::from_mode(0o600))?;
             Ok(listener)
         };
@@ -113,7 +115,10 @@ impl Socket {
                 Ok((uid, stream.into_std()?))
             });
             match stream {
-                Ok((uid, stream)) if uid == geteuid().as_raw() || uid == 0 => return stream,
+                Ok((uid, stream)) if uid == geteuid().as_raw() || uid == 0 => {
+                    passing::take_files(&stream, true);
+                    return stream;
+                }
                 Ok((uid, _)) => tracing::warn!(uid, "a stranger at the socket was sent away"),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");

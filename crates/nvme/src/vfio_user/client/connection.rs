@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use forebay_io::passing::try_send_files;
+use forebay_io::passing::{Passed, try_send_files};
 use forebay_proto::vfio_user::{
     Access, FILES_MAX, Kind, PayloadAccess, REGION_BAR0, Request, message,
 };
@@ -58,7 +58,7 @@ impl Connection {
         &self,
         request: &Request<'_>,
         files: &[BorrowedFd<'_>],
-    ) -> Result<(Vec<u8>, VecDeque<OwnedFd>)> {
+    ) -> Result<(Vec<u8>, VecDeque<Passed>)> {
         debug_assert!(files.len() <= FILES_MAX);
         let mut answers = self.answers.lock().await;
         while answers.behind > 0 {

@@ -1,9 +1,14 @@
 //! Bytes with open files beside them, over a Unix socket (unix(7), SCM_RIGHTS).
+//!
+//! What a peer passes is whatever it likes, and even to close that may take as long as it likes: see [`Passed`]. So who is not known yet
+//! passes none ([`take_files`]), and what lies in a socket that is given up is taken out of it before ([`give_up`]).
+
+mod passed;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -14,11 +19,21 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+pub use passed::Passed;
+
+use crate::socket::set_option;
+
+/// Whether a socket takes files (socket(7), since Linux 6.16): 83 wherever we run.
+const SO_PASSRIGHTS: i32 = 83;
+
 /// The most files taken with one call; a peer that passes more is refused.
 const FILES_MAX: usize = 4;
 
 /// The most files that the system passes at once (unix(7), `SCM_MAX_FD`): there is room for all of them, so that none is lost.
 const SYSTEM_MAX: usize = 253;
+
+/// More pieces than a socket holds: each takes some hundred bytes of what it may have, and those of one kind are read together.
+const LYING_MAX: usize = 4096;
 
 /// Sends `bytes` now, and `file` with the first of them; from any thread, whatever the stream's runtime does meanwhile. Up to some
 /// hundred bytes go whole or not at all: the system keeps them in one piece.
@@ -75,14 +90,27 @@ pub async fn send(
     }
 }
 
+/// Says whether the system takes files for a socket; whoever sends some to one that takes none is told so. What is connected to a
+/// listener does as the listener did then. Kernels before Linux 6.16 know nothing of it, and take all.
+pub fn take_files(socket: impl AsFd, take: bool) {
+    // It fails only there.
+    let _ = set_option(
+        &socket,
+        libc::SOL_SOCKET,
+        SO_PASSRIGHTS,
+        &i32::from(take).to_ne_bytes(),
+    );
+}
+
 /// Takes what is there now into `bytes`, and the files that came with it to the end of `files`; zero at the end of the stream.
 ///
 /// # Errors
-/// `WouldBlock` when nothing is there; `InvalidData` when more files came at once than are taken; what the system says.
+/// `WouldBlock` when nothing is there; `InvalidData` when more files came at once than are taken; `ResourceBusy` when too many that were
+/// refused are still being closed; what the system says.
 pub fn try_recv(
     stream: &UnixStream,
     bytes: &mut [u8],
-    files: &mut VecDeque<OwnedFd>,
+    files: &mut VecDeque<Passed>,
 ) -> io::Result<usize> {
     try_recv_files(stream, bytes, files, FILES_MAX)
 }
@@ -94,31 +122,57 @@ pub fn try_recv(
 pub fn try_recv_files(
     stream: &UnixStream,
     bytes: &mut [u8],
-    files: &mut VecDeque<OwnedFd>,
+    files: &mut VecDeque<Passed>,
     most: usize,
 ) -> io::Result<usize> {
-    stream.try_io(Interest::READABLE, || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SYSTEM_MAX))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let got = recvmsg(
-            stream.as_fd(),
-            &mut [IoSliceMut::new(bytes)],
-            &mut beside,
-            flags,
-        )?;
-        let had = files.len();
-        for message in beside.drain() {
-            if let RecvAncillaryMessage::ScmRights(passed) = message {
-                files.extend(passed);
-            }
-        }
-        if got.flags.contains(ReturnFlags::CTRUNC) || files.len() - had > most {
+    if passed::is_full() {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
+    let had = files.len();
+    let got = stream.try_io(Interest::READABLE, || receive(stream, bytes, files))?;
+    match got.filter(|_| files.len() - had <= most) {
+        Some(got) => Ok(got),
+        None => {
             files.truncate(had);
-            return Err(io::ErrorKind::InvalidData.into());
+            Err(io::ErrorKind::InvalidData.into())
         }
-        Ok(got.bytes)
-    })
+    }
+}
+
+/// Takes what is there; `None` for the bytes when some of the files are lost.
+fn receive(
+    stream: &UnixStream,
+    bytes: &mut [u8],
+    files: &mut VecDeque<Passed>,
+) -> io::Result<Option<usize>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SYSTEM_MAX))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let got = recvmsg(
+        stream.as_fd(),
+        &mut [IoSliceMut::new(bytes)],
+        &mut beside,
+        flags,
+    )?;
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            files.extend(passed.map(Passed::from));
+        }
+    }
+    Ok((!got.flags.contains(ReturnFlags::CTRUNC)).then_some(got.bytes))
+}
+
+/// Takes no more files for a stream that nobody is to read any more, and passes over what is in it: the system would close the files
+/// among that with the socket, and wait.
+pub fn give_up(stream: &UnixStream) {
+    take_files(stream, false);
+    let (mut bytes, mut files) = ([0; 4096], VecDeque::new());
+    for _ in 0..LYING_MAX {
+        match receive(stream, &mut bytes, &mut files) {
+            Ok(Some(0)) | Err(_) => return,
+            Ok(_) => files.clear(),
+        }
+    }
 }
 
 /// Ends what this end sends; the peer reads the end of the stream after what was sent before.
