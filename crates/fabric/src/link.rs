@@ -210,7 +210,7 @@ pub trait Link: Send + Sync + 'static {
     fn recv(&self, into: &mut Vec<u8>) -> impl Future<Output = Result<Option<()>>> + Send;
 
     /// The peer's memory as this process sees it, where the fabric maps it and the peer allowed `access`: a store can then read its
-    /// device straight into it.
+    /// device straight into it. None of it is given out after [`close`](Link::close) has returned.
     fn mapped(&self, range: RemoteRange, access: Access) -> Option<RegionSlice>;
 
     /// Whether the link has ended: nobody hears what is answered over it any more.

@@ -216,16 +216,21 @@ impl PeerRegions {
 
     /// Bytes of the peer's memory, if it allows that.
     pub(super) fn find(&self, range: RemoteRange, access: Access) -> Option<RegionSlice> {
-        let mapped = self.slots.get(slot_of(range.stag))?.as_ref()?;
+        let slots = (!self.closed).then_some(&self.slots)?;
+        let mapped = slots.get(slot_of(range.stag))?.as_ref()?;
         let start = usize::try_from(range.offset).ok()?;
         let end = start.checked_add(usize::try_from(range.len).ok()?)?;
         let allowed = mapped.stag == range.stag && mapped.access.includes(access);
         mapped.memory.slice(start..end).filter(|_| allowed)
     }
 
-    /// Forgets all for good. They are returned, so that the caller unmaps them outside of its locks.
-    pub(super) fn close_all(&mut self) -> impl Sized + use<> {
+    /// Finds nothing any more, and takes no more.
+    pub(super) fn close(&mut self) {
         self.closed = true;
+    }
+
+    /// Forgets all. They are returned, so that the caller unmaps them outside of its locks.
+    pub(super) fn take_all(&mut self) -> impl Sized + use<> {
         std::mem::take(&mut self.slots)
     }
 }

@@ -143,19 +143,20 @@ impl Shared {
         }
     }
 
-    /// Lets go of what the peer exposed, for good.
+    /// Lets go of what the peer exposed, when the link has ended.
     pub(super) fn forget_regions(&self) {
         // The guard is gone before the memory is unmapped.
-        let gone = self.peer_regions.write().close_all();
+        let gone = self.peer_regions.write().take_all();
         drop(gone);
     }
 
-    /// Ends the link, unless it has ended. When it returns, no byte moves from here and none will.
+    /// Ends the link, unless it has ended. When it returns, no byte moves from here and none will, and no memory of the peer's is given out.
     pub(super) fn end(&self, reason: CloseReason, by_peer: bool) {
         // The first reason stays; whoever comes second still returns only when nothing moves.
         let ending = Ending { reason, by_peer };
         let first = self.ending.set(ending).is_ok();
         *self.moving.write() = false;
+        self.peer_regions.write().close();
         self.sending.lock().open = false;
         if !first {
             return;

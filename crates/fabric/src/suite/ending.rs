@@ -75,6 +75,8 @@ async fn no_late_byte<L: Link>(subject: Subject<L>, case: Case) {
         }
         _ => {
             subject.server.close(CloseReason::SessionEnded);
+            let late = subject.server.mapped(write_to, Access::Write);
+            assert!(late.is_none(), "given out after the end");
             Some(subject.client)
         }
     };
