@@ -267,11 +267,10 @@ impl Link for ShmLink {
         let mut waited = None;
         loop {
             match shared.take(into, waited)? {
-                Taken::Message { turn } => {
-                    if turn {
-                        yield_now().await;
-                    }
-                    return Ok(Some(()));
+                Taken::Message => return Ok(Some(())),
+                Taken::Turn => {
+                    yield_now().await;
+                    continue;
                 }
                 Taken::Finished => return Ok(None),
                 Taken::Nothing => {}

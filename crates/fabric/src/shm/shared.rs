@@ -304,16 +304,19 @@ impl Shared {
             return Err(self.closed());
         }
         let mut receiving = self.receiving.lock();
+        if receiving.in_a_row >= MESSAGES_A_TURN {
+            // Before a message leaves the ring: who gives up the call while it waits loses none.
+            receiving.in_a_row = 0;
+            return Ok(Taken::Turn);
+        }
         let popped = receiving.consumer.pop(into);
         let taken = popped.as_ref().is_ok_and(|popped| popped.taken);
-        let mut turn = false;
         if taken {
             if let Some(since) = waited {
                 receiving.patience.learn(since.elapsed());
                 receiving.in_a_row = 0;
             }
-            receiving.in_a_row = receiving.in_a_row.wrapping_add(1);
-            turn = receiving.in_a_row.is_multiple_of(MESSAGES_A_TURN);
+            receiving.in_a_row += 1;
         }
         drop(receiving);
         let popped = popped.map_err(|violation| self.violated(violation))?;
@@ -323,7 +326,7 @@ impl Shared {
             self.wake_owed();
         }
         match ending {
-            _ if taken => Ok(Taken::Message { turn }),
+            _ if taken => Ok(Taken::Message),
             None => Ok(Taken::Nothing),
             Some(Ending {
                 reason: CloseReason::Done,
@@ -404,10 +407,9 @@ impl Shared {
 
 /// What came of looking for a message.
 pub(super) enum Taken {
-    Message {
-        /// It is other tasks' turn.
-        turn: bool,
-    },
+    Message,
+    /// It is other tasks' turn.
+    Turn,
     Nothing,
     Finished,
 }

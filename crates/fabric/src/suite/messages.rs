@@ -137,6 +137,24 @@ async fn a_dropped_receive_loses_nothing<L: Link>(subject: &Subject<L>) {
             .expect("not the end");
         assert!(got == numbered(number), "message {number}");
     }
+    // There is always something, and who receives is given up whenever he waits all the same.
+    let sender = subject.client.clone();
+    let sending = tokio::spawn(async move {
+        for number in 0..200 {
+            sender.send(&numbered(number)).await.expect("it is sent");
+        }
+    });
+    for number in 0..200 {
+        loop {
+            let mut once = pin!(subject.server.recv(&mut got));
+            match once.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(received) => break received.expect("it comes").expect("not the end"),
+                Poll::Pending => yield_now().await,
+            }
+        }
+        assert!(got == numbered(number), "message {number}");
+    }
+    sending.await.expect("no panic");
 }
 
 async fn finishing<L: Link>(subject: &Subject<L>) {
