@@ -93,13 +93,9 @@ pub async fn send(
 /// Says whether the system takes files for a socket; whoever sends some to one that takes none is told so. What is connected to a
 /// listener does as the listener did then. Kernels before Linux 6.16 know nothing of it, and take all.
 pub fn take_files(socket: impl AsFd, take: bool) {
-    // It fails only there.
-    let _ = set_option(
-        &socket,
-        libc::SOL_SOCKET,
-        SO_PASSRIGHTS,
-        &i32::from(take).to_ne_bytes(),
-    );
+    // A number that is none or not, in any order of its bytes. It fails only there.
+    let value = [u8::from(take); 4];
+    let _ = set_option(&socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &value);
 }
 
 /// Takes what is there now into `bytes`, and the files that came with it to the end of `files`; zero at the end of the stream.
