@@ -31,7 +31,7 @@ pub(crate) struct Cache<S: Store> {
     pub stripes: Arc<Stripes>,
     pub flights: Arc<Flights<S>>,
     pub disk: Option<Disk>,
-    pub write_back: WriteBack,
+    pub write_back: Arc<WriteBack>,
     hasher: RandomState,
 }
 
@@ -49,7 +49,7 @@ impl<S: Store> Cache<S> {
             stripes: Arc::default(),
             flights: Arc::new(Flights::new(fill_bytes)),
             disk,
-            write_back: WriteBack::new(config.write_back_bytes),
+            write_back: Arc::new(WriteBack::new(config.write_back_bytes)),
             hasher: RandomState::new(),
             config,
             counters,

@@ -9,7 +9,7 @@
 //! - `index`, `shard`: what is held of which value, by pieces of [`PIECE_BYTES`]; shares of tenants, pins, time to live.
 //! - [`policy`]: what leaves. [`policy::S3Fifo`] by default, with [`policy::WTinyLfu`] and [`policy::Lru`] to compare it with.
 //! - `flight`: one read of the store for everybody who wants the same bytes at the same time.
-//! - `stripes`: no value goes into the cache while it may be replaced.
+//! - `stripes`, `change`: no value goes into the cache while it may be replaced, whether or not somebody waits for that.
 //! - `follow`: notices of changes by others, where the store below gives them.
 //! - `disk`: pieces that left memory, kept in a store of their own (an engine's directory).
 //! - `write_back`: values answered before the store has committed them, in namespaces that allow it.
@@ -34,6 +34,7 @@
 
 mod body;
 mod cache;
+mod change;
 pub mod cold;
 mod config;
 mod disk;

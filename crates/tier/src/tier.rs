@@ -12,7 +12,8 @@ use forebay_store::{
 };
 
 use crate::body::TierBody;
-use crate::cache::Cache;
+use crate::cache::{Cache, address};
+use crate::change;
 use crate::config::Config;
 use crate::disk::{self, Disk, StoreShelf};
 use crate::follow;
@@ -320,43 +321,74 @@ impl<S: Store> Store for Tier<S> {
         options: StoreOptions,
         seal: Seal,
     ) -> Result<Stored> {
-        let passed = self.store.compose(target, sources, consumed, options, seal);
+        let pass = || {
+            self.store
+                .compose(target, sources, consumed, options, seal.clone())
+        };
         if self.cache.is_none() {
-            return passed.await;
+            return pass().await;
         }
         check_compose(target, sources, consumed)?;
         let Some((cache, place)) = self.placed(target, None)? else {
-            return passed.await;
+            return pass().await;
         };
-        let _direct = cache.write_back.pass(&place).await;
-        let _changing = cache.change(&place);
-        passed.await
+        let seen = |source: &Source<'_>| (source.key.to_vec(), source.seen.cloned());
+        let sources: Vec<_> = sources.iter().map(seen).collect();
+        let consumed: Vec<_> = consumed.iter().map(|key| key.to_vec()).collect();
+        let direct = cache.write_back.pass(&place).await;
+        let changing = cache.change(&place);
+        let store = self.store.clone();
+        change::make(direct, changing, async move {
+            let sources: Vec<_> = sources
+                .iter()
+                .map(|(key, seen)| Source {
+                    key,
+                    seen: seen.as_ref(),
+                })
+                .collect();
+            let consumed: Vec<_> = consumed.iter().map(|key| &key[..]).collect();
+            let target = address(&place);
+            store
+                .compose(target, &sources, &consumed, options, seal)
+                .await
+        })
+        .await
     }
 
     async fn amend(
         &self,
-        address: Address<'_>,
+        target: Address<'_>,
         version: Option<VersionId>,
         seen: Option<&Meta>,
         attributes: Attributes,
     ) -> Result<Meta> {
-        let Some((cache, place)) = self.placed(address, None)? else {
-            return self.store.amend(address, version, seen, attributes).await;
+        let Some((cache, place)) = self.placed(target, None)? else {
+            return self.store.amend(target, version, seen, attributes).await;
         };
-        let _direct = cache.write_back.pass(&place).await;
+        let direct = cache.write_back.pass(&place).await;
         // The bytes stay; what is held is looked at again before it is believed.
-        let _changing = cache.stripes.change(place.hash);
+        let changing = cache.stripes.change(place.hash);
         cache.index.doubt(&place);
-        self.store.amend(address, version, seen, attributes).await
+        let (store, seen) = (self.store.clone(), seen.cloned());
+        change::make(direct, changing, async move {
+            store
+                .amend(address(&place), version, seen.as_ref(), attributes)
+                .await
+        })
+        .await
     }
 
-    async fn delete(&self, address: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
-        let Some((cache, place)) = self.placed(address, None)? else {
-            return self.store.delete(address, options).await;
+    async fn delete(&self, target: Address<'_>, options: DeleteOptions) -> Result<Deleted> {
+        let Some((cache, place)) = self.placed(target, None)? else {
+            return self.store.delete(target, options).await;
         };
-        let _direct = cache.write_back.pass(&place).await;
-        let _changing = cache.change(&place);
-        self.store.delete(address, options).await
+        let direct = cache.write_back.pass(&place).await;
+        let changing = cache.change(&place);
+        let store = self.store.clone();
+        change::make(direct, changing, async move {
+            store.delete(address(&place), options).await
+        })
+        .await
     }
 
     async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
@@ -364,13 +396,17 @@ impl<S: Store> Store for Tier<S> {
         self.store.away(address, version).await
     }
 
-    async fn let_go(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
-        let Some((cache, place)) = self.placed(address, None)? else {
-            return self.store.let_go(address, seen, away).await;
+    async fn let_go(&self, target: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        let Some((cache, place)) = self.placed(target, None)? else {
+            return self.store.let_go(target, seen, away).await;
         };
-        let _direct = cache.write_back.pass(&place).await;
-        let _changing = cache.change(&place);
-        self.store.let_go(address, seen, away).await
+        let direct = cache.write_back.pass(&place).await;
+        let changing = cache.change(&place);
+        let (store, seen) = (self.store.clone(), seen.clone());
+        change::make(direct, changing, async move {
+            store.let_go(address(&place), &seen, away).await
+        })
+        .await
     }
 
     async fn take_back(

@@ -11,6 +11,7 @@ use forebay_store::{
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::cache::Cache;
+use crate::change::{is_unknown, see_through};
 use crate::index::Place;
 use crate::metrics::count;
 use crate::piece::{Cutter, Piece};
@@ -115,12 +116,19 @@ impl<S: Store> Kept<S> {
     /// Answers when the store has committed it.
     async fn write_through(self: Box<Self>, upload: S::Upload, seal: Seal) -> Result<Stored> {
         let cache = self.cache.clone();
-        let _direct = cache.write_back.pass(&self.place).await;
+        let direct = cache.write_back.pass(&self.place).await;
         let changing = cache.change(&self.place);
         let began = cache.now();
-        let stored = upload.commit(seal).await?;
-        self.hold(&stored, began, &changing);
-        Ok(stored)
+        see_through(async move {
+            let committed = upload.commit(seal).await;
+            if let Ok(stored) = &committed {
+                self.hold(stored, began, &changing);
+            }
+            changing.end(is_unknown(&committed));
+            drop(direct);
+            committed
+        })
+        .await
     }
 
     /// Whether every byte so far is held here.

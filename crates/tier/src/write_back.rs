@@ -149,7 +149,7 @@ impl WriteBack {
 
     /// Returns when nothing waits under a key, and lets nothing begin to before it is dropped: whoever changes it in the store is then
     /// neither overtaken nor hidden.
-    pub async fn pass(&self, place: &Place) -> Option<Direct<'_>> {
+    pub async fn pass(self: &Arc<Self>, place: &Place) -> Option<Direct> {
         if !self.is_on() {
             return None;
         }
@@ -163,7 +163,7 @@ impl WriteBack {
         })
         .await;
         Some(Direct {
-            write_back: self,
+            write_back: self.clone(),
             key,
         })
     }
@@ -205,12 +205,12 @@ impl WriteBack {
 
 /// A change of a key that goes to the store itself, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Direct<'w> {
-    write_back: &'w WriteBack,
+pub(crate) struct Direct {
+    write_back: Arc<WriteBack>,
     key: PendingKey,
 }
 
-impl Drop for Direct<'_> {
+impl Drop for Direct {
     fn drop(&mut self) {
         let mut table = self.write_back.table.lock();
         if let Some(changes) = table.direct.get_mut(&self.key) {
