@@ -173,7 +173,7 @@ impl<S: Store> Kept<S> {
         let number = part.number;
         let piece = match &mut part.from {
             From::Memory(piece) => Some(piece.clone()),
-            From::Flight(reader) => Some(reader.piece(&self.cache, &self.store, number).await?),
+            From::Flight(reader) => Some(reader.piece(&self.cache, number).await?),
             From::Disk(reading) => match reading.piece().await {
                 Ok(piece) => {
                     let index = &self.cache.index;

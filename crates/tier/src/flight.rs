@@ -1,13 +1,16 @@
 //! One read of the store for everybody who wants the same bytes at the same time.
 //!
 //! A flight is a body of the store that its readers pull together: whoever needs the next piece reads on, the others find it done.
-//! No task owns it, so a reader that goes away or dawdles holds nobody back, and nothing is read that nobody asked for.
+//! No task owns it, so a reader that goes away or dawdles holds nobody back, and nothing is read that nobody asked for. What one
+//! asked for and did not wait for, the next one waits for.
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+use forebay_mem::Buf;
 use forebay_store::{
     Body, ByteRange, ErrorKind, Meta, Object, Result, Store, StoreError, VersionId,
 };
@@ -57,9 +60,7 @@ enum State<S: Store> {
 struct Open<S: Store> {
     meta: Meta,
     span: Range<u32>,
-    body: S::Body,
-    /// Whether somebody is reading or went away while reading: what the body yields next is not known then.
-    reading: bool,
+    source: Source<S::Body>,
     cutter: Cutter,
     /// Those that were read and that a reader may still ask for; `first` is the number of the first.
     pieces: Vec<Piece>,
@@ -68,6 +69,40 @@ struct Open<S: Store> {
     seats: Vec<Weak<AtomicU32>>,
     /// For everything from `first` on.
     room: OwnedSemaphorePermit,
+}
+
+/// A body of the store as several readers in turn read it.
+struct Source<B> {
+    /// Unless it was asked for more.
+    body: Option<B>,
+    /// What it was asked for and has yet to give.
+    asked: Option<Asked<B>>,
+}
+
+type Asked<B> = Pin<Box<dyn Future<Output = (B, Result<Option<Buf>>)> + Send>>;
+
+impl<B: Body> Source<B> {
+    fn new(body: B) -> Source<B> {
+        Source {
+            body: Some(body),
+            asked: None,
+        }
+    }
+
+    /// What comes next. May be dropped and called again: nothing that was asked for is lost.
+    async fn next(&mut self) -> Result<Option<Buf>> {
+        if let Some(mut body) = self.body.take() {
+            self.asked = Some(Box::pin(async move {
+                let next = body.next().await;
+                (body, next)
+            }));
+        }
+        let asked = self.asked.as_mut().ok_or_else(gone)?;
+        let (body, next) = asked.await;
+        self.asked = None;
+        self.body = Some(body);
+        next
+    }
 }
 
 impl<S: Store> Open<S> {
@@ -112,9 +147,9 @@ impl<S: Store> Reader<S> {
     }
 
     /// A piece of what it reads; none before it is asked for any more.
-    pub async fn piece(&self, cache: &Cache<S>, store: &S, number: u32) -> Result<Piece> {
+    pub async fn piece(&self, cache: &Cache<S>, number: u32) -> Result<Piece> {
         self.next.store(number, Relaxed);
-        self.flight.piece(cache, store, number).await
+        self.flight.piece(cache, number).await
     }
 }
 
@@ -250,8 +285,7 @@ impl<S: Store> Flight<S> {
                     meta: object.meta,
                     first: span.start,
                     span,
-                    body: object.body,
-                    reading: false,
+                    source: Source::new(object.body),
                     cutter: Cutter::default(),
                     pieces: Vec::new(),
                     seats: Vec::new(),
@@ -286,7 +320,7 @@ impl<S: Store> Flight<S> {
     }
 
     /// A piece of it, which was opened and holds it.
-    async fn piece(&self, cache: &Cache<S>, store: &S, number: u32) -> Result<Piece> {
+    async fn piece(&self, cache: &Cache<S>, number: u32) -> Result<Piece> {
         let mut state = self.turn.lock().await;
         let open = match &mut *state {
             State::Open(open) => open,
@@ -296,7 +330,7 @@ impl<S: Store> Flight<S> {
         open.let_go();
         let at = number.checked_sub(open.first).ok_or_else(gone)? as usize;
         while open.pieces.len() <= at {
-            if let Err(error) = self.read_on(cache, store, open).await {
+            if let Err(error) = self.read_on(cache, open).await {
                 *state = State::Failed(Failure::of(&error));
                 self.leave();
                 return Err(error);
@@ -306,13 +340,10 @@ impl<S: Store> Flight<S> {
     }
 
     /// Reads until there is one more piece.
-    async fn read_on(&self, cache: &Cache<S>, store: &S, open: &mut Open<S>) -> Result<()> {
-        if std::mem::replace(&mut open.reading, true) {
-            self.reopen(cache, store, open).await?;
-        }
+    async fn read_on(&self, cache: &Cache<S>, open: &mut Open<S>) -> Result<()> {
         let had = open.pieces.len();
         while open.pieces.len() == had {
-            match open.body.next().await? {
+            match open.source.next().await? {
                 Some(buf) => open.cutter.push(buf, &mut open.pieces),
                 None => {
                     let last = open.cutter.finish();
@@ -325,17 +356,7 @@ impl<S: Store> Flight<S> {
                 }
             }
         }
-        open.reading = false;
         self.keep(cache, open, had)
-    }
-
-    /// Goes on where the pieces end, with a body of its own.
-    async fn reopen(&self, cache: &Cache<S>, store: &S, open: &mut Open<S>) -> Result<()> {
-        let rest = open.first + open.pieces.len() as u32..open.span.end;
-        let bytes = bytes_of(&rest, open.meta.size);
-        open.cutter = Cutter::default();
-        open.body = reread(cache, store, &self.place, &open.meta, bytes).await?;
-        Ok(())
     }
 
     /// Checks the lengths of new pieces and gives them to the index.
@@ -365,7 +386,7 @@ impl<S: Store> Flight<S> {
     }
 }
 
-/// A new body of `bytes` of a value whose reading was interrupted, if the store still has it.
+/// A new body of `bytes` of a value that was read once, if the store still has it.
 pub(crate) async fn reread<S: Store>(
     cache: &Cache<S>,
     store: &S,

@@ -89,7 +89,10 @@ async fn a_reader_that_goes_away_holds_nobody_back() {
         assert!(futures_poll(reading.as_mut()).await.is_none());
     }
     drop(first);
+    // It is read on, not anew: that would be another value by now.
+    support::put(&tier.store_below().store, "k", b"another").await;
     assert!(support::drain(second.body).await.expect("read") == value);
+    assert_eq!(probe.retrieves(), 1);
 }
 
 /// Polls once.
