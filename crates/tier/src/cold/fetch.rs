@@ -10,22 +10,32 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 
 use super::bucket::Bucket;
-use super::format::{BLOCK_BYTES, covering, decode_sums, sum, sums_of, trailer_bytes};
+use super::format::{
+    BLOCK_BYTES, covering, decode_sums, head_of, is_head, sum, sums_of, trailer_bytes,
+};
 
 /// What leaves at once: whole blocks.
 const CHUNK_BYTES: u64 = BLOCK_MAX_BYTES as u64;
+/// So much of a trailer comes in one piece rather than in two requests.
+const TRAILER_PIECE_BYTES: u64 = 64 << 10;
 
 /// A range of a value, read from its cold copy. Nothing is asked of the bucket before the first bytes are wanted.
 pub(super) struct Fetch {
-    bucket: Bucket,
+    copy: ColdCopy,
     pool: Pool,
-    away: Away,
-    size: u64,
-    /// Of a value that is read whole: what its bytes must come to.
-    whole: Option<(Digest, u64)>,
+    /// Of a value that is read whole: its bytes so far.
+    whole: Option<Digest>,
     /// What is still to leave.
     range: Range<u64>,
     flow: Option<Flow>,
+}
+
+/// Where the bytes are, and of which value they must be.
+struct ColdCopy {
+    bucket: Bucket,
+    away: Away,
+    size: u64,
+    crc64nvme: u64,
 }
 
 /// A stream that has begun.
@@ -46,46 +56,17 @@ impl Fetch {
     pub fn new(bucket: &Bucket, pool: &Pool, meta: &Meta, away: Away, range: Range<u64>) -> Fetch {
         let all = range == (0..meta.size);
         Fetch {
-            bucket: bucket.clone(),
+            copy: ColdCopy {
+                bucket: bucket.clone(),
+                away,
+                size: meta.size,
+                crc64nvme: meta.crc64nvme,
+            },
             pool: pool.clone(),
-            away,
-            size: meta.size,
-            whole: all.then(|| (Digest::new(CrcAlgorithm::Crc64Nvme), meta.crc64nvme)),
+            whole: all.then(|| Digest::new(CrcAlgorithm::Crc64Nvme)),
             range,
             flow: None,
         }
-    }
-
-    async fn begin(&mut self) -> Result<Flow> {
-        let blocks = covering(&self.range, self.size);
-        let all = blocks.start..self.size + trailer_bytes(self.size);
-        if all.end - all.start <= CHUNK_BYTES {
-            // The end of a small copy comes in one piece, its sums with it.
-            let sums = sums_of(&blocks, self.size);
-            let mut rest = self.bucket.get_all(self.away, all).await?;
-            let sums = rest
-                .slice((sums.start - blocks.start) as usize..(sums.end - blocks.start) as usize);
-            rest.truncate((blocks.end - blocks.start) as usize);
-            return Ok(Flow {
-                bytes: futures_util::stream::empty().boxed(),
-                rest,
-                sums: decode_sums(&sums).into_iter(),
-                at: blocks.start,
-                end: blocks.end,
-                filling: None,
-            });
-        }
-        let sums = self.bucket.get_all(self.away, sums_of(&blocks, self.size));
-        let bytes = self.bucket.get(self.away, blocks.clone());
-        let (sums, bytes) = futures_util::future::try_join(sums, bytes).await?;
-        Ok(Flow {
-            bytes,
-            rest: Bytes::new(),
-            sums: decode_sums(&sums).into_iter(),
-            at: blocks.start,
-            end: blocks.end,
-            filling: None,
-        })
     }
 
     /// The next bytes; `None` after the last.
@@ -94,15 +75,16 @@ impl Fetch {
             return Ok(None);
         }
         if self.flow.is_none() {
-            self.flow = Some(self.begin().await?);
+            self.flow = Some(self.copy.open(&self.range).await?);
         }
         let Some(flow) = &mut self.flow else {
             return Ok(None);
         };
         let (at, chunk) = flow.fill(&self.pool).await?;
-        if let Some((digest, wanted)) = &mut self.whole {
+        if let Some(digest) = &mut self.whole {
             digest.update(&chunk);
-            if at + chunk.len() as u64 == self.size && digest.finalize() != *wanted {
+            if at + chunk.len() as u64 == self.copy.size && digest.finalize() != self.copy.crc64nvme
+            {
                 return Err(corrupt());
             }
         }
@@ -115,7 +97,75 @@ impl Fetch {
     }
 }
 
+impl ColdCopy {
+    /// Asks for the blocks that `range` touches.
+    async fn open(&self, range: &Range<u64>) -> Result<Flow> {
+        let blocks = covering(range, self.size);
+        let all = blocks.start..self.size + trailer_bytes(self.size);
+        if all.end - all.start <= CHUNK_BYTES {
+            // The end of a small copy comes in one piece, its trailer with it.
+            let mut rest = self.bucket.get_all(self.away, all).await?;
+            let trailer = rest.split_off((self.size - blocks.start) as usize);
+            let sums = self.sums_in(&trailer, &blocks)?;
+            rest.truncate((blocks.end - blocks.start) as usize);
+            let bytes = futures_util::stream::empty().boxed();
+            return Ok(Flow::new(bytes, rest, sums, blocks));
+        }
+        let bytes = self.bucket.get(self.away, blocks.clone());
+        let sums = self.sums(&blocks);
+        let (sums, bytes) = futures_util::future::try_join(sums, bytes).await?;
+        Ok(Flow::new(bytes, Bytes::new(), sums, blocks))
+    }
+
+    /// The sums of these blocks, of a copy that is this value's.
+    async fn sums(&self, blocks: &Range<u64>) -> Result<Vec<u32>> {
+        let (head, sums) = (head_of(self.size), sums_of(blocks, self.size));
+        if sums.end - head.start <= TRAILER_PIECE_BYTES {
+            let trailer = self.bucket.get_all(self.away, head.start..sums.end).await?;
+            return self.sums_in(&trailer, blocks);
+        }
+        let head = self.bucket.get_all(self.away, head);
+        let sums = self.bucket.get_all(self.away, sums);
+        let (head, sums) = futures_util::future::try_join(head, sums).await?;
+        self.check_head(&head)?;
+        Ok(decode_sums(&sums))
+    }
+
+    /// The same out of a trailer, at least as far as they stand in it.
+    fn sums_in(&self, trailer: &[u8], blocks: &Range<u64>) -> Result<Vec<u32>> {
+        let within = |range: Range<u64>| {
+            let (from, to) = (range.start - self.size, range.end - self.size);
+            trailer.get(from as usize..to as usize).ok_or_else(corrupt)
+        };
+        self.check_head(within(head_of(self.size))?)?;
+        Ok(decode_sums(within(sums_of(blocks, self.size))?))
+    }
+
+    fn check_head(&self, head: &[u8]) -> Result<()> {
+        match is_head(head, self.size, self.crc64nvme) {
+            true => Ok(()),
+            false => Err(corrupt()),
+        }
+    }
+}
+
 impl Flow {
+    fn new(
+        bytes: BoxStream<'static, Result<Bytes>>,
+        rest: Bytes,
+        sums: Vec<u32>,
+        blocks: Range<u64>,
+    ) -> Flow {
+        Flow {
+            bytes,
+            rest,
+            sums: sums.into_iter(),
+            at: blocks.start,
+            end: blocks.end,
+            filling: None,
+        }
+    }
+
     /// One chunk of checked blocks, and where it begins. May be dropped and called again: what came is kept.
     async fn fill(&mut self, pool: &Pool) -> Result<(u64, Buf)> {
         let len = (self.end - self.at).min(CHUNK_BYTES) as usize;

@@ -35,13 +35,15 @@ pub(super) fn decode_sums(bytes: &[u8]) -> Vec<u32> {
     sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect()
 }
 
-/// Whether a trailer is that of a value of `size` bytes with this checksum.
-#[cfg(test)]
-fn is_trailer(trailer: &[u8], size: u64, crc64nvme: u64) -> bool {
-    trailer.len() as u64 == trailer_bytes(size)
-        && trailer.starts_with(MAGIC)
-        && trailer[8..16] == size.to_le_bytes()
-        && trailer[16..24] == crc64nvme.to_le_bytes()
+/// Where in a copy the head of its trailer is.
+pub(super) fn head_of(size: u64) -> Range<u64> {
+    size..size + HEAD_BYTES
+}
+
+/// Whether this is the head of the trailer of a value of `size` bytes with this checksum: the copy of another one is whole, too.
+pub(super) fn is_head(head: &[u8], size: u64, crc64nvme: u64) -> bool {
+    let numbers = [size.to_le_bytes(), crc64nvme.to_le_bytes()];
+    head.strip_prefix(MAGIC) == Some(numbers.as_flattened())
 }
 
 /// The sum of a block.
@@ -115,8 +117,10 @@ mod tests {
         let (size, crc, trailer) = summing.finish();
         assert_eq!(size, bytes.len() as u64);
         assert_eq!(crc, checksum(CrcAlgorithm::Crc64Nvme, &bytes));
-        assert!(is_trailer(&trailer, size, crc));
-        assert!(!is_trailer(&trailer, size, crc ^ 1));
+        let head = &trailer[..HEAD_BYTES as usize];
+        assert!(is_head(head, size, crc));
+        assert!(!is_head(head, size, crc ^ 1) && !is_head(head, size + 1, crc));
+        assert!(!is_head(&trailer, size, crc) && !is_head(&head[..23], size, crc));
         let object = [&bytes[..], &trailer[..]].concat();
         let blocks = covering(&(BLOCK_BYTES + 5..BLOCK_BYTES + 6), size);
         assert_eq!(blocks, BLOCK_BYTES..2 * BLOCK_BYTES);

@@ -73,6 +73,28 @@ async fn what_was_damaged_on_its_way_does_not_count() {
 }
 
 #[tokio::test]
+async fn another_copy_of_the_same_size_is_no_copy_of_it() {
+    for size in [300_001, (9 << 20) + 17] {
+        let world = World::new(Versioning::Off).await;
+        let bytes = content(7, size);
+        world.put_away("key", &bytes).await;
+        let own = world.far.names().await.remove(0);
+        world.put_away("other", &content(8, size)).await;
+        let mut names = world.far.names().await;
+        names.retain(|name| *name != own);
+        let other = world.far.objects.get(&names[0]).await.expect("there");
+        let other = other.bytes().await.expect("read");
+        let put = world.far.objects.put(&own, other.into()).await;
+        put.expect("write");
+        for (first, last) in [(0, 9), (70_000, 200_000), (250_000, 300_000)] {
+            let read = world.read("key", ByteRange::Inclusive(first, last)).await;
+            let error = read.expect_err("bytes of another value");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{first} of {size}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn damaged_copies_are_errors_and_never_bytes() {
     let bytes = content(5, (2 << 20) + 9);
     let world = World::new(Versioning::Off).await;
