@@ -260,10 +260,16 @@ pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> 
             meta,
             piece,
         } = evicted;
+        // The disk makes sums of its own: what turned in memory would be good there for ever.
+        let mut bufs = Vec::new();
+        if !piece.checked(0..piece.len(), &mut bufs) {
+            count(&cache.counters.corrupt);
+            continue;
+        }
         let about = kept_meta::encode(&meta);
         let bytes = piece.len() as u64;
         let key = key_of(&place, number);
-        match disk.shelf.save(key, about, piece.bufs().to_vec()).await {
+        match disk.shelf.save(key, about, bufs).await {
             Ok(()) => {
                 count(&cache.counters.spills);
                 cache.after(cache.index.landed(&place, number, &meta, bytes));
@@ -316,4 +322,63 @@ fn split(key: &[u8]) -> Option<(u32, &[u8], u32)> {
     let (name, number) = rest.split_last_chunk::<4>()?;
     let whole = !name.is_empty();
     whole.then(|| (u32::from_be_bytes(*id), name, u32::from_be_bytes(*number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_mem::Pool;
+    use forebay_store::suite::TestClock;
+    use forebay_store::{Etag, MemoryStore, VersionId};
+
+    use super::*;
+    use crate::{Config, Tier};
+
+    #[tokio::test]
+    async fn what_turned_in_memory_does_not_go_to_the_disk() {
+        let clock = TestClock::default();
+        let below = || {
+            let clock = clock.clone();
+            MemoryStore::new(Pool::new(64 << 20), move || clock.now())
+        };
+        let store = below();
+        let config = NamespaceConfig {
+            tenant: TENANT.to_owned(),
+            ..NamespaceConfig::default()
+        };
+        let made = store.create_namespace("values", config);
+        let namespace = made.await.expect("a name");
+        let mut config = Config::new(1 << 20, Arc::new(|| 1));
+        config.disk_bytes = 1 << 20;
+        let tier = Tier::with_disk(Arc::new(store), config, None, below());
+        let cache = tier.cache.as_ref().expect("on");
+        let good = Piece::new(vec![Buf::from(vec![7; 200_000])]);
+        for (key, piece) in [(b"a", good.with_damage_at(100_000)), (b"b", good)] {
+            let meta = Meta {
+                size: 200_000,
+                etag: Etag::of_value(1, 200_000),
+                modified: 1,
+                version: VersionId::NULL,
+                crc64nvme: 1,
+                expires: None,
+                attributes: Attributes::EMPTY,
+            };
+            cache.after(Fallout {
+                spill: vec![Evicted {
+                    place: cache.place_in(&namespace, key),
+                    number: 0,
+                    meta,
+                    piece,
+                }],
+                discard: Vec::new(),
+            });
+        }
+        let tended = tier.clone();
+        let tending = tokio::spawn(async move { tended.tend().await });
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        tending.abort();
+        let metrics = tier.metrics().expect("on");
+        assert_eq!((metrics.corrupt, metrics.spills), (1, 1));
+    }
 }

@@ -84,7 +84,12 @@ impl Piece {
     /// What becomes of it when a byte of memory turns.
     #[cfg(test)]
     pub fn with_damage_at(&self, at: usize) -> Piece {
-        let mut bytes: Vec<u8> = self.bufs().iter().flat_map(|buf| buf.to_vec()).collect();
+        let mut bytes: Vec<u8> = self
+            .inner
+            .bufs
+            .iter()
+            .flat_map(|buf| buf.to_vec())
+            .collect();
         bytes[at] ^= 1;
         Piece {
             inner: Arc::new(Inner {
@@ -93,11 +98,6 @@ impl Piece {
                 crcs: self.inner.crcs.clone(),
             }),
         }
-    }
-
-    /// All of its buffers.
-    pub fn bufs(&self) -> &[Buf] {
-        &self.inner.bufs
     }
 }
 
