@@ -49,7 +49,7 @@ impl<S: Store> Cache<S> {
             stripes: Arc::default(),
             flights: Arc::new(Flights::new(fill_bytes)),
             disk,
-            write_back: Arc::new(WriteBack::new(config.write_back_bytes)),
+            write_back: Arc::new(WriteBack::new(config.write_back_bytes, counters.clone())),
             hasher: RandomState::new(),
             config,
             counters,

@@ -1,22 +1,27 @@
 //! A value arriving: it goes to the store, and a reference to what went stays.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_mem::{Buf, BufMut, RegionSlice};
 use forebay_store::{
-    Condition, Durability, Etag, Meta, Result, Seal, Space, Store, StoreOptions, Stored, Upload,
-    VersionId, Versioning, copy_from,
+    Condition, Durability, ErrorKind, Etag, Meta, Result, Seal, Space, Store, StoreError,
+    StoreOptions, Stored, Upload, VersionId, Versioning, copy_from,
 };
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, address};
 use crate::change::{is_unknown, see_through};
 use crate::index::Place;
 use crate::metrics::count;
 use crate::piece::{Cutter, Piece};
 use crate::stripes::Changing;
-use crate::write_back::Pending;
+use crate::write_back::{Pending, Waiting};
+
+/// What the store did not take is given to it again, at first after this time and at last every so often.
+const AGAIN_SOON: Duration = Duration::from_millis(50);
+const AGAIN_LATE: Duration = Duration::from_secs(5);
 
 /// A value arriving at a [`Tier`](crate::Tier).
 pub struct TierUpload<S: Store> {
@@ -235,29 +240,84 @@ impl<S: Store> Kept<S> {
         });
         let replaced = cache.index.meta(&place, now).is_some();
         let changing = cache.change(&place);
-        if !cache.write_back.begin(&place, pending) {
+        let Some(waiting) = cache.write_back.begin(&place, pending) else {
             drop(changing);
             return self.write_through(upload, seal).await;
-        }
+        };
         count(&cache.counters.write_backs);
-        tokio::spawn(async move {
-            let committed = upload.commit(seal).await;
-            let stored = committed.is_ok();
-            match committed {
-                Ok(stored) => self.hold(&stored, now, &changing),
-                Err(error) => {
-                    count(&cache.counters.write_backs_lost);
-                    tracing::error!(
-                        namespace = place.namespace.name,
-                        key = %String::from_utf8_lossy(&place.key),
-                        %error,
-                        "an acknowledged value was lost: the store refused it"
-                    );
-                }
-            }
-            drop(changing);
-            cache.write_back.end(&place, stored);
-        });
+        tokio::spawn(self.land(upload, seal, now, changing, waiting));
         Ok(Stored { meta, replaced })
     }
+
+    /// Brings into the store what was acknowledged, as long as it may take it: every byte is held here.
+    async fn land(
+        self: Box<Self>,
+        upload: S::Upload,
+        seal: Seal,
+        began: u64,
+        changing: Changing,
+        mut waiting: Waiting,
+    ) {
+        let mut committed = upload.commit(seal.clone()).await;
+        let mut unknown = false;
+        let mut pause = AGAIN_SOON;
+        while let Err(error) = &committed
+            && may_pass(error.kind())
+        {
+            unknown |= is_unknown(&committed);
+            tokio::time::sleep(pause).await;
+            pause = AGAIN_LATE.min(pause * 2);
+            committed = self.store_again(seal.clone()).await;
+        }
+        match committed {
+            Ok(stored) => {
+                waiting.stored();
+                // What was stored first may yet come after it.
+                if !unknown {
+                    self.hold(&stored, began, &changing);
+                }
+            }
+            Err(error) => tracing::error!(
+                namespace = self.place.namespace.name,
+                key = %String::from_utf8_lossy(&self.place.key),
+                %error,
+                "an acknowledged value was lost: the store refused it"
+            ),
+        }
+        changing.end(unknown);
+    }
+
+    /// The same value once more, out of what is held of it.
+    async fn store_again(&self, seal: Seal) -> Result<Stored> {
+        let namespace = &self.place.namespace;
+        if self.store.namespace(&namespace.name)?.id != namespace.id {
+            return Err(StoreError::new(
+                ErrorKind::NoSuchNamespace,
+                "another namespace has its name",
+            ));
+        }
+        let mut upload = self.store.store(address(&self.place), self.options).await?;
+        for piece in &self.pieces {
+            let mut bufs = Vec::new();
+            if !piece.checked(0..piece.len(), &mut bufs) {
+                count(&self.cache.counters.corrupt);
+                return Err(StoreError::new(
+                    ErrorKind::Corrupt,
+                    "the value changed while it was in memory",
+                ));
+            }
+            for buf in bufs {
+                upload.write(buf).await?;
+            }
+        }
+        upload.commit(seal).await
+    }
+}
+
+/// Whether what failed so may succeed later.
+fn may_pass(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Busy | ErrorKind::Io | ErrorKind::OutcomeUnknown
+    )
 }

@@ -13,7 +13,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::index::Place;
+use crate::metrics::{Counters, count};
 use crate::piece::Piece;
+
+/// What a value takes of the room at least: one of no bytes has a key, metadata and a task.
+const ROOM_LEAST: u64 = 4096;
 
 type PendingKey = (u32, Arc<[u8]>);
 
@@ -28,9 +32,11 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 pub(crate) struct WriteBack {
     most: u64,
+    /// Bytes of values that wait.
     waiting: AtomicU64,
     table: Mutex<Table>,
     landed: Notify,
+    counters: Arc<Counters>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +46,8 @@ struct Table {
     /// Changes of keys that are the store's own affair, and how many of each.
     direct: HashMap<PendingKey, usize>,
     pending: HashMap<PendingKey, Numbered>,
+    /// What they take of the room.
+    taken: u64,
     /// Whether no more may wait.
     closed: bool,
     /// What the store has refused since then.
@@ -61,6 +69,12 @@ struct Numbered {
     pending: Arc<Pending>,
 }
 
+impl Pending {
+    fn room(&self) -> u64 {
+        self.meta.size.max(ROOM_LEAST)
+    }
+}
+
 impl Table {
     /// Whether one waits that began before number `end`, of those that `of` names.
     fn has(&self, end: u64, of: impl Fn(&PendingKey) -> bool) -> bool {
@@ -71,12 +85,13 @@ impl Table {
 
 impl WriteBack {
     /// Nothing waits. With no bytes nothing ever does.
-    pub fn new(most: u64) -> WriteBack {
+    pub fn new(most: u64, counters: Arc<Counters>) -> WriteBack {
         WriteBack {
             most,
             waiting: AtomicU64::new(0),
             table: Mutex::default(),
             landed: Notify::new(),
+            counters,
         }
     }
 
@@ -102,38 +117,46 @@ impl WriteBack {
         }
     }
 
-    /// Lets a value wait; `false` when none may any more, when there is no room, or when one of its key waits already.
-    pub fn begin(&self, place: &Place, pending: Arc<Pending>) -> bool {
-        let bytes = pending.meta.size;
+    /// Lets a value wait; `None` when none may any more, when there is no room, or when one of its key waits already.
+    pub fn begin(self: &Arc<Self>, place: &Place, pending: Arc<Pending>) -> Option<Waiting> {
         let mut table = self.table.lock();
         let key = (place.namespace.id, place.key.clone());
-        let is_full = self.waiting_bytes() + bytes > self.most;
+        let is_full = table.taken + pending.room() > self.most;
         if table.closed || is_full || table.pending.contains_key(&key) {
-            return false;
+            return None;
         }
         if table.direct.contains_key(&key) {
-            return false;
+            return None;
         }
-        self.waiting.fetch_add(bytes, SeqCst);
+        self.waiting.fetch_add(pending.meta.size, SeqCst);
+        table.taken += pending.room();
         let number = table.begun;
         table.begun += 1;
-        table.pending.insert(key, Numbered { number, pending });
-        true
+        table
+            .pending
+            .insert(key.clone(), Numbered { number, pending });
+        Some(Waiting {
+            write_back: self.clone(),
+            key,
+            stored: false,
+        })
     }
 
-    /// The store has it (`stored`), or refused it.
-    pub fn end(&self, place: &Place, stored: bool) {
-        let key = (place.namespace.id, place.key.clone());
+    fn end(&self, key: &PendingKey, stored: bool) {
         let mut table = self.table.lock();
-        if let Some(ended) = table.pending.remove(&key) {
-            let bytes = ended.pending.meta.size;
+        if let Some(Numbered { pending, .. }) = table.pending.remove(key) {
+            let bytes = pending.meta.size;
             self.waiting.fetch_sub(bytes, SeqCst);
+            table.taken -= pending.room();
             if table.closed && !stored {
                 table.refused.values += 1;
                 table.refused.bytes += bytes;
             }
         }
         drop(table);
+        if !stored {
+            count(&self.counters.write_backs_lost);
+        }
         self.landed.notify_waiters();
     }
 
@@ -200,6 +223,27 @@ impl WriteBack {
             }
             landed.await;
         }
+    }
+}
+
+/// A value that waits, until it is dropped. Unless it was [`stored`](Waiting::stored) then it is lost.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    write_back: Arc<WriteBack>,
+    key: PendingKey,
+    stored: bool,
+}
+
+impl Waiting {
+    /// The store has it.
+    pub fn stored(&mut self) {
+        self.stored = true;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.write_back.end(&self.key, self.stored);
     }
 }
 

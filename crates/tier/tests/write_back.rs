@@ -3,16 +3,16 @@
 
 mod support;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use forebay_store::suite::{Around, Detour, TestClock};
 use forebay_store::{
     Address, ByteRange, DeleteOptions, Deleted, Durability, ErrorKind, Etag, ListOptions,
-    MemoryStore, NamespaceConfig, Quota, Result, Seal, Space, Store, StoreOptions, Stored, Upload,
-    VersionId, Versioning,
+    MemoryStore, NamespaceConfig, Quota, Result, Seal, Space, Store, StoreError, StoreOptions,
+    Stored, Upload, VersionId, Versioning,
 };
 use forebay_tier::{Tier, Unlanded};
 use support::{Below, NS, Probe, TENANT};
@@ -150,6 +150,90 @@ async fn what_the_store_refuses_at_the_end_is_told() {
         bytes: 5,
     };
     assert_eq!(tier.unlanded(), lost);
+}
+
+/// What a store answers to commits, one after the other; then it does them.
+#[derive(Clone)]
+struct Answers(Arc<Mutex<VecDeque<Option<ErrorKind>>>>);
+
+impl Detour<MemoryStore> for Answers {
+    async fn commit(&self, upload: <MemoryStore as Store>::Upload, seal: Seal) -> Result<Stored> {
+        let answer = self.0.lock().expect("no panic").pop_front();
+        match answer {
+            Some(Some(kind)) => Err(StoreError::new(kind, "as the test said")),
+            Some(None) => panic!("as the test said"),
+            None => upload.commit(seal).await,
+        }
+    }
+}
+
+async fn answering(answers: &[Option<ErrorKind>]) -> Tier<Around<MemoryStore, Answers>> {
+    let clock = TestClock::default();
+    let below = Around {
+        store: relaxed(&clock).await,
+        detour: Answers(Arc::new(Mutex::new(answers.iter().copied().collect()))),
+    };
+    let mut config = support::config(64 << 20, &clock);
+    config.write_back_bytes = 8 << 20;
+    Tier::new(Arc::new(below), config, None)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_land_now_is_stored_again() {
+    let tier = answering(&[
+        Some(ErrorKind::Busy),
+        Some(ErrorKind::OutcomeUnknown),
+        Some(ErrorKind::Busy),
+    ])
+    .await;
+    let value = support::bytes(3, 3 << 20);
+    support::put(&tier, "k", &value).await;
+    assert!(support::get(&tier, "k").await.expect("acknowledged") == value);
+    tier.settle().await.expect("nothing to fail");
+    let store = &tier.store_below().store;
+    assert!(support::get(store, "k").await.expect("it landed") == value);
+    assert_eq!(tier.metrics().expect("on").write_backs_lost, 0);
+    assert!(support::get(&tier, "k").await.expect("held") == value);
+}
+
+#[tokio::test]
+async fn what_is_refused_for_good_is_lost_once() {
+    let tier = answering(&[Some(ErrorKind::NoSpace)]).await;
+    support::put(&tier, "k", b"value").await;
+    tier.settle().await.expect("nothing to fail");
+    assert_eq!(tier.metrics().expect("on").write_backs_lost, 1);
+    assert!(support::get(&tier, "k").await.is_err());
+}
+
+#[tokio::test]
+async fn a_panic_of_the_store_keeps_nobody_waiting() {
+    let tier = answering(&[None]).await;
+    support::put(&tier, "k", b"value").await;
+    let landed = tokio::time::timeout(Duration::from_secs(5), tier.land());
+    landed.await.expect("it ends");
+    let lost = Unlanded {
+        values: 1,
+        bytes: 5,
+    };
+    assert_eq!(tier.unlanded(), lost);
+    assert_eq!(tier.metrics().expect("on").write_backs_lost, 1);
+}
+
+#[tokio::test]
+async fn values_of_no_bytes_take_room_too() {
+    let (tier, _, _) = made().await;
+    for at in 0..256 {
+        support::put(&tier, &format!("{at}"), b"").await;
+    }
+    let one_more = tokio::spawn({
+        let tier = tier.clone();
+        async move { support::put(&tier, "one more", b"").await }
+    });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!one_more.is_finished(), "it waits for the store");
+    assert_eq!(tier.unlanded().values, 256);
 }
 
 #[tokio::test]
