@@ -26,6 +26,8 @@ pub enum CopySite {
     LinkTls,
     /// The in-memory leaf.
     MemoryStore,
+    /// Short-lived memory of a message, into memory of its own for what a cache keeps of it.
+    CacheKeep,
     /// Into and out of the memory of a function that is executed.
     Execute,
     /// Handed to librados, which copies what it writes.
@@ -40,7 +42,7 @@ pub enum CopySite {
 
 impl CopySite {
     /// Every site, in label order.
-    pub const ALL: [CopySite; 15] = [
+    pub const ALL: [CopySite; 16] = [
         CopySite::HttpBody,
         CopySite::EngineInline,
         CopySite::EngineRepack,
@@ -51,6 +53,7 @@ impl CopySite {
         CopySite::LinkStaging,
         CopySite::LinkTls,
         CopySite::MemoryStore,
+        CopySite::CacheKeep,
         CopySite::Execute,
         CopySite::RadosWrite,
         CopySite::RadosRead,
@@ -71,6 +74,7 @@ impl CopySite {
             CopySite::LinkStaging => "link_staging",
             CopySite::LinkTls => "link_tls",
             CopySite::MemoryStore => "memory_store",
+            CopySite::CacheKeep => "cache_keep",
             CopySite::Execute => "execute",
             CopySite::RadosWrite => "rados_write",
             CopySite::RadosRead => "rados_read",

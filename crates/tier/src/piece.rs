@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum_combine, crc32_iscsi};
-use forebay_mem::{Buf, RegionSlice};
+use forebay_mem::{Buf, CopySite, RegionSlice, count_copy};
 use forebay_store::{Placing, Result};
 
 /// Values are kept in pieces of so many bytes, the last one shorter: a range costs the pieces that it touches.
@@ -121,10 +122,14 @@ pub(crate) fn part_of(number: u32, range: &Range<u64>) -> Range<usize> {
     within(range.start) as usize..within(range.end) as usize
 }
 
-/// Turns buffers of a value into pieces, without copying.
+/// Turns buffers of a value into pieces. Blocks of a pool stay what they are; of other memory, which may be a small part of a large
+/// message, there is a copy, so that a piece holds what it counts.
 #[derive(Debug, Default)]
 pub(crate) struct Cutter {
     waiting: Vec<Buf>,
+    /// The bytes after those.
+    copied: Vec<u8>,
+    /// Of both.
     len: usize,
 }
 
@@ -133,19 +138,37 @@ impl Cutter {
     pub fn push(&mut self, mut buf: Buf, out: &mut Vec<Piece>) {
         while self.len + buf.len() >= PIECE_BYTES as usize {
             let room = PIECE_BYTES as usize - self.len;
-            self.waiting.push(buf.slice(0..room));
+            self.take(buf.slice(0..room));
             buf = buf.slice(room..buf.len());
-            self.len = 0;
-            out.push(Piece::new(std::mem::take(&mut self.waiting)));
+            out.extend(self.finish());
         }
         if !buf.is_empty() {
-            self.len += buf.len();
+            self.take(buf);
+        }
+    }
+
+    fn take(&mut self, buf: Buf) {
+        self.len += buf.len();
+        if buf.place().is_some() {
+            self.end_copy();
             self.waiting.push(buf);
+        } else {
+            self.copied.extend_from_slice(&buf);
+            count_copy(CopySite::CacheKeep, buf.len());
+        }
+    }
+
+    fn end_copy(&mut self) {
+        if !self.copied.is_empty() {
+            // Without the room that a vector keeps to grow.
+            let copied = std::mem::take(&mut self.copied).into_boxed_slice();
+            self.waiting.push(Bytes::from(copied).into());
         }
     }
 
     /// The last piece, when the value ends inside one.
     pub fn finish(&mut self) -> Option<Piece> {
+        self.end_copy();
         self.len = 0;
         (!self.waiting.is_empty()).then(|| Piece::new(std::mem::take(&mut self.waiting)))
     }

@@ -4,8 +4,9 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use bytes::Bytes;
 use forebay_mem::{CopySite, Region, copied_bytes};
 use forebay_store::suite::TestClock;
 use forebay_store::{
@@ -405,6 +406,48 @@ async fn time_to_live_and_expiry_end_what_is_held() {
     clock.advance(1);
     support::get(&tier, "k").await.expect("read again");
     assert_eq!(probe.retrieves(), 2);
+}
+
+/// Says when its memory is given back.
+struct Told(Vec<u8>, Arc<AtomicBool>);
+
+impl AsRef<[u8]> for Told {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.1.store(true, SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn what_is_kept_of_a_message_is_the_value_alone() {
+    let probe = Probe::default();
+    let (tier, _) = made(&probe, |_| {}).await;
+    let freed = Arc::new(AtomicBool::new(false));
+    let message = Bytes::from_owner(Told(vec![7; MIB], freed.clone()));
+    let address = Address::object(NS, b"k");
+    let mut upload = tier.store(address, Default::default()).await.expect("room");
+    upload
+        .write(message.slice(5..15).into())
+        .await
+        .expect("room");
+    upload
+        .write(message.slice(20..25).into())
+        .await
+        .expect("room");
+    drop(message);
+    upload.commit(Seal::default()).await.expect("committed");
+    // What the store below keeps is its own affair.
+    support::put(&tier.store_below().store, "k", b"another").await;
+    assert!(freed.load(SeqCst));
+    assert_eq!(support::get(&tier, "k").await.expect("held"), [7; 15]);
+    assert_eq!(probe.retrieves(), 0);
+    let held = metrics(&tier).memory_bytes;
+    assert!(held < 1000, "{held}");
 }
 
 #[tokio::test]
