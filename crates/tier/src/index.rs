@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::config::Config;
 use crate::metrics::{Counters, Metrics, count};
 use crate::piece::{Piece, pieces_of};
+use crate::policy::PolicyKind;
 use crate::shard::{Level, Part, Seat, Shard};
 
 /// A shard is worth a lock of its own from this much memory on: a small cache divided further would hold less of what is wanted.
@@ -88,7 +89,7 @@ impl Index {
                 disk: Level::new(config.policy, part(config.disk_bytes)),
                 memory_bytes: part(config.memory_bytes),
                 disk_bytes: part(config.disk_bytes),
-                pinned_bytes: 0,
+                pinned: Level::new(PolicyKind::Lru, part(config.memory_bytes)),
                 unpinned_bytes: 0,
             })
         };
@@ -176,7 +177,7 @@ impl Index {
         }
         let pinned = self.is_pinned(place);
         for (number, piece) in pieces {
-            shard.seat(place, number, piece, pinned);
+            shard.seat(place, number, piece, pinned, &self.config, &mut fallout);
         }
         self.settle(&mut shard, &mut fallout);
         shard.leave_empty(place);
@@ -192,7 +193,7 @@ impl Index {
             .is_some_and(|object| object.value == value)
         {
             let pinned = self.is_pinned(place);
-            shard.seat(place, number, piece, pinned);
+            shard.seat(place, number, piece, pinned, &self.config, &mut fallout);
             self.settle(&mut shard, &mut fallout);
         }
         fallout
@@ -321,7 +322,7 @@ impl Index {
         for shard in &self.shards {
             let shard = shard.lock();
             metrics.memory_bytes += shard.held();
-            metrics.pinned_bytes += shard.pinned_bytes;
+            metrics.pinned_bytes += shard.pinned.policy.weight();
             metrics.disk_bytes += shard.disk.policy.weight();
             metrics.objects += shard.objects;
         }

@@ -5,13 +5,18 @@ use std::sync::Arc;
 
 use forebay_store::Meta;
 
-use crate::config::Config;
+use crate::config::{Config, Trust};
 use crate::index::{Evicted, Fallout, Place, is_same};
 use crate::piece::Piece;
 use crate::policy::{Policy, PolicyKind, Slot};
 
 /// Of its memory, what pins may hold.
 const PINNED_PART: u64 = 2;
+/// What is pinned and was not known to be current for so long may give way to another pin: a value that ended elsewhere is asked
+/// for no more, and nothing else would end its pin.
+const PIN_UNSEEN_MS: u64 = 600_000;
+/// So many are looked at for one that has no room.
+const PIN_LOOKS: usize = 8;
 
 /// One of them.
 pub(crate) struct Shard {
@@ -21,7 +26,8 @@ pub(crate) struct Shard {
     pub disk: Level,
     pub memory_bytes: u64,
     pub disk_bytes: u64,
-    pub pinned_bytes: u64,
+    /// In the order in which they are looked at when there is no room for another.
+    pub pinned: Level,
     pub unpinned_bytes: u64,
 }
 
@@ -59,7 +65,7 @@ pub(crate) struct Part {
 #[derive(Clone, Copy)]
 pub(crate) enum Seat {
     Slot(Slot),
-    Pinned(u64),
+    Pinned(Slot),
 }
 
 /// What a piece counts.
@@ -123,7 +129,7 @@ impl Object {
 
 impl Shard {
     pub fn held(&self) -> u64 {
-        self.unpinned_bytes + self.pinned_bytes
+        self.unpinned_bytes + self.pinned.policy.weight()
     }
 
     pub fn object(&self, place: &Place) -> Option<&Object> {
@@ -191,8 +197,18 @@ impl Shard {
     }
 
     /// Puts a piece into memory; its value is held.
-    pub fn seat(&mut self, place: &Place, number: u32, piece: Piece, pinned: bool) {
+    pub fn seat(
+        &mut self,
+        place: &Place,
+        number: u32,
+        piece: Piece,
+        pinned: bool,
+        config: &Config,
+        fallout: &mut Fallout,
+    ) {
         let weight = weight_of(place, &piece);
+        // First of all: what gives way may be of the same value.
+        let pinned = pinned && self.has_room_to_pin(weight, config, fallout);
         let Some(object) = self.object(place) else {
             return;
         };
@@ -203,12 +219,8 @@ impl Shard {
             return;
         }
         let tenant = object.tenant;
-        let pinned = pinned && self.pinned_bytes + weight <= self.memory_bytes / PINNED_PART;
         let seat = match pinned {
-            true => {
-                self.pinned_bytes += weight;
-                Seat::Pinned(weight)
-            }
+            true => Seat::Pinned(self.pinned.insert(place, number, weight)),
             false => {
                 self.unpinned_bytes += weight;
                 Seat::Slot(self.tenants[tenant].memory.insert(place, number, weight))
@@ -216,6 +228,57 @@ impl Shard {
         };
         if let Some(object) = self.object_mut(place) {
             object.part_mut(number).memory = Some((piece, seat));
+        }
+    }
+
+    /// Whether one more may be pinned, after others that are not what they were have given way.
+    fn has_room_to_pin(&mut self, weight: u64, config: &Config, fallout: &mut Fallout) -> bool {
+        let now = (config.clock)();
+        let most = self.memory_bytes / PINNED_PART;
+        for _ in 0..PIN_LOOKS {
+            if self.pinned.policy.weight() + weight <= most {
+                return true;
+            }
+            let Some((place, number, _)) = self.pinned.evict() else {
+                return false;
+            };
+            self.look_at_pin(&place, number, now, config, fallout);
+        }
+        self.pinned.policy.weight() + weight <= most
+    }
+
+    /// A pinned piece that has lost its seat: it gets another, behind the others, or goes.
+    fn look_at_pin(
+        &mut self,
+        place: &Place,
+        number: u32,
+        now: u64,
+        config: &Config,
+        fallout: &mut Fallout,
+    ) {
+        let Some(objects) = self.namespaces.get_mut(&place.namespace.id) else {
+            return;
+        };
+        let Some(object) = objects.get_mut(&place.key[..]) else {
+            return;
+        };
+        let believed = match config.trust {
+            Trust::Within(ms) => ms.max(PIN_UNSEEN_MS),
+            Trust::Strict => PIN_UNSEEN_MS,
+        };
+        let unseen = now.saturating_sub(object.known) >= believed;
+        let over = unseen || object.is_over(now, config.ttl_ms);
+        let memory = &mut object.part_mut(number).memory;
+        match memory {
+            Some((piece, seat)) if !over => {
+                let weight = weight_of(place, piece);
+                *seat = Seat::Pinned(self.pinned.insert(place, number, weight));
+            }
+            _ => {
+                *memory = None;
+                self.drop_part(place, number, fallout);
+                self.leave_empty(place);
+            }
         }
     }
 
@@ -256,7 +319,7 @@ impl Shard {
                 self.unpinned_bytes -= weight_of(place, &piece);
                 self.tenants[tenant].memory.remove(slot);
             }
-            Some((_, Seat::Pinned(weight))) => self.pinned_bytes -= weight,
+            Some((_, Seat::Pinned(slot))) => self.pinned.remove(slot),
             None => {}
         }
         if let Some(slot) = part.disk {

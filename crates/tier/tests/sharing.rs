@@ -573,3 +573,39 @@ async fn relaxed_values_are_answered_early_and_read_at_once() {
     assert!(support::get(&tier, "k").await.expect("held") == value);
     assert_eq!(probe.retrieves(), 0);
 }
+
+#[tokio::test]
+async fn what_is_over_is_pinned_no_more() {
+    let probe = Probe::default();
+    let (tier, clock) = made(&probe, |config| {
+        config.memory_bytes = 1_000_000;
+        config.pins = vec![Pin {
+            namespace: NS.to_owned(),
+            prefix: Vec::new(),
+        }];
+    })
+    .await;
+    let value = support::bytes(11, 100_000);
+    let below = &tier.store_below().store;
+    for at in 0..4 {
+        support::put(&tier, &format!("dead {at}"), &value).await;
+        // Elsewhere, and nobody tells.
+        support::delete(below, &format!("dead {at}")).await;
+    }
+    assert!(metrics(&tier).pinned_bytes > 400_000);
+    clock.advance(3_600_000);
+    for at in 0..4 {
+        support::put(&tier, &format!("live {at}"), &value).await;
+    }
+    // All that is not pinned leaves.
+    for at in 0..40 {
+        support::put(&tier, &format!("new {at}"), &value).await;
+    }
+    for at in 0..4 {
+        support::get(&tier, &format!("live {at}"))
+            .await
+            .expect("there");
+    }
+    assert_eq!(probe.retrieves(), 0, "they are pinned");
+    assert!(metrics(&tier).pinned_bytes <= 500_000);
+}
