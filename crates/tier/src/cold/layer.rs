@@ -12,14 +12,11 @@ use forebay_store::{
 use super::bucket::Bucket;
 use super::counters::{Counters, add};
 use super::fetch::Fetch;
-use super::mover::{Config, Mover};
+use super::mover::{Config, Mover, Recalling, WAIT_BYTES_MAX, outcome};
 use super::pins::Pin;
 use super::policy::{Policy, Recall};
 use super::reads::spot;
 
-/// Values up to so many bytes come back before their reader gets the first of them: the far side is asked once, however many
-/// read. Larger ones leave for the reader as they come, and come back beside that.
-const WAIT_BYTES_MAX: u64 = 32 << 20;
 /// Bytes may move between the look at a value and the look at its bytes; then the look is repeated.
 const LOOKS_MAX: usize = 16;
 
@@ -120,10 +117,14 @@ impl<S: Store> Mover<S> {
             if look == 0 && self.comes_back(address.namespace) {
                 let parts =
                     !whole && self.read_in_parts(away, meta.size, wanted.end - wanted.start);
-                if parts || (whole && meta.size > WAIT_BYTES_MAX) {
-                    drop(self.begin_recall(address, &meta, away));
-                } else if whole {
-                    match self.bring_back(address, &meta, away).await {
+                let recall = (parts || whole).then(|| self.begin_recall(address, &meta, away));
+                if let Some(recall) = recall
+                    && whole
+                    && meta.size <= WAIT_BYTES_MAX
+                    // Behind others it would wait for what they read.
+                    && !matches!(*recall.borrow(), Recalling::Queued)
+                {
+                    match outcome(recall).await {
                         // The far side did not give it now, and would not a moment later.
                         Err(failed) if is_far(&failed) => return Err(failed),
                         // It is back, or another, or there is no room for it: it is looked for again.

@@ -27,8 +27,13 @@ use super::pins::Pins;
 use super::reads::{Reads, spot};
 use super::shared::{Shared, UNTOLD_MS};
 
-/// Values that come back at the same time; readers of more wait their turn.
+/// Values that come back at the same time while their readers may wait for them.
 const RECALLS_MAX: usize = 8;
+/// The same of larger ones, which nobody waits for.
+const LARGE_RECALLS_MAX: usize = 2;
+/// Values up to so many bytes come back before their reader gets the first of them: the far side is asked once, however many
+/// read. Larger ones leave for the reader as they come, and come back beside that.
+pub(super) const WAIT_BYTES_MAX: u64 = 32 << 20;
 /// A value that came back stays for so long, whatever the policy says: a day.
 const REST_MS: u64 = 24 * 3600 * 1000;
 /// A far side that is away is logged once in so long.
@@ -58,6 +63,15 @@ pub struct Config {
 /// How a recall ended, for all who wait for it.
 type Outcome = std::result::Result<(), (ErrorKind, String)>;
 
+/// How far a recall is.
+#[derive(Debug, Clone)]
+pub(super) enum Recalling {
+    /// Others are before it.
+    Queued,
+    Begun,
+    Ended(Outcome),
+}
+
 /// Moves values out and back.
 pub struct Mover<S> {
     pub(super) hot: Arc<S>,
@@ -71,8 +85,9 @@ pub struct Mover<S> {
     pub(super) passed: Mutex<HashMap<u32, Passed>>,
     /// Names that are in use, but that the store does not know yet.
     moving: Mutex<HashSet<Away>>,
-    recalls: Mutex<HashMap<Away, watch::Receiver<Option<Outcome>>>>,
-    permits: Semaphore,
+    recalls: Mutex<HashMap<Away, watch::Receiver<Recalling>>>,
+    turns: Arc<Semaphore>,
+    large_turns: Arc<Semaphore>,
     /// How many bytes were read in parts of values whose bytes are away.
     parts: Mutex<HashMap<Away, u64>>,
     random: RandomState,
@@ -98,7 +113,8 @@ impl<S: Store> Mover<S> {
             passed: Mutex::default(),
             moving: Mutex::default(),
             recalls: Mutex::default(),
-            permits: Semaphore::new(RECALLS_MAX),
+            turns: Arc::new(Semaphore::new(RECALLS_MAX)),
+            large_turns: Arc::new(Semaphore::new(LARGE_RECALLS_MAX)),
             parts: Mutex::default(),
             random: RandomState::new(),
             named: AtomicU64::new(0),
@@ -213,19 +229,7 @@ impl<S: Store> Mover<S> {
         meta: &Meta,
         away: Away,
     ) -> Result<()> {
-        let mut told = self.begin_recall(address, meta, away);
-        let outcome = match told.wait_for(Option::is_some).await {
-            Ok(outcome) => outcome.clone(),
-            Err(_) => None,
-        };
-        match outcome {
-            Some(Ok(())) => Ok(()),
-            Some(Err((kind, message))) => Err(StoreError::new(kind, message)),
-            None => Err(StoreError::new(
-                ErrorKind::Busy,
-                "the recall was given up; try again",
-            )),
-        }
+        outcome(self.begin_recall(address, meta, away)).await
     }
 
     /// Begins a recall unless it is under way, and tells how it ends.
@@ -234,33 +238,44 @@ impl<S: Store> Mover<S> {
         address: Address<'_>,
         meta: &Meta,
         away: Away,
-    ) -> watch::Receiver<Option<Outcome>> {
+    ) -> watch::Receiver<Recalling> {
         let mut recalls = self.recalls.lock();
         if let Some(told) = recalls.get(&away) {
             return told.clone();
         }
-        let (tell, told) = watch::channel(None);
+        let turns = match meta.size <= WAIT_BYTES_MAX {
+            true => self.turns.clone(),
+            false => self.large_turns.clone(),
+        };
+        let turn = turns.clone().try_acquire_owned().ok();
+        let (tell, told) = watch::channel(match turn {
+            Some(_) => Recalling::Begun,
+            None => Recalling::Queued,
+        });
         recalls.insert(away, told.clone());
         let mover = self.clone();
         let (namespace, key) = (address.namespace.to_owned(), address.key.to_vec());
         let meta = meta.clone();
         self.config.runtime.spawn(async move {
             let _listed = Listed(&mover.recalls, away);
+            let _turn = match turn {
+                Some(turn) => Some(turn),
+                // Never closed.
+                None => turns.acquire_owned().await.ok(),
+            };
+            tell.send_replace(Recalling::Begun);
             let address = Address::object(&namespace, &key);
             let outcome = mover.carry_back(address, &meta, away).await;
             if let Err(error) = &outcome {
                 mover.note(error);
             }
-            tell.send_replace(Some(
-                outcome.map_err(|error| (error.kind(), error.message().to_owned())),
-            ));
+            let outcome = outcome.map_err(|error| (error.kind(), error.message().to_owned()));
+            tell.send_replace(Recalling::Ended(outcome));
         });
         told
     }
 
     async fn carry_back(&self, address: Address<'_>, meta: &Meta, away: Away) -> Result<()> {
-        // Never closed.
-        let _permit = self.permits.acquire().await;
         let _pin = self.pins.pin(away);
         let begun = self.hot.take_back(address, Some(meta.version), away);
         let mut upload = begun.await?;
@@ -326,6 +341,19 @@ impl<S: Store> Mover<S> {
     }
 }
 
+/// How a recall ends.
+pub(super) async fn outcome(mut told: watch::Receiver<Recalling>) -> Result<()> {
+    let ended = told.wait_for(|now| matches!(now, Recalling::Ended(_)));
+    match ended.await.as_deref() {
+        Ok(Recalling::Ended(Ok(()))) => Ok(()),
+        Ok(Recalling::Ended(Err((kind, message)))) => Err(StoreError::new(*kind, message.clone())),
+        Ok(Recalling::Queued | Recalling::Begun) | Err(_) => Err(StoreError::new(
+            ErrorKind::Busy,
+            "the recall was given up; try again",
+        )),
+    }
+}
+
 /// A name while it is being given.
 struct Moving<'a> {
     moving: &'a Mutex<HashSet<Away>>,
@@ -346,10 +374,7 @@ impl Drop for Moving<'_> {
 }
 
 /// A recall in the list of those under way, also when it ends by a panic.
-struct Listed<'a>(
-    &'a Mutex<HashMap<Away, watch::Receiver<Option<Outcome>>>>,
-    Away,
-);
+struct Listed<'a>(&'a Mutex<HashMap<Away, watch::Receiver<Recalling>>>, Away);
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {

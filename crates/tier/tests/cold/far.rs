@@ -38,6 +38,8 @@ pub struct Knobs {
     pub dawdles: AtomicBool,
     /// Reads of copies.
     pub gets: AtomicUsize,
+    /// Copies larger than this do not come until it changes; 0 for none.
+    pub holds: AtomicUsize,
 }
 
 /// Objects in memory behind knobs. Clones are the same.
@@ -146,6 +148,10 @@ impl ObjectStore for Far {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let lost = self.knobs.enter().await?;
         self.knobs.gets.fetch_add(1, SeqCst);
+        let size = self.objects.head(location).await?.size as usize;
+        while (1..size).contains(&self.knobs.holds.load(SeqCst)) {
+            tokio::task::yield_now().await;
+        }
         let mut found = self.objects.get_opts(location, options).await?;
         let bytes = found.range.clone();
         let stream = found.into_stream();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use forebay_mem::Pool;
 use forebay_store::{Body, ByteRange, Store, Versioning};
@@ -135,6 +136,46 @@ async fn a_large_value_leaves_as_it_comes_and_comes_back_beside_that() {
     assert_eq!(world.mover().metrics().recalled, 1);
     assert!(!world.is_cold("key").await);
     assert_eq!(world.get("key").await, bytes);
+}
+
+#[tokio::test]
+async fn recalls_that_take_long_keep_no_small_read_waiting() {
+    let world = World::new(Versioning::Off).await;
+    // What waits for a turn, and what has one and is slow: as many of each as there are turns.
+    for (size, holds) in [((33 << 20) + 1, 33 << 20), (300_001, 200_000)] {
+        let bytes = content(8, size);
+        let small = content(9, 100_000);
+        world.put_away("small", &small).await;
+        for key in 0..9 {
+            world.put_away(&format!("slow {key}"), &bytes).await;
+        }
+        world.far.knobs.holds.store(holds, SeqCst);
+        let mover = world.mover().clone();
+        let recalls: Vec<_> = (0..9)
+            .map(|key| {
+                let mover = mover.clone();
+                tokio::spawn(async move {
+                    let key = format!("slow {key}");
+                    mover.recall(object(&key), None).await
+                })
+            })
+            .collect();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let read = tokio::time::timeout(Duration::from_secs(5), world.get("small"));
+        assert!(read.await.expect("it does not wait for those") == small);
+        world.far.knobs.holds.store(0, SeqCst);
+        for recall in recalls {
+            assert!(recall.await.expect("no panic").expect("recall"));
+        }
+        world
+            .mover()
+            .recall(object("small"), None)
+            .await
+            .expect("recall");
+        assert!(!world.is_cold("small").await, "it came back beside that");
+    }
 }
 
 #[tokio::test]
