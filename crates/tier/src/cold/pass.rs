@@ -12,7 +12,7 @@ use forebay_store::{
     StoreError, VersionId, VersionItem,
 };
 use futures_util::{StreamExt, TryStreamExt};
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::counters::add;
 use super::mover::Mover;
@@ -45,8 +45,15 @@ pub struct Passed {
     pub cold_bytes: u64,
     /// Values that should have gone, but did not; the next pass tries again.
     pub failed: u64,
-    /// Whether it was given up because the far side could not be reached.
+    /// Whether it was given up: the far side could not be reached, or it became another process's turn.
     pub gave_up: bool,
+}
+
+/// What is done from time to time in a pass: reads are shared, and the turn is kept.
+struct Between {
+    ticks: Interval,
+    /// Whether it goes on only as long as it is this process's turn.
+    in_turn: bool,
 }
 
 impl<S: Store> Mover<S> {
@@ -88,10 +95,15 @@ impl<S: Store> Mover<S> {
     /// Of the store; what the bucket refuses is counted.
     pub async fn run(&self, namespace: &str) -> Result<Passed> {
         self.share_reads().await;
-        self.apply(namespace).await
+        self.apply(namespace, false).await
     }
 
-    async fn apply(&self, namespace: &str) -> Result<Passed> {
+    /// `in_turn`: as long as it is this process's turn.
+    async fn apply(&self, namespace: &str, in_turn: bool) -> Result<Passed> {
+        let mut between = Between {
+            ticks: every(PASS, PASS),
+            in_turn,
+        };
         let info = self.hot.namespace(namespace)?;
         let mut passed = Passed::default();
         if let Some(policy) = Policy::of(&info) {
@@ -101,7 +113,8 @@ impl<S: Store> Mover<S> {
                 let (values, next) = self
                     .page(namespace, policy.prefix.as_bytes(), &last)
                     .await?;
-                self.move_some(&info, &policy, values, &mut passed).await;
+                self.move_some(&info, &policy, values, &mut passed, &mut between)
+                    .await;
                 last = next;
                 if last.is_none() || passed.gave_up {
                     break;
@@ -124,12 +137,11 @@ impl<S: Store> Mover<S> {
         policy: &Policy,
         values: Vec<(Bytes, Meta)>,
         passed: &mut Passed,
+        between: &mut Between,
     ) {
-        let now = self.now();
         let mut going = Vec::new();
         for (key, meta) in values {
-            let spot = spot(info.id, &key);
-            if !policy.takes(&key, &meta, now, self.last_read(spot)) || self.is_resting(spot) {
+            if !self.is_due(info, policy, &key, &meta) {
                 continue;
             }
             let address = Address::object(&info.name, &key);
@@ -147,7 +159,8 @@ impl<S: Store> Mover<S> {
         let moves = going.into_iter().map(|(key, meta)| {
             let gave_up = &gave_up;
             async move {
-                if gave_up.load(Relaxed) {
+                // Those before it may have taken hours.
+                if gave_up.load(Relaxed) || !self.is_still_due(info, &key, &meta) {
                     return (meta.size, Ok(false));
                 }
                 let address = Address::object(&info.name, &key);
@@ -162,7 +175,20 @@ impl<S: Store> Mover<S> {
             }
         });
         let mut moves = futures_util::stream::iter(moves).buffer_unordered(MOVES_MAX);
-        while let Some((size, moved)) = moves.next().await {
+        loop {
+            let (size, moved) = tokio::select! {
+                moved = moves.next() => match moved {
+                    Some(moved) => moved,
+                    None => break,
+                },
+                _ = between.ticks.tick() => {
+                    self.share_reads().await;
+                    if between.in_turn && !self.has_turn().await {
+                        gave_up.store(true, Relaxed);
+                    }
+                    continue;
+                }
+            };
             match moved {
                 Ok(true) => {
                     passed.moved += 1;
@@ -179,16 +205,35 @@ impl<S: Store> Mover<S> {
         passed.gave_up |= gave_up.load(Relaxed);
     }
 
+    /// Whether a policy takes a value now.
+    fn is_due(&self, info: &NamespaceInfo, policy: &Policy, key: &[u8], meta: &Meta) -> bool {
+        let spot = spot(info.id, key);
+        policy.takes(key, meta, self.now(), self.last_read(spot)) && !self.is_resting(spot)
+    }
+
+    /// Whether the policy that there is by now still takes it.
+    fn is_still_due(&self, info: &NamespaceInfo, key: &[u8], meta: &Meta) -> bool {
+        let info = self
+            .hot
+            .namespace(&info.name)
+            .ok()
+            .filter(|now| now.id == info.id);
+        let policy = info.as_deref().and_then(Policy::of);
+        info.zip(policy).is_some_and(|(info, policy)| {
+            self.begin_reads(&policy);
+            self.is_due(&info, &policy, key, meta)
+        })
+    }
+
     /// Applies every policy, if it is this process's turn.
     pub async fn run_all(&self) {
         let governed = self.begin_all_reads();
         self.share_reads().await;
         for info in governed {
-            // Asking again renews it: a pass may take long.
             if !self.has_turn().await {
                 return;
             }
-            match self.apply(&info.name).await {
+            match self.apply(&info.name, true).await {
                 Ok(passed) if passed.gave_up => return,
                 Ok(passed) if passed.moved > 0 => {
                     tracing::info!(namespace = info.name, ?passed, "moved to the cold tier");
@@ -309,12 +354,6 @@ impl<S: Store> Mover<S> {
     pub async fn tend(self: &Arc<Self>) -> Infallible {
         self.begin_all_reads();
         self.share_reads().await;
-        let start = Instant::now();
-        let every = |period: Duration, first: Duration| {
-            let mut ticks = interval_at(start + first, period);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
-        };
         let mut tidy = every(TIDY, TIDY);
         let mut pass = every(PASS, PASS);
         let mut sweep = every(SWEEP, PASS);
@@ -351,6 +390,12 @@ impl<S: Store> Mover<S> {
             tracing::warn!(path = %path.display(), %error, "when values were read last was not kept");
         }
     }
+}
+
+fn every(period: Duration, first: Duration) -> Interval {
+    let mut ticks = interval_at(Instant::now() + first, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// What was to be moved is not there any more, or is something else.

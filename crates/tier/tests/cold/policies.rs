@@ -1,5 +1,8 @@
 //! What goes, what stays, and what comes back for good.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
 use forebay_store::{ByteRange, Versioning};
 use forebay_tier::cold::{Policy, Recall};
 
@@ -75,6 +78,45 @@ async fn by_the_last_read() {
     assert_eq!(passed.moved, 1);
     assert!(world.is_cold("unread").await);
     assert!(!world.is_cold("read").await);
+}
+
+#[tokio::test]
+async fn what_is_read_or_ruled_out_while_others_go_stays() {
+    for ruled_out in [false, true] {
+        let world = Arc::new(World::new(Versioning::Off).await);
+        let policy = Policy {
+            not_read_for_ms: Some(DAY),
+            larger_than: 0,
+            ..Policy::default()
+        };
+        world.policy(&policy).await;
+        for key in 0..12 {
+            world.put(&format!("{key:02}"), b"value").await;
+        }
+        world.mover().run("ns").await.expect("run");
+        world.clock.advance(2 * DAY);
+        world.far.knobs.slow.store(true, SeqCst);
+        let running = tokio::spawn({
+            let world = world.clone();
+            async move { world.mover().run("ns").await }
+        });
+        while world.far.knobs.calls.load(SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        if ruled_out {
+            world
+                .policy(&Policy {
+                    prefix: "other".to_owned(),
+                    ..policy
+                })
+                .await;
+        } else {
+            assert_eq!(world.get("11").await, b"value");
+        }
+        let passed = running.await.expect("no panic").expect("run");
+        assert!(passed.moved > 0 && passed.failed == 0);
+        assert!(!world.is_cold("11").await);
+    }
 }
 
 #[tokio::test]
