@@ -203,7 +203,7 @@ impl Disk {
     /// Opens a piece of the value of `meta`; `None` when it is not there, or of another value.
     pub async fn open(&self, place: &Place, number: u32, meta: &Meta) -> Option<Reading> {
         let (found, body) = self.shelf.open(key_of(place, number)).await.ok()?;
-        let about = kept_meta::decode(found.attributes.get(META)?)?;
+        let (about, _) = kept_meta::decode(found.attributes.get(META)?)?;
         is_same(&about, meta).then_some(Reading {
             body,
             len: found.size,
@@ -258,6 +258,7 @@ pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> 
             place,
             number,
             meta,
+            since,
             piece,
         } = evicted;
         // The disk makes sums of its own: what turned in memory would be good there for ever.
@@ -266,13 +267,13 @@ pub(crate) async fn tend<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> 
             count(&cache.counters.corrupt);
             continue;
         }
-        let about = kept_meta::encode(&meta);
+        let about = kept_meta::encode(&meta, since);
         let bytes = piece.len() as u64;
         let key = key_of(&place, number);
         match disk.shelf.save(key, about, bufs).await {
             Ok(()) => {
                 count(&cache.counters.spills);
-                cache.after(cache.index.landed(&place, number, &meta, bytes));
+                cache.after(cache.index.landed(&place, number, &meta, since, bytes));
             }
             Err(error) => {
                 count(&cache.counters.spills_dropped);
@@ -297,13 +298,15 @@ async fn recall<S: Store>(cache: &Cache<S>, store: &S, disk: &Disk) -> Result<()
         after = Some(last.to_vec());
         for (key, found) in &page {
             let known = split(key).and_then(|(id, name, number)| {
-                let about = kept_meta::decode(found.attributes.get(META)?)?;
+                let (about, since) = kept_meta::decode(found.attributes.get(META)?)?;
                 let place = cache.place_in(namespaces.get(&id)?, name);
-                Some((place, number, about))
+                Some((place, number, about, since))
             });
             match known {
-                Some((place, number, about)) => {
-                    let landed = cache.index.landed(&place, number, &about, found.size);
+                Some((place, number, about, since)) => {
+                    let landed = cache
+                        .index
+                        .landed(&place, number, &about, since, found.size);
                     cache.after(landed);
                 }
                 None => disk.waiting.lock().discard.push(key.to_vec()),
@@ -367,6 +370,7 @@ mod tests {
                     place: cache.place_in(&namespace, key),
                     number: 0,
                     meta,
+                    since: 1,
                     piece,
                 }],
                 discard: Vec::new(),

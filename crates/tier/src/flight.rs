@@ -167,7 +167,7 @@ pub(crate) enum Boarded<S: Store> {
     Open(Arc<Reader<S>>, Meta, Range<u32>, bool),
     /// Read for yourself; when this call asked the store, this is what it gave.
     Private(Option<Object<S::Body>>),
-    /// What is wanted was read and let go: try another.
+    /// What is wanted was read and let go, or its time is over: try another.
     Late,
 }
 
@@ -247,7 +247,11 @@ impl<S: Store> Flight<S> {
         let mut state = self.turn.lock().await;
         match &mut *state {
             State::Open(open) => {
-                let boarded = self.take_seat(open, request, false);
+                let over = open.meta.expires.is_some_and(|at| at <= cache.now());
+                let boarded = match over {
+                    true => Boarded::Late,
+                    false => self.take_seat(open, request, false),
+                };
                 if matches!(boarded, Boarded::Late) {
                     self.leave();
                 }

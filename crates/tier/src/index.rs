@@ -58,6 +58,8 @@ pub(crate) struct Evicted {
     pub place: Place,
     pub number: u32,
     pub meta: Meta,
+    /// From when on it was held.
+    pub since: u64,
     pub piece: Piece,
 }
 
@@ -199,12 +201,20 @@ impl Index {
         fallout
     }
 
-    /// A piece is on the disk now. Whoever comes for it asks the store first, unless its value is held and known.
-    pub fn landed(&self, place: &Place, number: u32, meta: &Meta, bytes: u64) -> Fallout {
+    /// A piece is on the disk now, of a value that is held `since` then. Whoever comes for it asks the store first, unless its value
+    /// is held and known.
+    pub fn landed(
+        &self,
+        place: &Place,
+        number: u32,
+        meta: &Meta,
+        since: u64,
+        bytes: u64,
+    ) -> Fallout {
         let mut fallout = Fallout::default();
         let mut shard = self.shard(place.hash).lock();
         match shard.object(place) {
-            Some(object) if !is_same(&object.meta, meta) => {
+            Some(object) if !is_same(&object.meta, meta) || since < object.since => {
                 fallout.discard.push((place.clone(), number));
                 return fallout;
             }
@@ -212,6 +222,9 @@ impl Index {
             None => {
                 let fresh = || self.values.fetch_add(1, Relaxed);
                 shard.enter(place, meta, 0, &self.config, fresh, &mut fallout);
+                if let Some(object) = shard.object_mut(place) {
+                    object.since = since;
+                }
             }
         }
         shard.shelve(place, number, bytes.max(DISK_ITEM_BYTES_MIN));
@@ -234,7 +247,7 @@ impl Index {
         fallout
     }
 
-    /// The value held was current at `known`, if `still` says so, with these attributes.
+    /// The value held was current at `known`, if `still` says so, with these attributes; what is known of a later time stays.
     pub fn confirm(
         &self,
         place: &Place,
@@ -243,13 +256,15 @@ impl Index {
         known: u64,
         still: impl FnOnce() -> bool,
     ) {
+        let now = (self.config.clock)();
         let mut shard = self.shard(place.hash).lock();
         if let Some(object) = shard.object_mut(place)
             && object.value == value
+            && object.known_by(now) <= known
             && still()
         {
             object.meta.clone_from(meta);
-            object.known = object.known.max(known);
+            object.known = known;
         }
     }
 

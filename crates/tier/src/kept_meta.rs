@@ -1,18 +1,18 @@
 //! The metadata of a value, as it stands beside a piece of it on the local disk.
 //!
-//! Little-endian: format `u8`, size `u64`, modified `u64`, version `u64`, CRC-64/NVME `u64`, expires `u64` (0 is never), tag length
-//! `u8`, tag, encoded attributes to the end.
+//! Little-endian: format `u8`, size `u64`, modified `u64`, version `u64`, CRC-64/NVME `u64`, expires `u64` (0 is never), from when
+//! on it is held `u64`, tag length `u8`, tag, encoded attributes to the end.
 
 use bytes::Bytes;
 use forebay_store::{Attributes, Etag, Meta, VersionId};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// As bytes.
-pub(crate) fn encode(meta: &Meta) -> Bytes {
+pub(crate) fn encode(meta: &Meta, since: u64) -> Bytes {
     let etag = meta.etag.as_str().as_bytes();
     let attributes = meta.attributes.encoded();
-    let mut out = Vec::with_capacity(42 + etag.len() + attributes.len());
+    let mut out = Vec::with_capacity(50 + etag.len() + attributes.len());
     out.push(FORMAT);
     for number in [
         meta.size,
@@ -20,6 +20,7 @@ pub(crate) fn encode(meta: &Meta) -> Bytes {
         meta.version.0,
         meta.crc64nvme,
         meta.expires.unwrap_or(0),
+        since,
     ] {
         out.extend_from_slice(&number.to_le_bytes());
     }
@@ -30,7 +31,7 @@ pub(crate) fn encode(meta: &Meta) -> Bytes {
 }
 
 /// Back; `None` when it is not such.
-pub fn decode(bytes: &[u8]) -> Option<Meta> {
+pub fn decode(bytes: &[u8]) -> Option<(Meta, u64)> {
     let (format, mut rest) = bytes.split_first()?;
     if *format != FORMAT {
         return None;
@@ -40,11 +41,11 @@ pub fn decode(bytes: &[u8]) -> Option<Meta> {
         rest = after;
         Some(u64::from_le_bytes(*number))
     };
-    let (size, modified, version, crc64nvme, expires) =
-        (number()?, number()?, number()?, number()?, number()?);
+    let (size, modified, version) = (number()?, number()?, number()?);
+    let (crc64nvme, expires, since) = (number()?, number()?, number()?);
     let (len, rest) = rest.split_first()?;
     let (etag, attributes) = rest.split_at_checked(usize::from(*len))?;
-    Some(Meta {
+    let meta = Meta {
         size,
         etag: Etag::new(std::str::from_utf8(etag).ok()?)?,
         modified,
@@ -52,7 +53,8 @@ pub fn decode(bytes: &[u8]) -> Option<Meta> {
         crc64nvme,
         expires: (expires > 0).then_some(expires),
         attributes: Attributes::decode(Bytes::copy_from_slice(attributes))?,
-    })
+    };
+    Some((meta, since))
 }
 
 #[cfg(test)]
@@ -64,14 +66,14 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_bytes_are_refused_or_whole(
-            numbers in any::<[u8; 40]>(),
+            numbers in any::<[u8; 48]>(),
             etag in prop::collection::vec(any::<u8>(), 0..70),
             rest in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..40),
         ) {
             let len = [etag.len() as u8];
             let bytes = [&[FORMAT][..], &numbers, &len, &etag, &rest].concat();
-            if let Some(meta) = decode(&bytes) {
-                prop_assert_eq!(&encode(&meta)[..], &bytes[..]);
+            if let Some((meta, since)) = decode(&bytes) {
+                prop_assert_eq!(&encode(&meta, since)[..], &bytes[..]);
             }
             decode(&rest);
         }
@@ -88,11 +90,14 @@ mod tests {
             expires: Some(9),
             attributes: Attributes::builder().set("a", "b").build().expect("small"),
         };
-        let bytes = encode(&meta);
-        assert_eq!(decode(&bytes), Some(meta));
+        let bytes = encode(&meta, 10);
+        assert_eq!(decode(&bytes), Some((meta, 10)));
         for end in 0..bytes.len() {
             let cut = decode(&bytes[..end]);
-            assert!(cut.is_none_or(|meta| meta.attributes.is_empty()), "{end}");
+            assert!(
+                cut.is_none_or(|(meta, _)| meta.attributes.is_empty()),
+                "{end}"
+            );
         }
     }
 }

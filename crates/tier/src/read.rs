@@ -57,7 +57,7 @@ impl<S: Store> Tier<S> {
         place: Place,
         range: ByteRange,
     ) -> Result<Way<S>> {
-        if let Some(pending) = cache.write_back.find(&place) {
+        if let Some(pending) = cache.write_back.find(&place, cache.now()).await {
             return self.pending(cache, place, &pending, range).map(Way::Kept);
         }
         for _ in 0..LOOKS_MAX {

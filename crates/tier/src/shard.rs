@@ -104,6 +104,14 @@ impl Level {
 }
 
 impl Object {
+    /// When it was last known to be current. A clock that went back since proves nothing.
+    pub fn known_by(&self, now: u64) -> u64 {
+        match self.known <= now {
+            true => self.known,
+            false => 0,
+        }
+    }
+
     /// Whether its time is over: the value's own, or that of anything that is held.
     pub fn is_over(&self, now: u64, ttl_ms: Option<u64>) -> bool {
         self.meta.expires.is_some_and(|at| at <= now)
@@ -170,13 +178,13 @@ impl Shard {
         if let Some(object) = self.object_mut(place) {
             // What is over begins anew: its pieces would never be hits again.
             if is_same(&object.meta, meta) && !object.is_over(now, config.ttl_ms) {
-                if known > object.known {
+                if known > object.known_by(now) {
                     object.meta.clone_from(meta);
                     object.known = known;
                 }
                 return true;
             }
-            if object.known > known {
+            if object.known_by(now) > known {
                 return false;
             }
             self.remove(place, fallout);
@@ -361,7 +369,7 @@ impl Shard {
         let room = self.disk.policy.weight() + (self.disk_bytes >> 4) < self.disk_bytes;
         let wanted = self.disk_bytes > 0 && (uses > 0 || room);
         if let Some(object) = self.object_mut(&place) {
-            let meta = object.meta.clone();
+            let (meta, since) = (object.meta.clone(), object.since);
             let part = object.part_mut(number);
             let piece = part.memory.take();
             let on_disk = part.disk.is_some();
@@ -376,6 +384,7 @@ impl Shard {
                     place: place.clone(),
                     number,
                     meta,
+                    since,
                     piece,
                 });
             }

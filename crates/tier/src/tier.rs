@@ -190,12 +190,12 @@ impl<S: Store> Tier<S> {
     }
 
     /// The metadata that a hit would have, without a look at the store.
-    fn known(&self, address: Address<'_>) -> Result<Option<Meta>> {
+    async fn known(&self, address: Address<'_>) -> Result<Option<Meta>> {
         let Some((cache, place)) = self.placed(address, None)? else {
             return Ok(None);
         };
         let now = cache.now();
-        if let Some(pending) = cache.write_back.find(&place) {
+        if let Some(pending) = cache.write_back.find(&place, now).await {
             return Ok(Some(pending.meta.clone()));
         }
         let held = cache.index.meta(&place, now);
@@ -270,7 +270,7 @@ impl<S: Store> Store for Tier<S> {
         let mut metas = Vec::with_capacity(addresses.len());
         let mut asked = Vec::new();
         for address in addresses {
-            let known = self.known(*address)?;
+            let known = self.known(*address).await?;
             if known.is_none() {
                 asked.push(*address);
             }
@@ -287,7 +287,7 @@ impl<S: Store> Store for Tier<S> {
 
     async fn stat(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Meta> {
         if version.is_none()
-            && let Some(meta) = self.known(address)?
+            && let Some(meta) = self.known(address).await?
         {
             return Ok(meta);
         }

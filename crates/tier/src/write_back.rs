@@ -160,8 +160,17 @@ impl WriteBack {
         self.landed.notify_waiters();
     }
 
-    /// What waits under a key.
-    pub fn find(&self, place: &Place) -> Option<Arc<Pending>> {
+    /// What waits under a key. When its time is over, nothing, once the store has it: it has what was before until then.
+    pub async fn find(&self, place: &Place, now: u64) -> Option<Arc<Pending>> {
+        let found = self.pending(place)?;
+        if found.meta.expires.is_none_or(|at| at > now) {
+            return Some(found);
+        }
+        self.settle(place).await;
+        None
+    }
+
+    fn pending(&self, place: &Place) -> Option<Arc<Pending>> {
         if !self.is_on() {
             return None;
         }

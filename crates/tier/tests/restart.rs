@@ -34,8 +34,16 @@ impl World {
 
     /// A tier with a disk, and the task that tends it.
     async fn open(&self) -> (Tier<Below>, JoinHandle<()>) {
+        self.open_with(|_| ()).await
+    }
+
+    async fn open_with(
+        &self,
+        change: impl FnOnce(&mut forebay_tier::Config),
+    ) -> (Tier<Below>, JoinHandle<()>) {
         let mut config = support::config(250_000, &self.clock);
         config.disk_bytes = 64 << 20;
+        change(&mut config);
         let below = Around {
             store: self.store.clone(),
             detour: self.probe.clone(),
@@ -145,5 +153,33 @@ async fn a_disk_that_lies_costs_a_miss() {
     read_all(&tier, |at| at).await;
     let retrieves = world.probe.retrieves();
     assert!((5..=12).contains(&retrieves), "{retrieves}");
+    tending.abort();
+}
+
+#[tokio::test]
+async fn neither_the_disk_nor_a_restart_makes_anything_younger() {
+    const TTL: u64 = 100_000;
+    let world = World::new().await;
+    let (tier, tending) = world.open_with(|config| config.ttl_ms = Some(TTL)).await;
+    support::put(&tier, "0", &support::bytes(0, VALUE)).await;
+    world.clock.advance(TTL / 2);
+    for at in 1..20_u64 {
+        support::put(&tier, &format!("{at}"), &support::bytes(at, VALUE)).await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let read = async |tier: &Tier<Below>| {
+        let before = world.probe.retrieves();
+        support::get(tier, "0").await.expect("there");
+        world.probe.retrieves() - before
+    };
+    assert_eq!(read(&tier).await, 0, "it is on the disk");
+    tending.abort();
+    drop(tier);
+    let (tier, tending) = world.open_with(|config| config.ttl_ms = Some(TTL)).await;
+    assert_eq!(read(&tier).await, 0, "it is on the disk");
+    world.clock.advance(TTL / 2);
+    assert_eq!(read(&tier).await, 1, "its time is over");
     tending.abort();
 }

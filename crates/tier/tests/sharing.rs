@@ -609,3 +609,27 @@ async fn what_is_over_is_pinned_no_more() {
     assert_eq!(probe.retrieves(), 0, "they are pinned");
     assert!(metrics(&tier).pinned_bytes <= 500_000);
 }
+
+#[tokio::test]
+async fn a_read_that_others_share_ends_for_newcomers_with_its_value() {
+    let probe = Probe::default();
+    let (tier, clock) = made(&probe, |_| {}).await;
+    let below = &tier.store_below().store;
+    let value = support::bytes(10, 3 * MIB);
+    let address = Address::object(NS, b"k");
+    let mut upload = below
+        .store(address, Default::default())
+        .await
+        .expect("room");
+    upload.write(value.clone().into()).await.expect("room");
+    let seal = Seal {
+        expires: Some(clock.now() + 500),
+        ..Seal::default()
+    };
+    upload.commit(seal).await.expect("committed");
+    let begun = opened(&tier, "k").await;
+    clock.advance(500);
+    let late = tier.retrieve(address, None, ByteRange::Full).await;
+    assert_eq!(late.map(drop).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(support::drain(begun).await.expect("read") == value);
+}

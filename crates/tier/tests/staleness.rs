@@ -4,6 +4,8 @@
 mod support;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use forebay_store::suite::TestClock;
 use forebay_store::{Address, ErrorKind, NamespaceConfig, Notice, Store};
@@ -245,5 +247,27 @@ fn a_notice_puts_a_value_in_doubt_at_once() {
         }
         let new = support::get(&world.tiers[1], KEYS[0]).await.expect("read");
         assert_eq!(new.len(), 30, "it knows that it does not know");
+    });
+}
+
+/// What was said by a clock that was ahead is worth nothing when that time has come.
+#[test]
+fn what_was_current_by_a_clock_that_went_back_is_asked_for_again() {
+    runtime().block_on(async {
+        let clock = TestClock::default();
+        let store = support::with_namespace(&clock, NamespaceConfig::default()).await;
+        let behind = Arc::new(AtomicU64::new(0));
+        let config = forebay_tier::Config::new(1 << 20, {
+            let (clock, behind) = (clock.clone(), behind.clone());
+            Arc::new(move || clock.now() - behind.load(SeqCst))
+        });
+        let tier = support::tier(&store, &Probe::default(), config);
+        clock.advance(100_000);
+        support::put(&tier, "a", b"old").await;
+        behind.store(50_000, SeqCst);
+        assert_eq!(support::get(&tier, "a").await.expect("held"), b"old");
+        support::put(&store, "a", b"new").await;
+        clock.advance(50_000);
+        assert_eq!(support::get(&tier, "a").await.expect("read"), b"new");
     });
 }

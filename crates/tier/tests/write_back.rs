@@ -237,6 +237,39 @@ async fn values_of_no_bytes_take_room_too() {
 }
 
 #[tokio::test]
+async fn what_waits_is_gone_when_its_time_is_over() {
+    let (tier, store, probe) = made().await;
+    support::put(&store, "k", b"old").await;
+    let over = TestClock::default().now();
+    let options = StoreOptions {
+        size: Some(5),
+        ..StoreOptions::default()
+    };
+    let mut upload = tier.store(K, options).await.expect("room");
+    upload.write(b"value".to_vec().into()).await.expect("room");
+    let seal = Seal {
+        expires: Some(over),
+        ..Seal::default()
+    };
+    upload.commit(seal).await.expect("acknowledged");
+    let asked = tokio::spawn({
+        let tier = tier.clone();
+        async move {
+            let read = support::get(&tier, "k").await.map(drop);
+            let stat = tier.stat(K, None).await.map(drop);
+            let exist = tier.exist(&[K]).await.expect("an answer");
+            (read, stat, exist)
+        }
+    });
+    tokio::task::yield_now().await;
+    probe.commits.add_permits(1);
+    let (read, stat, exist) = asked.await.expect("no panic");
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(stat.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(exist, [None]);
+}
+
+#[tokio::test]
 async fn a_namespace_that_got_the_name_meanwhile_is_not_what_was_meant() {
     let (tier, store, probe) = made().await;
     support::put(&tier, "k", b"value").await;

@@ -234,8 +234,8 @@ pub fn record(data: &[u8]) {
             }
         }
         1 => {
-            if let Some(meta) = kept_meta::decode(bytes) {
-                assert!(kept_meta::encode(&meta) == bytes);
+            if let Some((meta, since)) = kept_meta::decode(bytes) {
+                assert!(kept_meta::encode(&meta, since) == bytes);
             }
         }
         2 => {

@@ -172,7 +172,7 @@ fn records() {
     let url = b"s3://freezer/a/b?endpoint=http://127.0.0.1:9000&region=eu-1&profile=cold&credentials=FILE&ca=FILE";
     let seeds = vec![
         ("reads", seed(0, &times.encode())),
-        ("kept_meta", seed(1, &kept_meta::encode(&kept))),
+        ("kept_meta", seed(1, &kept_meta::encode(&kept, 10))),
         (
             "policy",
             seed(2, &serde_json::to_vec(&policy).expect("JSON")),
