@@ -58,6 +58,41 @@ fn values_come_from_memory_then_from_the_disk_also_after_a_restart() {
 }
 
 #[test]
+fn a_damaged_disk_of_the_cache_keeps_no_server_from_starting() {
+    let place = Place::new();
+    let dir = place.path("cache");
+    let disk = format!("{}:64MiB", dir.display());
+    let flags = ["--cache-memory", "8MiB", "--cache-disk", &disk];
+    let server = place.serve(&flags);
+    server.ok(&["admin", "namespace", "create", "data"]);
+    let value = bytes(1, 3_000_000);
+    put(&server, &place, "fb://data/key", &value);
+    assert_eq!(server.terminate(), Some(0));
+    let files = || {
+        let entries = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap());
+        let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
+        files.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let before = files();
+    for file in &before {
+        let len = std::fs::metadata(file).unwrap().len();
+        let damaged = vec![7; len.min(1 << 20) as usize];
+        let opened = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&opened, &damaged, 0).unwrap();
+    }
+    let server = place.serve(&flags);
+    reads(&server, "fb://data/key", &value);
+    assert_eq!(server.terminate(), Some(0));
+    assert_eq!(files().len(), before.len(), "it began anew");
+    let entries = std::fs::read_dir(&dir).unwrap();
+    let aside = entries.filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with("damaged-")
+    });
+    assert_eq!(aside.count(), 1, "nothing was deleted");
+}
+
+#[test]
 fn a_server_without_the_flags_has_no_cache_before_its_backend() {
     let place = Place::new();
     let server = place.serve(&[]);

@@ -92,22 +92,19 @@ impl<S: Store> Tier<S> {
     }
 
     /// What goes on beside the calls: the local disk is written and tidied, notices of changes are followed. Runs until it is
-    /// dropped; one is enough for all clones.
-    ///
-    /// # Errors
-    /// When the local disk cannot be read; the cache goes on without it.
-    pub async fn tend(&self) -> Result<()> {
+    /// dropped; one is enough for all clones. A disk that cannot be read is logged, and the cache goes on without it.
+    pub async fn tend(&self) {
         let Some(cache) = &self.cache else {
-            return Ok(());
+            return;
         };
         let tending = async {
-            match &cache.disk {
-                Some(disk) => disk::tend(cache, &*self.store, disk).await,
-                None => Ok(()),
+            if let Some(disk) = &cache.disk
+                && let Err(error) = disk::tend(cache, &*self.store, disk).await
+            {
+                tracing::error!(%error, "the cache goes on without its disk");
             }
         };
-        let (tended, ()) = tokio::join!(tending, follow::follow(cache, &*self.store));
-        tended
+        tokio::join!(tending, follow::follow(cache, &*self.store));
     }
 
     /// Waits for a value that the store has yet to commit, when it is asked for by the one version that such values have.

@@ -79,7 +79,7 @@ mod with_disk {
         let disk = below(&clock);
         let tier = Tier::with_disk(Arc::new(below(&clock)), config, None, disk);
         let tended = tier.clone();
-        let tending = tokio::spawn(async move { tended.tend().await.expect("the disk works") });
+        let tending = tokio::spawn(async move { tended.tend().await });
         (tier, Tending(tending))
     }));
 }
@@ -121,7 +121,7 @@ mod engines {
         let disk = engine(2, &clock, &pool);
         let tier = Tier::with_disk(store, config, Some(&pool), disk);
         let tended = tier.clone();
-        let tending = tokio::spawn(async move { tended.tend().await.expect("the disk works") });
+        let tending = tokio::spawn(async move { tended.tend().await });
         (tier, Tending(tending))
     }
 

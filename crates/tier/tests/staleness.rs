@@ -86,7 +86,7 @@ impl World {
             let tier = support::tier(&store, &probe, config);
             let tended = tier.clone();
             world.tending.push(tokio::spawn(async move {
-                tended.tend().await.expect("nothing to fail");
+                tended.tend().await;
             }));
             world.tiers.push(tier);
             world.wires.push(wire);

@@ -4,13 +4,15 @@ pub mod flags;
 pub mod metrics;
 
 use std::convert::Infallible;
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_engine::Engine;
-use forebay_io::SystemClock;
+use forebay_engine::{Engine, OpenError};
 use forebay_io::files::Directory;
+use forebay_io::{Clock, SystemClock};
 use forebay_mem::Pool;
 use forebay_store::Store;
 use forebay_tier::{Config, Tier, Trust, buffer_bytes};
@@ -18,7 +20,7 @@ use forebay_tier::{Config, Tier, Trust, buffer_bytes};
 use self::flags::{CacheArgs, CacheDisk};
 use super::UnixClock;
 use super::args::ServeArgs;
-use super::leaf::refused;
+use super::leaf::{patiently, refused};
 use crate::exit::{Failure, Outcome};
 
 /// What the index of the cache's disk may keep in memory, in bytes.
@@ -26,6 +28,8 @@ const DISK_INDEX_BYTES: usize = 32 << 20;
 /// Room on the disk beside the values: what is free, and what is being replaced.
 const DISK_SPARE: u64 = 8;
 const MS_DEFAULT: u64 = 1000;
+/// Names of directories with what was damaged begin so.
+const ASIDE: &str = "damaged-";
 
 /// A cache before `store`, if the flags say so.
 pub fn open<S: Store>(
@@ -34,7 +38,6 @@ pub fn open<S: Store>(
     pool: &Pool,
     clock: UnixClock,
 ) -> Outcome<Tier<S>> {
-    let lose_journal_from = args.lose_journal_from;
     let args = &args.before;
     let Some(memory) = args.cache_memory else {
         return Ok(Tier::off(store));
@@ -57,8 +60,10 @@ pub fn open<S: Store>(
         return Ok(Tier::new(store, config, Some(pool)));
     };
     config.disk_bytes = disk.size.0;
-    let engine = open_disk(disk, lose_journal_from, pool)?;
-    Ok(Tier::with_disk(store, config, Some(pool), engine))
+    Ok(match open_disk(disk, pool)? {
+        Some(engine) => Tier::with_disk(store, config, Some(pool), engine),
+        None => Tier::new(store, config, Some(pool)),
+    })
 }
 
 /// Memory for buffers that the flags ask for beside the rest, in bytes: what is kept, and what is on its way there.
@@ -70,33 +75,78 @@ pub fn memory_bytes(args: &CacheArgs) -> u64 {
 
 /// What goes on beside the calls, for ever.
 pub async fn tend<S: Store>(tier: &Tier<S>) -> Infallible {
-    if let Err(error) = tier.tend().await {
-        tracing::error!(%error, "the cache goes on without its disk");
-    }
+    tier.tend().await;
     std::future::pending().await
 }
 
-fn open_disk(
-    disk: &CacheDisk,
-    lose_journal_from: Option<u64>,
-    pool: &Pool,
-) -> Outcome<Engine<Directory>> {
+/// The cache's disk; `None` when it fails. It has nothing that the backend does not have: no damage to it keeps a server from
+/// starting.
+fn open_disk(disk: &CacheDisk, pool: &Pool) -> Outcome<Option<Engine<Directory>>> {
     let place = disk.dir.display();
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&disk.dir)
         .map_err(Failure::io(&place))?;
-    let directory = Directory::open(&disk.dir).map_err(Failure::io(&place))?;
     let config = forebay_engine::Config {
         // The tier's own memory is before it.
         cache_bytes: 0,
         index_cache_bytes: DISK_INDEX_BYTES,
         recent_bytes: DISK_INDEX_BYTES as u64,
         capacity_bytes: disk.size.0.saturating_add(disk.size.0 / DISK_SPARE),
-        lose_journal_from,
         ..forebay_engine::Config::default()
     };
     let clock = Arc::new(SystemClock::default());
-    Engine::open(directory, clock, pool.clone(), config).map_err(|error| refused(&place, &error))
+    let open = || {
+        let directory = Directory::open(&disk.dir).map_err(|cause| OpenError::Io {
+            what: "opening the directory",
+            cause,
+        })?;
+        Engine::open(directory, clock.clone(), pool.clone(), config.clone())
+    };
+    let mut opened = patiently(open);
+    if let Err(error) = &opened
+        && is_damage(error)
+    {
+        let aside = put_aside(&disk.dir, clock.unix_millis()).map_err(Failure::io(&place))?;
+        tracing::error!(
+            %error,
+            aside = %aside.display(),
+            "the cache's disk is damaged: it begins empty; what there was may be removed"
+        );
+        opened = patiently(open);
+    }
+    match opened {
+        Ok(engine) => Ok(Some(engine)),
+        Err(OpenError::Io { what, cause }) => {
+            tracing::error!(disk = %place, what, %cause, "the cache goes on without its disk");
+            Ok(None)
+        }
+        Err(error) => Err(refused(&place, &error)),
+    }
+}
+
+/// Whether what is in a directory cannot be used.
+fn is_damage(error: &OpenError) -> bool {
+    match error {
+        OpenError::Version { .. }
+        | OpenError::NotAStore
+        | OpenError::Mismatch
+        | OpenError::Journal { .. }
+        | OpenError::Store(_) => true,
+        OpenError::Locked(_) | OpenError::ReadOnly(_) | OpenError::Io { .. } => false,
+    }
+}
+
+/// Moves everything in a directory into a new one in it. Nothing is deleted: it may be somebody's store after all.
+fn put_aside(dir: &Path, now: u64) -> io::Result<PathBuf> {
+    let aside = dir.join(format!("{ASIDE}{now}"));
+    fs::create_dir(&aside)?;
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if !name.as_encoded_bytes().starts_with(ASIDE.as_bytes()) {
+            fs::rename(dir.join(&name), aside.join(&name))?;
+        }
+    }
+    Ok(aside)
 }

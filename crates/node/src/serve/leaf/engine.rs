@@ -39,16 +39,21 @@ pub fn open(
         lose_journal_from: args.lose_journal_from,
         ..forebay_engine::Config::default()
     };
+    let open = || Engine::open(disk.clone(), clock.clone(), pool.clone(), config.clone());
+    patiently(open).map_err(|error| refused(&place, &error))
+}
+
+/// Opens a directory, once who was killed has let it go.
+pub fn patiently<T>(open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let begun = Instant::now();
-    let opened = loop {
-        match Engine::open(disk.clone(), clock.clone(), pool.clone(), config.clone()) {
+    loop {
+        match open() {
             Err(OpenError::Locked(_)) if begun.elapsed() < LOCK_PATIENCE => {
                 std::thread::sleep(LOCK_RETRY);
             }
-            opened => break opened,
+            opened => return opened,
         }
-    };
-    opened.map_err(|error| refused(&place, &error))
+    }
 }
 
 /// An engine's directory was not opened: why, and what to do.

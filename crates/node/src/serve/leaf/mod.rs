@@ -21,7 +21,7 @@ use super::device::Device;
 use super::limits::Memory;
 use crate::exit::{Exit, Failure, Outcome};
 
-pub use engine::refused;
+pub use engine::{patiently, refused};
 pub use rados::{CephArgs, Place};
 
 /// A leaf of the store, and the care that it needs. It is a store itself: which one it is, is a branch of a match. Clones are the
