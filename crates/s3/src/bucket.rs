@@ -117,7 +117,8 @@ pub(crate) async fn delete<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
             if !store.list_versions(versions).await?.items.is_empty() {
                 return Err(error.into());
             }
-            purge_staging(store, call.bucket).await?;
+            purge_staging(call).await?;
+            call.still_there()?;
             store.delete_namespace(call.bucket).await
         }
         other => other,
@@ -127,11 +128,12 @@ pub(crate) async fn delete<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
 }
 
 /// Drops everything that uploads have staged.
-async fn purge_staging<S: Store>(store: &S, bucket: &str) -> Outcome<()> {
+async fn purge_staging<S: Store>(call: &Call<'_, S>) -> Outcome<()> {
     loop {
-        let page = store
+        let page = call
+            .store()
             .list(ListOptions {
-                namespace: bucket,
+                namespace: call.bucket,
                 space: Space::Staging,
                 prefix: b"",
                 delimiter: None,
@@ -139,10 +141,12 @@ async fn purge_staging<S: Store>(store: &S, bucket: &str) -> Outcome<()> {
                 limit: usize::MAX,
             })
             .await?;
+        // No two buckets have uploads of the same name: what is listed of this one is not found in the next.
+        call.still_there()?;
         for item in &page.items {
             if let Item::Value(key, _) = item {
-                store
-                    .delete(Address::staging(bucket, key), DeleteOptions::default())
+                call.store()
+                    .delete(Address::staging(call.bucket, key), DeleteOptions::default())
                     .await?;
             }
         }

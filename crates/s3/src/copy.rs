@@ -17,7 +17,7 @@ use crate::config::EtagKind;
 use crate::headers;
 use crate::kept::{self, Shown};
 use crate::multipart::{algorithm, commit_part, part_of, upload_id};
-use crate::object_put::{PUT_BYTES_MAX, check_extras, too_large, unmet};
+use crate::object_put::{PUT_BYTES_MAX, begin, check_extras, too_large, unmet};
 use crate::reply::{self, Reply};
 use crate::staging;
 use crate::status::{Outcome, Refusal};
@@ -132,10 +132,7 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
         condition,
     };
     let mut turn = call.door.copies.next(origin.size).await;
-    let mut upload = match call.store().store(call.object(), options).await {
-        Ok(upload) => upload,
-        Err(error) => return Err(unmet(call, condition, error).await),
-    };
+    let mut upload = begin(call, call.object(), options).await?;
     let hashed = transfer(found, &mut upload, md5 && !same_tag, remade).await?;
     turn.moved();
     let shown = match (known, remade) {
@@ -234,10 +231,7 @@ pub(crate) async fn part<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>
         condition: Condition::None,
     };
     let mut turn = call.door.copies.next(length).await;
-    let mut upload = call
-        .store()
-        .store(Address::staging(call.bucket, &staged), options)
-        .await?;
+    let mut upload = begin(call, Address::staging(call.bucket, &staged), options).await?;
     let md5 = call.door.config.etag == EtagKind::Md5;
     let hashed = transfer(found, &mut upload, md5, algorithm).await?;
     turn.moved();

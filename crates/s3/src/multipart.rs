@@ -16,7 +16,7 @@ use crate::config::EtagKind;
 use crate::ingest::Source;
 use crate::kept::{self, Shown};
 use crate::object_get::part_number;
-use crate::object_put::{PUT_BYTES_MAX, check_extras, too_large};
+use crate::object_put::{PUT_BYTES_MAX, begin, check_extras, too_large};
 use crate::reply::{self, Reply};
 use crate::staging::{self, UploadId};
 use crate::status::{Outcome, Refusal};
@@ -45,10 +45,7 @@ pub(crate) async fn create<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
         size: Some(0),
         condition: Condition::IfAbsent,
     };
-    let upload = call
-        .store()
-        .store(Address::staging(call.bucket, &manifest), options)
-        .await?;
+    let upload = begin(call, Address::staging(call.bucket, &manifest), options).await?;
     upload
         .commit(Seal {
             etag: None,
@@ -157,10 +154,7 @@ pub(crate) async fn upload_part<S: Store>(
         size: Some(claims.length),
         condition: Condition::None,
     };
-    let mut upload = call
-        .store()
-        .store(Address::staging(call.bucket, &staged), options)
-        .await?;
+    let mut upload = begin(call, Address::staging(call.bucket, &staged), options).await?;
     let md5 = call.door.config.etag == EtagKind::Md5;
     let received = source.store_into(claims, &mut upload, md5).await?;
     let (meta, shown) = commit_part(

@@ -60,10 +60,7 @@ pub(crate) async fn put<S: Store>(
         size: Some(claims.length),
         condition,
     };
-    let mut upload = match call.store().store(call.object(), options).await {
-        Ok(upload) => upload,
-        Err(error) => return Err(unmet(call, condition, error).await),
-    };
+    let mut upload = begin(call, call.object(), options).await?;
     let md5 = call.door.config.etag == EtagKind::Md5;
     let received = source.store_into(claims, &mut upload, md5).await?;
     let shown = match (algorithm, received.checksum) {
@@ -93,6 +90,24 @@ pub(crate) async fn put<S: Store>(
     call.show_version(&mut response, stored.meta.version);
     call.show_expiration(&mut response, &stored.meta);
     Ok(reply::ok(response))
+}
+
+/// Begins to store in the bucket that the caller was let into. An upload stays with the bucket that it was begun in.
+///
+/// # Errors
+/// `NoSuchBucket` when that went and there may be another one of its name; those of the store.
+pub(crate) async fn begin<S: Store>(
+    call: &Call<'_, S>,
+    address: Address<'_>,
+    options: StoreOptions,
+) -> Outcome<S::Upload> {
+    let begun = call.store().store(address, options).await;
+    // The store was given a name. Numbers of buckets are never used again: what has this one still had it then.
+    call.still_there()?;
+    match begun {
+        Ok(upload) => Ok(upload),
+        Err(error) => Err(unmet(call, options.condition, error).await),
+    }
 }
 
 /// A body larger than one request may carry.

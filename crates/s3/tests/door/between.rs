@@ -32,12 +32,15 @@ async fn version(server: &Server<Gated>, status: &str) {
     configure(server, "versioning", &body).await;
 }
 
-async fn expire(server: &Server<Gated>, what: &str) {
-    let body = format!(
+fn rules(what: &str) -> String {
+    format!(
         "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status>\
          <Filter><Prefix></Prefix></Filter>{what}</Rule></LifecycleConfiguration>"
-    );
-    configure(server, "lifecycle", &body).await;
+    )
+}
+
+async fn expire(server: &Server<Gated>, what: &str) {
+    configure(server, "lifecycle", &rules(what)).await;
 }
 
 /// A sweep that has read its list when `change` happens.
@@ -90,6 +93,77 @@ async fn a_slow_request_for_a_bucket_is_none_for_the_next_of_its_name() {
             }
         }
     }
+    server.finish().await;
+}
+
+/// Begins an upload, and says where it is.
+async fn begin(server: &Server<Gated>, target: &str) -> String {
+    let begun = server
+        .ask(ALPHA, Ask::new("POST", &format!("{target}?uploads")))
+        .await;
+    let id = begun.element("UploadId").expect("an upload");
+    format!("{target}?uploadId={id}")
+}
+
+#[tokio::test]
+async fn what_waits_before_it_stores_does_not_end_in_the_next_bucket_of_its_name() {
+    let (server, gate) = gated().await;
+    server.make_bucket("other").await;
+    server.put("/other/source", b"planted").await;
+    let copy = Ask::new("PUT", "/bucket/key").header("x-amz-copy-source", "/other/source");
+    for ask in [
+        copy,
+        Ask::new("PUT", "/bucket/key").body("planted"),
+        Ask::new("POST", "/bucket/key?uploads"),
+    ] {
+        gate.close(At::Store);
+        let (answer, ()) = tokio::join!(server.ask(ALPHA, ask), async {
+            gate.arrival().await;
+            for (who, method) in [(ALPHA, "DELETE"), (BETA, "PUT")] {
+                let answer = server.ask(who, Ask::new(method, "/bucket")).await;
+                assert!(answer.status < 300, "{}", answer.text());
+            }
+            gate.open();
+        });
+        answer.is(404, "NoSuchBucket");
+        // Beta has an empty bucket.
+        for list in ["/bucket", "/bucket?uploads"] {
+            let text = server.ask(BETA, Ask::new("GET", list)).await.text();
+            assert!(!text.contains("<Key>"), "{text}");
+        }
+        let gone = server.ask(BETA, Ask::new("DELETE", "/bucket")).await;
+        assert_eq!(gone.status, 204, "{}", gone.text());
+        server.make_bucket("bucket").await;
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn to_delete_a_bucket_does_not_delete_the_next_of_its_name() {
+    let (server, gate) = gated().await;
+    let upload = begin(&server, "/bucket/key").await;
+    gate.close(At::Listed);
+    let (answer, ()) = tokio::join!(server.ask(ALPHA, Ask::new("DELETE", "/bucket")), async {
+        gate.arrival().await;
+        for (who, method, target) in [
+            (ALPHA, "DELETE", upload.as_str()),
+            (ALPHA, "DELETE", "/bucket"),
+            (BETA, "PUT", "/bucket"),
+            (BETA, "POST", "/bucket/key?uploads"),
+        ] {
+            let answer = server.ask(who, Ask::new(method, target)).await;
+            assert!(answer.status < 300, "{}", answer.text());
+        }
+        gate.open();
+    });
+    answer.is(404, "NoSuchBucket");
+    let uploads = server.ask(BETA, Ask::new("GET", "/bucket?uploads")).await;
+    assert_eq!(
+        uploads.text().matches("<Upload>").count(),
+        1,
+        "{}",
+        uploads.text()
+    );
     server.finish().await;
 }
 
