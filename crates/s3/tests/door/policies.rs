@@ -241,6 +241,31 @@ async fn a_copy_may_expect_who_owns_its_source() {
 }
 
 #[tokio::test]
+async fn tags_whose_keys_differ_in_case_are_different_tags() {
+    let server = start().await;
+    let own = r#","Condition":{"StringEquals":{"S3:requestobjecttag/team":"beta"}}"#;
+    let own = (r#""s3:PutObject","s3:PutObjectTagging""#, own);
+    let open = r#","Condition":{"StringNotEquals":{"s3:ExistingObjectTag/secret":"yes"}}"#;
+    allow(&server, &[own, (r#""s3:GetObject""#, open)]).await;
+    let put = |tags| Ask::new("PUT", "/bucket/key").header("x-amz-tagging", tags);
+    served(&server, put("TEAM=other&team=beta")).await;
+    refused(&server, put("TEAM=beta&team=other")).await;
+    refused(&server, put("TEAM=beta")).await;
+    for (tags, secret) in [
+        ("Secret=no&secret=yes", true),
+        ("Secret=yes&secret=no", false),
+    ] {
+        assert_eq!(server.ask(ALPHA, put(tags)).await.status, 200);
+        let get = Ask::new("GET", "/bucket/key");
+        match secret {
+            true => refused(&server, get).await,
+            false => drop(served(&server, get).await),
+        }
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn a_batch_of_a_stranger_does_not_tell_that_the_bucket_is_there() {
     let server = start().await;
     server.put("/bucket/shared/key", b"x").await;

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::{malformed, object, pattern, texts};
 use crate::s3::{date, error::S3Error};
 
-/// Keys that the door can give, in lower case. Those that end in `/` take a tag's key.
+/// Keys that the door can give, in lower case; those of policies may have any. Those that end in `/` take a tag's key, of
+/// which case is a part: an object may have tags whose keys differ by nothing else.
 const KEYS: [&str; 22] = [
     "aws:currenttime",
     "aws:epochtime",
@@ -72,7 +73,6 @@ pub(super) struct Condition {
     comparison: Comparison,
     negated: bool,
     if_exists: bool,
-    /// In lower case.
     key: String,
     values: Vec<String>,
 }
@@ -84,14 +84,9 @@ pub(super) fn parse(value: &Value) -> Result<Vec<Condition>, S3Error> {
         let (comparison, negated, if_exists) = operator_of(operator)
             .ok_or_else(|| malformed(format!("Invalid Condition type : {operator}")))?;
         for (key, values) in object(keys)? {
-            let lower = key.to_ascii_lowercase();
-            let known = KEYS.iter().any(|known| match known.strip_suffix('/') {
-                Some(stem) => lower
-                    .strip_prefix(stem)
-                    .is_some_and(|tag| tag.len() > 1 && tag.starts_with('/')),
-                None => lower == *known,
-            });
-            if !known {
+            let (stem, tag) = parts(key);
+            let known = |known: &&str| known.eq_ignore_ascii_case(stem);
+            if !KEYS.iter().any(known) || stem.ends_with('/') == tag.is_empty() {
                 return Err(malformed(format!(
                     "Policy has an invalid condition key: {key}"
                 )));
@@ -104,12 +99,17 @@ pub(super) fn parse(value: &Value) -> Result<Vec<Condition>, S3Error> {
                 comparison,
                 negated,
                 if_exists,
-                key: lower,
+                key: key.clone(),
                 values,
             });
         }
     }
     Ok(conditions)
+}
+
+/// A key, and the tag's if it takes one.
+fn parts(key: &str) -> (&str, &str) {
+    key.split_at(key.find('/').map_or(key.len(), |slash| slash + 1))
 }
 
 fn operator_of(operator: &str) -> Option<(Comparison, bool, bool)> {
@@ -163,9 +163,13 @@ fn fits(comparison: Comparison, value: &str) -> bool {
 
 impl Condition {
     pub(super) fn holds(&self, context: &[(&str, &str)]) -> bool {
+        let (stem, tag) = parts(&self.key);
         let found = context
             .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(&self.key))
+            .find(|(key, _)| {
+                let (given, of) = parts(key);
+                given.eq_ignore_ascii_case(stem) && of == tag
+            })
             .map(|(_, value)| *value);
         if self.comparison == Comparison::Null {
             return self
