@@ -48,8 +48,9 @@ impl<S: Store> Call<'_, S> {
             }
             _ => {}
         }
-        let (info, rules) = self.find(self.bucket)?;
+        // Before the bucket is looked for: who may not know of it would learn by the refusal whether it is there.
         let version = self.version()?.filter(|_| names_version(op));
+        let (info, rules) = self.find(self.bucket)?;
         let wish = Wish {
             info: &info,
             rules: rules.as_deref(),

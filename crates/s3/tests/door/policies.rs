@@ -241,6 +241,21 @@ async fn a_copy_may_expect_who_owns_its_source() {
 }
 
 #[tokio::test]
+async fn a_version_that_is_none_does_not_tell_that_the_bucket_is_there() {
+    let server = start().await;
+    let ask = |bucket: &str| Ask::new("GET", &format!("/{bucket}/key?versionId=none"));
+    for bucket in ["bucket", "absent"] {
+        let told = server.anonymous(ask(bucket)).await;
+        told.is(400, "InvalidArgument");
+        server
+            .ask(BETA, ask(bucket))
+            .await
+            .is(400, "InvalidArgument");
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn tags_whose_keys_differ_in_case_are_different_tags() {
     let server = start().await;
     let own = r#","Condition":{"StringEquals":{"S3:requestobjecttag/team":"beta"}}"#;
