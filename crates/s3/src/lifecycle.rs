@@ -106,11 +106,15 @@ impl<S: Store> Door<S> {
     /// When a list cannot be read; what was done till then stays done.
     pub async fn lifecycle_sweep(&self, now_ms: u64) -> Result<Swept> {
         let mut swept = Swept::default();
-        for info in self.store.namespaces() {
-            match self.sweep_orphans(&info.name, now_ms, &mut swept).await {
+        for listed in self.store.namespaces() {
+            match self.sweep_orphans(&listed.name, now_ms, &mut swept).await {
                 Err(error) if error.kind() == ErrorKind::NoSuchNamespace => continue,
                 outcome => outcome?,
             }
+            // Its rules of now: the buckets before it may have taken hours.
+            let Ok(info) = self.store.namespace(&listed.name) else {
+                continue;
+            };
             let rules = info
                 .config
                 .attributes
@@ -123,10 +127,7 @@ impl<S: Store> Door<S> {
                 Err(error) if error.kind() == ErrorKind::NoSuchNamespace => continue,
                 outcome => outcome?,
             }
-            match self
-                .sweep_uploads(&info.name, &rules, now_s, &mut swept)
-                .await
-            {
+            match self.sweep_uploads(&info, &rules, now_s, &mut swept).await {
                 Err(error) if error.kind() == ErrorKind::NoSuchNamespace => {}
                 outcome => outcome?,
             }
@@ -145,7 +146,7 @@ impl<S: Store> Door<S> {
     ) -> Result<()> {
         let mut cursor: Option<(Vec<u8>, VersionId)> = None;
         let mut walk = Walk::default();
-        loop {
+        while self.rules_stand(bucket) {
             let page = self
                 .store
                 .list_versions(ListOptions {
@@ -180,6 +181,14 @@ impl<S: Store> Door<S> {
         Ok(())
     }
 
+    /// Whether this is still the bucket of its name, and has the rules that it had: what was withdrawn expires nothing more.
+    fn rules_stand(&self, bucket: &NamespaceInfo) -> bool {
+        self.store.namespace(&bucket.name).is_ok_and(|now| {
+            let (now_rules, rules) = (&now.config.attributes, &bucket.config.attributes);
+            now.id == bucket.id && now_rules.get(LIFECYCLE) == rules.get(LIFECYCLE)
+        })
+    }
+
     async fn apply(&self, bucket: &NamespaceInfo, due: &Due, swept: &mut Swept) {
         let counter = match due.action {
             Action::Expire => &mut swept.expired,
@@ -201,7 +210,7 @@ impl<S: Store> Door<S> {
     /// between the two, and in it what leaves that tag as it was: the same bytes written again, other tags on the object, a
     /// delete marker that is removed and made anew.
     async fn remove(&self, bucket: &NamespaceInfo, due: &Due) -> Result<bool> {
-        if self.store.namespace(&bucket.name)?.id != bucket.id || !self.stands(bucket, due).await? {
+        if !self.stands(bucket, due).await? || !self.rules_stand(bucket) {
             return Ok(false);
         }
         let options = DeleteOptions {
@@ -266,18 +275,18 @@ impl<S: Store> Door<S> {
 
     async fn sweep_uploads(
         &self,
-        bucket: &str,
+        bucket: &NamespaceInfo,
         rules: &Configuration,
         now_s: i64,
         swept: &mut Swept,
     ) -> Result<()> {
         let prefix = staging::uploads_under("");
         let mut cursor: Option<Vec<u8>> = None;
-        loop {
+        while self.rules_stand(bucket) {
             let page = self
                 .store
                 .list(ListOptions {
-                    namespace: bucket,
+                    namespace: &bucket.name,
                     space: Space::Staging,
                     prefix: &prefix,
                     delimiter: None,
@@ -295,10 +304,13 @@ impl<S: Store> Door<S> {
                     && rules.aborts_upload(key, seconds(meta.modified), now_s)
                 {
                     let _ending = self.uploads.exclusive(&id).await;
-                    match discard(&*self.store, bucket, key, &id).await {
+                    if !self.rules_stand(bucket) {
+                        return Ok(());
+                    }
+                    match discard(&*self.store, &bucket.name, key, &id).await {
                         Ok(()) => swept.uploads += 1,
                         Err(refusal) => {
-                            tracing::warn!(bucket, error = %refusal.error, "an upload could not be given up");
+                            tracing::warn!(bucket = bucket.name, error = %refusal.error, "an upload could not be given up");
                             swept.failed += 1;
                         }
                     }
@@ -306,10 +318,11 @@ impl<S: Store> Door<S> {
                 cursor = Some(staged.to_vec());
             }
             if !more {
-                return Ok(());
+                break;
             }
             tokio::task::yield_now().await;
         }
+        Ok(())
     }
 }
 

@@ -280,3 +280,38 @@ async fn the_same_bytes_put_again_are_young() {
     assert_eq!(server.get("/bucket/key").await.text(), "same");
     server.finish().await;
 }
+
+#[tokio::test]
+async fn rules_that_were_withdrawn_remove_nothing_more() {
+    let (server, gate) = gated().await;
+    server.make_bucket("later").await;
+    for what in [
+        "<Expiration><Days>1</Days></Expiration>",
+        "<AbortIncompleteMultipartUpload><DaysAfterInitiation>1</DaysAfterInitiation></AbortIncompleteMultipartUpload>",
+    ] {
+        for (bucket, replaced) in [("bucket", false), ("bucket", true), ("later", false)] {
+            let rules = rules(what);
+            let target = format!("/{bucket}?lifecycle");
+            // The first bucket has rules in any case: that is where the sweep is when they are withdrawn.
+            expire(&server, "<Expiration><Days>400</Days></Expiration>").await;
+            let set = |rules: &str| server.ask(ALPHA, Ask::new("PUT", &target).body(rules));
+            assert_eq!(set(&rules).await.status, 200);
+            server.put(&format!("/{bucket}/key"), b"kept").await;
+            let upload = begin(&server, &format!("/{bucket}/parts")).await;
+            server.advance_ms(3 * DAY_MS);
+            sweep_around(&server, &gate, async {
+                let changed = match replaced {
+                    true => {
+                        set(&rules.replace("<Prefix></Prefix>", "<Prefix>other</Prefix>")).await
+                    }
+                    false => server.ask(ALPHA, Ask::new("DELETE", &target)).await,
+                };
+                assert!(changed.status < 300, "{}", changed.text());
+            })
+            .await;
+            assert_eq!(server.get(&format!("/{bucket}/key")).await.text(), "kept");
+            assert_eq!(server.get(&upload).await.status, 200);
+        }
+    }
+    server.finish().await;
+}
