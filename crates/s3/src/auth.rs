@@ -101,10 +101,8 @@ impl Authenticator {
         let Some(claim) = sigv4::authorization(header, query)? else {
             return anonymous(head);
         };
-        let key = self.keys.find(&claim.scope.access_key).ok_or_else(|| {
-            Refusal::from(ErrorCode::InvalidAccessKeyId)
-                .field("AWSAccessKeyId", &*claim.scope.access_key)
-        })?;
+        let id = &*claim.scope.access_key;
+        let key = self.keys.find(id).ok_or_else(|| no_key(id))?;
         let signing = self.signing_key(&key, &claim.scope);
         let request = sigv4::Request {
             method: head.method.as_str(),
@@ -167,6 +165,11 @@ impl Authenticator {
         }
         signing
     }
+}
+
+/// The refusal of a request that is signed by what is no access key, or no longer one.
+pub(crate) fn no_key(id: &str) -> Refusal {
+    Refusal::from(ErrorCode::InvalidAccessKeyId).field("AWSAccessKeyId", id)
 }
 
 /// A request without a signature may still frame its body.

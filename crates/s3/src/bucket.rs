@@ -118,7 +118,7 @@ pub(crate) async fn delete<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
                 return Err(error.into());
             }
             purge_staging(call).await?;
-            call.still_there()?;
+            call.still_admitted()?;
             store.delete_namespace(call.bucket).await
         }
         other => other,
@@ -142,7 +142,7 @@ async fn purge_staging<S: Store>(call: &Call<'_, S>) -> Outcome<()> {
             })
             .await?;
         // No two buckets have uploads of the same name: what is listed of this one is not found in the next.
-        call.still_there()?;
+        call.still_admitted()?;
         for item in &page.items {
             if let Item::Value(key, _) = item {
                 call.store()

@@ -39,7 +39,7 @@ async fn change<S: Store>(
     for _ in 0..ATTEMPTS {
         // Revisions are counted within a bucket, so that another one of this name may have the same; the store refuses a
         // configuration of another tenant besides.
-        call.still_there()?;
+        call.still_admitted()?;
         let info = store.namespace(call.bucket)?;
         let mut config = info.config.clone();
         change(&mut config)?;

@@ -12,7 +12,7 @@ use forebay_proto::s3::xml::Owner;
 use forebay_store::{Address, Meta, NamespaceInfo, Store, VersionId};
 use http::header::HeaderMap;
 
-use crate::auth::Caller;
+use crate::auth::{Caller, no_key};
 use crate::door::Door;
 use crate::ingest::Inbound;
 use crate::rules::Rules;
@@ -54,22 +54,27 @@ impl<'a, S: Store> Call<'a, S> {
         Address::object(self.bucket, self.key.as_bytes())
     }
 
-    /// The body of a request that acts on the bucket once all of it is here.
+    /// The body of a request that acts once all of it is here.
     ///
     /// # Errors
-    /// Those of the body; `NoSuchBucket` when the bucket went while it came.
+    /// Those of the body; those of [`Call::still_admitted`] for what went while it came.
     pub(crate) async fn document(&self, inbound: &mut Inbound) -> Outcome<Vec<u8>> {
         let body = inbound.document(self.headers).await?;
-        self.still_there()?;
+        self.still_admitted()?;
         Ok(body)
     }
 
-    /// Refuses to go on when the bucket of this name is no longer the one that the caller was let into: a slow body gives
-    /// time to delete it, and anybody to make another one.
+    /// Refuses to go on when the key that signed the request is no longer what it was, or the bucket of this name no longer the
+    /// one that the caller was let into: a slow body gives time to delete either, and anybody to make another one.
     ///
     /// # Errors
-    /// `NoSuchBucket`.
-    pub(crate) fn still_there(&self) -> Outcome<()> {
+    /// `InvalidAccessKeyId`, `NoSuchBucket`.
+    pub(crate) fn still_admitted(&self) -> Outcome<()> {
+        if let Caller::Key(key) = self.caller
+            && !self.door.authenticator.stands(key)
+        {
+            return Err(no_key(&key.id));
+        }
         let Some(admitted) = &self.namespace else {
             return Ok(());
         };

@@ -44,7 +44,7 @@ pub(crate) async fn complete<S: Store>(
     check_part_order(&asked)?;
     let condition = conditions::of_call(call).await?;
     let _ending = call.door.uploads.exclusive(&id).await;
-    call.still_there()?;
+    call.still_admitted()?;
     let mut pause = PAUSE;
     for _ in 0..TRIES {
         if let Some(reply) = join(call, &id, &asked, condition).await? {

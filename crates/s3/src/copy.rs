@@ -151,6 +151,7 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
         attributes: kept::sealed(kept)?,
         expires: None,
     };
+    call.still_admitted()?;
     let stored = match upload.commit(seal).await {
         Ok(stored) => stored,
         Err(error) => return Err(unmet(call, condition, error).await),

@@ -43,7 +43,7 @@ async fn remove<S: Store>(
 ) -> Outcome<Deleted> {
     let options = DeleteOptions { version, condition };
     let address = Address::object(call.bucket, key.as_bytes());
-    call.still_there()?;
+    call.still_admitted()?;
     match call.store().delete(address, options).await {
         // A version that is not there is gone already.
         Err(error)

@@ -201,6 +201,7 @@ pub(crate) async fn commit_part<S: Store>(
     };
     let _uploading = call.door.uploads.shared(id).await;
     staging::find(call.store(), call.bucket, call.key, id).await?;
+    call.still_admitted()?;
     let stored = upload.commit(seal).await?;
     match staging::find(call.store(), call.bucket, call.key, id).await {
         // Another server of the same store has ended it meanwhile, and may know nothing of this part.

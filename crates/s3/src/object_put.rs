@@ -78,6 +78,7 @@ pub(crate) async fn put<S: Store>(
         attributes: kept::sealed(kept)?,
         expires: None,
     };
+    call.still_admitted()?;
     let stored = match upload.commit(seal).await {
         Ok(stored) => stored,
         Err(error) => return Err(unmet(call, condition, error).await),
@@ -95,7 +96,7 @@ pub(crate) async fn put<S: Store>(
 /// Begins to store in the bucket that the caller was let into. An upload stays with the bucket that it was begun in.
 ///
 /// # Errors
-/// `NoSuchBucket` when that went and there may be another one of its name; those of the store.
+/// Those of [`Call::still_admitted`], also when the bucket went and there may be another one of its name; those of the store.
 pub(crate) async fn begin<S: Store>(
     call: &Call<'_, S>,
     address: Address<'_>,
@@ -103,7 +104,7 @@ pub(crate) async fn begin<S: Store>(
 ) -> Outcome<S::Upload> {
     let begun = call.store().store(address, options).await;
     // The store was given a name. Numbers of buckets are never used again: what has this one still had it then.
-    call.still_there()?;
+    call.still_admitted()?;
     match begun {
         Ok(upload) => Ok(upload),
         Err(error) => Err(unmet(call, options.condition, error).await),

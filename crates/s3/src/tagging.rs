@@ -63,7 +63,7 @@ async fn amend<S: Store>(call: &Call<'_, S>, tags: &Tags) -> Outcome<Meta> {
         let mut attributes = seen.attributes.to_builder();
         kept::set_tags(&mut attributes, tags);
         let attributes = kept::sealed(attributes)?;
-        call.still_there()?;
+        call.still_admitted()?;
         let amending =
             call.store()
                 .amend(call.object(), Some(seen.version), Some(&seen), attributes);

@@ -17,7 +17,7 @@ use http::{Method, StatusCode};
 use super::decline::spoken;
 use super::lender::{Direct, Lender};
 use super::moved::PROTOCOL;
-use crate::auth::Caller;
+use crate::auth::{Caller, no_key};
 use crate::door::{Connection, Door};
 use crate::headers;
 use crate::reply::{self, Reply};
@@ -200,7 +200,7 @@ fn connect<S: Store>(
     // A key that was removed meanwhile has taken its sessions with it already.
     if !door.authenticator.stands(&key) {
         direct.sessions.close(session.id());
-        return Err(Refusal::from(ErrorCode::InvalidAccessKeyId).field("AWSAccessKeyId", &*key.id));
+        return Err(no_key(&key.id));
     }
     let mut reply = reply::empty(StatusCode::OK);
     let response = reply.headers_mut();

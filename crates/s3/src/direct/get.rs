@@ -31,7 +31,7 @@ pub(super) async fn get<S: Store, L: Link>(
     for _ in 0..ATTEMPTS {
         let found = transfer.lease.before(object_get::find(call)).await??;
         // The store was given a name. Numbers of buckets are never used again: what has this one still had it then.
-        call.still_there()?;
+        call.still_admitted()?;
         let Found { object, partial } = found;
         let Object { meta, range, body } = object;
         serving.found(&range)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use forebay_s3::{Config, Swept};
 
 use crate::gated::{At, Gate, Gated};
-use crate::support::{ALPHA, Ask, BETA, START_MS, Server};
+use crate::support::{ALPHA, ALPHA_ELSEWHERE, Ask, BETA, START_MS, Server};
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -165,6 +165,52 @@ async fn to_delete_a_bucket_does_not_delete_the_next_of_its_name() {
         uploads.text()
     );
     server.finish().await;
+}
+
+#[tokio::test]
+async fn a_slow_request_ends_with_the_key_that_signed_it() {
+    let delete = "<Delete><Object><Key>key</Key></Object></Delete>";
+    let tags = "<Tagging><TagSet><Tag><Key>t</Key><Value>1</Value></Tag></TagSet></Tagging>";
+    for (method, target, body) in [
+        ("PUT", "/bucket/key", "late"),
+        ("PUT", "/bucket/key?partNumber=1&uploadId=", "late"),
+        (
+            "PUT",
+            "/made",
+            "<CreateBucketConfiguration></CreateBucketConfiguration>",
+        ),
+        ("POST", "/bucket?delete", delete),
+        ("PUT", "/bucket/key?tagging", tags),
+        ("PUT", "/bucket?tagging", tags),
+    ] {
+        let (server, _) = gated().await;
+        server.put("/bucket/key", b"kept").await;
+        let upload = begin(&server, "/bucket/parts").await;
+        let target = match target.strip_suffix("uploadId=") {
+            Some(_) => format!("{upload}&partNumber=1"),
+            None => target.to_owned(),
+        };
+        let ask = Ask::new(method, &target)
+            .body(body)
+            .header("expect", "100-continue");
+        let (head, body) = ask.parts(ALPHA, server.now_ms());
+        let mut slow = server.connect().await;
+        slow.send(head.as_bytes()).await;
+        assert_eq!(slow.answer(false).await.status, 100);
+        server.delete_key(ALPHA);
+        slow.send(&body).await;
+        slow.answer(false).await.is(403, "InvalidAccessKeyId");
+        let look = async |target: &str| server.ask(ALPHA_ELSEWHERE, Ask::new("GET", target)).await;
+        let kept = look("/bucket/key").await;
+        assert_eq!(
+            (kept.text().as_str(), kept.header("x-amz-tagging-count")),
+            ("kept", None)
+        );
+        assert!(!look(&upload).await.text().contains("<Part>"));
+        look("/bucket?tagging").await.is(404, "NoSuchTagSet");
+        look("/made").await.is(404, "NoSuchBucket");
+        server.finish().await;
+    }
 }
 
 #[tokio::test]
