@@ -25,6 +25,7 @@ use crate::demand::Demand;
 use crate::lanes::Lane;
 use crate::live::Served;
 use crate::metrics::Metrics;
+use crate::pace::HURRIED_BYTES;
 use crate::status::{Outcome, Refusal};
 
 /// A client that sends less than this in `body_timeout` is too slow.
@@ -42,9 +43,9 @@ pub(crate) struct Inbound {
     pub(crate) served: Option<Served>,
     demand: Arc<Demand>,
     patience: Duration,
-    /// What is left of `patience` until some progress is made.
-    left: Duration,
+    /// What came, and for how long it was waited for, since enough came last.
     progress: usize,
+    waited: Duration,
     touched: bool,
     ended: bool,
     /// What the signature says about it; used up by [`Inbound::claims`].
@@ -62,6 +63,9 @@ pub(crate) struct Received {
 /// Where payload goes.
 trait Sink: Send {
     fn take(&mut self, data: &[u8]) -> impl Future<Output = Outcome<()>> + Send;
+
+    /// Whether it keeps a buffer that is not full.
+    fn holds(&self) -> bool;
 }
 
 /// Where the payload of a write comes from: the request's body, or the client's memory.
@@ -117,6 +121,10 @@ impl<U: Upload> Sink for UploadSink<'_, U> {
             }
         }
         Ok(())
+    }
+
+    fn holds(&self) -> bool {
+        self.filling.is_some()
     }
 }
 
@@ -195,6 +203,10 @@ impl Sink for DocumentSink {
         self.bytes.extend_from_slice(data);
         Ok(())
     }
+
+    fn holds(&self) -> bool {
+        false
+    }
 }
 
 struct Digests {
@@ -230,8 +242,8 @@ impl Inbound {
             served: None,
             demand,
             patience,
-            left: patience,
             progress: 0,
+            waited: Duration::ZERO,
             touched: false,
             ended: false,
             proof: None,
@@ -297,7 +309,7 @@ impl Inbound {
         let trailers = match claims.framing {
             Framing::Plain => {
                 let mut left = claims.length;
-                while let Some(frame) = self.frame().await? {
+                while let Some(frame) = self.frame(sink.holds()).await? {
                     left = left
                         .checked_sub(frame.len() as u64)
                         .ok_or(ErrorCode::IncompleteBody)?;
@@ -310,7 +322,7 @@ impl Inbound {
                 Vec::new()
             }
             Framing::Chunked(mut decoder) => {
-                while let Some(frame) = self.frame().await? {
+                while let Some(frame) = self.frame(sink.holds()).await? {
                     let mut input = &frame[..];
                     while let Some(event) = decoder.next(&mut input)? {
                         match event {
@@ -352,14 +364,21 @@ impl Inbound {
         Ok((received, claimed))
     }
 
-    /// The next bytes of the body as they came.
-    async fn frame(&mut self) -> Outcome<Option<Bytes>> {
+    /// The next bytes of the body as they came. Whoever `holds` a buffer meanwhile is hurried while others wait for some.
+    async fn frame(&mut self, holds: bool) -> Outcome<Option<Bytes>> {
         self.touched = true;
         loop {
             let begun = Instant::now();
-            let frame = timeout(self.left, self.body.frame())
-                .await
-                .map_err(|_| ErrorCode::RequestTimeout)?;
+            let left = self.patience.saturating_sub(self.waited);
+            let frame = timeout(left, self.body.frame()).await;
+            self.waited += begun.elapsed();
+            let Ok(frame) = frame else {
+                // Nobody may be waiting any more.
+                match self.count(0, holds) {
+                    true => continue,
+                    false => return Err(ErrorCode::RequestTimeout.into()),
+                }
+            };
             let Some(frame) = frame else {
                 self.ended = true;
                 return Ok(None);
@@ -368,19 +387,28 @@ impl Inbound {
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            self.progress += data.len();
-            if self.progress >= PROGRESS_BYTES {
-                self.progress = 0;
-                self.left = self.patience;
-            } else {
-                self.left = self.left.saturating_sub(begun.elapsed());
-            }
+            self.count(data.len(), holds);
             self.metrics.received(data.len());
             if let Some(served) = &self.served {
                 served.received(data.len());
             }
             return Ok(Some(data));
         }
+    }
+
+    /// Counts what came. Whether it is enough, so that the time begins anew.
+    fn count(&mut self, bytes: usize, holds: bool) -> bool {
+        self.progress += bytes;
+        let enough = match holds && self.demand.is_there() {
+            true => HURRIED_BYTES,
+            false => PROGRESS_BYTES,
+        };
+        let going = self.progress >= enough;
+        if going {
+            self.progress = 0;
+            self.waited = Duration::ZERO;
+        }
+        going
     }
 
     /// After a refusal: reads what the client is sending anyway, within a bound, so that it hears the answer instead of
@@ -397,7 +425,7 @@ impl Inbound {
         let limit = DRAIN_TIME.min(self.patience);
         let skipping = async {
             let mut room = DRAIN_BYTES;
-            while let Ok(Some(frame)) = self.frame().await {
+            while let Ok(Some(frame)) = self.frame(false).await {
                 match room.checked_sub(frame.len()) {
                     Some(left) => room = left,
                     None => break,

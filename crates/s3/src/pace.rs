@@ -23,8 +23,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::demand::Demand;
 
-/// While others wait for buffers, a client that takes less than this of a response in `body_timeout` is too slow.
-const HURRIED_BYTES: usize = 1 << 20;
+/// While others wait for buffers, a client that takes less than this of a response in `body_timeout` is too slow, and so is
+/// one that sends less of a body that has a buffer.
+pub(crate) const HURRIED_BYTES: usize = 1 << 20;
 
 const IDLE: u8 = 0;
 const HEAD: u8 = 1;

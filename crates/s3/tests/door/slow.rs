@@ -113,6 +113,40 @@ async fn a_refused_body_keeps_nobody_out() {
 }
 
 #[tokio::test]
+async fn a_slow_sender_is_waited_for_unless_others_wait_for_memory() {
+    let server = start(1024, Duration::from_secs(1)).await;
+    let ask = Ask::new("PUT", "/bucket/key").body(vec![1; 200_000]);
+    let (head, body) = ask.parts(ALPHA, server.now_ms());
+    let every = Duration::from_millis(40);
+    let mut slow = server.connect().await;
+    slow.send(head.as_bytes()).await;
+    let answer = trickle(&mut slow, &body, 4096, every).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let mut slow = server.connect().await;
+    slow.send(head.as_bytes()).await;
+    slow.send(&body[..4096]).await;
+    for _ in 0..1000 {
+        // Until it has a buffer.
+        yield_now().await;
+    }
+    let mut all = Vec::new();
+    while let Ok(buf) = server.pool.try_take(1 << 20) {
+        all.push(buf);
+    }
+    let sending = async {
+        let answer = trickle(&mut slow, &body[4096..], 4096, every);
+        let answer = timeout(Duration::from_secs(15), answer).await;
+        drop(all);
+        answer.expect("others wait for it")
+    };
+    let put = server.ask(ALPHA, Ask::new("PUT", "/bucket/other").body("x"));
+    let (slow, put) = tokio::join!(sending, put);
+    slow.is(400, "RequestTimeout");
+    assert_eq!(put.status, 200, "{}", put.text());
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn a_slow_reader_is_served_unless_others_wait_for_memory() {
     const SIZE: usize = 1 << 20;
     let server = start(1024, Duration::from_secs(1)).await;
