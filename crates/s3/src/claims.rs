@@ -44,6 +44,26 @@ impl Claims {
     /// # Errors
     /// `MissingContentLength`, `InvalidDigest`, `InvalidRequest`, `InvalidArgument`.
     pub(crate) fn read(request: &HeaderMap, proof: Proof) -> Outcome<Claims> {
+        let (claimed, in_trailer) = checksum_claim(request)?;
+        Claims::of(request, proof, claimed, in_trailer)
+    }
+
+    /// As [`Claims::read`], where headers of checksums are about something else than the body; what a trailer claims is about
+    /// the body all the same.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub(crate) fn read_but_checksums(request: &HeaderMap, proof: Proof) -> Outcome<Claims> {
+        let claimed = trailer_claim(request)?.map(|algorithm| (algorithm, None));
+        Claims::of(request, proof, claimed, claimed.is_some())
+    }
+
+    fn of(
+        request: &HeaderMap,
+        proof: Proof,
+        claimed: Option<(Algorithm, Option<Checksum>)>,
+        in_trailer: bool,
+    ) -> Outcome<Claims> {
         let md5 = headers::legible(request, &headers::CONTENT_MD5)?
             .map(|text| parse_content_md5(text).ok_or(ErrorCode::InvalidDigest))
             .transpose()?;
@@ -51,7 +71,6 @@ impl Claims {
             Payload::Sha256(hash) => Some(hash),
             _ => None,
         };
-        let (claimed, in_trailer) = checksum_claim(request)?;
         let (algorithm, value) = match claimed {
             Some((algorithm, value)) => (Some(algorithm), value),
             None => (sdk_algorithm(request)?, None),
@@ -95,20 +114,25 @@ impl Claims {
     /// `InvalidRequest` when the request names another one.
     pub(crate) fn require(&mut self, algorithm: Algorithm) -> Outcome<()> {
         match self.algorithm {
-            Some(other) if other != algorithm => Err(Refusal::new(
-                ErrorCode::InvalidRequest,
-                format!(
-                    "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
-                    algorithm.as_str().to_ascii_lowercase(),
-                    other.as_str().to_ascii_lowercase()
-                ),
-            )),
+            Some(other) if other != algorithm => Err(mismatch(other, algorithm)),
             _ => {
                 self.algorithm = Some(algorithm);
                 Ok(())
             }
         }
     }
+}
+
+/// The refusal of a checksum of another algorithm than the upload's.
+pub(crate) fn mismatch(actual: Algorithm, expected: Algorithm) -> Refusal {
+    Refusal::new(
+        ErrorCode::InvalidRequest,
+        format!(
+            "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+            expected.as_str().to_ascii_lowercase(),
+            actual.as_str().to_ascii_lowercase()
+        ),
+    )
 }
 
 /// The one checksum that headers or an announced trailer name; the flag says which of the two.
@@ -139,20 +163,25 @@ fn checksum_claim(request: &HeaderMap) -> Outcome<(Option<(Algorithm, Option<Che
             return Err(several());
         }
     }
-    let Some(trailer) = headers::legible(request, &headers::TRAILER)? else {
-        return Ok((claimed, false));
-    };
-    let algorithm =
-        Algorithm::from_header(&trailer.trim_ascii().to_ascii_lowercase()).ok_or_else(|| {
-            Refusal::new(
-                ErrorCode::InvalidRequest,
-                "The value specified in the x-amz-trailer header is not supported",
-            )
-        })?;
-    if claimed.is_some() {
-        return Err(several());
+    match trailer_claim(request)? {
+        None => Ok((claimed, false)),
+        Some(_) if claimed.is_some() => Err(several()),
+        Some(algorithm) => Ok((Some((algorithm, None)), true)),
     }
-    Ok((Some((algorithm, None)), true))
+}
+
+/// The algorithm of the checksum that an announced trailer names.
+fn trailer_claim(request: &HeaderMap) -> Outcome<Option<Algorithm>> {
+    let Some(trailer) = headers::legible(request, &headers::TRAILER)? else {
+        return Ok(None);
+    };
+    let algorithm = Algorithm::from_header(&trailer.trim_ascii().to_ascii_lowercase());
+    algorithm.map(Some).ok_or_else(|| {
+        Refusal::new(
+            ErrorCode::InvalidRequest,
+            "The value specified in the x-amz-trailer header is not supported",
+        )
+    })
 }
 
 /// The algorithm that an SDK says it uses; it also has the checksum made when the SDK sends no value.

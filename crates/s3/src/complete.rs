@@ -14,9 +14,10 @@ use forebay_proto::s3::xml::{
 };
 use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{Condition, ErrorKind, Etag, Meta, Seal, Source, Store, StoreOptions};
-use http::header::HeaderMap;
+use http::header::{HeaderMap, HeaderValue};
 
 use crate::call::Call;
+use crate::claims::mismatch;
 use crate::ingest::Inbound;
 use crate::kept::{self, PartSizes, Shown};
 use crate::multipart::{part_checksum, remove_parts, upload_id};
@@ -244,17 +245,8 @@ fn checksum(
     request: &HeaderMap,
 ) -> Outcome<Option<Sums>> {
     let (algorithm, kind) = choice.unwrap_or((Algorithm::Crc64Nvme, ChecksumType::FullObject));
-    let sums: Option<Vec<Checksum>> = chosen
-        .iter()
-        .map(|part| match algorithm {
-            Algorithm::Crc64Nvme => {
-                Checksum::from_crc_value(Algorithm::Crc64Nvme, part.meta.crc64nvme)
-            }
-            _ => part_checksum(&part.meta).filter(|sum| sum.algorithm() == algorithm),
-        })
-        .collect();
     // Every part of an upload with a choice was given its checksum when it came.
-    let sums = sums.ok_or(ErrorCode::InvalidPart)?;
+    let sums = of_parts(chosen, algorithm).ok_or(ErrorCode::InvalidPart)?;
     let shown = match kind {
         ChecksumType::Composite => {
             composite(&sums).map(|(sum, parts)| Shown::composite(&sum, parts))
@@ -262,11 +254,20 @@ fn checksum(
         ChecksumType::FullObject => joined(&sums, chosen).map(|whole| Shown::whole(&whole)),
     }
     .ok_or(ErrorCode::InternalError)?;
-    check_claim(&shown, request)?;
+    check_claims(chosen, &shown, request)?;
     Ok(choice.map(|_| Sums {
         shown,
         of_parts: sums.iter().flat_map(Checksum::as_bytes).copied().collect(),
     }))
+}
+
+/// The checksums of the parts, where all have one of this algorithm.
+fn of_parts(chosen: &[&Part], algorithm: Algorithm) -> Option<Vec<Checksum>> {
+    let of_part = |part: &&Part| match algorithm {
+        Algorithm::Crc64Nvme => Checksum::from_crc_value(algorithm, part.meta.crc64nvme),
+        _ => part_checksum(&part.meta).filter(|sum| sum.algorithm() == algorithm),
+    };
+    chosen.iter().map(of_part).collect()
 }
 
 /// The CRC of all parts in a row.
@@ -279,11 +280,36 @@ fn joined(sums: &[Checksum], chosen: &[&Part]) -> Option<Checksum> {
         })
 }
 
-/// Compares with the checksum of the whole object that the request's headers may carry.
-fn check_claim(shown: &Shown, request: &HeaderMap) -> Outcome<()> {
-    let Some(text) = request.get(shown.algorithm.header()) else {
-        return Ok(());
-    };
+/// Compares with all that the request's headers say of the checksum of the whole object. Of other algorithms than the upload's
+/// only what its parts tell can be compared; the rest is refused, so that nobody takes it for verified.
+fn check_claims(chosen: &[&Part], shown: &Shown, request: &HeaderMap) -> Outcome<()> {
+    if let Some(kind) = headers::legible(request, &headers::CHECKSUM_TYPE)?
+        && ChecksumType::parse(kind) != Some(shown.kind)
+    {
+        return Err(Refusal::new(
+            ErrorCode::InvalidRequest,
+            format!(
+                "The upload has a checksum of the type {}; the value of x-amz-checksum-type must be the same.",
+                shown.kind.as_str()
+            ),
+        ));
+    }
+    for algorithm in Algorithm::ALL {
+        let Some(text) = request.get(algorithm.header()) else {
+            continue;
+        };
+        if algorithm == shown.algorithm {
+            check_claim(shown, text)?;
+            continue;
+        }
+        let whole = of_parts(chosen, algorithm).and_then(|sums| joined(&sums, chosen));
+        let whole = whole.ok_or_else(|| mismatch(algorithm, shown.algorithm))?;
+        check_claim(&Shown::whole(&whole), text)?;
+    }
+    Ok(())
+}
+
+fn check_claim(shown: &Shown, text: &HeaderValue) -> Outcome<()> {
     let claimed = text
         .to_str()
         .ok()

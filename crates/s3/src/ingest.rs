@@ -257,29 +257,28 @@ impl Inbound {
 
     /// Reads a document of at most [`MAX_BODY`] bytes; no body is an empty one.
     pub(crate) async fn document(&mut self, request: &HeaderMap) -> Outcome<Vec<u8>> {
-        self.read_document(request, false, MAX_BODY).await
+        self.read_document(request, Claims::read, MAX_BODY).await
     }
 
     /// As [`Inbound::document`], for a list of parts, of at most [`MAX_COMPLETE_BODY`] bytes, whose request's checksum
     /// headers are about the object that it makes.
     pub(crate) async fn list_of_parts(&mut self, request: &HeaderMap) -> Outcome<Vec<u8>> {
-        self.read_document(request, true, MAX_COMPLETE_BODY).await
+        self.read_document(request, Claims::read_but_checksums, MAX_COMPLETE_BODY)
+            .await
     }
 
     async fn read_document(
         &mut self,
         request: &HeaderMap,
-        about_object: bool,
+        claims: impl FnOnce(&HeaderMap, Proof) -> Outcome<Claims>,
         limit: usize,
     ) -> Outcome<Vec<u8>> {
         use hyper::body::Body;
         if self.body.is_end_stream() && !request.contains_key(CONTENT_LENGTH) {
             return Ok(Vec::new());
         }
-        let mut claims = self.claims(request)?;
-        if about_object && !claims.in_trailer {
-            (claims.algorithm, claims.value) = (None, None);
-        }
+        let proof = self.proof.take().ok_or(ErrorCode::InternalError)?;
+        let claims = claims(request, proof)?;
         if claims.length > limit as u64 {
             return Err(ErrorCode::MaxMessageLengthExceeded.into());
         }

@@ -1,6 +1,6 @@
 //! Multipart uploads, right and wrong.
 
-use forebay_proto::s3::checksum::{Algorithm, checksum};
+use forebay_proto::s3::checksum::{Algorithm, checksum, composite, composite_text};
 
 use crate::support::{ALPHA, Answer, Ask, Server};
 
@@ -343,8 +343,37 @@ async fn checksums_of_parts_and_of_the_whole() {
         complete_with(&server, "/bucket/key", &id, &parts, &claim)
             .await
             .is(400, "BadDigest");
-        let done = complete(&server, "/bucket/key", &id, &parts).await;
+        let other_kind = match kind {
+            "COMPOSITE" => "FULL_OBJECT",
+            _ => "COMPOSITE",
+        };
+        let claim = [("x-amz-checksum-type", other_kind)];
+        complete_with(&server, "/bucket/key", &id, &parts, &claim)
+            .await
+            .is(400, "InvalidRequest");
+        // As the answer will show it, and the CRC-64/NVME that every object has.
+        let claimed = match kind {
+            "FULL_OBJECT" => checksum(algorithm, &whole).to_base64(),
+            _ => {
+                let sums = bodies.each_ref().map(|body| checksum(algorithm, body));
+                let (sum, count) = composite(&sums).expect("of one algorithm");
+                composite_text(&sum, count)
+            }
+        };
+        let crc64nvme = checksum(Algorithm::Crc64Nvme, &whole).to_base64();
+        let claim = [
+            (algorithm.header(), claimed.as_str()),
+            ("x-amz-checksum-type", kind),
+            (Algorithm::Crc64Nvme.header(), &crc64nvme),
+        ];
+        let claim = &claim[..if algorithm == Algorithm::Crc64Nvme {
+            2
+        } else {
+            3
+        }];
+        let done = complete_with(&server, "/bucket/key", &id, &parts, claim).await;
         let shown = done.element(algorithm.element()).expect("a checksum");
+        assert_eq!(shown, claimed);
         match kind {
             "FULL_OBJECT" => assert_eq!(shown, checksum(algorithm, &whole).to_base64()),
             _ => assert!(shown.ends_with("-2"), "{shown}"),
@@ -398,6 +427,41 @@ async fn checksums_of_parts_and_of_the_whole() {
         }
         server.ask(ALPHA, ask).await.is(400, "InvalidRequest");
     }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_checksum_that_the_whole_has_not_is_refused_whatever_its_algorithm() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    for choice in [&[][..], &[("x-amz-checksum-algorithm", "SHA1")]] {
+        for algorithm in Algorithm::ALL {
+            let id = begin(&server, "/bucket/key", choice).await;
+            let etag = part(&server, "/bucket/key", &id, 1, b"hello").await.etag();
+            let wrong = checksum(algorithm, b"other").to_base64();
+            for text in [wrong.as_str(), "none"] {
+                let claim = [(algorithm.header(), text)];
+                let answer =
+                    complete_with(&server, "/bucket/key", &id, &[(1, &etag)], &claim).await;
+                assert_eq!(
+                    answer.status,
+                    400,
+                    "{algorithm:?} {text}: {}",
+                    answer.text()
+                );
+            }
+            server.get("/bucket/key").await.is(404, "NoSuchKey");
+        }
+    }
+    let id = begin(&server, "/bucket/key", &[]).await;
+    let etag = part(&server, "/bucket/key", &id, 1, b"hello").await.etag();
+    let right = checksum(Algorithm::Crc64Nvme, b"hello").to_base64();
+    let claim = [
+        (Algorithm::Crc64Nvme.header(), right.as_str()),
+        ("x-amz-checksum-type", "FULL_OBJECT"),
+    ];
+    let done = complete_with(&server, "/bucket/key", &id, &[(1, &etag)], &claim).await;
+    assert_eq!(done.status, 200, "{}", done.text());
     server.finish().await;
 }
 
