@@ -5,11 +5,15 @@
 //!   the names of uploads begin with the time, then by age.
 //! - `p NUL UPLOAD NUL NNNNN`: a part.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
 use bytes::Bytes;
 use forebay_proto::s3::checksum::{Algorithm, ChecksumType};
 use forebay_proto::s3::error::ErrorCode;
 use forebay_store::{Address, After, Attributes, ErrorKind, Item, ListOptions, Meta, Space, Store};
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use crate::status::Outcome;
 
@@ -19,7 +23,6 @@ pub(crate) const CHOSEN: &str = "s3.checksum-choice";
 /// What the keys of all parts begin with.
 pub(crate) const PARTS: &[u8] = b"p\0";
 
-const LOCKS: usize = 64;
 const UPLOAD_LEN: usize = 32;
 
 /// The name of an upload: 32 hexadecimal digits, of which the first 16 are the time it was begun.
@@ -180,37 +183,55 @@ pub(crate) async fn parts<S: Store>(
 
 /// Locks by upload: parts are committed under a shared lock while the upload is known to exist, and an upload is
 /// completed or aborted under an exclusive one. So no part outlives its upload, and no part changes while it is joined.
+///
+/// Each upload has a lock of its own while somebody uses it: an upload of many parts takes long to end, and what another
+/// client does with its own is not to wait for that.
+#[derive(Default)]
 pub(crate) struct Locks {
-    locks: [RwLock<()>; LOCKS],
-}
-
-impl Default for Locks {
-    fn default() -> Locks {
-        Locks {
-            locks: std::array::from_fn(|_| RwLock::new(())),
-        }
-    }
+    locks: Mutex<HashMap<UploadId, Weak<RwLock<()>>>>,
 }
 
 impl Locks {
-    pub(crate) async fn shared(&self, id: &UploadId) -> RwLockReadGuard<'_, ()> {
-        self.locks[lock_of(id)].read().await
+    pub(crate) async fn shared(&self, id: &UploadId) -> OwnedRwLockReadGuard<()> {
+        self.of(id).read_owned().await
     }
 
-    pub(crate) async fn exclusive(&self, id: &UploadId) -> RwLockWriteGuard<'_, ()> {
-        self.locks[lock_of(id)].write().await
+    pub(crate) async fn exclusive(&self, id: &UploadId) -> OwnedRwLockWriteGuard<()> {
+        self.of(id).write_owned().await
     }
-}
 
-fn lock_of(id: &UploadId) -> usize {
-    id.0.iter().fold(0usize, |sum, byte| {
-        sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
-    }) % LOCKS
+    fn of(&self, id: &UploadId) -> Arc<RwLock<()>> {
+        let mut locks = self.locks.lock();
+        if let Some(lock) = locks.get(id).and_then(Weak::upgrade) {
+            return lock;
+        }
+        // Instead of growing, what nobody uses any more goes. Then there is room for as many as are in use, so that this is rare.
+        if locks.len() == locks.capacity() {
+            locks.retain(|_, lock| lock.strong_count() > 0);
+            let used = locks.len();
+            locks.reserve(used + 1);
+        }
+        let lock = Arc::default();
+        locks.insert(*id, Arc::downgrade(&lock));
+        lock
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn locks_that_nobody_uses_are_not_kept() {
+        let locks = Locks::default();
+        let id = |number: u64| UploadId::new(number, "0");
+        let _used = locks.exclusive(&id(0)).await;
+        for number in 1..1000 {
+            let _ending = locks.exclusive(&id(number)).await;
+        }
+        assert!(locks.locks.lock().len() < 20);
+        assert!(locks.of(&id(0)).try_read().is_err());
+    }
 
     #[test]
     fn staged_keys_say_what_they_are() {

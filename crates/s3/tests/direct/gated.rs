@@ -25,6 +25,8 @@ pub enum At {
     Write,
     /// Before it takes an upload's end.
     Commit,
+    /// Before it deletes a value.
+    Delete,
     /// Before it gives out a list of versions that it has made.
     Listed,
 }
@@ -103,6 +105,16 @@ impl Detour<MemoryStore> for Gate {
     ) -> Result<(Meta, Range<u64>)> {
         self.pass(At::Into).await;
         store.retrieve_into(address, version, range, target).await
+    }
+
+    async fn delete(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        options: DeleteOptions,
+    ) -> Result<Deleted> {
+        self.pass(At::Delete).await;
+        store.delete(address, options).await
     }
 
     async fn list_versions(

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use forebay_s3::{Config, Swept};
+use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use crate::gated::{At, Gate, Gated};
 use crate::support::{ALPHA, ALPHA_ELSEWHERE, Ask, BETA, START_MS, Server};
@@ -211,6 +214,34 @@ async fn a_slow_request_ends_with_the_key_that_signed_it() {
         look("/made").await.is(404, "NoSuchBucket");
         server.finish().await;
     }
+}
+
+#[tokio::test]
+async fn the_end_of_an_upload_is_no_matter_to_others() {
+    let (server, gate) = gated().await;
+    let mut others = Vec::new();
+    for _ in 0..500 {
+        others.push(begin(&server, "/bucket/others").await);
+    }
+    let upload = begin(&server, "/bucket/key").await;
+    server.put(&format!("{upload}&partNumber=1"), b"part").await;
+    gate.close(At::Delete);
+    let (aborted, ()) = tokio::join!(server.ask(ALPHA, Ask::new("DELETE", &upload)), async {
+        gate.arrival().await;
+        for others in others.chunks(50) {
+            let parts = others.iter().map(|other| {
+                let ask = Ask::new("PUT", &format!("{other}&partNumber=1")).body("part");
+                server.ask(ALPHA, ask)
+            });
+            let parts = timeout(Duration::from_secs(60), join_all(parts)).await;
+            for part in parts.expect("they wait for an abort that is not theirs") {
+                assert_eq!(part.status, 200, "{}", part.text());
+            }
+        }
+        gate.open();
+    });
+    assert_eq!(aborted.status, 204, "{}", aborted.text());
+    server.finish().await;
 }
 
 #[tokio::test]
