@@ -168,6 +168,19 @@ fn conditions_hold_or_do_not() {
             true,
         ),
         (
+            r#"{"StringEquals":{"S3:existingobjecttag/a":"b"}}"#,
+            &[
+                ("s3:ExistingObjectTag/A", "x"),
+                ("s3:existingobjecttag/a", "b"),
+            ],
+            true,
+        ),
+        (
+            r#"{"StringEquals":{"s3:ExistingObjectTag/A":"b"}}"#,
+            &[("s3:ExistingObjectTag/a", "b")],
+            false,
+        ),
+        (
             r#"{"StringEquals":{"s3:prefix":"a"},"Bool":{"aws:SecureTransport":"true"}}"#,
             &[("s3:prefix", "a")],
             false,
