@@ -214,29 +214,20 @@ impl<S: Store> Identities<S> {
                 "the root tenant cannot be removed",
             ));
         }
-        // The keys go out of service first, so that the tenant cannot make a namespace between the check and the end.
+        // The keys go out of service first, so that no request begins between the check and the end that makes a namespace.
         let keys = self.keys_of(name);
         self.change_keys(|known| {
             for key in &keys {
                 known.remove(&key.id);
             }
         });
-        let owned = self
-            .store
-            .namespaces()
-            .iter()
-            .filter(|namespace| namespace.config.tenant == name)
-            .count();
-        if owned > 0 {
+        if let Err(owner) = self.owns_nothing(name) {
             self.change_keys(|known| {
                 for key in &keys {
                     known.insert(key.id.clone(), key.clone());
                 }
             });
-            return Err(Error::new(
-                Kind::NotEmpty,
-                format!("tenant {name:?} owns {owned} namespaces; remove them first"),
-            ));
+            return Err(owner);
         }
         let forgotten = self.forget_tenant(name, &keys).await;
         // What is left of it goes on as before.
@@ -248,12 +239,30 @@ impl<S: Store> Identities<S> {
         forgotten
     }
 
+    fn owns_nothing(&self, name: &str) -> Result<()> {
+        let namespaces = self.store.namespaces();
+        let owned = namespaces
+            .iter()
+            .filter(|namespace| namespace.config.tenant == name)
+            .count();
+        match owned {
+            0 => Ok(()),
+            _ => Err(Error::new(
+                Kind::NotEmpty,
+                format!("tenant {name:?} owns {owned} namespaces; remove them first"),
+            )),
+        }
+    }
+
     async fn forget_tenant(&self, name: &str, keys: &[Arc<AccessKey>]) -> Result<()> {
         for key in keys {
             self.records.forget(KEYS, &key.id).await?;
         }
         self.remove_hosts_of(name).await?;
         self.forbid_modules_of(name).await?;
+        // A request that was under way when the keys went may have made one since. Its owner stays, or the next tenant of
+        // this name would inherit it.
+        self.owns_nothing(name)?;
         self.records.forget(TENANTS, name).await?;
         self.known.write().tenants.remove(name);
         Ok(())

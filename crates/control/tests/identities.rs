@@ -224,6 +224,8 @@ enum Delete {
     Fails,
     /// For ever.
     Waits(oneshot::Sender<()>),
+    /// After a request that was under way has made a namespace for tenant `a`.
+    Makes(&'static str),
 }
 
 impl Detour<MemoryStore> for Deletes {
@@ -236,6 +238,14 @@ impl Detour<MemoryStore> for Deletes {
         let next = self.0.lock().pop_front();
         match next {
             None | Some(Delete::Passes) => store.delete(address, options).await,
+            Some(Delete::Makes(name)) => {
+                let config = NamespaceConfig {
+                    tenant: "a".to_owned(),
+                    ..NamespaceConfig::default()
+                };
+                store.create_namespace(name, config).await?;
+                store.delete(address, options).await
+            }
             Some(Delete::Fails) => Err(StoreError::new(ErrorKind::Io, "the disk is away")),
             Some(Delete::Waits(reached)) => {
                 let _ = reached.send(());
@@ -285,6 +295,20 @@ async fn a_tenant_that_could_not_be_removed_goes_on_and_can_be_removed_later() {
     assert_eq!(open(&store).await.keys_of("a").len(), 2);
     identities.remove_tenant("a").await.unwrap();
     assert_eq!(identities.keys_of("a"), []);
+    gone_for_good(&store).await;
+}
+
+#[tokio::test]
+async fn a_tenant_that_makes_a_namespace_while_it_is_removed_stays() {
+    let (store, identities, deletes) = three_keys().await;
+    deletes.0.lock().push_back(Delete::Makes("late"));
+    let refused = identities.remove_tenant("a").await.unwrap_err();
+    assert_eq!(refused.kind, Kind::NotEmpty);
+    for identities in [identities.tenants(), open(&store).await.tenants()] {
+        assert_eq!(identities.len(), 1);
+    }
+    store.delete_namespace("late").await.unwrap();
+    identities.remove_tenant("a").await.unwrap();
     gone_for_good(&store).await;
 }
 
