@@ -4,6 +4,7 @@ use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::LazyLock;
 
 use rustix::fs::{
     FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
@@ -112,11 +113,18 @@ impl Region {
     }
 }
 
+/// Whether the system refuses memory beyond what it counts as there (`vm.overcommit_memory` of 2): a page of shared memory that nobody wrote
+/// to yet may then be refused when it is touched, as if it had been taken away.
+static IS_MEMORY_COUNTED: LazyLock<bool> = LazyLock::new(|| {
+    let setting = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+    setting.is_ok_and(|setting| setting.trim() == "2")
+});
+
 struct About {
     size: u64,
     /// What is mapped and unmapped at once: one byte will do, but not for huge pages.
     page: u64,
-    /// Its pages cannot be taken away: shared memory sealed against shrinking. (A hole punched into it fills with zeroes again; one
+    /// Its pages cannot be taken away, or refused: shared memory sealed against shrinking. (A hole punched into it fills with zeroes again; one
     /// punched into huge pages need not.)
     stays: bool,
 }
@@ -139,7 +147,7 @@ impl About {
         Ok(About {
             size: stat.st_size as u64,
             page,
-            stays: system == TMPFS && seals.contains(SealFlags::SHRINK),
+            stays: system == TMPFS && seals.contains(SealFlags::SHRINK) && !*IS_MEMORY_COUNTED,
         })
     }
 }
