@@ -112,7 +112,8 @@ impl Driver {
             Err(end) => Err(end),
         };
         match stepped {
-            Ok(Round::Sleep) if stall.poll(cx, io.sender.moved(receiver.received())) => {
+            // However busy the peer keeps us: what it says is no answer.
+            Ok(_) if stall.poll(cx, io.sender.moved(receiver.received())) => {
                 finish(shared, receiver, &mut io, End::Stalled);
                 Round::Over
             }

@@ -19,6 +19,9 @@ use crate::{RemoteRange, Stag};
 
 /// What is cut into segments ahead of the socket, and sent by one call.
 const AHEAD_BYTES: usize = 1 << 20;
+/// Segments likewise: of short ones that many take more memory than they are long. What is not cut counts as not answered, and a peer
+/// may have few Read Requests that are not.
+const AHEAD_SEGMENTS: usize = PLACES_MAX / PLACES_PER_FPDU;
 
 /// A tagged message whose segments are being cut; no other may come between them.
 enum Current {
@@ -243,7 +246,7 @@ impl Sender {
         if self.held {
             return Ok(false);
         }
-        while self.queue_bytes < AHEAD_BYTES {
+        while self.queue_bytes < AHEAD_BYTES && self.queue.len() < AHEAD_SEGMENTS {
             if let Some(current) = self.current.take() {
                 self.cut(current, regions)?;
             } else if self.outstanding < self.ord
@@ -453,7 +456,7 @@ impl Sender {
 
     fn gather<'a>(&'a self, parts: &mut impl Parts<'a>, regions: &'a Regions) -> io::Result<()> {
         let mut skip = self.sent;
-        for fpdu in self.queue.iter().take(PLACES_MAX / PLACES_PER_FPDU) {
+        for fpdu in self.queue.iter().take(AHEAD_SEGMENTS) {
             fpdu.gather(parts, skip, regions)?;
             skip = 0;
         }
@@ -506,5 +509,29 @@ impl Sender {
         let mut last = Vec::new();
         Outbound::terminate(fault, segment, ulpdu_bytes, self.crc, &mut last);
         wire.say(&last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_ahead_is_bounded_however_short_it_is() {
+        let mut sender = Sender::new(false, 1 << 16, 1, false);
+        let mut regions = Regions::default();
+        for sink_stag in 0..1000 {
+            sender.answer(ReadRequest {
+                sink_stag,
+                sink_offset: 0,
+                bytes: 0,
+                source_stag: 0,
+                source_offset: 0,
+            });
+        }
+        assert!(sender.prepare(&mut regions).unwrap());
+        assert_eq!(sender.queue.len(), AHEAD_SEGMENTS);
+        assert_eq!(sender.outcome.answered, AHEAD_SEGMENTS);
+        assert_eq!(sender.answers.len(), 1000 - AHEAD_SEGMENTS);
     }
 }
