@@ -2,14 +2,19 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_fabric::{CloseReason, Link, Session};
 use forebay_store::Store;
+use tokio::time::timeout;
 
 use crate::call::Context;
 use crate::live::{Counting, Live, LiveLink};
 use crate::metrics::Metrics;
 use crate::serve;
+
+/// How long what was answered may take to arrive when no more is served.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// What is chosen for a door.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +77,10 @@ impl<S: Store> Door<S> {
             counting: &counting,
         };
         let reason = serve::serve(&context, self.config.requests_per_link, shutdown).await;
+        if reason == CloseReason::Done {
+            // A close takes back what the connection has no room for yet, replies to changes that were made among it.
+            let _ = timeout(LAST_ANSWERS, link.fence()).await;
+        }
         link.close(reason);
         // It may have ended before, for a reason that it knows better.
         link.closed().await

@@ -39,6 +39,7 @@ pub(crate) async fn serve<S: Store, L: Link>(
                 ended.get_or_insert(reason(error));
             }
             if ended.is_some() || requests.is_full() {
+                context.link.pauses();
                 break;
             }
             if taken == TURN {

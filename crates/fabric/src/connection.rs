@@ -91,6 +91,12 @@ macro_rules! any_link {
                 }
             }
 
+            fn pauses(&self) {
+                match self {
+                    $($any::$variant(link) => link.pauses(),)+
+                }
+            }
+
             fn mapped(
                 &self,
                 range: $crate::RemoteRange,

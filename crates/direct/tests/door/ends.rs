@@ -2,13 +2,14 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_direct::{Config, Door};
 use forebay_fabric::{Access, CloseReason, Fabric, Link, MESSAGE_BYTES_MAX, Session};
-use forebay_mem::{Buf, RegionSlice};
+use forebay_mem::{Buf, Region, RegionSlice};
 use forebay_proto::direct::{
-    Body, Condition, Delete, Operation, RequestWriter, Status, Target, parse_reply,
+    Body, Condition, Delete, Operation, RequestWriter, Status, Target, Window, parse_reply,
 };
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
@@ -219,6 +220,77 @@ async fn a_delete_that_has_not_begun_ends_with_its_link() {
         let kept = server.value(NAMESPACE, &[BEFORE]).await;
         assert_eq!(kept.as_deref(), Some(&b"later"[..]), "{way:?}");
     }
+}
+
+/// Says when so many values are being read.
+#[derive(Clone)]
+struct Reads {
+    left: Arc<AtomicUsize>,
+    all: Arc<Notify>,
+}
+
+impl Detour<MemoryStore> for Reads {
+    async fn retrieve(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        range: ByteRange,
+    ) -> Result<Object<MemoryBody>> {
+        if self.left.fetch_sub(1, Relaxed) == 1 {
+            self.all.notify_one();
+        }
+        store.retrieve(address, version, range).await
+    }
+}
+
+/// However little of it the connection has taken by then.
+#[tokio::test(flavor = "local")]
+async fn what_was_answered_arrives_though_no_more_is_served() {
+    const REQUESTS: usize = 20;
+    const BYTES: usize = 64 << 10;
+    let server = Server::new().await;
+    server.set(NAMESPACE, b"key", &[7; BYTES]).await;
+    let reads = Reads {
+        left: Arc::new(AtomicUsize::new(REQUESTS)),
+        all: Arc::default(),
+    };
+    let session = server.session(TENANT);
+    let (near, far, _) = server.join(&session, Way::Iwarp).await;
+    let memory = Region::memfd(REQUESTS * BYTES).unwrap();
+    let memory = memory.slice(0..memory.len()).unwrap();
+    let exposed = near.expose(memory.clone(), Access::Write).await.unwrap();
+    let store = Around {
+        store: (*server.store).clone(),
+        detour: reads.clone(),
+    };
+    let door = Door::new(Arc::new(store), Config::default());
+    let serving =
+        tokio::task::spawn_local(
+            async move { door.serve(&session, &far, reads.all.notified()).await },
+        );
+    for number in 0..REQUESTS {
+        ask(&near, Operation::Retrieve, |writer| {
+            let window = Window {
+                stag: exposed.stag.0,
+                offset: (number * BYTES) as u64,
+                len: BYTES as u64,
+            };
+            let window = Target::Window(window);
+            writer.retrieve(&whole(b"key", window)).unwrap();
+        })
+        .await;
+    }
+    assert_eq!(serving.await.unwrap(), CloseReason::Done);
+    let mut message = Vec::new();
+    let mut answered = 0;
+    while let Ok(Some(())) = near.recv(&mut message).await {
+        answered += 1;
+    }
+    assert_eq!(answered, REQUESTS);
+    let mut bytes = vec![0; REQUESTS * BYTES];
+    assert!(memory.read(0, &mut bytes));
+    assert!(bytes.iter().all(|byte| *byte == 7));
 }
 
 /// One value is written at a time, and not in one go.

@@ -117,7 +117,8 @@ impl Link for Pipe {
     }
 
     async fn fence(&self) -> Result<Placed> {
-        unreachable!("the door relies on the order of a link")
+        // The door relies on the order of a link, and asks for no proof before it answers.
+        Err(Error::new(ErrorKind::Invalid, "a pipe proves nothing"))
     }
 
     async fn send(&self, message: &[u8]) -> Result<()> {

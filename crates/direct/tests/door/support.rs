@@ -17,7 +17,7 @@ use forebay_proto::direct::{
 use forebay_store::{
     Address, Body as _, ByteRange, MemoryStore, NamespaceConfig, Seal, Store, StoreOptions, Upload,
 };
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 
 use crate::any::{Any, Way};
@@ -118,7 +118,11 @@ impl Server {
                 (Any::Real(near), Any::Real(accepted.link), Some(accepted.id))
             }
             Way::Iwarp => {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                // Connections that take little at once: what is sent waits for the peer, as it does between hosts.
+                let socket = TcpSocket::new_v4().unwrap();
+                socket.set_send_buffer_size(4096).unwrap();
+                socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+                let listener = socket.listen(1).unwrap();
                 let address = listener.local_addr().unwrap();
                 let (there, here) = tokio::join!(TcpStream::connect(address), listener.accept());
                 let admit = |data: &[u8]| self.sessions.admit(data.try_into().ok()?);

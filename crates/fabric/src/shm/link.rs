@@ -287,6 +287,10 @@ impl Link for ShmLink {
         }
     }
 
+    fn pauses(&self) {
+        self.shared.wake_owed();
+    }
+
     fn mapped(&self, range: RemoteRange, access: Access) -> Option<RegionSlice> {
         if range.len > LONG_BYTES {
             self.shared.wake_owed();

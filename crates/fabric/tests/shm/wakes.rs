@@ -68,3 +68,17 @@ fn after_a_few_messages_whatever_is_left_to_take() {
         assert!(asleep.await.unwrap().is_some());
     });
 }
+
+#[test]
+fn when_nothing_more_is_taken_for_now() {
+    run(async {
+        let ends = behind().await;
+        let mut answer = Vec::new();
+        let mut asleep = pin!(ends.client.recv(&mut answer));
+        assert_waits(asleep.as_mut()).await;
+        ends.server.link.send(b"answer").await.unwrap();
+        assert_waits(asleep.as_mut()).await;
+        ends.server.link.pauses();
+        assert!(asleep.await.unwrap().is_some());
+    });
+}
