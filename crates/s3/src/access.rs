@@ -243,6 +243,36 @@ impl<S: Store> Call<'_, S> {
         Ok(())
     }
 
+    /// Decides whether an object of any bucket may be an input, and returns which version of it: where tags decide, the one that was
+    /// judged, which by then need not be the one that is there.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`, and what the object cannot be looked at for.
+    pub(crate) async fn permit_input(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Outcome<Option<VersionId>> {
+        let (_, rules) = self.find(bucket)?;
+        if !rules.is_some_and(|rules| rules.asks_tags) {
+            self.permit_source(bucket, key, version).await?;
+            return Ok(version);
+        }
+        let address = Address::object(bucket, key.as_bytes());
+        match self.door.store.stat(address, version).await {
+            Ok(meta) => {
+                self.permit_found_source(bucket, key, version, &meta)
+                    .await?;
+                Ok(Some(meta.version))
+            }
+            Err(error) => {
+                self.permit_source(bucket, key, version).await?;
+                Err(error.into())
+            }
+        }
+    }
+
     /// Decides whether the tags of an object of any bucket may be read.
     ///
     /// # Errors

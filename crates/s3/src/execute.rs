@@ -99,7 +99,7 @@ async fn choose<'a, S: Store>(
     });
     for input in others {
         check_key(&input.key)?;
-        let one = Chosen {
+        chosen.push(Chosen {
             bucket: input.bucket.as_deref().unwrap_or(call.bucket),
             key: &input.key,
             version: input
@@ -111,9 +111,11 @@ async fn choose<'a, S: Store>(
                 None => ByteRange::Full,
                 Some(text) => range(text)?,
             },
-        };
-        call.permit_source(one.bucket, one.key, one.version).await?;
-        chosen.push(one);
+        });
+    }
+    // The object of the request once more: since it was let in, its body was waited for.
+    for one in &mut chosen {
+        one.version = call.permit_input(one.bucket, one.key, one.version).await?;
     }
     Ok(chosen)
 }

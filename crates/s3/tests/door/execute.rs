@@ -300,3 +300,28 @@ async fn a_store_that_runs_nothing_says_so() {
     answer.is(501, "NotImplemented");
     server.finish().await;
 }
+
+#[tokio::test]
+async fn the_object_that_is_read_is_the_one_that_was_judged() {
+    let (server, _executor) = start().await;
+    let policy = r#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*","Condition":{"StringEquals":{"s3:ExistingObjectTag/secret":"yes"}}}}"#;
+    let policy = Ask::new("PUT", "/bucket?policy").body(policy);
+    assert_eq!(server.ask(ALPHA, policy).await.status, 204);
+    is_unharmed(&server).await;
+    let ask = request(LENGTH, "").header("expect", "100-continue");
+    let (head, body) = ask.parts(ALPHA, server.now_ms());
+    let mut slow = server.connect().await;
+    slow.send(head.as_bytes()).await;
+    // It is let in, and waited for.
+    assert_eq!(slow.answer(false).await.status, 100);
+    let secret = Ask::new("PUT", "/bucket/key").header("x-amz-tagging", "secret=yes");
+    assert_eq!(server.ask(ALPHA, secret.body("hidden")).await.status, 200);
+    slow.send(&body).await;
+    slow.answer(false).await.is(403, "AccessDenied");
+    let other = format!(
+        "<ExecuteRequest><Operation>{ECHO}</Operation><Input><Bucket>bucket</Bucket><Key>key</Key></Input></ExecuteRequest>"
+    );
+    let other = Ask::new("POST", "/other/key?execute").body(&other);
+    server.ask(ALPHA, other).await.is(403, "AccessDenied");
+    server.finish().await;
+}
