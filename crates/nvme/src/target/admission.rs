@@ -14,7 +14,7 @@ use forebay_proto::nvme::{
 };
 use forebay_store::Store;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::identifiers::Holder;
 use super::session::{FUSING_MAX, Session, Viewer};
@@ -254,6 +254,7 @@ impl<S: Store, F: File> Target<S, F> {
             viewer,
             bound: Mutex::new(bound::Bound::default()),
             parts: Mutex::new(parts::Parts::default()),
+            unfinished: Notify::new(),
             results: results::Results::of(&self.results),
             fusing: Semaphore::new(FUSING_MAX),
             changes: self.watchers.subscribe(),

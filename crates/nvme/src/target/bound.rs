@@ -13,8 +13,8 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// A handle for a key of a namespace. `handle` is random: one that is taken, or 0, is not used.
-    pub(super) fn bind(&mut self, mut handle: u32, nsid: u32, key: &[u8]) -> u32 {
+    /// A handle for a key of a namespace of the store. `handle` is random: one that is taken, or 0, is not used.
+    pub(super) fn bind(&mut self, mut handle: u32, namespace: u32, key: &[u8]) -> u32 {
         while handle == 0 || self.keys.contains_key(&handle) {
             handle = handle.wrapping_add(1);
         }
@@ -23,14 +23,14 @@ impl Bound {
         {
             self.keys.remove(&oldest);
         }
-        self.keys.insert(handle, (nsid, key.into()));
+        self.keys.insert(handle, (namespace, key.into()));
         self.order.push_back(handle);
         handle
     }
 
-    pub(super) fn key(&self, handle: u32, nsid: u32) -> Option<Arc<[u8]>> {
+    pub(super) fn key(&self, handle: u32, namespace: u32) -> Option<Arc<[u8]>> {
         let (of, key) = self.keys.get(&handle)?;
-        (*of == nsid).then(|| key.clone())
+        (*of == namespace).then(|| key.clone())
     }
 
     pub(super) fn clear(&mut self) {

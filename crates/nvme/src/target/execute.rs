@@ -9,7 +9,7 @@ use forebay_store::Store;
 
 use super::block::Half;
 use super::session::Session;
-use super::shown::{Place, What};
+use super::shown::{Place, Reached};
 use super::{Payload, Target};
 
 impl<S: Store, F: File> Target<S, F> {
@@ -38,31 +38,25 @@ impl<S: Store, F: File> Target<S, F> {
         if payload.len() < command.bytes_to_host {
             return Err(Status::DATA_SGL_LENGTH_INVALID);
         }
-        let gone = Status::INVALID_NAMESPACE_OR_FORMAT;
-        let place = self.shown.read().place(command.nsid).ok_or(gone)?;
-        match (&place.what, &command.verb) {
-            (What::Kv { namespace, id }, IoVerb::Kv(verb)) => {
-                let namespace = self.namespace(namespace, *id, &session.viewer);
-                let namespace = namespace.ok_or(gone)?;
+        let place = self.place(command.nsid)?;
+        let reached = self.reach(&place, &session.viewer);
+        match (reached, &command.verb) {
+            (Some(Reached::Kv(entered)), IoVerb::Kv(verb)) => {
                 // What a value takes is several times what blocks do, and a future is moved into its place whole.
-                Box::pin(self.execute_kv(session, command.nsid, &namespace, verb, payload)).await
+                Box::pin(self.execute_kv(session, command.nsid, &entered, verb, payload)).await
             }
-            (What::Block { blocks, tenant }, IoVerb::Nvm(verb))
-                if session.viewer.sees(tenant.as_deref()) =>
-            {
+            (Some(Reached::Block(blocks)), IoVerb::Nvm(verb)) => {
                 blocks.execute(&self.pool, verb, payload).await
             }
-            // Another namespace was published by its number meanwhile.
-            _ => Err(gone),
+            // It is gone, or another namespace was published by its number meanwhile.
+            _ => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
         }
     }
 
     /// What is behind a number. The host saw it when its command was checked; by now something else may be there.
-    fn place(&self, session: &Session<S>, nsid: u32) -> Result<Arc<Place<F>>, Status> {
+    fn place(&self, nsid: u32) -> Result<Arc<Place<F>>, Status> {
         let place = self.shown.read().place(nsid);
-        place
-            .filter(|place| self.may_use(place, &session.viewer))
-            .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
+        place.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
     /// Executes the two halves of a fused operation, each with its payload; see [`Fuser`](super::Fuser). Returns how each ended.
@@ -74,19 +68,22 @@ impl<S: Store, F: File> Target<S, F> {
     ) -> (Status, Status) {
         let both = |status: Status| (status.answered(), status.answered());
         let (compare, write) = (first.0, second.0);
-        let place = match self.place(session, compare.nsid) {
+        let place = match self.place(compare.nsid) {
             Ok(place) if compare.nsid == write.nsid => place,
             Ok(_) => return both(Status::INVALID_FIELD),
             Err(status) => return both(status),
         };
+        let Some(reached) = self.reach(&place, &session.viewer) else {
+            return both(Status::INVALID_NAMESPACE_OR_FORMAT);
+        };
         let (
-            What::Block { blocks, .. },
+            Reached::Block(blocks),
             IoVerb::Nvm(NvmCommand::Compare { blocks: compared }),
             IoVerb::Nvm(NvmCommand::Write {
                 blocks: written,
                 fua,
             }),
-        ) = (&place.what, &compare.verb, &write.verb)
+        ) = (reached, &compare.verb, &write.verb)
         else {
             return both(Status::INVALID_FIELD);
         };

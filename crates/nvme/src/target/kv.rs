@@ -9,10 +9,11 @@ use forebay_proto::nvme::kv::{
 };
 use forebay_store::limits::LIST_ITEMS_MAX;
 use forebay_store::{
-    Address, After, Condition, DeleteOptions, Item, ListOptions, NamespaceInfo, Seal, Space, Store,
-    Upload,
+    After, Condition, DeleteOptions, Item, ListOptions, Seal, Space, Store, Upload,
 };
+use tokio::task::yield_now;
 
+use super::entered::{Entered, Named};
 use super::session::Session;
 use super::status::{of_condition, of_store};
 use super::transfer::{fill, place};
@@ -58,7 +59,7 @@ impl<S: Store, F: File> Target<S, F> {
         &self,
         session: &Session<S>,
         nsid: u32,
-        namespace: &NamespaceInfo,
+        entered: &Entered<'_, S>,
         command: &KvCommand,
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
@@ -72,28 +73,28 @@ impl<S: Store, F: File> Target<S, F> {
                 if payload.len() < len {
                     return Err(Status::DATA_SGL_LENGTH_INVALID);
                 }
-                self.store_value(namespace, key.as_bytes(), len, options, payload)
-                    .await
+                let value = entered.key(key.as_bytes());
+                self.store_value(value, len, options, payload).await
             }
             KvCommand::Retrieve { key, buffer_bytes } => {
-                let address = Address::object(&namespace.name, key.as_bytes());
+                let value = entered.key(key.as_bytes());
                 let room = u64::from(*buffer_bytes);
-                let size = place(&*self.store, address, 0, room, payload).await?;
+                let size = place(&value, 0, room, payload).await?;
                 Ok(dword(size))
             }
             KvCommand::Exist { key } => {
-                let address = Address::object(&namespace.name, key.as_bytes());
-                self.exist(address).await
+                let value = entered.key(key.as_bytes());
+                self.exist(&value).await
             }
             KvCommand::Delete { key } => {
-                let address = Address::object(&namespace.name, key.as_bytes());
-                self.delete(address).await
+                let value = entered.key(key.as_bytes());
+                self.delete(&value).await
             }
             // What was acknowledged is as durable as its namespace promises.
             KvCommand::Flush => Ok(0),
             // The others are seldom: they need no place in the future of every command.
             command => {
-                let seldom = self.execute_seldom(session, nsid, namespace, command, payload);
+                let seldom = self.execute_seldom(session, nsid, entered, command, payload);
                 Box::pin(seldom).await
             }
         }
@@ -103,7 +104,7 @@ impl<S: Store, F: File> Target<S, F> {
         &self,
         session: &Session<S>,
         nsid: u32,
-        namespace: &NamespaceInfo,
+        entered: &Entered<'_, S>,
         command: &KvCommand,
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
@@ -114,8 +115,8 @@ impl<S: Store, F: File> Target<S, F> {
                 options,
             } => {
                 let key = self.key(key, *value_bytes, payload).await?;
-                let (key, len) = (key.as_bytes(), u64::from(*value_bytes));
-                self.store_value(namespace, key, len, options, payload)
+                let value = entered.key(key.as_bytes());
+                self.store_value(value, u64::from(*value_bytes), options, payload)
                     .await
             }
             KvCommand::StorePart {
@@ -127,13 +128,12 @@ impl<S: Store, F: File> Target<S, F> {
             } => {
                 let key = self.key(key, *value_bytes, payload).await?;
                 let part = Part {
-                    nsid,
                     offset: *offset,
                     len: u64::from(*value_bytes),
                     last: *last,
                 };
-                let key = key.as_bytes();
-                self.store_part(session, namespace, key, part, options, payload)
+                let value = entered.key(key.as_bytes());
+                self.store_part(session, value, part, options, payload)
                     .await
             }
             KvCommand::RetrieveByHead { buffer_bytes } => {
@@ -143,8 +143,8 @@ impl<S: Store, F: File> Target<S, F> {
                 if payload.len() < head_bytes + room {
                     return Err(Status::DATA_SGL_LENGTH_INVALID);
                 }
-                let address = self.address(namespace, key.as_bytes())?;
-                let size = place(&*self.store, address, 0, room, payload).await?;
+                let value = entered.key(key.as_bytes());
+                let size = place(&value, 0, room, payload).await?;
                 Ok(dword(size))
             }
             KvCommand::RetrieveRange {
@@ -156,13 +156,13 @@ impl<S: Store, F: File> Target<S, F> {
                 let key = match key {
                     RangeKey::Inline(key) => key.as_bytes(),
                     RangeKey::Bound(handle) => {
-                        bound = session.bound.lock().key(*handle, nsid);
+                        bound = session.bound.lock().key(*handle, entered.id());
                         bound.as_deref().ok_or(Status::INVALID_FIELD)?
                     }
                 };
-                let address = Address::object(&namespace.name, key);
+                let value = entered.key(key);
                 let room = u64::from(*buffer_bytes);
-                place(&*self.store, address, *offset, room, payload).await
+                place(&value, *offset, room, payload).await
             }
             KvCommand::List {
                 start,
@@ -174,7 +174,7 @@ impl<S: Store, F: File> Target<S, F> {
                     ListStart::First => None,
                     ListStart::Key(key) => Some(key.as_bytes()),
                     ListStart::Bound(handle) => {
-                        bound = session.bound.lock().key(*handle, nsid);
+                        bound = session.bound.lock().key(*handle, entered.id());
                         Some(bound.as_deref().ok_or(Status::INVALID_FIELD)?)
                     }
                 };
@@ -182,29 +182,28 @@ impl<S: Store, F: File> Target<S, F> {
                     true => EXTENDED_KEY_BYTES_MAX,
                     false => KEY_BYTES_MAX,
                 };
-                self.list(namespace, start, key_bytes_max, *buffer_bytes, payload)
+                self.list(entered, start, key_bytes_max, *buffer_bytes, payload)
                     .await
             }
             KvCommand::ExtendedKey { verb } => {
                 let key = self.head(payload).await?;
                 payload.whole().await?;
-                let address = self.address(namespace, key.as_bytes())?;
+                let value = entered.key(key.as_bytes());
                 match verb {
-                    Verb::Exist => self.exist(address).await,
-                    Verb::Delete => self.delete(address).await,
+                    Verb::Exist => self.exist(&value).await,
+                    Verb::Delete => self.delete(&value).await,
                     Verb::Bind => {
-                        let size = self.exist(address).await?;
-                        Ok(size | u64::from(self.bind(session, nsid, &key)) << 32)
+                        let size = self.exist(&value).await?;
+                        Ok(size | u64::from(self.bind(session, entered, &key)) << 32)
                     }
-                    Verb::Position => Ok(u64::from(self.bind(session, nsid, &key)) << 32),
+                    Verb::Position => Ok(u64::from(self.bind(session, entered, &key)) << 32),
                 }
             }
             KvCommand::Execute { .. }
             | KvCommand::ExecuteSubmit { .. }
             | KvCommand::ExecuteFetch { .. }
             | KvCommand::ExecuteInline { .. } => {
-                self.program(session, nsid, namespace, command, payload)
-                    .await
+                self.program(session, nsid, entered, command, payload).await
             }
             // Executed where they came from.
             KvCommand::Retrieve { .. }
@@ -254,20 +253,9 @@ impl<S: Store, F: File> Target<S, F> {
         Ok(KeyBuf::new(&buf[LENGTH..LENGTH + len]))
     }
 
-    /// The address of a key whose payload has been waited for.
-    fn address<'a>(
-        &self,
-        namespace: &'a NamespaceInfo,
-        key: &'a [u8],
-    ) -> Result<Address<'a>, Status> {
-        self.still(namespace)?;
-        Ok(Address::object(&namespace.name, key))
-    }
-
     async fn store_value(
         &self,
-        namespace: &NamespaceInfo,
-        key: &[u8],
+        value: Named<'_, S>,
         len: u64,
         options: &StoreOptions,
         payload: &mut impl Payload,
@@ -279,7 +267,7 @@ impl<S: Store, F: File> Target<S, F> {
             payload.ready().await?;
         }
         let upload = self.store.store(
-            self.address(namespace, key)?,
+            value.address()?,
             forebay_store::StoreOptions {
                 size: Some(len),
                 condition,
@@ -290,6 +278,7 @@ impl<S: Store, F: File> Target<S, F> {
             .map_err(|error| of_condition(&error, condition))?;
         fill(&mut upload, payload, len).await?;
         payload.whole().await?;
+        value.address()?;
         let stored = upload.commit(seal).await;
         stored.map_err(|error| of_condition(&error, condition))?;
         Ok(0)
@@ -298,8 +287,7 @@ impl<S: Store, F: File> Target<S, F> {
     async fn store_part(
         &self,
         session: &Session<S>,
-        namespace: &NamespaceInfo,
-        key: &[u8],
+        value: Named<'_, S>,
         part: Part,
         options: &StoreOptions,
         payload: &mut impl Payload,
@@ -308,7 +296,10 @@ impl<S: Store, F: File> Target<S, F> {
         if part.len > 0 {
             payload.ready().await?;
         }
-        let unfinished = session.parts.lock().take(part.nsid, key, part.offset);
+        let unfinished = session
+            .parts
+            .lock()
+            .take(value.within.id(), value.key, part.offset);
         let mut upload = match (unfinished, part.offset) {
             (Some(unfinished), _) => unfinished.upload,
             (None, 0) => {
@@ -316,14 +307,14 @@ impl<S: Store, F: File> Target<S, F> {
                     size: None,
                     condition,
                 };
-                let address = self.address(namespace, key)?;
-                let upload = self.store.store(address, options).await;
+                let upload = self.store.store(value.address()?, options).await;
                 upload.map_err(|error| of_condition(&error, condition))?
             }
             (None, _) => return Err(Status::COMMAND_SEQUENCE_ERROR),
         };
         fill(&mut upload, payload, part.len).await?;
         payload.whole().await?;
+        value.address()?;
         if part.last {
             let stored = upload.commit(Seal::default()).await;
             stored.map_err(|error| of_condition(&error, condition))?;
@@ -332,10 +323,11 @@ impl<S: Store, F: File> Target<S, F> {
         let next = part.offset + part.len;
         let now_ms = self.clock.unix_millis();
         let mut parts = session.parts.lock();
-        match parts.put(part.nsid, key, upload, next, now_ms) {
-            true => Ok(0),
-            false => Err(Status::CAPACITY_EXCEEDED),
+        match parts.put(value.within.id(), value.key, upload, next, now_ms) {
+            true => session.unfinished.notify_one(),
+            false => return Err(Status::CAPACITY_EXCEEDED),
         }
+        Ok(0)
     }
 
     fn seal(&self, options: &StoreOptions) -> Result<Seal, Status> {
@@ -355,21 +347,21 @@ impl<S: Store, F: File> Target<S, F> {
         })
     }
 
-    async fn delete(&self, address: Address<'_>) -> Result<u64, Status> {
+    async fn delete(&self, value: &Named<'_, S>) -> Result<u64, Status> {
         let condition = Condition::IfPresent;
         let options = DeleteOptions {
             version: None,
             condition,
         };
-        let deleted = self.store.delete(address, options).await;
+        let deleted = self.store.delete(value.address()?, options).await;
         match deleted.map_err(|error| of_condition(&error, condition))? {
             deleted if deleted.existed => Ok(0),
             _ => Err(Status::KV_KEY_DOES_NOT_EXIST),
         }
     }
 
-    async fn exist(&self, address: Address<'_>) -> Result<u64, Status> {
-        let metas = self.store.exist(&[address]).await;
+    async fn exist(&self, value: &Named<'_, S>) -> Result<u64, Status> {
+        let metas = self.store.exist(&[value.address()?]).await;
         let metas = metas.map_err(|error| of_store(&error))?;
         match metas.into_iter().next().flatten() {
             Some(meta) => Ok(dword(meta.size)),
@@ -380,7 +372,7 @@ impl<S: Store, F: File> Target<S, F> {
     /// The keys from `start` on, itself included; longer ones than `key_bytes_max` are left out.
     async fn list(
         &self,
-        namespace: &NamespaceInfo,
+        entered: &Entered<'_, S>,
         start: Option<&[u8]>,
         key_bytes_max: usize,
         buffer_bytes: u32,
@@ -396,7 +388,7 @@ impl<S: Store, F: File> Target<S, F> {
         let mut writer = ListWriter::new(&mut buf).ok_or(Status::DATA_SGL_LENGTH_INVALID)?;
         let mut full = false;
         if let Some(start) = start.filter(|start| start.len() <= key_bytes_max) {
-            let there = self.exist(Address::object(&namespace.name, start)).await;
+            let there = self.exist(&entered.key(start)).await;
             match there {
                 Ok(_) => full = !writer.push(start),
                 Err(Status::KV_KEY_DOES_NOT_EXIST) => {}
@@ -406,7 +398,7 @@ impl<S: Store, F: File> Target<S, F> {
         let mut last: Option<Vec<u8>> = start.map(<[u8]>::to_vec);
         while !full {
             let options = ListOptions {
-                namespace: &namespace.name,
+                namespace: entered.name()?,
                 space: Space::Objects,
                 prefix: &[],
                 delimiter: None,
@@ -426,26 +418,26 @@ impl<S: Store, F: File> Target<S, F> {
                 (Some(Item::Value(key, _) | Item::Prefix(key)), true) => Some(key.to_vec()),
                 _ => break,
             };
+            // A store answers from memory and at once, and of many pages none may have a key that is wanted.
+            yield_now().await;
         }
-        // Nothing of it was given to the host yet.
-        self.still(namespace)?;
         let len = writer.len();
         buf.set_len(len);
         payload.send(buf.freeze()).await?;
         Ok(0)
     }
 
-    fn bind(&self, session: &Session<S>, nsid: u32, key: &KeyBuf) -> u32 {
+    fn bind(&self, session: &Session<S>, entered: &Entered<'_, S>, key: &KeyBuf) -> u32 {
         let mut random = [0; 4];
         super::admission::random(&mut random);
         let handle = u32::from_le_bytes(random);
-        session.bound.lock().bind(handle, nsid, key.as_bytes())
+        let mut bound = session.bound.lock();
+        bound.bind(handle, entered.id(), key.as_bytes())
     }
 }
 
 /// Which part of a value.
 struct Part {
-    nsid: u32,
     offset: u64,
     len: u64,
     last: bool,

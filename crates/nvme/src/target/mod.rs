@@ -19,6 +19,7 @@ mod admission;
 mod block;
 mod bound;
 mod counters;
+mod entered;
 mod execute;
 mod fused;
 mod identifiers;

@@ -16,7 +16,7 @@ pub(super) struct Unfinished<U> {
     touched_ms: u64,
 }
 
-/// By namespace and key. While a part arrives its value is not in here.
+/// By namespace of the store, which is another when it was made anew, and key. While a part arrives its value is not in here.
 #[derive(Debug)]
 pub(super) struct Parts<U> {
     values: BTreeMap<(u32, Vec<u8>), Unfinished<U>>,
@@ -32,15 +32,26 @@ impl<U> Default for Parts<U> {
 
 impl<U> Parts<U> {
     /// Takes the value whose next part begins at `offset`. Any other unfinished value of the key is forgotten: its host has lost count.
-    pub(super) fn take(&mut self, nsid: u32, key: &[u8], offset: u64) -> Option<Unfinished<U>> {
-        let value = self.values.remove(&(nsid, key.to_vec()))?;
+    pub(super) fn take(
+        &mut self,
+        namespace: u32,
+        key: &[u8],
+        offset: u64,
+    ) -> Option<Unfinished<U>> {
+        let value = self.values.remove(&(namespace, key.to_vec()))?;
         (value.next == offset && offset > 0).then_some(value)
     }
 
     /// Puts a value back until its next part; false when there are too many (it is forgotten).
-    pub(super) fn put(&mut self, nsid: u32, key: &[u8], upload: U, next: u64, now_ms: u64) -> bool {
-        self.values
-            .retain(|_, value| now_ms.saturating_sub(value.touched_ms) < IDLE_MS);
+    pub(super) fn put(
+        &mut self,
+        namespace: u32,
+        key: &[u8],
+        upload: U,
+        next: u64,
+        now_ms: u64,
+    ) -> bool {
+        self.forget(now_ms);
         let room = self.values.len() < UNFINISHED_MAX;
         if room {
             let value = Unfinished {
@@ -48,9 +59,19 @@ impl<U> Parts<U> {
                 next,
                 touched_ms: now_ms,
             };
-            self.values.insert((nsid, key.to_vec()), value);
+            self.values.insert((namespace, key.to_vec()), value);
         }
         room
+    }
+
+    /// Forgets those that nobody goes on with; in how many milliseconds the next one may be such, if there is one.
+    pub(super) fn forget(&mut self, now_ms: u64) -> Option<u64> {
+        let idle_ms = |value: &Unfinished<U>| now_ms.saturating_sub(value.touched_ms);
+        self.values.retain(|_, value| idle_ms(value) < IDLE_MS);
+        self.values
+            .values()
+            .map(|value| IDLE_MS - idle_ms(value))
+            .min()
     }
 
     pub(super) fn clear(&mut self) {
@@ -82,5 +103,8 @@ mod tests {
         assert!(!parts.put(1, b"more", (), 1, IDLE_MS - 1));
         assert!(parts.put(1, b"more", (), 1, IDLE_MS));
         assert_eq!(parts.values.len(), 1);
+        assert_eq!(parts.forget(2 * IDLE_MS - 1), Some(1));
+        assert_eq!(parts.forget(2 * IDLE_MS), None);
+        assert!(parts.values.is_empty());
     }
 }

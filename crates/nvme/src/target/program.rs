@@ -3,15 +3,16 @@
 use forebay_io::File;
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{KvCommand, head};
-use forebay_store::{Execute, Executed, Input, Module, NamespaceInfo, Store};
+use forebay_store::{Execute, Executed, Input, Module, Store};
 
+use super::entered::Entered;
 use super::session::Session;
 use super::status::of_store;
 use super::{Payload, Target};
 
 /// A function that is to be run.
-struct Asked<'a> {
-    namespace: &'a NamespaceInfo,
+struct Asked<'a, S> {
+    entered: &'a Entered<'a, S>,
     key: &'a [u8],
     arguments: &'a [u8],
     operation: u32,
@@ -30,7 +31,7 @@ impl<S: Store, F: File> Target<S, F> {
         &self,
         session: &Session<S>,
         nsid: u32,
-        namespace: &NamespaceInfo,
+        entered: &Entered<'_, S>,
         command: &KvCommand,
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
@@ -42,7 +43,7 @@ impl<S: Store, F: File> Target<S, F> {
             } => {
                 let (key, arguments) = self.asked(payload_bytes, payload).await?;
                 let executed = self.run(Asked {
-                    namespace,
+                    entered,
                     key: key.as_bytes(),
                     arguments: &arguments,
                     operation,
@@ -60,11 +61,11 @@ impl<S: Store, F: File> Target<S, F> {
                 let (key, arguments) = self.asked(payload_bytes, payload).await?;
                 // A result that could not be kept is not made.
                 let now_ms = self.clock.unix_millis();
-                let (tenant, room) = (&namespace.config.tenant, u64::from(capacity));
-                let place = session.results.reserve(tenant, room, now_ms);
+                let (info, room) = (entered.info()?, u64::from(capacity));
+                let place = session.results.reserve(&info.config.tenant, room, now_ms);
                 let place = place.ok_or(Status::CAPACITY_EXCEEDED)?;
                 let executed = self.run(Asked {
-                    namespace,
+                    entered,
                     key: key.as_bytes(),
                     arguments: &arguments,
                     operation,
@@ -117,7 +118,7 @@ impl<S: Store, F: File> Target<S, F> {
             } => {
                 let arguments = argument.to_le_bytes();
                 let executed = self.run(Asked {
-                    namespace,
+                    entered,
                     key: key.as_bytes(),
                     arguments: &arguments,
                     operation,
@@ -159,12 +160,12 @@ impl<S: Store, F: File> Target<S, F> {
         Ok((key, arguments))
     }
 
-    async fn run(&self, asked: Asked<'_>) -> Result<Executed, Status> {
-        self.still(asked.namespace)?;
-        let inputs = [Input::whole(&asked.namespace.name, asked.key)];
+    async fn run(&self, asked: Asked<'_, S>) -> Result<Executed, Status> {
+        let info = asked.entered.info()?;
+        let inputs = [Input::whole(&info.name, asked.key)];
         let module = Module::Number(asked.operation);
         let capacity = asked.capacity as usize;
-        let tenant = &asked.namespace.config.tenant;
+        let tenant = &info.config.tenant;
         let call = Execute::inline(tenant, module, &inputs, asked.arguments, capacity);
         let executed = self.store.execute(call).await;
         executed.map_err(|error| of_store(&error))

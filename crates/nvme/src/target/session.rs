@@ -1,14 +1,19 @@
 //! What lives as long as a controller and belongs to none of its queues.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use forebay_io::File;
 use forebay_proto::nvme::{Controller, ControllerKind, SubmissionQueueEntry, opcode};
 use forebay_store::Store;
+use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::sleep;
 
 use super::Target;
 use super::admission::{Arrival, Proven};
@@ -76,6 +81,8 @@ pub struct Session<S: Store> {
     pub(super) viewer: Viewer,
     pub(super) bound: Mutex<Bound>,
     pub(super) parts: Mutex<Parts<S::Upload>>,
+    /// Told when there is an unfinished value.
+    pub(super) unfinished: Notify,
     pub(super) results: Results,
     /// One for each fused operation that holds buffers.
     pub(super) fusing: Semaphore,
@@ -146,12 +153,25 @@ impl<S: Store, F: File> Target<S, F> {
     }
 
     /// Waits until what the target shows has changed since it was last waited for, or the host may not be here any more. One task a
-    /// session waits, with the `since` that it keeps (0 at first).
+    /// session waits, with the `since` that it keeps (0 at first). Meanwhile it forgets what the host does not go on with.
     pub async fn changed(&self, session: &Session<S>, since: &mut u64) {
         let mut changes = session.changes.clone();
+        let seen = *since;
+        let changed = pin!(changes.wait_for(|count| *count > seen));
         // The sender lives in the target, which `self` holds.
-        if let Ok(count) = changes.wait_for(|count| count > since).await {
+        if let Either::Left((Ok(count), _)) = select(changed, pin!(self.tidy(session))).await {
             *since = *count;
+        }
+    }
+
+    /// Forgets unfinished values of a session, for ever.
+    async fn tidy(&self, session: &Session<S>) -> Infallible {
+        loop {
+            let next = session.parts.lock().forget(self.clock.unix_millis());
+            match next {
+                Some(in_ms) => sleep(Duration::from_millis(in_ms)).await,
+                None => session.unfinished.notified().await,
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use forebay_proto::nvme::{Namespace, NamespaceKind, Status, Subsystem};
 use forebay_store::{NamespaceInfo, Quota, Scope, Store};
 
 use super::block::{Blocks, Order};
+use super::entered::Entered;
 use super::session::Viewer;
 use super::{Target, TargetConfig};
 use forebay_proto::nvme::auth::Secret;
@@ -79,6 +80,12 @@ pub(super) enum What<F> {
         blocks: Blocks<F>,
         tenant: Option<String>,
     },
+}
+
+/// What commands are executed on.
+pub(super) enum Reached<'a, S, F> {
+    Kv(Entered<'a, S>),
+    Block(&'a Blocks<F>),
 }
 
 impl<F: File> What<F> {
@@ -202,25 +209,26 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
-    /// Whether a viewer's commands may reach what is there now.
-    pub(super) fn may_use(&self, place: &Place<F>, viewer: &Viewer) -> bool {
+    /// What a viewer's commands reach there now, if they may.
+    pub(super) fn reach<'a>(
+        &'a self,
+        place: &'a Place<F>,
+        viewer: &Viewer,
+    ) -> Option<Reached<'a, S, F>> {
         match &place.what {
-            What::Kv { namespace, id } => self.namespace(namespace, *id, viewer).is_some(),
-            What::Block { tenant, .. } => viewer.sees(tenant.as_deref()),
-        }
-    }
-
-    /// Refuses a name that no longer stands for the namespace that a command was let into: its payload takes its time, in which anybody
-    /// may be given the name. Numbers are never used again.
-    pub(super) fn still(&self, namespace: &NamespaceInfo) -> Result<(), Status> {
-        match self.store.namespace(&namespace.name) {
-            Ok(now) if now.id == namespace.id => Ok(()),
-            _ => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
+            What::Kv { namespace, id } => {
+                let info = self.namespace(namespace, *id, viewer)?;
+                let entered = Entered::new(&*self.store, namespace, info.id);
+                Some(Reached::Kv(entered))
+            }
+            What::Block { blocks, tenant } => viewer
+                .sees(tenant.as_deref())
+                .then_some(Reached::Block(blocks)),
         }
     }
 
     /// The store's namespace of this name, if it is the one that is meant and the viewer's.
-    pub(super) fn namespace(
+    fn namespace(
         &self,
         name: &str,
         id: Option<u32>,

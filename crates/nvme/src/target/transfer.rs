@@ -2,9 +2,10 @@
 
 use forebay_mem::{CopySite, RegionSlice, count_copy};
 use forebay_proto::nvme::Status;
-use forebay_store::{Address, Body, ByteRange, ErrorKind, Object, Store, Upload};
+use forebay_store::{Body, ByteRange, ErrorKind, Object, Store, Upload};
 
 use super::Payload;
+use super::entered::Named;
 use super::status::of_store;
 
 /// Places in the host's memory at least this long are read into one by one; shorter ones are filled from one body.
@@ -47,19 +48,21 @@ pub(super) async fn fill<U: Upload>(
 
 /// Moves the value's bytes from `offset` on to the host, as many as there are and fit into `room`; tells how long the value is.
 pub(super) async fn place<S: Store>(
-    store: &S,
-    address: Address<'_>,
+    value: &Named<'_, S>,
     offset: u64,
     room: u64,
     payload: &mut impl Payload,
 ) -> Result<u64, Status> {
     let Some(last) = room.checked_sub(1) else {
-        return size(store, address).await;
+        return size(value).await;
     };
     let placed = match payload.target(room) {
         Some(first) if first.len() as u64 >= room => {
             let range = ByteRange::Inclusive(offset, offset.saturating_add(last));
-            let read = store.retrieve_into(address, None, range, first).await;
+            let read = value
+                .store()
+                .retrieve_into(value.address()?, None, range, first)
+                .await;
             read.map(|(meta, _)| meta.size)
         }
         Some(first) => {
@@ -72,11 +75,11 @@ pub(super) async fn place<S: Store>(
                 left = left.saturating_sub(piece.len() as u64);
                 pieces.push(piece);
             }
-            return Box::pin(place_scattered(store, address, offset, &pieces)).await;
+            return Box::pin(place_scattered(value, offset, &pieces)).await;
         }
         None => {
             let range = ByteRange::Inclusive(offset, offset.saturating_add(last));
-            match store.retrieve(address, None, range).await {
+            match value.store().retrieve(value.address()?, None, range).await {
                 Ok(object) => return send(object, payload).await,
                 Err(error) => Err(error),
             }
@@ -85,13 +88,13 @@ pub(super) async fn place<S: Store>(
     match placed {
         Ok(size) => Ok(size),
         // It ends before the offset, or is empty.
-        Err(error) if error.kind() == ErrorKind::RangeNotSatisfiable => size(store, address).await,
+        Err(error) if error.kind() == ErrorKind::RangeNotSatisfiable => size(value).await,
         Err(error) => Err(of_store(&error)),
     }
 }
 
-async fn size<S: Store>(store: &S, address: Address<'_>) -> Result<u64, Status> {
-    let meta = store.stat(address, None).await;
+async fn size<S: Store>(value: &Named<'_, S>) -> Result<u64, Status> {
+    let meta = value.store().stat(value.address()?, None).await;
     meta.map(|meta| meta.size).map_err(|error| of_store(&error))
 }
 
@@ -105,8 +108,7 @@ async fn send<B: Body>(object: Object<B>, payload: &mut impl Payload) -> Result<
 
 /// Into memory that is not contiguous.
 async fn place_scattered<S: Store>(
-    store: &S,
-    address: Address<'_>,
+    value: &Named<'_, S>,
     offset: u64,
     pieces: &[RegionSlice],
 ) -> Result<u64, Status> {
@@ -117,19 +119,18 @@ async fn place_scattered<S: Store>(
         .all(|piece| piece.len() >= PIECE_BYTES_MIN);
     if long {
         for _ in 0..ATTEMPTS {
-            match place_pieces(store, address, offset, pieces).await? {
+            match place_pieces(value, offset, pieces).await? {
                 Some(size) => return Ok(size),
                 None => continue,
             }
         }
     }
-    copy_pieces(store, address, offset, pieces).await
+    copy_pieces(value, offset, pieces).await
 }
 
 /// Piece by piece; `None` when the value was replaced meanwhile.
 async fn place_pieces<S: Store>(
-    store: &S,
-    address: Address<'_>,
+    value: &Named<'_, S>,
     offset: u64,
     pieces: &[RegionSlice],
 ) -> Result<Option<u64>, Status> {
@@ -137,13 +138,14 @@ async fn place_pieces<S: Store>(
     let mut seen = None;
     for piece in pieces {
         let range = ByteRange::Inclusive(at, at.saturating_add(piece.len() as u64 - 1));
-        let read = store
-            .retrieve_into(address, None, range, piece.clone())
+        let read = value
+            .store()
+            .retrieve_into(value.address()?, None, range, piece.clone())
             .await;
         let (meta, _) = match read {
             Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::RangeNotSatisfiable && seen.is_none() => {
-                return size(store, address).await.map(Some);
+                return size(value).await.map(Some);
             }
             // Shorter, or gone: it was there a moment ago.
             Err(_) if seen.is_some() => return Ok(None),
@@ -163,20 +165,20 @@ async fn place_pieces<S: Store>(
 
 /// From one body, which stays what it was when it was begun.
 async fn copy_pieces<S: Store>(
-    store: &S,
-    address: Address<'_>,
+    value: &Named<'_, S>,
     offset: u64,
     pieces: &[RegionSlice],
 ) -> Result<u64, Status> {
     let room: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
     let range = ByteRange::Inclusive(offset, offset.saturating_add(room - 1));
-    let Object { meta, mut body, .. } = match store.retrieve(address, None, range).await {
-        Ok(object) => object,
-        Err(error) if error.kind() == ErrorKind::RangeNotSatisfiable => {
-            return size(store, address).await;
-        }
-        Err(error) => return Err(of_store(&error)),
-    };
+    let Object { meta, mut body, .. } =
+        match value.store().retrieve(value.address()?, None, range).await {
+            Ok(object) => object,
+            Err(error) if error.kind() == ErrorKind::RangeNotSatisfiable => {
+                return size(value).await;
+            }
+            Err(error) => return Err(of_store(&error)),
+        };
     let mut pieces = pieces.iter();
     let mut piece = pieces.next();
     let mut at = 0;

@@ -1,6 +1,7 @@
 //! What a target does with commands, whatever the transport: a payload in this process stands for one.
 
 mod admission;
+mod anew;
 mod blocks;
 mod discovery;
 mod execute;
