@@ -48,54 +48,78 @@ impl Lending {
     }
 }
 
-/// What the commands of one association are lent: some memory of their own, and what all associations have together.
+/// What the commands of one association are lent: some memory of its host's own, and what all hosts have together.
 #[derive(Debug)]
 pub(crate) struct Share {
-    own: Lending,
+    own: Arc<Lending>,
     whole: Arc<Lending>,
-    /// Commands that hold some of the whole.
+    /// Commands that hold some.
     holding: AtomicU32,
+    /// Commands that wait for what is the host's own.
+    waiting: AtomicU32,
 }
 
-/// What a command may hold, until this is dropped.
-pub(crate) struct Lent<'a> {
-    _own: SemaphorePermit<'a>,
-    _whole: Option<(SemaphorePermit<'a>, Counted<'a>)>,
+/// What a command may hold, until this is dropped. It goes with data that was not sent yet: what nobody takes is held, too.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    share: Arc<Share>,
+    own: usize,
+    whole: usize,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.share.own.free.add_permits(self.own);
+        self.share.whole.free.add_permits(self.whole);
+        self.share.holding.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Share {
-    /// At most `bytes`: one association alone leaves something to the others.
+    /// Of a host that has at most `bytes`: one alone leaves something to the others.
     pub(crate) fn new(whole: &Arc<Lending>, bytes: u32) -> Share {
         let half = u64::from(whole.units) * u64::from(UNIT_BYTES) / 2;
         Share {
-            own: Lending::new(half.min(u64::from(bytes))),
+            own: Arc::new(Lending::new(half.min(u64::from(bytes)))),
             whole: whole.clone(),
             holding: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
         }
     }
 
-    /// Waits until a command may hold one buffer, for which it waits for nobody's data and for no further buffer.
-    pub(crate) async fn lend_one(&self, bytes: u32) -> Option<Lent<'_>> {
-        Some(Lent {
-            _own: self.own.lend(bytes).await?,
-            _whole: None,
-        })
+    /// Of the same host, for another association.
+    pub(crate) fn beside(&self) -> Share {
+        Share {
+            own: self.own.clone(),
+            whole: self.whole.clone(),
+            holding: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+        }
     }
 
-    /// Waits until a command may hold so many bytes of buffers. The association's own comes first: an association whose commands have all of
-    /// it does not keep others waiting for the whole.
-    pub(crate) async fn lend(&self, bytes: u32) -> Option<Lent<'_>> {
-        let own = self.own.lend(bytes).await?;
+    /// Waits until a command may hold so many bytes of buffers. The host's own comes first: a host whose commands have all of it does
+    /// not keep others waiting for the whole.
+    pub(crate) async fn lend(self: &Arc<Share>, bytes: u32) -> Option<Lent> {
+        let own = {
+            let _waits = Counted::new(&self.waiting);
+            self.own.lend(bytes).await?
+        };
         let whole = self.whole.lend(bytes).await?;
-        Some(Lent {
-            _own: own,
-            _whole: Some((whole, Counted::new(&self.holding))),
-        })
+        let lent = Lent {
+            share: self.clone(),
+            own: own.num_permits(),
+            whole: whole.num_permits(),
+        };
+        self.holding.fetch_add(1, Relaxed);
+        own.forget();
+        whole.forget();
+        Some(lent)
     }
 
     /// Whether commands of the association hold what others wait for.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.holding.load(Relaxed) > 0 && self.whole.waiting.load(Relaxed) > 0
+        let of_this_host = || self.own.waiting.load(Relaxed) > self.waiting.load(Relaxed);
+        self.holding.load(Relaxed) > 0 && (self.whole.waiting.load(Relaxed) > 0 || of_this_host())
     }
 }
 
@@ -142,7 +166,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_holds_what_others_wait_for_is_known() {
         let whole = Arc::new(Lending::new(4 << 20));
-        let shares = [(); 3].map(|()| Share::new(&whole, u32::MAX));
+        let shares = [(); 3].map(|()| Arc::new(Share::new(&whole, u32::MAX)));
         let mut cx = Context::from_waker(Waker::noop());
         // Half of it for one, and the other half for another.
         let first = shares[0].lend(2 << 20).await.unwrap();
@@ -150,12 +174,14 @@ mod tests {
             let mut more = pin!(shares[0].lend(4096));
             assert!(more.as_mut().poll(&mut cx).is_pending());
             assert!(!shares[0].is_wanted(), "by itself alone");
+            let beside = Arc::new(shares[0].beside());
+            let mut more = pin!(beside.lend(4096));
+            assert!(more.as_mut().poll(&mut cx).is_pending());
+            assert!(shares[0].is_wanted() && !beside.is_wanted());
         }
         let second = shares[1].lend(2 << 20).await.unwrap();
         assert!(!shares[0].is_wanted() && !shares[1].is_wanted());
         {
-            // Who waits for no further buffer is not in the way of anybody.
-            let one = shares[2].lend_one(1 << 20).await.unwrap();
             let mut third = pin!(shares[2].lend(4096));
             assert!(third.as_mut().poll(&mut cx).is_pending());
             assert!(shares[0].is_wanted() && shares[1].is_wanted());
@@ -163,8 +189,9 @@ mod tests {
             drop(first);
             assert!(third.as_mut().poll(&mut cx).is_ready());
             assert!(!shares[0].is_wanted() && !shares[1].is_wanted());
-            drop(one);
         }
         drop(second);
+        let lent = shares[2].lend(u32::MAX).await.unwrap();
+        assert_eq!((lent.own, lent.whole), (512, 1024), "all that there is");
     }
 }

@@ -66,7 +66,7 @@ pub(super) struct Association<S: Store> {
     controller: Mutex<Controller>,
     queues: Mutex<Queues>,
     /// What commands of all its queues together may hold.
-    pub(super) lending: Share,
+    pub(super) lending: Arc<Share>,
 }
 
 #[derive(Default)]
@@ -85,7 +85,7 @@ impl<S: Store> Association<S> {
             session,
             controller: Mutex::new(controller),
             queues: Mutex::default(),
-            lending,
+            lending: Arc::new(lending),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 
 use forebay_io::File;
-use forebay_mem::{BLOCK_MAX_BYTES, Buf};
+use forebay_mem::Buf;
 use forebay_proto::nvme::kv::{KeyAt, KvCommand};
 use forebay_proto::nvme::nvm::NvmCommand;
 use forebay_proto::nvme::{AdminReply, Controller, IoCommand, IoVerb, Status};
@@ -48,10 +48,6 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Err(status) => return Outcome::status(status.answered()),
         };
         let memory = match begin.pointer {
-            // One buffer, which waits for nobody's data and for no further one.
-            Pointer::ToHost(bytes) if bytes as usize <= BLOCK_MAX_BYTES => {
-                self.association.lending.lend_one(bytes).await
-            }
             Pointer::FromHost(bytes) | Pointer::ToHost(bytes) => {
                 self.association
                     .lending
@@ -63,11 +59,12 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         let session = &self.association.session;
         let (status, result) = self.target.execute(session, &command, &mut payload).await;
         let reads = matches!(begin.pointer, Pointer::ToHost(_));
-        // What is sent is held until it is with the sender; what a host has still to send goes nowhere.
-        let _memory = memory.filter(|_| reads);
+        // What is sent is held until it is gone; what a host has still to send goes nowhere.
+        let memory = memory.filter(|_| reads);
         Outcome {
             result,
             last: payload.end().await,
+            memory,
             // Elsewhere the result says how much there is.
             success_by_data: matches!(command.verb, IoVerb::Nvm(_)),
             ..Outcome::status(status)

@@ -27,8 +27,8 @@
 //!
 //! # Bounds
 //! [`Limits`] says how long hosts are waited for and what is lent to them. A queue runs as many commands as it has entries; one more
-//! ends it. A command whose data comes by R2T holds no buffer before data comes, and all commands of a controller are lent a bounded
-//! amount of memory: who comes later asks for its data later. Reading stops while a command has no place for what comes next.
+//! ends it. A command whose data comes by R2T holds no buffer before data comes, and all commands of a host are lent a bounded amount
+//! of memory, until what they answer has gone: who comes later asks for its data later. Reading stops while a command has no place for what comes next.
 mod association;
 mod command;
 mod driver;
@@ -80,8 +80,8 @@ pub struct Limits {
     pub stall: Duration,
     /// How long one may take for a mebibyte, or for what is left of less, while it holds memory that others wait for.
     pub wanted: Duration,
-    /// What the commands in progress of a controller are lent for their data, in bytes.
-    pub controller_bytes: u32,
+    /// What the commands in progress of a host are lent for their data, in bytes.
+    pub host_bytes: u32,
 }
 
 impl Default for Limits {
@@ -90,7 +90,7 @@ impl Default for Limits {
             begin: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             wanted: Duration::from_secs(2),
-            controller_bytes: 64 << 20,
+            host_bytes: 64 << 20,
         }
     }
 }
@@ -229,10 +229,17 @@ impl<S: Store, F: File> Door<S, F> {
         if connect.qid == 0 {
             let admitted = self.target.connect_by(now_ms(), connect, arrival.clone())?;
             let cntlid = admitted.session.cntlid();
-            let share = Share::new(self.target.lending(), self.limits.controller_bytes);
+            let host = admitted.session.host();
+            let mut associations = self.associations.lock();
+            let same = associations
+                .values()
+                .find(|known| known.session.host() == host);
+            let share = match same {
+                Some(same) => same.lending.beside(),
+                None => Share::new(self.target.lending(), self.limits.host_bytes),
+            };
             let association = Association::new(admitted.controller, admitted.session, share);
             let association = Arc::new(association);
-            let mut associations = self.associations.lock();
             associations.insert(cntlid, association.clone());
             return Ok((association, admitted.result));
         }

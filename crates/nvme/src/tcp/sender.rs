@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use crate::socket::Socket;
+use crate::target::Lent;
 use forebay_io::socket::{Gather, Parts};
 use forebay_mem::Buf;
 use forebay_proto::nvme_tcp::{
@@ -16,14 +17,18 @@ const SENT_HEADS_BYTES_MAX: usize = 64 << 10;
 enum Piece {
     /// So many bytes of `heads`.
     Heads(usize),
-    Payload(Buf),
+    Payload {
+        buf: Buf,
+        /// What its command was lent, until this has gone.
+        _memory: Option<Lent>,
+    },
 }
 
 impl Piece {
     fn bytes(&self) -> usize {
         match self {
             Piece::Heads(bytes) => *bytes,
-            Piece::Payload(buf) => buf.len(),
+            Piece::Payload { buf, .. } => buf.len(),
         }
     }
 }
@@ -81,11 +86,14 @@ impl Sender {
     }
 
     /// Data, which must not be nothing.
-    pub(super) fn data(&mut self, data: &Data, payload: Buf) {
+    pub(super) fn data(&mut self, data: &Data, payload: Buf, memory: Option<Lent>) {
         self.head(|framing, heads| data.encode(PduType::C2HData, framing, heads));
         let digest = self.framing.data_digest.then(|| digest(&payload));
         self.bytes += payload.len();
-        self.pieces.push_back(Piece::Payload(payload));
+        self.pieces.push_back(Piece::Payload {
+            buf: payload,
+            _memory: memory,
+        });
         if let Some(digest) = digest {
             self.head(|_, heads| heads.extend_from_slice(&digest));
         }
@@ -144,7 +152,7 @@ impl Sender {
                     at += bytes - skip;
                     &self.heads[start..at]
                 }
-                Piece::Payload(buf) => &buf[skip..],
+                Piece::Payload { buf, .. } => &buf[skip..],
             };
             if parts.bytes(bytes) < bytes.len() {
                 break;
@@ -232,7 +240,7 @@ mod tests {
             data.encode(PduType::C2HData, &framing, &mut expected);
             expected.extend_from_slice(&payload);
             expected.extend_from_slice(&digest(&payload));
-            sender.data(&data, Buf::from(payload));
+            sender.data(&data, Buf::from(payload), None);
             capsule_resp(&framing, &[number as u8; 16], &mut expected);
             sender.completion(&[number as u8; 16]);
         }

@@ -139,7 +139,8 @@ impl Wire {
         let mut state = self.state();
         ready!(state.poll_room(place));
         if let Some((data, payload)) = data.take() {
-            state.sender.data(&data, payload);
+            // Its command is in progress, and holds what it was lent.
+            state.sender.data(&data, payload, None);
         }
         Poll::Ready(())
     }

@@ -5,6 +5,7 @@ use forebay_proto::nvme::{Effect, IoCommand, Status, SubmissionQueueEntry};
 use forebay_proto::nvme_tcp::Data;
 
 use super::payload::Pointer;
+use crate::target::Lent;
 
 /// A command, where it runs, and where its data is.
 pub(super) struct Begin {
@@ -31,6 +32,8 @@ pub(super) struct Outcome {
     pub(super) result: u64,
     /// The last of its data, which is not sent yet.
     pub(super) last: Option<(Data, Buf)>,
+    /// What it was lent for that.
+    pub(super) memory: Option<Lent>,
     /// Its data may say that it succeeded.
     pub(super) success_by_data: bool,
     pub(super) then: Then,
@@ -54,6 +57,7 @@ impl Outcome {
             status,
             result: 0,
             last: None,
+            memory: None,
             success_by_data: false,
             then: Then::Nothing,
             first: None,

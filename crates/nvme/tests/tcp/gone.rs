@@ -8,7 +8,7 @@ use forebay_proto::nvme::kv::KvCommand;
 use forebay_proto::nvme::{SglDescriptor, Status};
 use forebay_proto::nvme_tcp::ICReq;
 
-use crate::host::{DIGESTS, Host, Options, PLAIN, bytes, key, store};
+use crate::host::{DIGESTS, Host, OTHER, Options, PLAIN, bytes, key, store};
 use crate::world::{KV, World};
 
 fn vanish(host: Host, reset: bool) {
@@ -147,10 +147,10 @@ fn promises_of_values_cost_nothing() {
     }
     let asked: Vec<_> = (0..16).map(|_| io.r2t()).collect();
     assert_eq!(world.held(), before);
-    // Others are served meanwhile, of the same controller and of others.
+    // Others are served meanwhile, of the same controller and of other hosts.
     let mut second = world.io(&admin, 2, options);
     assert_eq!(second.store("small", b"value"), Status::SUCCESS);
-    let (_other, mut other) = world.host(PLAIN);
+    let (_other, mut other) = world.host(OTHER);
     assert_eq!(other.store("big", &bytes(1 << 20, 1)), Status::SUCCESS);
     let before = world.held();
     let part = io.h2c_bytes(&asked[15], 0, &bytes(100, 1), false);
@@ -178,7 +178,7 @@ fn a_host_that_reads_nothing_holds_little() {
         let entry = io.numbered(command.entry(0, KV));
         io.capsule(&entry.with_sgl(SglDescriptor::transport(1 << 20)), &[]);
     }
-    let (_other, mut other) = world.host(PLAIN);
+    let (_other, mut other) = world.host(OTHER);
     for _ in 0..10 {
         assert!(other.retrieve("value", 1 << 20).unwrap().1 == value);
     }

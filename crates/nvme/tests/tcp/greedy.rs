@@ -9,8 +9,63 @@ use forebay_proto::nvme::kv::KvCommand;
 use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
 use forebay_proto::nvme::{SglDescriptor, Status};
 
-use crate::host::{Got, Options, PLAIN, bytes, key, store};
+use crate::host::{Got, Host, Options, PLAIN, bytes, key, store};
 use crate::world::{BLOCK, BLOCK_BYTES, KV, World};
+
+/// Hosts of other names than the one that is to have what it needs.
+const GREEDY: [&str; 4] = [
+    "nqn.2026-01.org.example:greedy-1",
+    "nqn.2026-01.org.example:greedy-2",
+    "nqn.2026-01.org.example:greedy-3",
+    "nqn.2026-01.org.example:greedy-4",
+];
+
+const READ_BYTES: usize = 1 << 20;
+
+/// Asks for a mebibyte of blocks.
+fn ask_to_read(io: &mut Host) {
+    let blocks = Blocks {
+        first: 0,
+        count: (READ_BYTES / BLOCK_BYTES) as u32,
+    };
+    let entry = io.numbered(NvmCommand::Read { blocks }.entry(0, BLOCK));
+    let sgl = SglDescriptor::transport(READ_BYTES as u32);
+    io.capsule(&entry.with_sgl(sgl), &[]);
+}
+
+/// Takes so many answers to that.
+fn take_all(io: &mut Host, answers: usize) {
+    let (mut left, mut completions) = (answers * READ_BYTES, 0);
+    while left > 0 || completions < answers {
+        match io.get() {
+            Got::Data(_, data) => left -= data.len(),
+            Got::Completion(completion) if completion.status.is_success() => completions += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A host that asks so often and takes nothing.
+fn reads_without_taking(world: &World, nqn: &'static str, reads: usize) -> (Host, Host) {
+    let (admin, mut io) = world.host(Options {
+        entries: 128,
+        nqn,
+        ..PLAIN
+    });
+    for _ in 0..reads {
+        ask_to_read(&mut io);
+    }
+    (admin, io)
+}
+
+/// Waits until hosts hold all that they will, or nearly.
+fn settle(world: &World) {
+    let mut before = usize::MAX;
+    while world.held() != before {
+        before = world.held();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
 
 /// Nobody is cut off for what it does not do, unless others wait.
 fn patient(wanted: Duration) -> Limits {
@@ -24,17 +79,17 @@ fn patient(wanted: Duration) -> Limits {
 #[test]
 fn memory_that_others_wait_for_is_not_held_by_the_silent() {
     let limits = patient(Duration::from_millis(50));
-    // Half of it is lent, and half of that to one association.
+    // Half of it is lent, and half of that to one host.
     let world = World::over(Pool::new(8 << 20), limits, |_| {});
     let (_witness, mut witness) = world.host(PLAIN);
-    let ask = || {
-        let (admin, mut io) = world.host(PLAIN);
+    let ask = |nqn| {
+        let (admin, mut io) = world.host(Options { nqn, ..PLAIN });
         let entry = io.numbered(store("asked", 2 << 20));
         io.capsule(&entry.with_sgl(SglDescriptor::transport(2 << 20)), &[]);
         io.r2t();
         (admin, io)
     };
-    let silent = [ask(), ask()];
+    let silent = [ask(GREEDY[0]), ask(GREEDY[1])];
     let stored = witness.store("witness", &bytes(1 << 20, 1));
     assert_eq!(stored, Status::SUCCESS);
     // One of the two may have been enough.
@@ -48,7 +103,6 @@ fn memory_that_others_wait_for_is_not_held_by_the_silent() {
 
 #[test]
 fn answers_that_nobody_reads_hold_little() {
-    const READ_BYTES: usize = 1 << 20;
     let world = World::over(
         Pool::new(16 << 20),
         patient(Duration::from_secs(3600)),
@@ -56,23 +110,8 @@ fn answers_that_nobody_reads_hold_little() {
     );
     let (_witness, mut witness) = world.host(PLAIN);
     let before = world.held();
-    let (_admin, mut io) = world.host(Options {
-        entries: 128,
-        ..PLAIN
-    });
     // All that its queue has room for.
-    for _ in 0..100 {
-        let blocks = Blocks {
-            first: 0,
-            count: (READ_BYTES / BLOCK_BYTES) as u32,
-        };
-        let read = NvmCommand::Read { blocks };
-        let entry = io.numbered(read.entry(0, BLOCK));
-        io.capsule(
-            &entry.with_sgl(SglDescriptor::transport(READ_BYTES as u32)),
-            &[],
-        );
-    }
+    let (_admin, mut io) = reads_without_taking(&world, GREEDY[0], 100);
     for _ in 0..8 {
         assert_eq!(
             witness.store("witness", &bytes(2 << 20, 1)),
@@ -81,14 +120,35 @@ fn answers_that_nobody_reads_hold_little() {
     }
     assert!(world.held() - before <= 8 << 20, "{}", world.held());
     // They come when they are read.
-    let (mut left, mut completions) = (100 * READ_BYTES, 0);
-    while left > 0 || completions < 100 {
-        match io.get() {
-            Got::Data(_, data) => left -= data.len(),
-            Got::Completion(completion) if completion.status.is_success() => completions += 1,
-            other => panic!("{other:?}"),
-        }
+    take_all(&mut io, 100);
+}
+
+#[test]
+fn answers_that_several_hosts_do_not_read_are_not_in_the_way_of_another() {
+    let limits = patient(Duration::from_millis(50));
+    let world = World::over(Pool::new(16 << 20), limits, |_| {});
+    let (_witness, mut witness) = world.host(PLAIN);
+    let _greedy = GREEDY.map(|nqn| reads_without_taking(&world, nqn, 100));
+    settle(&world);
+    for _ in 0..8 {
+        ask_to_read(&mut witness);
+        take_all(&mut witness, 1);
     }
+}
+
+#[test]
+fn a_host_has_no_more_by_coming_several_times() {
+    let limits = patient(Duration::from_secs(3600));
+    let world = World::over(Pool::new(16 << 20), limits, |_| {});
+    let (_witness, mut witness) = world.host(PLAIN);
+    let before = world.held();
+    let _greedy = [GREEDY[0]; 4].map(|nqn| reads_without_taking(&world, nqn, 100));
+    settle(&world);
+    for _ in 0..8 {
+        let stored = witness.store("witness", &bytes(2 << 20, 1));
+        assert_eq!(stored, Status::SUCCESS);
+    }
+    assert!(world.held() - before <= 4 << 20, "{}", world.held());
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub struct Options {
     pub flow_control: bool,
     pub kato_ms: u32,
     pub entries: u32,
+    pub nqn: &'static str,
 }
 
 pub const PLAIN: Options = Options {
@@ -34,6 +35,13 @@ pub const PLAIN: Options = Options {
     flow_control: true,
     kato_ms: 0,
     entries: 32,
+    nqn: "nqn.2026-01.org.example:host",
+};
+
+/// Another host.
+pub const OTHER: Options = Options {
+    nqn: "nqn.2026-01.org.example:other",
+    ..PLAIN
 };
 
 pub const DIGESTS: Options = Options {
@@ -115,7 +123,7 @@ impl Host {
             host_id: [7; 16],
             cntlid,
             subnqn: NQN.to_owned(),
-            hostnqn: "nqn.2026-01.org.example:host".to_owned(),
+            hostnqn: self.options.nqn.to_owned(),
         };
         let entry = connect.entry(0);
         let entry = entry.with_sgl(SglDescriptor::in_capsule(0, 1024));

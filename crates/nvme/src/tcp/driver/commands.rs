@@ -46,7 +46,10 @@ impl<S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'_, S, F, N
             implied = outcome.success_by_data && !self.queue.flow_control && outcome.result == 0;
             data.last = true;
             data.success = implied;
-            self.wire.state().sender.data(&data, payload);
+            self.wire
+                .state()
+                .sender
+                .data(&data, payload, outcome.memory);
         }
         if !implied {
             self.respond(cid, outcome.status, outcome.result);
