@@ -1,6 +1,7 @@
 //! The data of one command, where the client's driver put it or wants it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 use forebay_proto::nvme::Status;
@@ -31,6 +32,7 @@ pub(super) enum Data {
 /// Goes through the pieces of memory in order.
 pub(super) struct Near {
     segments: Segments,
+    _held: Option<Held>,
     /// None of them can vanish.
     steady: bool,
     /// The piece that the next byte lies in, and where.
@@ -38,9 +40,44 @@ pub(super) struct Near {
     offset: usize,
 }
 
+/// A list of pieces that is not counted is at most this long.
+const FEW_PIECES: usize = 32;
+
+/// How many pieces of memory the long lists of commands in progress have.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pieces(Arc<AtomicUsize>);
+
+/// Some of them, until this is dropped.
+struct Held {
+    of: Pieces,
+    pieces: usize,
+}
+
+impl Pieces {
+    pub(super) fn count(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+
+    fn hold(&self, pieces: usize) -> Option<Held> {
+        (pieces > FEW_PIECES).then(|| {
+            self.0.fetch_add(pieces, Relaxed);
+            let of = self.clone();
+            Held { of, pieces }
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.0.fetch_sub(self.pieces, Relaxed);
+    }
+}
+
 impl Data {
-    pub(super) fn new(segments: Segments) -> Data {
+    /// What lies in `segments`, which count among `pieces`.
+    pub(super) fn new(segments: Segments, pieces: &Pieces) -> Data {
         Data::Near(Near {
+            _held: pieces.hold(segments.parts.len()),
             steady: segments.parts.iter().all(|part| part.region().is_steady()),
             segments,
             part: 0,

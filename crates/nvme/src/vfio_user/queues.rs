@@ -29,7 +29,7 @@ pub(super) struct SubmissionQueue {
     pub(super) fuser: Fuser<Ticket>,
     /// No more commands are taken; once none is in progress, the admin command with this identifier is completed.
     pub(super) deleting: Option<u16>,
-    /// Commands of a far queue that were read and not taken.
+    /// Commands that were read and not taken.
     read: VecDeque<SubmissionQueueEntry>,
     /// More of them are being read.
     pub(super) reading: bool,
@@ -103,11 +103,16 @@ impl SubmissionQueue {
         self.head != self.tail
     }
 
-    /// Takes commands that were read from a far queue.
-    pub(super) fn take_read(&mut self, most: usize, into: &mut Vec<SubmissionQueueEntry>) {
-        let count = most.min(self.read.len());
-        into.extend(self.read.drain(..count));
-        self.head = (self.head + count as u32) % self.entries;
+    /// Takes the next command of those that were read.
+    pub(super) fn take(&mut self) -> Option<SubmissionQueueEntry> {
+        let entry = self.read.pop_front()?;
+        self.head = (self.head + 1) % self.entries;
+        Some(entry)
+    }
+
+    /// Whether none is there to be taken before more are read.
+    pub(super) fn has_taken_all(&self) -> bool {
+        self.read.is_empty()
     }
 
     /// Where to read the next commands of a far queue, and how many bytes; `None` when some are read, being read, or there are none.
@@ -134,32 +139,30 @@ impl SubmissionQueue {
             .extend(entries.map(SubmissionQueueEntry::from_bytes));
     }
 
-    /// Takes the next commands, [`BURST`] at most: their bytes are copied once and together, since each comes from the client's
-    /// processor, and the client may change them as it likes from then on. An error is memory that is gone.
-    pub(super) fn take(
-        &mut self,
-        most: usize,
-        into: &mut Vec<SubmissionQueueEntry>,
-    ) -> Result<(), Gone> {
+    /// Reads the next commands of a near queue, [`BURST`] at most, unless some are read: their bytes are copied once and together, since
+    /// each comes from the client's processor, and the client may change them as it likes from then on. An error is memory that is gone.
+    pub(super) fn read_near(&mut self, most: usize) -> Result<(), Gone> {
+        if !self.read.is_empty() {
+            return Ok(());
+        }
         // Not before the doorbell was read.
         fence(Acquire);
         let mut bytes = [0; BURST * SubmissionQueueEntry::BYTES];
-        let mut left = most.min(BURST);
-        while self.head != self.tail && left > 0 {
+        let (mut next, mut left) = (self.head, most.min(BURST));
+        while next != self.tail && left > 0 {
             // Up to the end of the queue they lie side by side.
-            let end = match self.head < self.tail {
+            let end = match next < self.tail {
                 true => self.tail,
                 false => self.entries,
             };
-            let count = left.min((end - self.head) as usize);
+            let count = left.min((end - next) as usize);
             let bytes = &mut bytes[..count * SubmissionQueueEntry::BYTES];
-            let at = self.head as usize * SubmissionQueueEntry::BYTES;
+            let at = next as usize * SubmissionQueueEntry::BYTES;
             if !self.place.memory()?.read(at, bytes) {
                 return Err(Gone);
             }
-            let entries = bytes.as_chunks().0.iter();
-            into.extend(entries.map(SubmissionQueueEntry::from_bytes));
-            self.head = (self.head + count as u32) % self.entries;
+            self.has_read(bytes);
+            next = (next + count as u32) % self.entries;
             left -= count;
         }
         Ok(())
@@ -405,11 +408,9 @@ mod tests {
         }
         let mut queue = SubmissionQueue::new(Place::fixed(memory), 4, 1);
         let take = |queue: &mut SubmissionQueue, most| {
-            let mut taken = Vec::new();
-            queue.take(most, &mut taken).unwrap();
-            taken
-                .iter()
-                .map(SubmissionQueueEntry::cid)
+            queue.read_near(most).unwrap();
+            std::iter::from_fn(|| queue.take())
+                .map(|entry| entry.cid())
                 .collect::<Vec<_>>()
         };
         assert!(!queue.extend(0) && !queue.extend(4) && !queue.extend(u32::MAX));

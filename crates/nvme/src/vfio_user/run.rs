@@ -19,13 +19,23 @@ use super::device::Device;
 use super::far::{Far, Wanted};
 use super::memory::{Direction, Memory};
 use super::messages::Messages;
-use super::payload::{Data, Ticket};
+use super::payload::{Data, Pieces, Ticket};
 use super::queues::BURST;
 use super::transfer::{Segments, Stop};
 use crate::target::Fused;
 
 /// Commands of one client that are executed at once; more stay in their queues.
 const COMMANDS_MAX: usize = 1024;
+
+/// Pieces of memory in the lists of commands in progress; with more, commands stay in their queues until some have ended.
+const PIECES_MAX: usize = 65_536;
+
+/// Pieces and entries of lists that are looked at before other tasks of the thread get their turn: some tenths of a millisecond, and what
+/// the last command takes.
+const WALK: usize = 4096;
+
+/// A list of pieces that is kept to be used again has room for this many.
+const KEPT_PIECES: usize = 64;
 
 /// Rounds before other tasks of the thread get their turn.
 const ROUNDS: usize = 16;
@@ -88,10 +98,11 @@ struct State {
     started: Instant,
     /// Queues that have commands.
     ready: Vec<u16>,
-    /// Commands that were taken from a queue and are to be started.
-    taken: Vec<SubmissionQueueEntry>,
     /// Lists of pieces that no command uses now.
     segments: Vec<Segments>,
+    pieces: Pieces,
+    /// What was looked at since other tasks had their turn.
+    walked: usize,
     patience: Patience,
     /// Since when there was nothing to do.
     idle: Option<Instant>,
@@ -123,8 +134,9 @@ where
             state: State {
                 started: Instant::now(),
                 ready: Vec::new(),
-                taken: Vec::new(),
                 segments: Vec::new(),
+                pieces: Pieces::default(),
+                walked: 0,
                 patience: Patience::default(),
                 idle: None,
                 stopping: false,
@@ -148,6 +160,7 @@ where
             while update(cx, &mut self.device.controller).is_ready() {
                 self.device.tell_events();
             }
+            self.state.walked = 0;
             for _ in 0..ROUNDS {
                 let moved = match self.round(cx) {
                     Ok(Some(moved)) => moved,
@@ -162,6 +175,9 @@ where
                     return self.wait(cx);
                 }
                 self.state.idle = None;
+                if self.state.walked >= WALK {
+                    break;
+                }
             }
             cx.waker().wake_by_ref();
             Poll::Pending
@@ -204,31 +220,38 @@ where
         ready.clear();
         self.device.look(&mut ready);
         let mut any = false;
-        let mut taken = std::mem::take(&mut self.state.taken);
         for &qid in &ready {
             let most = match qid {
                 // What one does may concern the next.
                 0 => 1,
                 _ => BURST.min(COMMANDS_MAX.saturating_sub(self.slots.busy())),
             };
-            self.device.take(qid, most, &mut taken);
-            any |= !taken.is_empty();
-            for entry in taken.drain(..) {
-                if !self.device.runs() {
+            for _ in 0..self.device.ready(qid, most) {
+                let waits = qid > 0 && (self.state.walked >= WALK || self.is_full());
+                if waits || !self.device.runs() {
                     break;
                 }
+                let Some(entry) = self.device.take(qid) else {
+                    break;
+                };
+                any = true;
                 match qid {
                     0 => self.device.admin(&entry),
                     qid => self.start(qid, &entry),
                 }
             }
         }
-        self.state.taken = taken;
         self.state.ready = ready;
         if any {
             self.heard();
         }
         any
+    }
+
+    /// Whether a command that is to end makes room for the next one.
+    fn is_full(&self) -> bool {
+        let busy = self.slots.busy();
+        busy >= COMMANDS_MAX || busy > 0 && self.state.pieces.count() >= PIECES_MAX
     }
 
     /// Commands came.
@@ -255,12 +278,13 @@ where
                 let far = find_data(&self.device, entry, &command, bytes_max, &mut segments)?;
                 Ok((command, far))
             });
+        self.state.walked += segments.take_walked();
         let Some(queue) = self.device.submission.get_mut(&qid) else {
             return;
         };
         let mut next = match command {
             Ok((command, None)) => {
-                let data = Data::new(segments);
+                let data = Data::new(segments, &self.state.pieces);
                 queue.fuser.next(command, Ticket { qid, cid, data })
             }
             Ok((command, Some(far))) => {
@@ -304,7 +328,10 @@ where
         if first.1.data.is_far() != second.1.data.is_far() {
             let (asker, memory) = (&self.device.asker, &self.device.memory);
             let found = [&mut first, &mut second].map(|(_, ticket)| {
-                let near = std::mem::replace(&mut ticket.data, Data::new(Segments::default()));
+                let near = std::mem::replace(
+                    &mut ticket.data,
+                    Data::new(Segments::default(), &self.state.pieces),
+                );
                 let far = near.by_address(asker, memory);
                 far.map(|far| ticket.data = far).is_some()
             });
@@ -340,7 +367,7 @@ where
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         let shadow = self.device.doorbells.are_watched();
         let mapped = self.messages.are_doorbells_mapped();
-        let takes = self.device.runs() && !self.state.stopping && self.slots.busy() < COMMANDS_MAX;
+        let takes = self.device.runs() && !self.state.stopping && !self.is_full();
         if !takes || !(shadow || mapped) {
             // Whatever comes next, comes by a message or is the end of a command.
             return Poll::Pending;
@@ -421,6 +448,7 @@ fn recycle(segments: &mut Vec<Segments>, ticket: Ticket) {
 /// Keeps a list that no command uses any more, and lets go of the memory in it: that could not be unmapped.
 fn keep(segments: &mut Vec<Segments>, mut list: Segments) {
     list.clear();
+    list.parts.shrink_to(KEPT_PIECES);
     segments.push(list);
 }
 

@@ -7,7 +7,10 @@ use forebay_proto::nvme::{SglDescriptor, SglKind, SglSubtype, Status, Submission
 
 use super::memory::{Direction, Memory, Piece};
 
-/// Descriptors of one command, counting those of lists; more would be work without an end.
+/// Descriptors of one command, counting those of lists: so many for each page of its data, and some beside. More would be work without an
+/// end, or out of all proportion to what it moves.
+const DESCRIPTORS_A_PAGE: usize = 2;
+const DESCRIPTORS_BESIDE: usize = 1024;
 const DESCRIPTORS_MAX: usize = 65_536;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -19,6 +22,8 @@ pub(super) struct Segments {
     pub(super) parts: Vec<RegionSlice>,
     /// Bytes of all.
     pub(super) len: u64,
+    /// Pieces and entries of lists that were looked at since somebody asked.
+    walked: usize,
 }
 
 /// Why the pieces are not all there.
@@ -41,6 +46,11 @@ impl Segments {
     pub(super) fn clear(&mut self) {
         self.parts.clear();
         self.len = 0;
+    }
+
+    /// How much work its walks were since the last time, however they ended: pieces and entries of lists.
+    pub(super) fn take_walked(&mut self) -> usize {
+        std::mem::take(&mut self.walked)
     }
 
     /// Finds the first `len` bytes of a command's data, all of which are near.
@@ -72,12 +82,16 @@ impl Segments {
         len: u64,
         direction: Direction,
     ) -> Result<(), Stop> {
+        let mut entries = 0;
         let mut find = |address, len| self.find(memory, address, len, direction);
-        let mut walk = Walk::new(entry, len, &mut find)?;
-        if walk.list().is_some() {
-            read_lists(memory, &mut walk, &mut find)?;
-        }
-        walk.finish(&mut find)
+        let walked = Walk::new(entry, len, &mut find).and_then(|mut walk| {
+            if walk.list().is_some() {
+                read_lists(memory, &mut walk, &mut entries, &mut find)?;
+            }
+            walk.finish(&mut find)
+        });
+        self.walked += entries;
+        walked
     }
 
     /// Copies them into `bytes`, which are no fewer than they hold.
@@ -124,20 +138,23 @@ impl Segments {
             len -= taken;
             self.len += taken;
             self.parts.push(piece);
+            self.walked += 1;
         }
         Ok(())
     }
 }
 
-/// Reads the lists of a walk, all of which are near.
+/// Reads the lists of a walk, all of which are near; counts their entries.
 fn read_lists(
     memory: &Memory,
     walk: &mut Walk,
+    entries: &mut usize,
     find: &mut impl FnMut(u64, u64) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     let mut page = [0; PAGE_BYTES];
     while let Some((address, len)) = walk.list() {
         let bytes = &mut page[..len];
+        *entries += len.div_ceil(SglDescriptor::BYTES);
         match memory.piece(address, len as u64, Direction::ToController) {
             Some(Piece::Far(_)) => return Err(Stop::Far),
             Some(Piece::Near(list)) if list.read(0, bytes) => {}
@@ -157,6 +174,13 @@ pub(super) struct Walk {
     /// Bytes that no address is known for yet.
     wanted: u64,
     descriptors: usize,
+    descriptors_max: usize,
+}
+
+fn descriptors_max(len: u64) -> usize {
+    let pages = usize::try_from(len.div_ceil(PAGE)).unwrap_or(DESCRIPTORS_MAX);
+    let many = pages.saturating_mul(DESCRIPTORS_A_PAGE);
+    DESCRIPTORS_MAX.min(many.saturating_add(DESCRIPTORS_BESIDE))
 }
 
 enum List {
@@ -184,6 +208,7 @@ impl Walk {
             run: None,
             wanted: len,
             descriptors: 1,
+            descriptors_max: descriptors_max(len),
         };
         match entry.psdt() {
             0 => walk.prps(entry.prp1(), entry.prp2(), find)?,
@@ -355,7 +380,7 @@ impl Walk {
                 return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR.into());
             }
             self.descriptors += 1;
-            if self.descriptors > DESCRIPTORS_MAX {
+            if self.descriptors > self.descriptors_max {
                 return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS.into());
             }
             let descriptor = SglDescriptor::decode(descriptor);

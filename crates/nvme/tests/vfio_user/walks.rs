@@ -1,8 +1,16 @@
 //! Lists of where data lies that are wrong, endless, or change while they are read.
 
-use forebay_mem::PAGE_BYTES;
-use forebay_nvme::vfio_user::client::{DoorbellMode, Mapping};
+use std::future::pending;
+use std::pin::pin;
+
+use forebay_mem::{PAGE_BYTES, Region};
+use forebay_nvme::target::Viewer;
+use forebay_nvme::vfio_user::client::{Device, DoorbellMode, Mapping, QueueOptions};
+use forebay_nvme::vfio_user::serve;
 use forebay_proto::nvme::{SglDescriptor, SglKind, SglSubtype, Status};
+
+use futures_util::FutureExt;
+use tokio::net::UnixStream;
 
 use crate::support::*;
 
@@ -295,4 +303,85 @@ async fn sgls_are_walked_with_care() {
         let status = with_sgl(&mut host, 50_000, segment, address, 1 << 20).await;
         assert_eq!(status, Status::DATA_TRANSFER_ERROR, "{address:x}");
     }
+}
+
+#[tokio::test]
+async fn descriptors_are_in_proportion_to_what_is_moved() {
+    const LEN: usize = 64 << 10;
+    let world = World::new().await;
+    let mut host = Host::new(&world, DoorbellMode::Shadow).await;
+    let memory = host.memory(4 << 20).await;
+    let base = memory.address();
+    put(&memory, 0, &pattern(LEN, 1));
+    assert_eq!(
+        host.store(b"value", &memory, LEN).await.status,
+        Status::SUCCESS
+    );
+    let mut pieces = async |count: u64, len: usize| {
+        let bytes = len as u64 / count;
+        let piece = |at| SglDescriptor::data_block(base + (2 << 20) + 2 * at * bytes, bytes as u32);
+        let list: Vec<_> = (0..count).map(|at| piece(at).encode()).collect();
+        put(&memory, 0, &list.concat());
+        with_sgl(
+            &mut host,
+            len,
+            SglKind::LastSegment,
+            base,
+            count as u32 * 16,
+        )
+        .await
+    };
+    assert_eq!(pieces(1024, LEN).await, Status::SUCCESS);
+    assert_eq!(pieces(1024, 1024).await, Status::SUCCESS);
+    let refused = Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS;
+    assert_eq!(pieces(4096, LEN).await, refused);
+    assert_eq!(pieces(2048, 2048).await, refused);
+}
+
+/// The server and its client take turns in one task: after each turn of the server it is seen how far it went.
+#[tokio::test]
+async fn long_lists_of_many_commands_are_walked_with_turns_for_others() {
+    const COMMANDS: usize = 24;
+    const LEN: usize = 16 << 20;
+    let world = World::new().await;
+    let (near, far) = UnixStream::pair().unwrap();
+    let viewer = Viewer::Tenant("tenant".to_owned());
+    let mut served = pin!(serve(far, &world.target, viewer, pending()));
+    let client = async {
+        let device = Device::over(near, DoorbellMode::Shadow).await.unwrap();
+        let mut queue = device.create_queue(QueueOptions::default()).await.unwrap();
+        let memory = device.map(Region::memfd(1 << 20).unwrap()).await.unwrap();
+        let base = memory.address();
+        put_list(&memory, 0, std::iter::repeat_n(base, 512));
+        for _ in 0..COMMANDS {
+            let command = retrieve(b"absent", LEN).with_prps(base, base);
+            assert!(queue.submit(&command));
+        }
+        (device, queue, memory)
+    };
+    let (_device, mut queue, _memory) = tokio::select! {
+        client = client => client,
+        ended = &mut served => panic!("{ended:?}"),
+    };
+    tokio::select! {
+        rung = queue.ring() => rung.unwrap(),
+        ended = &mut served => panic!("{ended:?}"),
+    }
+    let (mut all, mut most) = (0, 0);
+    while all < COMMANDS {
+        assert!(served.as_mut().now_or_never().is_none());
+        let each = |one: forebay_proto::nvme::CompletionQueueEntry| {
+            assert_eq!(one.status.code(), Status::KV_KEY_DOES_NOT_EXIST);
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = queue.poll(each) => ended.unwrap(),
+            ended = &mut served => panic!("{ended:?}"),
+        };
+        all += ended;
+        most = most.max(ended);
+        tokio::task::yield_now().await;
+    }
+    // A list of 4096 pages is as much as is looked at in a turn.
+    assert!(most <= 2, "{most} of {all} in one turn");
 }

@@ -311,32 +311,35 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Takes the next commands of a queue, at most so many, and no more of an I/O queue than there is room for completions.
-    pub(super) fn take(&mut self, qid: u16, most: usize, into: &mut Vec<SubmissionQueueEntry>) {
+    /// Takes the next command of a queue, of those that were [made ready](Device::ready).
+    pub(super) fn take(&mut self, qid: u16) -> Option<SubmissionQueueEntry> {
+        self.submission.get_mut(&qid)?.take()
+    }
+
+    /// Makes the next commands of a queue ready to be taken, at most so many, and no more of an I/O queue than there is room for
+    /// completions; how many may be taken.
+    pub(super) fn ready(&mut self, qid: u16, most: usize) -> usize {
         let Some(queue) = self.submission.get_mut(&qid) else {
-            return;
+            return 0;
         };
         let Some(completion) = self.completion.get_mut(&queue.cqid) else {
-            return;
+            return 0;
         };
-        let taken = completion
+        let room = completion
             .advance(self.doorbells.read(queue.cqid).head)
             .and_then(|()| match queue.deleting {
                 None if !completion.is_full() => {
                     // For one there may be room when it is needed.
                     let most = most.min(completion.room().max(1));
-                    match queue.is_far() {
-                        false => queue.take(most, into),
-                        true => {
-                            queue.take_read(most, into);
-                            Ok(())
-                        }
+                    if !queue.is_far() {
+                        queue.read_near(most)?;
                     }
+                    Ok(most)
                 }
-                _ => Ok(()),
+                _ => Ok(0),
             });
-        if into.is_empty()
-            && queue.is_far()
+        if queue.is_far()
+            && queue.has_taken_all()
             && queue.deleting.is_none()
             && let Some(place) = queue.to_read()
         {
@@ -345,9 +348,10 @@ impl<'a> Device<'a> {
             self.busy += 1;
             self.errands.read(self.asker.clone(), qid, place);
         }
-        if let Err(gone) = taken {
+        room.unwrap_or_else(|gone| {
             self.fail(gone);
-        }
+            0
+        })
     }
 
     /// Says in shadow doorbells whether to be told of commands, and of room for completions that wait.
