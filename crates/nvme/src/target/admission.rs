@@ -249,7 +249,7 @@ impl<S: Store, F: File> Target<S, F> {
         let identifier = self.identifiers.take(holder)?;
         Some(Arc::new(Session {
             identifier,
-            host,
+            host: host.map(Arc::from),
             arrival,
             viewer,
             bound: Mutex::new(bound::Bound::default()),

@@ -9,7 +9,7 @@ use forebay_proto::nvme::{NamespaceKind, Status};
 use tokio::sync::RwLock;
 
 use super::Payload;
-use super::landing::UnderWay;
+use super::landing::{UnderWay, Whose};
 use super::status::of_file;
 
 /// A file seen as blocks. What does not fill a block at its end is left out.
@@ -78,9 +78,9 @@ impl<F: File> Blocks<F> {
         &self.order
     }
 
-    /// Waits for changes that are with the device, those of commands that were given up among them.
-    pub(super) async fn settled(&self) {
-        self.order.under_way.settled().await;
+    /// Waits for changes of a host that are with the device, those of commands that were given up among them.
+    pub(super) async fn settled(&self, whose: &Whose) {
+        self.order.under_way.settled(Some(whose)).await;
     }
 
     pub(super) fn kind(&self) -> NamespaceKind {
@@ -101,6 +101,7 @@ impl<F: File> Blocks<F> {
     pub(super) async fn execute(
         &self,
         pool: &Pool,
+        whose: &Whose,
         command: &NvmCommand,
         payload: &mut impl Payload,
     ) -> Result<u64, Status> {
@@ -108,10 +109,10 @@ impl<F: File> Blocks<F> {
             NvmCommand::Read { blocks } => self.read(pool, self.bytes(blocks), payload).await?,
             // A future is moved into its place whole, and a read's is short.
             NvmCommand::Write { blocks, fua } => {
-                Box::pin(self.write(pool, self.bytes(blocks), fua, payload)).await?
+                Box::pin(self.write(pool, whose, self.bytes(blocks), fua, payload)).await?
             }
             // The others are seldom: they need no place in the future of every command.
-            command => Box::pin(self.execute_seldom(pool, command, payload)).await?,
+            command => Box::pin(self.execute_seldom(pool, whose, command, payload)).await?,
         }
         Ok(0)
     }
@@ -119,6 +120,7 @@ impl<F: File> Blocks<F> {
     async fn execute_seldom(
         &self,
         pool: &Pool,
+        whose: &Whose,
         command: NvmCommand,
         payload: &mut impl Payload,
     ) -> Result<(), Status> {
@@ -132,8 +134,8 @@ impl<F: File> Blocks<F> {
             } => {
                 let _shared = self.order.gate.read().await;
                 let bytes = self.bytes(blocks);
-                if !(deallocate && self.punch(bytes).await?) {
-                    self.zero(pool, bytes).await?;
+                if !(deallocate && self.punch(whose, bytes).await?) {
+                    self.zero(pool, whose, bytes).await?;
                 }
                 match fua {
                     true => self.flush().await,
@@ -141,7 +143,7 @@ impl<F: File> Blocks<F> {
                 }
             }
             NvmCommand::DatasetManagement { ranges, deallocate } => {
-                self.manage(pool, ranges, deallocate, payload).await
+                self.manage(pool, whose, ranges, deallocate, payload).await
             }
             NvmCommand::Verify { blocks } => self.verify(pool, self.bytes(blocks)).await,
             // Executed where they came from.
@@ -153,6 +155,7 @@ impl<F: File> Blocks<F> {
     pub(super) async fn compare_and_write(
         &self,
         pool: &Pool,
+        whose: &Whose,
         blocks: nvm::Blocks,
         fua: bool,
         compare: &mut impl Payload,
@@ -173,12 +176,12 @@ impl<F: File> Blocks<F> {
         let both = both.freeze();
         let here = pool.take(len).await;
         let _alone = self.order.gate.write().await;
-        self.settled().await;
+        self.order.under_way.settled(None).await;
         let here = self.fetch(here, at, len).await.map_err(first)?;
         if here[..] != both[..len] {
             return Err(first(Status::COMPARE_FAILURE));
         }
-        let written = self.put(at, both.slice(len..2 * len)).await;
+        let written = self.put(whose, at, both.slice(len..2 * len)).await;
         written.map_err(second)?;
         match fua {
             true => self.flush().await.map_err(second),
@@ -226,6 +229,7 @@ impl<F: File> Blocks<F> {
     async fn write(
         &self,
         pool: &Pool,
+        whose: &Whose,
         mut bytes: Bytes,
         fua: bool,
         payload: &mut impl Payload,
@@ -240,7 +244,7 @@ impl<F: File> Blocks<F> {
             // Not sooner: a host that keeps its data back would keep fused operations of others waiting, and all behind them. What is
             // atomic is a block (AWUN): fused operations may come between the pieces of one command.
             let _shared = self.order.gate.read().await;
-            self.put(at, buf.freeze()).await?;
+            self.put(whose, at, buf.freeze()).await?;
         }
         match fua {
             true => self.flush().await,
@@ -248,10 +252,10 @@ impl<F: File> Blocks<F> {
         }
     }
 
-    async fn put(&self, at: u64, buf: Buf) -> Result<(), Status> {
+    async fn put(&self, whose: &Whose, at: u64, buf: Buf) -> Result<(), Status> {
         let file = self.file.clone();
         let write = async move { file.write_at(at, buf).await };
-        let written = self.order.under_way.make(write).await;
+        let written = self.order.under_way.make(whose, write).await;
         written.map_err(|error| of_file(&error))
     }
 
@@ -284,14 +288,14 @@ impl<F: File> Blocks<F> {
         Ok(())
     }
 
-    async fn zero(&self, pool: &Pool, mut bytes: Bytes) -> Result<(), Status> {
+    async fn zero(&self, pool: &Pool, whose: &Whose, mut bytes: Bytes) -> Result<(), Status> {
         let len = bytes.left.min(BLOCK_MAX_BYTES as u64) as usize;
         let mut buf = pool.take(len).await;
         buf.set_len(len);
         buf.fill(0);
         let zeroes = buf.freeze();
         while let Some((at, len)) = bytes.next() {
-            self.put(at, zeroes.slice(0..len)).await?;
+            self.put(whose, at, zeroes.slice(0..len)).await?;
         }
         Ok(())
     }
@@ -299,6 +303,7 @@ impl<F: File> Blocks<F> {
     async fn manage(
         &self,
         pool: &Pool,
+        whose: &Whose,
         ranges: u16,
         deallocate: bool,
         payload: &mut impl Payload,
@@ -325,22 +330,22 @@ impl<F: File> Blocks<F> {
         let _shared = self.order.gate.read().await;
         for range in ranges() {
             // A host that says what it does not need any more is not owed that it goes.
-            self.punch(Bytes {
+            let bytes = Bytes {
                 at: range.first << self.lba_shift,
                 left: u64::from(range.count) << self.lba_shift,
-            })
-            .await?;
+            };
+            self.punch(whose, bytes).await?;
         }
         Ok(())
     }
 
     /// Lets go of space; false when the file cannot.
-    async fn punch(&self, bytes: Bytes) -> Result<bool, Status> {
+    async fn punch(&self, whose: &Whose, bytes: Bytes) -> Result<bool, Status> {
         if bytes.left == 0 {
             return Ok(true);
         }
         let file = self.file.clone();
-        let under_way = self.order.under_way.begin().await;
+        let under_way = self.order.under_way.begin(whose);
         let punched = tokio::task::spawn_blocking(move || {
             let punched = file.punch(bytes.at, bytes.left);
             drop(under_way);

@@ -46,7 +46,9 @@ impl<S: Store, F: File> Target<S, F> {
                 Box::pin(self.execute_kv(session, command.nsid, &entered, verb, payload)).await
             }
             (Some(Reached::Block(blocks)), IoVerb::Nvm(verb)) => {
-                blocks.execute(&self.pool, verb, payload).await
+                blocks
+                    .execute(&self.pool, &session.host, verb, payload)
+                    .await
             }
             // It is gone, or another namespace was published by its number meanwhile.
             _ => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
@@ -93,7 +95,7 @@ impl<S: Store, F: File> Target<S, F> {
         }
         let _turn = session.fusing.acquire().await;
         let done = blocks
-            .compare_and_write(&self.pool, *written, *fua, first.1, second.1)
+            .compare_and_write(&self.pool, &session.host, *written, *fua, first.1, second.1)
             .await;
         // The first half of an operation whose second did not happen did not happen either.
         let (compared, written) = match done {

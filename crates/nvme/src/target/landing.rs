@@ -1,66 +1,108 @@
 //! Changes that are with a device. They cannot be taken back: when their command is given up they go on, and whoever comes after
 //! them must not be overtaken by them.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+use tokio::sync::Notify;
+
+/// The host whose change it is, by its NQN; `None`: a device.
+pub(super) type Whose = Option<Arc<str>>;
 
 /// The changes of one file that are with its device.
 #[derive(Debug, Clone, Default)]
-pub(super) struct UnderWay(Arc<RwLock<()>>);
+pub(super) struct UnderWay(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    changes: Mutex<Changes>,
+    /// Told when one has ended.
+    ended: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    /// The number of the next one.
+    next: u64,
+    open: BTreeMap<u64, Whose>,
+}
+
+/// One of them, until this is dropped.
+pub(super) struct Change {
+    of: UnderWay,
+    number: u64,
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.of.0.changes.lock().open.remove(&self.number);
+        self.of.0.ended.notify_waiters();
+    }
+}
 
 impl UnderWay {
-    /// Counts one more, until the guard is dropped.
-    pub(super) async fn begin(&self) -> OwnedRwLockReadGuard<()> {
-        self.0.clone().read_owned().await
+    /// Counts one more.
+    pub(super) fn begin(&self, whose: &Whose) -> Change {
+        let mut changes = self.0.changes.lock();
+        let number = changes.next;
+        changes.next += 1;
+        changes.open.insert(number, whose.clone());
+        Change {
+            of: self.clone(),
+            number,
+        }
     }
 
-    /// Waits until none is left of those that have begun.
-    pub(super) async fn settled(&self) {
-        drop(self.0.write().await);
+    /// Waits until none is left of those that have begun: of a host, or of all. Nobody waits for this.
+    pub(super) async fn settled(&self, whose: Option<&Whose>) {
+        let before = self.0.changes.lock().next;
+        loop {
+            let mut ended = pin!(self.0.ended.notified());
+            ended.as_mut().enable();
+            let is_meant = |(_, one): (&u64, &Whose)| whose.is_none_or(|whose| whose == one);
+            if !self.0.changes.lock().open.range(..before).any(is_meant) {
+                return;
+            }
+            ended.await;
+        }
     }
 
     /// Makes a change, to its end also when this future is dropped.
     pub(super) async fn make(
         &self,
+        whose: &Whose,
         change: impl Future<Output = io::Result<()>> + Send + 'static,
     ) -> io::Result<()> {
-        let guard = self.begin().await;
+        let guard = self.begin(whose);
         let change = Box::pin(async move {
             let done = change.await;
             drop(guard);
             done
         });
-        let change = Landing {
-            change: Some(change),
-            begun: false,
-        };
+        let change = Landing(Some(change));
         change.await
     }
 }
 
 /// A change that goes on when nobody waits for it any more.
-struct Landing {
-    change: Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>,
-    begun: bool,
-}
+struct Landing(Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>);
 
 impl Future for Landing {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.begun = true;
-        let Some(change) = &mut self.change else {
+        let Some(change) = &mut self.0 else {
             return Poll::Pending;
         };
         let done = change.as_mut().poll(context);
         if done.is_ready() {
-            self.change = None;
+            self.0 = None;
         }
         done
     }
@@ -68,9 +110,7 @@ impl Future for Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        if let (Some(change), true, Ok(runtime)) =
-            (self.change.take(), self.begun, Handle::try_current())
-        {
+        if let (Some(change), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             // Whether it succeeded, nobody asks any more.
             runtime.spawn(async move { drop(change.await) });
         }
@@ -89,31 +129,29 @@ mod tests {
     #[tokio::test]
     async fn what_was_given_up_is_waited_for() {
         let under_way = UnderWay::default();
+        let (ours, theirs) = (Some(Arc::from("ours")), Some(Arc::from("theirs")));
         let (land, landed) = oneshot::channel::<()>();
         let done = Arc::new(AtomicBool::new(false));
         let seen = done.clone();
-        let mut change = Box::pin(under_way.make(async move {
+        let mut change = Box::pin(under_way.make(&ours, async move {
             landed.await.map_err(io::Error::other)?;
             seen.store(true, Relaxed);
             Ok(())
         }));
         assert!(change.as_mut().now_or_never().is_none());
         drop(change);
-        let mut settled = Box::pin(under_way.settled());
+        let mut settled = Box::pin(under_way.settled(Some(&ours)));
+        let mut all_settled = Box::pin(under_way.settled(None));
         assert!(settled.as_mut().now_or_never().is_none());
+        assert!(all_settled.as_mut().now_or_never().is_none());
+        // Neither another host nor anything that begins waits for it, and it waits for nothing that began after it.
+        assert!(under_way.settled(Some(&theirs)).now_or_never().is_some());
+        let made = under_way.make(&theirs, async { Ok(()) }).now_or_never();
+        assert!(made.is_some());
+        let _later = under_way.begin(&ours);
         land.send(()).unwrap();
         settled.await;
+        all_settled.await;
         assert!(done.load(Relaxed));
-    }
-
-    #[tokio::test]
-    async fn what_has_not_begun_does_not_begin_when_it_is_given_up() {
-        let under_way = UnderWay::default();
-        let waiting = under_way.0.write().await;
-        let mut change = Box::pin(under_way.make(async { panic!("begun") }));
-        assert!(change.as_mut().now_or_never().is_none());
-        drop(change);
-        drop(waiting);
-        under_way.settled().await;
     }
 }

@@ -19,6 +19,7 @@ use super::Target;
 use super::admission::{Arrival, Proven};
 use super::bound::Bound;
 use super::identifiers::Identifier;
+use super::landing::Whose;
 use super::parts::Parts;
 use super::results::Results;
 
@@ -76,7 +77,7 @@ pub(super) const FUSING_MAX: usize = 4;
 pub struct Session<S: Store> {
     pub(super) identifier: Identifier,
     /// The host's NQN; `None` for a device.
-    pub(super) host: Option<String>,
+    pub(super) host: Whose,
     pub(super) arrival: Arrival,
     pub(super) viewer: Viewer,
     pub(super) bound: Mutex<Bound>,

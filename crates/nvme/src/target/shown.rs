@@ -9,7 +9,7 @@ use forebay_store::{NamespaceInfo, Quota, Scope, Store};
 
 use super::block::{Blocks, Order};
 use super::entered::Entered;
-use super::session::Viewer;
+use super::session::{Session, Viewer};
 use super::{Target, TargetConfig};
 use forebay_proto::nvme::auth::Secret;
 use forebay_proto::nvme::psk::TlsKey;
@@ -159,13 +159,13 @@ impl<F: File> Shown<F> {
 }
 
 impl<S: Store, F: File> Target<S, F> {
-    /// Waits until no change of blocks that has begun is with a device any more. A host that has lost its connection repeats what it
-    /// was not told of: nothing of the connection before may land after that.
-    pub(crate) async fn settled(&self) {
+    /// Waits until no change of blocks that a session's host has begun is with a device any more. A host that has lost its connection
+    /// repeats what it was not told of, and one that had a command aborted goes on without it: nothing of before may land after that.
+    pub(crate) async fn settled(&self, session: &Session<S>) {
         let places = self.shown.read().places();
         for place in places {
             if let What::Block { blocks, .. } = &place.what {
-                blocks.settled().await;
+                blocks.settled(&session.host).await;
             }
         }
     }

@@ -37,6 +37,9 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             Work::Fused(first, second) => Box::pin(self.fused(first, second)).await,
             Work::Aborted(place) => {
                 poll_fn(|_| self.wire.poll_refused(place)).await;
+                // What it changed may be with a device.
+                let session = &self.association.session;
+                Box::pin(self.target.settled(session)).await;
                 Outcome::status(Status::ABORT_REQUESTED)
             }
         }

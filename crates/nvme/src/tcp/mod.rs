@@ -270,7 +270,7 @@ impl<S: Store, F: File> Door<S, F> {
             wire.state()
                 .receiver
                 .set_capsule_data_bytes_max(bytes, STAGING_BYTES);
-            self.target.settled().await;
+            self.target.settled(&association.session).await;
         }
         let queue = Queue {
             target: &*self.target,

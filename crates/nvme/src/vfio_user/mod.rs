@@ -115,6 +115,10 @@ pub async fn serve<S: Store, F: File>(
         }
         Poll::Ready(Ok(()))
     });
+    let hello = async {
+        target.settled(session).await;
+        hello.await
+    };
     match tokio::time::timeout(HELLO_TIMEOUT, hello).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return Ended::Broken(error),

@@ -5,6 +5,7 @@ mod gone;
 mod greedy;
 mod host;
 mod hostile;
+mod landing;
 mod mixed;
 mod secure;
 mod world;

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::LocalSet;
 
 use crate::host::{Host, Options};
+use crate::landing::Slow;
 
 pub const KV: u32 = 1;
 pub const BLOCK: u32 = 2;
@@ -30,13 +31,15 @@ const SHARDS: usize = 2;
 /// Nothing here takes this long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub type File = <Directory as Disk>::File;
+pub type File = Slow;
 
 /// What is served.
 pub struct World {
     pub address: SocketAddr,
     pub pool: Pool,
     pub target: Arc<Target<MemoryStore, File>>,
+    /// The blocks.
+    pub file: File,
     pub door: Arc<Door<MemoryStore, File>>,
     /// One for each connection that has ended.
     ended: mpsc::Receiver<()>,
@@ -129,7 +132,7 @@ impl World {
             read_only: false,
             direct: false,
         };
-        let file = disk.open("blocks", options).unwrap();
+        let file = File::new(disk.open("blocks", options).unwrap());
         file.set_len(BLOCKS * BLOCK_BYTES as u64).unwrap();
         let mut config = TargetConfig {
             nqn: NQN.to_owned(),
@@ -168,6 +171,7 @@ impl World {
             address: starting.recv().unwrap(),
             pool,
             target,
+            file: file.clone(),
             door,
             ended,
             going,

@@ -1,0 +1,160 @@
+//! Writes that stay with the device for long, while their hosts give them up or go.
+
+use std::io;
+use std::time::Duration;
+
+use forebay_io::files::Directory;
+use forebay_io::{Disk, File, Hold};
+use forebay_mem::{Buf, BufMut, RegionSlice};
+use forebay_proto::nvme::kv::KvCommand;
+use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
+use forebay_proto::nvme::{SglDescriptor, Status, SubmissionQueueEntry, opcode};
+use tokio::sync::watch;
+
+use crate::host::{Host, OTHER, PLAIN, bytes, key};
+use crate::world::{BLOCK, BLOCK_BYTES, KV, World};
+
+type Plain = <Directory as Disk>::File;
+
+/// A file whose device keeps what is written for as long as it is told.
+#[derive(Clone)]
+pub struct Slow {
+    file: Plain,
+    keeps: watch::Sender<bool>,
+}
+
+impl Slow {
+    pub fn new(file: Plain) -> Slow {
+        let keeps = watch::Sender::new(false);
+        Slow { file, keeps }
+    }
+
+    pub fn keep(&self, keeps: bool) {
+        self.keeps.send_replace(keeps);
+    }
+}
+
+impl File for Slow {
+    async fn read_at(&self, offset: u64, into: BufMut, len: usize) -> (io::Result<()>, BufMut) {
+        self.file.read_at(offset, into, len).await
+    }
+
+    async fn read_into(&self, offset: u64, into: RegionSlice, hold: Hold) -> io::Result<usize> {
+        self.file.read_into(offset, into, hold).await
+    }
+
+    async fn write_at(&self, offset: u64, from: Buf) -> io::Result<()> {
+        let mut keeps = self.keeps.subscribe();
+        let kept = keeps.wait_for(|keeps| !keeps).await;
+        drop(kept.map_err(io::Error::other)?);
+        self.file.write_at(offset, from).await
+    }
+
+    fn read_exact_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(offset, into)
+    }
+
+    fn write_all_at(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(offset, from)
+    }
+
+    fn write_together(&self, places: Vec<(u64, Vec<Buf>)>) -> io::Result<()> {
+        self.file.write_together(places)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.allocate(offset, len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.punch(offset, len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+}
+
+const FIRST: Blocks = Blocks { first: 0, count: 1 };
+
+/// Long enough for what is not to happen.
+const SHORT: Duration = Duration::from_millis(200);
+
+/// A write of the first block that the device keeps.
+fn write_kept(world: &World, io: &mut Host, data: &[u8]) -> SubmissionQueueEntry {
+    world.file.keep(true);
+    let write = NvmCommand::Write {
+        blocks: FIRST,
+        fua: false,
+    };
+    let entry = io.numbered(write.entry(0, BLOCK));
+    let sgl = SglDescriptor::in_capsule(0, data.len() as u32);
+    io.capsule(&entry.with_sgl(sgl), data);
+    // What follows it on its queue is begun after it.
+    assert_eq!(exist(io), Status::KV_KEY_DOES_NOT_EXIST);
+    entry
+}
+
+fn exist(io: &mut Host) -> Status {
+    let exist = KvCommand::Exist { key: key("none") };
+    io.run(exist.entry(0, KV), &[], 0).0.status.code()
+}
+
+fn read(io: &mut Host) -> Vec<u8> {
+    let read = NvmCommand::Read { blocks: FIRST }.entry(0, BLOCK);
+    io.run(read, &[], BLOCK_BYTES).1
+}
+
+#[test]
+fn a_write_that_is_with_the_device_when_it_is_aborted_is_complete_when_it_has_landed() {
+    let world = World::new();
+    let (mut admin, mut io) = world.host(PLAIN);
+    let data = bytes(BLOCK_BYTES, 1);
+    let entry = write_kept(&world, &mut io, &data);
+    let abort = SubmissionQueueEntry::new(opcode::admin::ABORT, 0, 0)
+        .with_cdw(10, 1 | u32::from(entry.cid()) << 16);
+    admin.ok(abort);
+    assert!(!io.has_more(SHORT), "it may land after what comes next");
+    world.file.keep(false);
+    let completion = io.completion();
+    assert_eq!(completion.cid, entry.cid());
+    assert_eq!(completion.status.code(), Status::ABORT_REQUESTED);
+    assert!(read(&mut io) == data);
+}
+
+#[test]
+fn a_host_that_comes_again_finds_what_it_wrote_before_landed() {
+    let world = World::new();
+    let (admin, mut io) = world.host(PLAIN);
+    let data = bytes(BLOCK_BYTES, 1);
+    write_kept(&world, &mut io, &data);
+    drop((admin, io));
+    world.wait_for_ends(2);
+    let file = world.file.clone();
+    let landing = std::thread::spawn(move || {
+        std::thread::sleep(SHORT);
+        file.keep(false);
+    });
+    let (_admin, mut io) = world.host(PLAIN);
+    assert!(read(&mut io) == data);
+    landing.join().unwrap();
+}
+
+#[test]
+fn a_host_does_not_wait_for_what_others_wrote_and_keeps_nobody_waiting() {
+    let world = World::new();
+    let (_admin, mut io) = world.host(PLAIN);
+    let entry = write_kept(&world, &mut io, &bytes(BLOCK_BYTES, 1));
+    let (_other, mut other) = world.host(OTHER);
+    assert_eq!(exist(&mut other), Status::KV_KEY_DOES_NOT_EXIST);
+    world.file.keep(false);
+    assert_eq!(io.completion().cid, entry.cid());
+}
