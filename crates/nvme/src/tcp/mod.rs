@@ -28,7 +28,8 @@
 //! # Bounds
 //! [`Limits`] says how long hosts are waited for and what is lent to them. A queue runs as many commands as it has entries; one more
 //! ends it. A command whose data comes by R2T holds no buffer before data comes, and all commands of a host are lent a bounded amount
-//! of memory, until what they answer has gone: who comes later asks for its data later. Reading stops while a command has no place for what comes next.
+//! of memory, until what they answer has gone: who comes later asks for its data later. Reading stops while a command has no place
+//! for what comes next.
 mod association;
 mod command;
 mod driver;
