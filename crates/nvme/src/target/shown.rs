@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_io::File;
-use forebay_proto::nvme::{Namespace, NamespaceKind, Status, Subsystem};
+use forebay_proto::nvme::{Namespace, NamespaceKind, Subsystem};
 use forebay_store::{NamespaceInfo, Quota, Scope, Store};
 
 use super::block::{Blocks, Order};
