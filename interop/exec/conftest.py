@@ -19,9 +19,10 @@ def scratch():
 
 
 @pytest.fixture(scope="module")
-def place(scratch, backends):
+def place(request, scratch, backends):
     # More threads than doors: a tenant whose own functions have all of its threads waits for them.
-    flags = [*backends(scratch.name), "--nvme-namespace", f"{NAMESPACE}={NSID}", "--exec-threads", "8"]
+    flags = [*backends(scratch.name), "--nvme-namespace", f"{NAMESPACE}={NSID}", "--exec-threads", "8",
+             *getattr(request.module, "FLAGS", [])]
     server = Server(binary(), scratch / "data", flags=flags).start()
     one = Place(server)
     one.put("warm", b"")

@@ -18,6 +18,8 @@ from rpc_interface import Interface, bearer
 pytestmark = pytest.mark.timeout(600)
 
 MIB = 1 << 20
+# A program that is not optimised may take longer to compile a module than a call usually may.
+FLAGS = ["--exec-deadline", "60000"]
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ pub use body::EngineBody;
 pub use config::Config;
 pub use engine::Engine;
 pub use metrics::Metrics;
-pub use recover::OpenError;
+pub use recover::{FILES, OpenError};
 pub use scrub::{Audit, Finding, ScrubProgress};
 pub use upload::EngineUpload;
 

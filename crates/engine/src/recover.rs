@@ -27,6 +27,9 @@ use crate::{Config, batch, keys};
 const DATA: &str = "data";
 const INDEX: &str = "index";
 
+/// The files of a store in its directory.
+pub const FILES: [&str; 2] = [DATA, INDEX];
+
 /// Why a directory was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {

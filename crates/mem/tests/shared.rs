@@ -82,13 +82,17 @@ fn a_sealed_memfd_cannot_shrink() {
 #[test]
 fn a_memfd_that_is_sealed_too_late_is_not_steady() {
     const TRIES_FOR: Duration = Duration::from_secs(2);
+    /// The other thread has panicked.
+    const GIVEN_UP: Duration = Duration::from_secs(60);
     let (files, to_shrink) = sync_channel::<(OwnedFd, u32)>(1);
     let (shrunk, done) = sync_channel(1);
     // Both threads are on their processors when they begin: a wake-up would take longer than what is to be hit.
     let begun = Arc::new(AtomicUsize::new(0));
     let begin_together = |begun: &AtomicUsize, number: usize| {
         begun.fetch_add(1, SeqCst);
+        let since = Instant::now();
         for spins in 1usize.. {
+            assert!(!spins.is_multiple_of(1 << 20) || since.elapsed() < GIVEN_UP);
             match begun.load(SeqCst) < 2 * (number + 1) {
                 true if spins.is_multiple_of(1000) => thread::yield_now(),
                 true => spin_loop(),

@@ -328,6 +328,15 @@ fn top_shows_who_moves_what() {
     server.run(&["top", "--interval", "0"]).expect(2);
 }
 
+/// Says that it is done when it is dropped, by a panic, too.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
 fn top_shows_who_asks_by_http() {
     let (place, server) = ready(&[]);
@@ -337,15 +346,14 @@ fn top_shows_who_asks_by_http() {
     let file = file.to_str().unwrap();
     let done = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {
-        let busy = scope.spawn(|| {
+        scope.spawn(|| {
             while !done.load(Relaxed) {
                 server.ok(&["cp", "--path", "http", file, &target]);
             }
         });
+        let _done = Done(&done);
         let rows = server.json(&["top", "--once", "--interval", "1"]);
         let text = server.ok(&["top", "--once", "--interval", "1"]);
-        done.store(true, Relaxed);
-        busy.join().unwrap();
         let row = rows.iter().find(|row| row["path"] == "http");
         let row = row.unwrap_or_else(|| panic!("{rows:?}"));
         assert_eq!(row["tenant"], "root");

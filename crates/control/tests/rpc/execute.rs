@@ -424,11 +424,11 @@ async fn output_that_nobody_reads_leaves_room_to_others() {
 /// Asks for long output until there is room for it.
 async fn finds_room(client: &mut Client) {
     let room = async {
-        while all(client, long()).await.is_err() {
+        while client.execution.execute(long()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let room = tokio::time::timeout(Duration::from_secs(10), room);
+    let room = tokio::time::timeout(Duration::from_secs(60), room);
     room.await.expect("there is room again");
 }
 
@@ -436,7 +436,7 @@ async fn finds_room(client: &mut Client) {
 async fn output_that_does_not_move_is_given_up() {
     let door = Door::choose(Choice {
         config: Config {
-            patience: Duration::from_millis(300),
+            patience: Duration::from_secs(2),
             ..Config::default()
         },
         ..Choice::default()

@@ -4,6 +4,7 @@ pub mod flags;
 pub mod metrics;
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -83,11 +84,16 @@ pub async fn tend<S: Store>(tier: &Tier<S>) -> Infallible {
 /// starting.
 fn open_disk(disk: &CacheDisk, pool: &Pool) -> Outcome<Option<Engine<Directory>>> {
     let place = disk.dir.display();
-    DirBuilder::new()
+    let made = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(&disk.dir)
-        .map_err(Failure::io(&place))?;
+        .create(&disk.dir);
+    match made {
+        Err(cause) if is_of_a_failed_disk(&cause) => {
+            return Ok(without(disk, &"making the directory", &cause));
+        }
+        made => made.map_err(Failure::io(&place))?,
+    }
     let config = forebay_engine::Config {
         // The tier's own memory is before it.
         cache_bytes: 0,
@@ -108,7 +114,10 @@ fn open_disk(disk: &CacheDisk, pool: &Pool) -> Outcome<Option<Engine<Directory>>
     if let Err(error) = &opened
         && is_damage(error)
     {
-        let aside = put_aside(&disk.dir, clock.unix_millis()).map_err(Failure::io(&place))?;
+        let aside = match put_aside(&disk.dir, clock.unix_millis()) {
+            Ok(aside) => aside,
+            Err(cause) => return Ok(without(disk, &error, &cause)),
+        };
         tracing::error!(
             %error,
             aside = %aside.display(),
@@ -118,12 +127,24 @@ fn open_disk(disk: &CacheDisk, pool: &Pool) -> Outcome<Option<Engine<Directory>>
     }
     match opened {
         Ok(engine) => Ok(Some(engine)),
-        Err(OpenError::Io { what, cause }) => {
-            tracing::error!(disk = %place, what, %cause, "the cache goes on without its disk");
-            Ok(None)
+        Err(OpenError::Io { what, cause }) => Ok(without(disk, &what, &cause)),
+        Err(OpenError::ReadOnly(cause)) if is_of_a_failed_disk(&cause) => {
+            Ok(without(disk, &"writing", &cause))
         }
         Err(error) => Err(refused(&place, &error)),
     }
+}
+
+/// Whether the system says so of a disk that fails: of some it makes the file system one that is only read.
+fn is_of_a_failed_disk(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ReadOnlyFilesystem
+        || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+}
+
+fn without<D>(disk: &CacheDisk, what: &impl Display, cause: &io::Error) -> Option<D> {
+    let place = disk.dir.display();
+    tracing::error!(disk = %place, %what, %cause, "the cache goes on without its disk");
+    None
 }
 
 /// Whether what is in a directory cannot be used.
@@ -138,14 +159,14 @@ fn is_damage(error: &OpenError) -> bool {
     }
 }
 
-/// Moves everything in a directory into a new one in it. Nothing is deleted: it may be somebody's store after all.
+/// Moves an engine's files in a directory into a new one in it. Nothing is deleted: it may be somebody's store after all.
 fn put_aside(dir: &Path, now: u64) -> io::Result<PathBuf> {
     let aside = dir.join(format!("{ASIDE}{now}"));
     fs::create_dir(&aside)?;
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        if !name.as_encoded_bytes().starts_with(ASIDE.as_bytes()) {
-            fs::rename(dir.join(&name), aside.join(&name))?;
+    for name in forebay_engine::FILES {
+        match fs::rename(dir.join(name), aside.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            moved => moved?,
         }
     }
     Ok(aside)
