@@ -13,7 +13,7 @@ use crate::allocator::Allocator;
 use crate::codec::Reader;
 use crate::core::{Core, Parts};
 use crate::extent::GRANULE_BYTES;
-use crate::group::Position;
+use crate::group::{HEADER_BYTES, Header, Position};
 use crate::index::{Index, corrupt};
 use crate::keys::Table;
 use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, decode_usage};
@@ -107,6 +107,7 @@ pub(crate) fn open<D: Disk>(
         .map_err(failed("opening the index"))?;
     let geometry = match superblock(&data)? {
         Some(geometry) => geometry,
+        None if was_finished(&data, &index_file, &config)? => return Err(OpenError::NotAStore),
         None => create(&disk, &data, &index_file, &config)?,
     };
     let index_bytes = index_file.len().map_err(failed("reading the index"))?;
@@ -148,6 +149,27 @@ fn superblock<F: File>(data: &F) -> Result<Option<Geometry>, OpenError> {
     data.read_exact_at(0, &mut pages)
         .map_err(failed("reading the data file"))?;
     Geometry::decode(&pages)
+}
+
+/// Whether there was a store here though no superblock says so: it is lost, or the whole data file. Its index went on from where one
+/// begins, or the journal has a group of the store that the index names.
+fn was_finished<F: File>(data: &F, index_file: &F, config: &Config) -> Result<bool, OpenError> {
+    if index_file.len().map_err(failed("reading the index"))? == 0 {
+        return Ok(false);
+    }
+    let index = Index::open(index_file.clone(), config.index_cache_bytes, false)?;
+    let Some(store) = index.store()? else {
+        return Ok(false);
+    };
+    let mut header = [0; HEADER_BYTES];
+    let first = Geometry::new(config.segment_bytes).area(Position::FIRST.segment);
+    let group = match data.read_exact_at(first, &mut header) {
+        Ok(()) => Header::decode(&header).ok(),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+        Err(error) => return Err(failed("reading the journal")(error)),
+    };
+    let is_its = |(header, _): (Header, u32)| store.starts_with(&header.store);
+    Ok(index.position()? != Position::FIRST || group.is_some_and(is_its))
 }
 
 /// Makes the parts of a store; the superblock comes last.

@@ -338,6 +338,8 @@ fn proves<F: File>(data: &F, space: &Allocator<F>, extent: &Extent) -> Result<bo
     match data.read_exact_at(offset, &mut bytes) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+        // As power that failed amid its writing leaves it.
+        Err(error) if is_of_medium(&error) => return Ok(false),
         Err(error) => return Err(failed("reading the extents of the journal")(error)),
     }
     if extent.check(0, &bytes[..extent.bytes as usize]).is_err() {

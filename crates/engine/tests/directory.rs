@@ -308,6 +308,46 @@ async fn a_directory_serves_one_process_and_one_format() {
     assert!(matches!(other, Err(OpenError::NotAStore)));
 }
 
+/// Small damage to a store does not become the loss of all of it.
+#[tokio::test]
+async fn what_is_left_of_a_store_is_not_made_anew() {
+    for closes in [true, false] {
+        let temp = tempfile::tempdir().unwrap();
+        let engine = open(&Directory::open(temp.path()).unwrap(), clock(), config());
+        engine.create_namespace("n", tenant("t")).await.unwrap();
+        let address = Address::object("n", b"key");
+        put(&engine, address, &bytes(1, 100_000)).await.unwrap();
+        if closes {
+            engine.close();
+        }
+        let copied = |name: &str| std::fs::read(temp.path().join(name)).unwrap();
+        let (data, index) = (copied("data"), copied("index"));
+        drop(engine);
+        let zeroed = [&[0; 8192], &data[8192..]].concat();
+        let mut damages = vec![Some(zeroed)];
+        // Of a store whose index knows of nothing yet, nothing would be left to tell.
+        if closes {
+            damages.push(None);
+        }
+        for damage in damages {
+            let there = tempfile::tempdir().unwrap();
+            std::fs::write(there.path().join("index"), &index).unwrap();
+            if let Some(damaged) = &damage {
+                std::fs::write(there.path().join("data"), damaged).unwrap();
+            }
+            let disk = Directory::open(there.path()).unwrap();
+            let again = Engine::open(disk.clone(), clock(), Pool::new(1 << 20), config());
+            assert!(matches!(again, Err(OpenError::NotAStore)));
+            drop(again);
+            // With the file back, all is there.
+            std::fs::write(there.path().join("data"), &data).unwrap();
+            let engine = open(&disk, clock(), config());
+            let value = get(&engine, address).await.unwrap();
+            assert!(value == bytes(1, 100_000));
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_was_closed_leaves_the_directory_alone() {
     let temp = tempfile::tempdir().unwrap();

@@ -166,6 +166,27 @@ async fn a_sector_behind_the_last_group_that_cannot_be_read() {
     drop(engine);
 }
 
+/// What power leaves that fails amid the writing of a value: the group that was to have it has not happened.
+#[tokio::test]
+async fn a_sector_of_the_last_value_that_cannot_be_read() {
+    let Story {
+        disk,
+        engine,
+        states,
+    } = story(10).await;
+    let (_, before) = states.last_key_value().unwrap();
+    let last = bytes(1000, 300_000);
+    let address = Address::object("n", b"k0");
+    put(&engine, address, &last).await.unwrap();
+    let damaged = disk.crash(1);
+    let data = support::content(&damaged, "data");
+    let at = data.windows(64).position(|part| part == &last[..64]);
+    damaged.spoil("data", at.unwrap() as u64).unwrap();
+    let opened = try_open(&damaged, None).unwrap();
+    check(&opened, before, "the last value").await;
+    drop(engine);
+}
+
 #[tokio::test]
 async fn an_index_that_is_too_old() {
     let disk = SimDisk::new(3);
