@@ -10,6 +10,7 @@ use forebay_store::{
 };
 
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::cache::{Cache, address};
 use crate::change::{is_unknown, see_through};
@@ -22,6 +23,9 @@ use crate::write_back::{Pending, Waiting};
 /// What the store did not take is given to it again, at first after this time and at last every so often.
 const AGAIN_SOON: Duration = Duration::from_millis(50);
 const AGAIN_LATE: Duration = Duration::from_secs(5);
+/// After its first failure it is given to the store for so long: others wait for it meanwhile, and at its end a server waits no
+/// longer either.
+const AGAIN_FOR: Duration = Duration::from_secs(120);
 
 /// A value arriving at a [`Tier`](crate::Tier).
 pub struct TierUpload<S: Store> {
@@ -249,7 +253,7 @@ impl<S: Store> Kept<S> {
         Ok(Stored { meta, replaced })
     }
 
-    /// Brings into the store what was acknowledged, as long as it may take it: every byte is held here.
+    /// Brings into the store what was acknowledged, as long as it may take it soon: every byte is held here.
     async fn land(
         self: Box<Self>,
         upload: S::Upload,
@@ -261,10 +265,14 @@ impl<S: Store> Kept<S> {
         let mut committed = upload.commit(seal.clone()).await;
         let mut unknown = false;
         let mut pause = AGAIN_SOON;
+        let end = Instant::now() + AGAIN_FOR;
         while let Err(error) = &committed
             && may_pass(error.kind())
         {
             unknown |= is_unknown(&committed);
+            if Instant::now() >= end {
+                break;
+            }
             tokio::time::sleep(pause).await;
             pause = AGAIN_LATE.min(pause * 2);
             committed = self.store_again(seal.clone()).await;
@@ -281,7 +289,7 @@ impl<S: Store> Kept<S> {
                 namespace = self.place.namespace.name,
                 key = %String::from_utf8_lossy(&self.place.key),
                 %error,
-                "an acknowledged value was lost: the store refused it"
+                "an acknowledged value was lost: the store did not take it"
             ),
         }
         changing.end(unknown);

@@ -18,6 +18,7 @@ use forebay_tier::{Tier, Unlanded};
 use support::{Below, NS, Probe, TENANT};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 const RELAXED: Durability = Durability::Relaxed { within_ms: 100 };
 
@@ -194,6 +195,21 @@ async fn what_does_not_land_now_is_stored_again() {
     assert!(support::get(store, "k").await.expect("it landed") == value);
     assert_eq!(tier.metrics().expect("on").write_backs_lost, 0);
     assert!(support::get(&tier, "k").await.expect("held") == value);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_land_in_two_minutes_keeps_nobody_waiting_longer() {
+    for kind in [ErrorKind::Busy, ErrorKind::Io, ErrorKind::OutcomeUnknown] {
+        let tier = answering(&[Some(kind); 1000]).await;
+        support::put(&tier, "k", b"value").await;
+        let began = Instant::now();
+        let removed = tier.delete_namespace(NS);
+        let removed = tokio::time::timeout(Duration::from_secs(150), removed).await;
+        removed.expect("it ends").expect("nothing is in it");
+        assert!(began.elapsed() >= Duration::from_secs(120), "{kind:?}");
+        assert_eq!(tier.metrics().expect("on").write_backs_lost, 1);
+        assert!(support::get(&tier, "k").await.is_err());
+    }
 }
 
 #[tokio::test]

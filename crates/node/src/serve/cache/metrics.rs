@@ -102,7 +102,7 @@ impl<S: Store> Collector for TierMetrics<S> {
             ),
             (
                 "forebay_tier_write_backs_lost",
-                "Of those, the ones that the backend then refused",
+                "Of those, the ones that the backend then did not take",
                 metrics.write_backs_lost,
             ),
         ] {
