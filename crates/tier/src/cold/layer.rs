@@ -117,7 +117,10 @@ impl<S: Store> Mover<S> {
             if look == 0 && self.comes_back(address.namespace) {
                 let parts =
                     !whole && self.read_in_parts(away, meta.size, wanted.end - wanted.start);
-                let recall = (parts || whole).then(|| self.begin_recall(address, &meta, away));
+                let recall = match parts || whole {
+                    true => self.recall_for_reader(address, &meta, away),
+                    false => None,
+                };
                 if let Some(recall) = recall
                     && whole
                     && meta.size <= WAIT_BYTES_MAX

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use forebay_mem::Pool;
 use forebay_store::{
@@ -17,7 +17,7 @@ use forebay_store::{
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::bucket::{Bucket, COPY_BYTES_MAX};
 use super::counters::{Counters, Metrics, add};
@@ -31,6 +31,9 @@ use super::shared::{Shared, UNTOLD_MS};
 const RECALLS_MAX: usize = 8;
 /// The same of larger ones, which nobody waits for.
 const LARGE_RECALLS_MAX: usize = 2;
+/// So many recalls, of either size, wait for a turn before a read begins no more of them: each keeps memory, and asks the far side
+/// for what its reader has got from there by then. A scan reads more than will ever be read again.
+const WAITING_MAX: usize = 64;
 /// Values up to so many bytes come back before their reader gets the first of them: the far side is asked once, however many
 /// read. Larger ones leave for the reader as they come, and come back beside that.
 pub(super) const WAIT_BYTES_MAX: u64 = 32 << 20;
@@ -86,8 +89,8 @@ pub struct Mover<S> {
     /// Names that are in use, but that the store does not know yet.
     moving: Mutex<HashSet<Away>>,
     recalls: Mutex<HashMap<Away, watch::Receiver<Recalling>>>,
-    turns: Arc<Semaphore>,
-    large_turns: Arc<Semaphore>,
+    turns: Turns,
+    large_turns: Turns,
     /// How many bytes were read in parts of values whose bytes are away.
     parts: Mutex<HashMap<Away, u64>>,
     random: RandomState,
@@ -113,8 +116,8 @@ impl<S: Store> Mover<S> {
             passed: Mutex::default(),
             moving: Mutex::default(),
             recalls: Mutex::default(),
-            turns: Arc::new(Semaphore::new(RECALLS_MAX)),
-            large_turns: Arc::new(Semaphore::new(LARGE_RECALLS_MAX)),
+            turns: Turns::new(RECALLS_MAX),
+            large_turns: Turns::new(LARGE_RECALLS_MAX),
             parts: Mutex::default(),
             random: RandomState::new(),
             named: AtomicU64::new(0),
@@ -229,25 +232,48 @@ impl<S: Store> Mover<S> {
         meta: &Meta,
         away: Away,
     ) -> Result<()> {
-        outcome(self.begin_recall(address, meta, away)).await
+        let told = self.join_or_begin(&mut self.recalls.lock(), address, meta, away);
+        outcome(told).await
     }
 
-    /// Begins a recall unless it is under way, and tells how it ends.
-    pub(super) fn begin_recall(
+    /// The same for a reader, which does not need it: `None` when it is not under way and too many wait for a turn already.
+    pub(super) fn recall_for_reader(
         self: &Arc<Self>,
         address: Address<'_>,
         meta: &Meta,
         away: Away,
-    ) -> watch::Receiver<Recalling> {
+    ) -> Option<watch::Receiver<Recalling>> {
         let mut recalls = self.recalls.lock();
+        let is_full = self.turns(meta.size).waiting.load(Relaxed) >= WAITING_MAX;
+        if is_full && !recalls.contains_key(&away) {
+            return None;
+        }
+        Some(self.join_or_begin(&mut recalls, address, meta, away))
+    }
+
+    fn turns(&self, size: u64) -> &Turns {
+        match size <= WAIT_BYTES_MAX {
+            true => &self.turns,
+            false => &self.large_turns,
+        }
+    }
+
+    /// Begins a recall unless it is under way, and tells how it ends.
+    fn join_or_begin(
+        self: &Arc<Self>,
+        recalls: &mut HashMap<Away, watch::Receiver<Recalling>>,
+        address: Address<'_>,
+        meta: &Meta,
+        away: Away,
+    ) -> watch::Receiver<Recalling> {
         if let Some(told) = recalls.get(&away) {
             return told.clone();
         }
-        let turns = match meta.size <= WAIT_BYTES_MAX {
-            true => self.turns.clone(),
-            false => self.large_turns.clone(),
-        };
-        let turn = turns.clone().try_acquire_owned().ok();
+        let turns = self.turns(meta.size);
+        let turn = turns.free.clone().try_acquire_owned().ok();
+        if turn.is_none() {
+            turns.waiting.fetch_add(1, Relaxed);
+        }
         let (tell, told) = watch::channel(match turn {
             Some(_) => Recalling::Begun,
             None => Recalling::Queued,
@@ -260,8 +286,7 @@ impl<S: Store> Mover<S> {
             let _listed = Listed(&mover.recalls, away);
             let _turn = match turn {
                 Some(turn) => Some(turn),
-                // Never closed.
-                None => turns.acquire_owned().await.ok(),
+                None => mover.turns(meta.size).next().await,
             };
             tell.send_replace(Recalling::Begun);
             let address = Address::object(&namespace, &key);
@@ -338,6 +363,30 @@ impl<S: Store> Mover<S> {
                 tracing::warn!(error = error as &dyn std::error::Error, "cold tier");
             }
         }
+    }
+}
+
+/// Turns of recalls.
+struct Turns {
+    free: Arc<Semaphore>,
+    /// Recalls that have yet to get one.
+    waiting: AtomicUsize,
+}
+
+impl Turns {
+    fn new(most: usize) -> Turns {
+        Turns {
+            free: Arc::new(Semaphore::new(most)),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// A turn for one that counts as waiting.
+    async fn next(&self) -> Option<OwnedSemaphorePermit> {
+        // Never closed.
+        let turn = self.free.clone().acquire_owned().await.ok();
+        self.waiting.fetch_sub(1, Relaxed);
+        turn
     }
 }
 

@@ -179,6 +179,50 @@ async fn recalls_that_take_long_keep_no_small_read_waiting() {
 }
 
 #[tokio::test]
+async fn a_scan_leaves_few_recalls_behind() {
+    const TURNS: usize = 8;
+    const WAITING: usize = 64;
+    const READ: usize = WAITING + 20;
+    let world = World::new(Versioning::Off).await;
+    let held = content(10, 300_001);
+    for key in 0..TURNS {
+        world.put_away(&format!("held {key}"), &held).await;
+    }
+    for key in 0..READ {
+        world.put_away(&format!("{key}"), b"value").await;
+    }
+    world.far.knobs.holds.store(200_000, SeqCst);
+    let recalls: Vec<_> = (0..TURNS)
+        .map(|key| {
+            let mover = world.mover().clone();
+            tokio::spawn(async move { mover.recall(object(&format!("held {key}")), None).await })
+        })
+        .collect();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let before = world.gets();
+    for key in 0..READ {
+        assert_eq!(world.get(&format!("{key}")).await, b"value");
+    }
+    assert_eq!(world.gets() - before, READ, "they do not wait");
+    world.far.knobs.holds.store(0, SeqCst);
+    for recall in recalls {
+        assert!(recall.await.expect("no panic").expect("recall"));
+    }
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+    }
+    let recalled = world.mover().metrics().recalled;
+    assert_eq!(recalled, (TURNS + WAITING) as u64);
+    assert_eq!(world.gets() - before, READ + WAITING);
+    let last = format!("{}", READ - 1);
+    assert!(world.is_cold(&last).await, "it is read where it is");
+    assert_eq!(world.get(&last).await, b"value");
+    assert!(!world.is_cold(&last).await, "nobody is before it now");
+}
+
+#[tokio::test]
 async fn a_body_stays_while_its_value_ends() {
     let world = World::new(Versioning::Off).await;
     never_back(&world).await;
