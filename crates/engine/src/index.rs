@@ -15,6 +15,7 @@ use redb::{
 use crate::codec::crc32c;
 use crate::group::Position;
 use crate::keys::Table;
+use crate::replay::is_of_medium;
 use crate::space::{CHUNK_GRANULES, Chunk};
 use crate::tables::{Memtable, SpaceChange};
 
@@ -338,8 +339,15 @@ impl<F: File> StorageBackend for Backend<F> {
         self.0.len()
     }
 
+    /// After an error the library answers nothing any more, of any row: so what the medium did not give is asked for once more.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(offset, out)
+        match self.0.read_exact_at(offset, out) {
+            Err(error) if is_of_medium(&error) => {
+                tracing::warn!(offset, %error, "reading the index failed, and is tried again");
+                self.0.read_exact_at(offset, out)
+            }
+            read => read,
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -233,7 +233,7 @@ fn read<F: File>(data: &F, at: u64, into: &mut [u8]) -> Result<Option<io::Error>
 }
 
 /// What Linux, and a namespace elsewhere, answers for a sector that cannot be read.
-fn is_of_medium(error: &io::Error) -> bool {
+pub(crate) fn is_of_medium(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     const ENODATA: i32 = 61;
     const EILSEQ: i32 = 84;

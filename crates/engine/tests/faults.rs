@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use forebay_engine::{Engine, OpenError};
+use forebay_engine::{Config, Engine, OpenError};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
 use forebay_store::{
@@ -105,6 +105,43 @@ async fn a_read_that_fails_is_an_error_and_may_be_repeated() {
     assert_eq!(get(&engine, key).await.unwrap_err().kind(), ErrorKind::Io);
     disk.set_faults(Faults::default());
     assert_eq!(get(&engine, key).await.unwrap(), bytes(3, 200_000));
+}
+
+#[tokio::test]
+async fn a_read_of_the_index_that_fails_once_is_in_nobodys_way() {
+    const KEYS: u32 = 500;
+    let uncached = Config {
+        index_cache_bytes: 0,
+        recent_bytes: 0,
+        ..config()
+    };
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    let reopened = |disk: &SimDisk| {
+        let clock = clock.clone();
+        Engine::open(disk.clone(), clock, Pool::new(32 << 20), uncached.clone()).unwrap()
+    };
+    let disk = SimDisk::new(6);
+    let engine = reopened(&disk);
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    for number in 0..KEYS {
+        let key = number.to_be_bytes();
+        let value = bytes(u64::from(number), 20);
+        put(&engine, Address::object("n", &key), &value)
+            .await
+            .unwrap();
+    }
+    engine.close();
+    drop(engine);
+    let engine = reopened(&disk);
+    for number in 0..KEYS {
+        disk.set_faults(Faults {
+            error_at: Some(disk.operations().total()),
+            ..Faults::default()
+        });
+        let key = number.to_be_bytes();
+        let value = get(&engine, Address::object("n", &key)).await.unwrap();
+        assert!(value == bytes(u64::from(number), 20));
+    }
 }
 
 #[tokio::test]
