@@ -3,11 +3,13 @@
 //! A command that holds a buffer and waits for its host must never wait for a command that has none yet: their data share a stream, and
 //! what comes first is not for the one that could end. So a command is lent all that it will hold before its host is asked for anything.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 use forebay_mem::BLOCK_MAX_BYTES;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Memory is lent in units of this many bytes.
@@ -75,23 +77,32 @@ impl Drop for Lent {
     }
 }
 
-impl Share {
-    /// Of a host that has at most `bytes`: one alone leaves something to the others.
-    pub(crate) fn new(whole: &Arc<Lending>, bytes: u32) -> Share {
-        let half = u64::from(whole.units) * u64::from(UNIT_BYTES) / 2;
-        Share {
-            own: Arc::new(Lending::new(half.min(u64::from(bytes)))),
-            whole: whole.clone(),
-            holding: AtomicU32::new(0),
-            waiting: AtomicU32::new(0),
-        }
-    }
+/// What hosts have of their own, as long as anything holds some of it: also when the association that asked for it is over, and the host
+/// has come anew.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts(Mutex<HashMap<Option<String>, Weak<Lending>>>);
 
-    /// Of the same host, for another association.
-    pub(crate) fn beside(&self) -> Share {
+impl Hosts {
+    /// For an association of a host that has at most `bytes`: one alone leaves something to the others.
+    pub(crate) fn share(&self, host: Option<&str>, whole: &Arc<Lending>, bytes: u32) -> Share {
+        let host = host.map(str::to_owned);
+        let mut hosts = self.0.lock();
+        let own = hosts.get(&host).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let half = u64::from(whole.units) * u64::from(UNIT_BYTES) / 2;
+            let own = Arc::new(Lending::new(half.min(u64::from(bytes))));
+            hosts.retain(|_, own| own.strong_count() > 0);
+            hosts.insert(host, Arc::downgrade(&own));
+            own
+        });
+        Share::new(own, whole)
+    }
+}
+
+impl Share {
+    fn new(own: Arc<Lending>, whole: &Arc<Lending>) -> Share {
         Share {
-            own: self.own.clone(),
-            whole: self.whole.clone(),
+            own,
+            whole: whole.clone(),
             holding: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
         }
@@ -166,7 +177,9 @@ mod tests {
     #[tokio::test]
     async fn whoever_holds_what_others_wait_for_is_known() {
         let whole = Arc::new(Lending::new(4 << 20));
-        let shares = [(); 3].map(|()| Arc::new(Share::new(&whole, u32::MAX)));
+        let hosts = Hosts::default();
+        let share = |host| Arc::new(hosts.share(Some(host), &whole, u32::MAX));
+        let shares = ["a", "b", "c"].map(share);
         let mut cx = Context::from_waker(Waker::noop());
         // Half of it for one, and the other half for another.
         let first = shares[0].lend(2 << 20).await.unwrap();
@@ -174,7 +187,7 @@ mod tests {
             let mut more = pin!(shares[0].lend(4096));
             assert!(more.as_mut().poll(&mut cx).is_pending());
             assert!(!shares[0].is_wanted(), "by itself alone");
-            let beside = Arc::new(shares[0].beside());
+            let beside = share("a");
             let mut more = pin!(beside.lend(4096));
             assert!(more.as_mut().poll(&mut cx).is_pending());
             assert!(shares[0].is_wanted() && !beside.is_wanted());
@@ -193,5 +206,22 @@ mod tests {
         drop(second);
         let lent = shares[2].lend(u32::MAX).await.unwrap();
         assert_eq!((lent.own, lent.whole), (512, 1024), "all that there is");
+    }
+
+    #[tokio::test]
+    async fn a_host_that_comes_anew_has_what_it_did_not_give_back() {
+        let whole = Arc::new(Lending::new(4 << 20));
+        let hosts = Hosts::default();
+        let share = |host| Arc::new(hosts.share(Some(host), &whole, u32::MAX));
+        let lent = share("a").lend(2 << 20).await.unwrap();
+        let anew = share("a");
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut more = pin!(anew.lend(4096));
+        assert!(more.as_mut().poll(&mut cx).is_pending());
+        drop(lent);
+        assert!(more.as_mut().poll(&mut cx).is_ready());
+        drop(share("b"));
+        drop(share("c"));
+        assert_eq!(hosts.0.lock().len(), 2, "those that are gone are forgotten");
     }
 }

@@ -38,7 +38,7 @@ mod transfer;
 pub use admission::{Admitted, Arrival, Proven};
 pub use counters::{Counted, Executed};
 pub use fused::{Fused, Fuser};
-pub(crate) use lending::{Lent, Share};
+pub(crate) use lending::{Hosts, Lent, Share};
 pub use payload::Payload;
 pub use session::{Change, Session, Viewer};
 pub use shown::{Backing, Host, Published};

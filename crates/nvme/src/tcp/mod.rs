@@ -60,7 +60,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::socket::{Acceptor, Keys, Socket, begins_with_tls};
-use crate::target::{Arrival, Change, Proven, Share, Target};
+use crate::target::{Arrival, Change, Hosts, Proven, Target};
 use association::{Association, Orders};
 use command::Queue;
 use driver::{Driver, Joined};
@@ -101,6 +101,7 @@ pub struct Door<S: Store, F: File> {
     target: Arc<Target<S, F>>,
     limits: Limits,
     associations: Mutex<HashMap<u16, Arc<Association<S>>>>,
+    hosts: Hosts,
     /// Made when the first host begins with TLS; `None` when that failed.
     acceptor: OnceLock<Option<Acceptor>>,
 }
@@ -123,6 +124,7 @@ impl<S: Store, F: File> Door<S, F> {
             target,
             limits,
             associations: Mutex::default(),
+            hosts: Hosts::default(),
             acceptor: OnceLock::new(),
         }
     }
@@ -231,17 +233,11 @@ impl<S: Store, F: File> Door<S, F> {
             let admitted = self.target.connect_by(now_ms(), connect, arrival.clone())?;
             let cntlid = admitted.session.cntlid();
             let host = admitted.session.host();
-            let mut associations = self.associations.lock();
-            let same = associations
-                .values()
-                .find(|known| known.session.host() == host);
-            let share = match same {
-                Some(same) => same.lending.beside(),
-                None => Share::new(self.target.lending(), self.limits.host_bytes),
-            };
+            let (whole, most) = (self.target.lending(), self.limits.host_bytes);
+            let share = self.hosts.share(host, whole, most);
             let association = Association::new(admitted.controller, admitted.session, share);
             let association = Arc::new(association);
-            associations.insert(cntlid, association.clone());
+            self.associations.lock().insert(cntlid, association.clone());
             return Ok((association, admitted.result));
         }
         let known = self.associations.lock().get(&connect.cntlid).cloned();
