@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use super::leaving::{Leaving, wait_at_exit};
+use super::leaving::{Connected, Leaving, wait_at_exit};
 use super::library::{Api, Handle, Missing, api};
 use super::names::name;
 use super::operation::Errno;
@@ -49,6 +49,7 @@ pub(crate) enum ConnectError {
 pub(crate) struct Cluster {
     api: &'static Api,
     handles: Vec<Handle>,
+    connected: Option<Connected>,
 }
 
 // SAFETY: librados' handles may be used from any thread, by several at once.
@@ -62,6 +63,7 @@ impl Cluster {
         let mut cluster = Cluster {
             api: api()?,
             handles: Vec::new(),
+            connected: Some(Connected::begin()),
         };
         for _ in 0..settings.connections.max(1) {
             cluster.add(settings)?;
@@ -155,11 +157,12 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        struct Last(&'static Api, Vec<usize>, Leaving);
+        struct Last(&'static Api, Vec<usize>, Leaving, Option<Connected>);
         let handles = self.handles.iter().map(|handle| *handle as usize);
-        let last = Last(self.api, handles.collect(), Leaving::begin());
+        let leaving = Leaving::begin();
+        let last = Last(self.api, handles.collect(), leaving, self.connected.take());
         let close = move || {
-            let Last(api, handles, _leaving) = last;
+            let Last(api, handles, _leaving, _connected) = last;
             for handle in handles {
                 // SAFETY: nobody else has the handle any more: every place and operation holds the cluster.
                 unsafe { (api.shutdown)(handle as Handle) };
