@@ -17,7 +17,7 @@ use crate::core::{Core, Namespace};
 use crate::listen::{listen, tell};
 use crate::namespaces::PATIENCE;
 use crate::record::Segment;
-use crate::sys::{Answer, Lease, Leaving};
+use crate::sys::{Answer, AtEnd, Lease};
 use crate::under_way::Named;
 
 /// Changes wait so long for others to be entered in the index together with them: they are spread over its objects, and each write of
@@ -49,14 +49,14 @@ pub(crate) enum Task {
 /// Dropped when the keeper has ended: somebody may wait for that, and the process does.
 pub(crate) struct Stop {
     _waiting: Option<oneshot::Sender<()>>,
-    _leaving: Leaving,
+    _leaving: AtEnd,
 }
 
 impl Stop {
     pub(crate) fn new(waiting: Option<oneshot::Sender<()>>) -> Stop {
         Stop {
             _waiting: waiting,
-            _leaving: Leaving::begin(),
+            _leaving: AtEnd::leaving(),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use super::leaving::{Connected, Leaving, wait_at_exit};
+use super::leaving::{AtEnd, wait_at_exit};
 use super::library::{Api, Handle, Missing, api};
 use super::names::name;
 use super::operation::Errno;
@@ -49,7 +49,7 @@ pub(crate) enum ConnectError {
 pub(crate) struct Cluster {
     api: &'static Api,
     handles: Vec<Handle>,
-    connected: Option<Connected>,
+    connected: Option<AtEnd>,
 }
 
 // SAFETY: librados' handles may be used from any thread, by several at once.
@@ -63,7 +63,7 @@ impl Cluster {
         let mut cluster = Cluster {
             api: api()?,
             handles: Vec::new(),
-            connected: Some(Connected::begin()),
+            connected: Some(AtEnd::connected()),
         };
         for _ in 0..settings.connections.max(1) {
             cluster.add(settings)?;
@@ -157,12 +157,12 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        struct Last(&'static Api, Vec<usize>, Leaving, Option<Connected>);
+        struct Last(&'static Api, Vec<usize>, [Option<AtEnd>; 2]);
         let handles = self.handles.iter().map(|handle| *handle as usize);
-        let leaving = Leaving::begin();
-        let last = Last(self.api, handles.collect(), leaving, self.connected.take());
+        let until_closed = [Some(AtEnd::leaving()), self.connected.take()];
+        let last = Last(self.api, handles.collect(), until_closed);
         let close = move || {
-            let Last(api, handles, _leaving, _connected) = last;
+            let Last(api, handles, _until_closed) = last;
             for handle in handles {
                 // SAFETY: nobody else has the handle any more: every place and operation holds the cluster.
                 unsafe { (api.shutdown)(handle as Handle) };

@@ -1,10 +1,10 @@
-//! The process does not end while a connection is being closed.
+//! The process does not end while a connection is being closed, nor at once while there is one.
 //!
 //! A process that ends runs the destructors of its libraries' statics. Threads that are still in librados then find its locks gone, and
 //! what it throws ends the process by a signal instead of by its exit code.
 #![expect(unsafe_code, reason = "a call of libc")]
 
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 /// A cluster that does not answer is not waited for longer than this.
@@ -12,42 +12,60 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection that an operation still holds, of which nobody wants to know any more, is not waited for longer than this.
 const SOON: Duration = Duration::from_secs(1);
 
-static LEAVING: Mutex<usize> = Mutex::new(0);
-static CONNECTED: Mutex<usize> = Mutex::new(0);
-static LEFT: Condvar = Condvar::new();
-static CLOSED: Condvar = Condvar::new();
+static LEAVING: Count = Count::new();
+static CONNECTED: Count = Count::new();
 
-/// Something that is about to leave the cluster; has left when it is dropped.
-pub(crate) struct Leaving(());
+/// How many there are of what the process waits for at its end.
+struct Count {
+    many: Mutex<usize>,
+    fewer: Condvar,
+}
 
-impl Leaving {
-    pub(crate) fn begin() -> Leaving {
-        *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        Leaving(())
+impl Count {
+    const fn new() -> Count {
+        Count {
+            many: Mutex::new(0),
+            fewer: Condvar::new(),
+        }
+    }
+
+    fn many(&self) -> MutexGuard<'_, usize> {
+        self.many.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there are none, but no longer than `most`.
+    fn wait(&self, most: Duration) {
+        let waited = self
+            .fewer
+            .wait_timeout_while(self.many(), most, |many| *many > 0);
+        drop(waited);
     }
 }
 
-impl Drop for Leaving {
+/// One of them, until it is dropped.
+pub(crate) struct AtEnd(&'static Count);
+
+impl AtEnd {
+    fn one_of(count: &'static Count) -> AtEnd {
+        *count.many() += 1;
+        AtEnd(count)
+    }
+
+    /// Something that is about to leave the cluster.
+    pub(crate) fn leaving() -> AtEnd {
+        AtEnd::one_of(&LEAVING)
+    }
+
+    /// A connection.
+    pub(super) fn connected() -> AtEnd {
+        AtEnd::one_of(&CONNECTED)
+    }
+}
+
+impl Drop for AtEnd {
     fn drop(&mut self) {
-        *LEAVING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        LEFT.notify_all();
-    }
-}
-
-/// A connection; it is no more when this is dropped.
-pub(super) struct Connected(());
-
-impl Connected {
-    pub(super) fn begin() -> Connected {
-        *CONNECTED.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        Connected(())
-    }
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        *CONNECTED.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        CLOSED.notify_all();
+        *self.0.many() -= 1;
+        self.0.fewer.notify_all();
     }
 }
 
@@ -63,10 +81,6 @@ pub(super) fn wait_at_exit() {
 }
 
 extern "C" fn wait() {
-    let leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
-    let left = LEFT.wait_timeout_while(leaving, PATIENCE, |leaving| *leaving > 0);
-    drop(left);
-    let connected = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
-    let closed = CLOSED.wait_timeout_while(connected, SOON, |connected| *connected > 0);
-    drop(closed);
+    LEAVING.wait(PATIENCE);
+    CONNECTED.wait(SOON);
 }

@@ -4,7 +4,7 @@
 //! - [`WriteOp`], [`ReadOp`]: operations on one object, carried out whole or not at all. What an operation reads into belongs to it until
 //!   the library is done, whoever stopped waiting meanwhile.
 //! - [`Watching`], [`Lease`]: hearing of what others change, and being known to be alive.
-//! - [`Leaving`]: what the end of the process waits for.
+//! - [`AtEnd`]: what the end of the process waits for.
 //!
 //! Callbacks run on the library's own thread: they never unwind into it, never wait, and never close the connection from it.
 
@@ -20,7 +20,7 @@ mod write;
 
 pub(crate) use cluster::{ALL, Cluster, Place, Settings};
 pub(crate) use lease::Lease;
-pub(crate) use leaving::Leaving;
+pub(crate) use leaving::AtEnd;
 pub use library::{Missing, version};
 pub(crate) use operation::Errno;
 pub(crate) use read::{Read, ReadOp};
