@@ -3,8 +3,7 @@
 use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use rustix::fs::{
     FileType, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
@@ -71,15 +70,9 @@ impl Region {
         Ok(mapping.backed(file).region())
     }
 
-    /// Whether a file is shared memory of the system's: to look at it and to map it waits for nobody, while the server of a file system
-    /// may let us wait for ever.
-    pub fn is_at_hand(file: impl AsFd) -> bool {
-        // Nothing else has seals, and whether there are any is known without asking anybody.
-        fcntl_get_seals(file).is_ok()
-    }
-
-    /// Maps `len` bytes at `offset` of a file that another process passed to us, which may do to it whatever it likes; it blocks for as
-    /// long as that likes, too, unless the file [`is_at_hand`](Region::is_at_hand). `keep` is dropped when the memory is no longer mapped, after the last slice of it.
+    /// Maps `len` bytes at `offset` of a file that another process passed to us, which may do to it whatever it likes; unless it is
+    /// shared memory of the system's, this blocks for as long as that process likes, too. `keep` is dropped when the memory is no longer
+    /// mapped, after the last slice of it.
     ///
     /// # Errors
     /// As [`Region::from_fd`], and when the file does not have these bytes.

@@ -251,7 +251,7 @@ async fn map(
         let peer_regions = shared.peer_regions.read();
         peer_regions.offer(offered, uses, &shared.tell)
     }?;
-    let mapped = match Region::is_at_hand(&file) {
+    let mapped = match file.is_memory() {
         true => offered.map(file, offset)?,
         false => {
             let turn = MAPPING.acquire().await.map_err(|_| Refusal::Busy)?;

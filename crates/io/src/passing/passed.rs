@@ -18,6 +18,12 @@ const CLOSING_MAX: usize = 1024;
 pub struct Passed(Option<OwnedFd>);
 
 impl Passed {
+    /// Whether it is shared memory of the system's: to look at it, to map and to close it waits for nobody, while the server of a file
+    /// system may let us wait for ever.
+    pub fn is_memory(&self) -> bool {
+        self.0.as_ref().is_some_and(is_memory)
+    }
+
     /// The file alone, for who knows what it is, and that nobody makes its closing wait.
     pub fn into_known(mut self) -> OwnedFd {
         self.0.take().expect("it is there until it goes")
@@ -39,11 +45,15 @@ impl AsFd for Passed {
 
 impl Drop for Passed {
     fn drop(&mut self) {
-        // Only what the system keeps in memory has seals, and tells them at once.
-        if let Some(file) = self.0.take_if(|file| fcntl_get_seals(file).is_err()) {
+        if let Some(file) = self.0.take_if(|file| !is_memory(file)) {
             close(file);
         }
     }
+}
+
+fn is_memory(file: &OwnedFd) -> bool {
+    // Nothing else has seals, and whether there are any is known without asking anybody.
+    fcntl_get_seals(file).is_ok()
 }
 
 /// How many files wait to be closed.
