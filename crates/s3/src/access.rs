@@ -255,21 +255,18 @@ impl<S: Store> Call<'_, S> {
         version: Option<VersionId>,
     ) -> Outcome<Option<VersionId>> {
         let (_, rules) = self.find(bucket)?;
-        if !rules.is_some_and(|rules| rules.asks_tags) {
-            self.permit_source(bucket, key, version).await?;
-            return Ok(version);
-        }
         let address = Address::object(bucket, key.as_bytes());
-        match self.door.store.stat(address, version).await {
-            Ok(meta) => {
-                self.permit_found_source(bucket, key, version, &meta)
-                    .await?;
-                Ok(Some(meta.version))
-            }
-            Err(error) => {
-                self.permit_source(bucket, key, version).await?;
-                Err(error.into())
-            }
+        let judged = match rules.is_some_and(|rules| rules.asks_tags) {
+            true => Some(self.door.store.stat(address, version).await),
+            false => None,
+        };
+        let found = judged.as_ref().and_then(|found| found.as_ref().ok());
+        let action = action(Operation::GetObject, version.is_some());
+        self.permit_object(action, bucket, key, version, found)
+            .await?;
+        match judged {
+            Some(found) => Ok(Some(found?.version)),
+            None => Ok(version),
         }
     }
 

@@ -29,8 +29,6 @@ const DISK_INDEX_BYTES: usize = 32 << 20;
 /// Room on the disk beside the values: what is free, and what is being replaced.
 const DISK_SPARE: u64 = 8;
 const MS_DEFAULT: u64 = 1000;
-/// Names of directories with what was damaged begin so.
-const ASIDE: &str = "damaged-";
 
 /// A cache before `store`, if the flags say so.
 pub fn open<S: Store>(
@@ -141,7 +139,7 @@ fn is_of_a_failed_disk(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
-fn without<D>(disk: &CacheDisk, what: &impl Display, cause: &io::Error) -> Option<D> {
+fn without(disk: &CacheDisk, what: &impl Display, cause: &io::Error) -> Option<Engine<Directory>> {
     let place = disk.dir.display();
     tracing::error!(disk = %place, %what, %cause, "the cache goes on without its disk");
     None
@@ -161,7 +159,7 @@ fn is_damage(error: &OpenError) -> bool {
 
 /// Moves an engine's files in a directory into a new one in it. Nothing is deleted: it may be somebody's store after all.
 fn put_aside(dir: &Path, now: u64) -> io::Result<PathBuf> {
-    let aside = dir.join(format!("{ASIDE}{now}"));
+    let aside = dir.join(format!("damaged-{now}"));
     fs::create_dir(&aside)?;
     for name in forebay_engine::FILES {
         match fs::rename(dir.join(name), aside.join(name)) {
