@@ -11,6 +11,8 @@ use crate::extent::{GRANULE_BYTES, Run};
 
 /// Below this the extent space does not grow: the file system is as good as full.
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
+/// Granules given back to the file system with one call.
+const GIVEN_BACK_MAX: u32 = (64 << 20) / GRANULE_BYTES as u32;
 
 /// The extent space: free granules, and growth.
 pub(crate) struct Allocator<F> {
@@ -20,20 +22,27 @@ pub(crate) struct Allocator<F> {
     capacity_bytes: u64,
     growth_bytes: u64,
     reserve_bytes: u64,
-    free: Mutex<Free>,
+    state: Mutex<State>,
 }
 
-/// Free runs by start and by length.
 #[derive(Debug, Default)]
-struct Free {
-    by_start: BTreeMap<u64, u64>,
-    by_len: BTreeSet<(u64, u64)>,
-    /// Granules that are free.
-    granules: u64,
-    /// Granules that the file holds.
+struct State {
+    free: Runs,
+    /// Holes of the file: nobody has them, and a value gets them only once the file system gave space for them again.
+    holes: Runs,
+    /// Granules that the file holds, holes among them.
     end: u64,
     /// From here on nothing was written since the store was opened.
     unwritten: u64,
+}
+
+/// Runs by start and by length.
+#[derive(Debug, Default)]
+struct Runs {
+    by_start: BTreeMap<u64, u64>,
+    by_len: BTreeSet<(u64, u64)>,
+    /// Granules in all of them.
+    granules: u64,
 }
 
 /// What the extent space holds, in bytes.
@@ -50,17 +59,20 @@ impl<F: File> Allocator<F> {
     pub fn new(file: F, base: u64, config: &crate::Config) -> Result<Allocator<F>> {
         let len = file.len().map_err(failed)?;
         let end = len.saturating_sub(base) / GRANULE_BYTES as u64;
-        let mut free = Free::default();
+        let mut free = Runs::default();
         free.add(0, end);
-        free.end = end;
-        free.unwritten = end;
         Ok(Allocator {
             file,
             base,
             capacity_bytes: config.capacity_bytes,
             growth_bytes: config.growth_bytes.max(GROWTH_BYTES_MIN),
             reserve_bytes: config.reserve_bytes,
-            free: Mutex::new(free),
+            state: Mutex::new(State {
+                free,
+                holes: Runs::default(),
+                end,
+                unwritten: end,
+            }),
         })
     }
 
@@ -71,7 +83,7 @@ impl<F: File> Allocator<F> {
 
     /// Marks granules as taken when a store is opened; false when they are not all free.
     pub fn claim(&self, start: u64, count: u64) -> bool {
-        self.free.lock().claim(start, count)
+        self.state.lock().free.claim(start, count)
     }
 
     /// Takes a run of at most `max` and at least `min` granules, telling whether it is new space of the file, of which the file system has
@@ -80,65 +92,101 @@ impl<F: File> Allocator<F> {
     /// # Errors
     /// [`ErrorKind::NoSpace`], [`ErrorKind::Io`].
     pub fn take<D: Disk>(&self, disk: &D, min: u32, max: u32) -> Result<(Run, bool)> {
-        let mut free = self.free.lock();
-        let unwritten = free.unwritten;
-        let run = self.take_from(disk, &mut free, min, max)?;
-        free.unwritten = unwritten.max(run.end());
+        let mut state = self.state.lock();
+        let unwritten = state.unwritten;
+        let run = self.take_from(disk, &mut state, min, max)?;
+        state.unwritten = unwritten.max(run.end());
         Ok((run, run.start >= unwritten))
     }
 
-    fn take_from<D: Disk>(&self, disk: &D, free: &mut Free, min: u32, max: u32) -> Result<Run> {
-        if let Some(run) = free.take_exact(max) {
-            return Ok(run);
+    fn take_from<D: Disk>(&self, disk: &D, state: &mut State, min: u32, max: u32) -> Result<Run> {
+        loop {
+            if let Some(run) = state.free.take_exact(max) {
+                return Ok(run);
+            }
+            let grown = self.grow(disk, state, max);
+            let free = &mut state.free;
+            if let Some(run) = free.take_exact(max).or_else(|| free.take_longest(min, max)) {
+                return Ok(run);
+            }
+            if !grown? {
+                return Err(StoreError::new(
+                    ErrorKind::NoSpace,
+                    "no space left for values",
+                ));
+            }
         }
-        let grown = self.grow(disk, free, max);
-        if let Some(run) = free.take_exact(max).or_else(|| free.take_longest(min, max)) {
-            return Ok(run);
-        }
-        grown?;
-        Err(StoreError::new(
-            ErrorKind::NoSpace,
-            "no space left for values",
-        ))
     }
 
     /// Gives a run back.
     pub fn put(&self, run: Run) {
-        self.free.lock().add(run.start, u64::from(run.granules));
+        self.state.lock().free.add_run(run);
     }
 
-    pub fn usage(&self) -> SpaceUsage {
-        let free = self.free.lock();
-        SpaceUsage {
-            total_bytes: free.end * GRANULE_BYTES as u64,
-            free_bytes: free.granules * GRANULE_BYTES as u64,
+    /// Gives at least `bytes` of free space back to the file system, or all there is: values get it again as they get new space, beyond
+    /// what the file system keeps in reserve. Where files cannot have holes nothing happens.
+    pub fn give_back(&self, bytes: u64) {
+        let mut left = bytes.div_ceil(GRANULE_BYTES as u64);
+        while left > 0 {
+            let most = u32::try_from(left).unwrap_or(u32::MAX).min(GIVEN_BACK_MAX);
+            let Some(run) = self.state.lock().free.take_longest(1, most) else {
+                return;
+            };
+            // Not under the lock, and nobody has the run meanwhile.
+            let len = u64::from(run.granules) * GRANULE_BYTES as u64;
+            let punched = self.file.punch(self.offset(run.start), len);
+            let mut state = self.state.lock();
+            if let Err(error) = punched {
+                state.free.add_run(run);
+                if error.kind() != io::ErrorKind::Unsupported {
+                    tracing::warn!(%error, "free space does not go back to the file system");
+                }
+                return;
+            }
+            state.holes.add_run(run);
+            left -= u64::from(run.granules);
         }
     }
 
-    /// The free runs: start and count.
-    pub fn free_runs(&self) -> Vec<(u64, u64)> {
-        let free = self.free.lock();
-        free.by_start
-            .iter()
-            .map(|(start, len)| (*start, *len))
-            .collect()
+    pub fn usage(&self) -> SpaceUsage {
+        let state = self.state.lock();
+        SpaceUsage {
+            total_bytes: state.held_bytes(),
+            free_bytes: state.free.granules * GRANULE_BYTES as u64,
+        }
     }
 
-    fn grow<D: Disk>(&self, disk: &D, free: &mut Free, granules: u32) -> Result<()> {
+    /// The runs that no value has: start and count.
+    pub fn unused_runs(&self) -> Vec<(u64, u64)> {
+        let state = self.state.lock();
+        let runs = [&state.free, &state.holes];
+        let runs = runs.into_iter().flat_map(|runs| &runs.by_start);
+        runs.map(|(start, len)| (*start, *len)).collect()
+    }
+
+    /// Gets space for more granules, those of a hole first; tells whether there are more now.
+    fn grow<D: Disk>(&self, disk: &D, state: &mut State, granules: u32) -> Result<bool> {
+        let hole = state.holes.longest();
+        let (start, most) = match hole {
+            Some((start, len)) => (start, len * GRANULE_BYTES as u64),
+            None => (state.end, u64::MAX),
+        };
         let needed = u64::from(granules) * GRANULE_BYTES as u64;
-        let held = free.end * GRANULE_BYTES as u64;
-        let room = self.capacity_bytes.saturating_sub(held);
+        let room = self.capacity_bytes.saturating_sub(state.held_bytes());
         let room = room - room % GRANULE_BYTES as u64;
         let available = disk.free_bytes().map_err(failed)?;
-        let mut step = self.growth_bytes.max(needed).min(room);
-        while step >= needed.min(GROWTH_BYTES_MIN) && step > 0 {
+        let mut step = self.growth_bytes.max(needed).min(room).min(most);
+        while step >= needed.min(GROWTH_BYTES_MIN).min(most) && step > 0 {
             if available.saturating_sub(self.reserve_bytes) >= step {
-                match self.file.allocate(self.base + held, step) {
+                match self.file.allocate(self.offset(start), step) {
                     Ok(()) => {
                         let count = step / GRANULE_BYTES as u64;
-                        free.add(free.end, count);
-                        free.end += count;
-                        return Ok(());
+                        match hole {
+                            Some(_) => drop(state.holes.claim(start, count)),
+                            None => state.end += count,
+                        }
+                        state.free.add(start, count);
+                        return Ok(true);
                     }
                     Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
                     Err(error) => return Err(failed(error)),
@@ -149,11 +197,18 @@ impl<F: File> Allocator<F> {
                 break;
             }
         }
-        Ok(())
+        Ok(false)
     }
 }
 
-impl Free {
+impl State {
+    /// What the file has from the file system.
+    fn held_bytes(&self) -> u64 {
+        (self.end - self.holes.granules) * GRANULE_BYTES as u64
+    }
+}
+
+impl Runs {
     fn insert(&mut self, start: u64, len: u64) {
         if len > 0 {
             self.by_start.insert(start, len);
@@ -164,6 +219,10 @@ impl Free {
     fn remove(&mut self, start: u64, len: u64) {
         self.by_start.remove(&start);
         self.by_len.remove(&(len, start));
+    }
+
+    fn add_run(&mut self, run: Run) {
+        self.add(run.start, u64::from(run.granules));
     }
 
     /// Adds a run, joined with its neighbours.
@@ -186,6 +245,7 @@ impl Free {
         self.insert(start, len);
     }
 
+    /// Takes granules out; false when they are not all there.
     fn claim(&mut self, start: u64, count: u64) -> bool {
         let Some((at, len)) = self.by_start.range(..=start).next_back() else {
             return false;
@@ -201,6 +261,11 @@ impl Free {
         true
     }
 
+    /// The longest run: start and count.
+    fn longest(&self) -> Option<(u64, u64)> {
+        self.by_len.last().map(|(len, start)| (*start, *len))
+    }
+
     /// The shortest run that is long enough, cut.
     fn take_exact(&mut self, granules: u32) -> Option<Run> {
         let (_, start) = *self.by_len.range((u64::from(granules), 0)..).next()?;
@@ -209,7 +274,7 @@ impl Free {
     }
 
     fn take_longest(&mut self, min: u32, max: u32) -> Option<Run> {
-        let (len, start) = *self.by_len.last()?;
+        let (start, len) = self.longest()?;
         let granules = u32::try_from(len).unwrap_or(max).min(max);
         (granules >= min && self.claim(start, u64::from(granules)))
             .then_some(Run { start, granules })

@@ -15,6 +15,9 @@ use crate::core::Core;
 use crate::extent::Run;
 use crate::group::Position;
 
+/// A transaction of the index takes so much even where there is less room: it may well have pages to spare.
+const STEP_BYTES_MIN: u64 = 1 << 20;
+
 /// A write in flight.
 pub(crate) type Writing = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 
@@ -100,12 +103,23 @@ fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {
     let Some(frozen) = core.tables.frozen() else {
         return Ok(());
     };
-    core.index.checkpoint(&frozen, position)?;
+    core.look_at_room();
+    core.index.checkpoint(&frozen, position, || {
+        // Pages that a snapshot has do not come free.
+        core.tables.refresh(core.index.snapshot()?);
+        Ok(step_bytes(core.index_room()))
+    })?;
     let snapshot = core.index.snapshot()?;
     core.tables.thaw(snapshot);
     core.look_at_room();
     core.counters.checkpoints.fetch_add(1, Relaxed);
     Ok(())
+}
+
+/// How many bytes of new pages a transaction of the index may take where there is room for so many: what it lets go is free only after
+/// the next.
+pub(crate) fn step_bytes(room: u64) -> u64 {
+    (room / 2).max(STEP_BYTES_MIN)
 }
 
 struct Unpark(Thread);

@@ -210,16 +210,60 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Notes whether values have no space and the index has little: then only changes that free some go on.
+    /// Keeps room in the file system for the index: what values and the index itself have and do not need goes back to it. Notes whether
+    /// there is little even so: then only changes that free some go on.
     pub fn look_at_room(&self) {
-        let low = self.config.reserve_bytes / 4;
-        let cramped = self.space.usage().free_bytes < low
-            && self.disk.free_bytes().is_ok_and(|free| free < low);
-        self.index_cramped.store(cramped, Relaxed);
+        let low = self.index_room_low();
+        let is_low = || self.index_room() < low;
+        if is_low() {
+            self.collect();
+            self.space.give_back(self.config.reserve_bytes - low);
+        }
+        if is_low()
+            && let Err(error) = self.compact_index()
+        {
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(error, "the index cannot be made smaller");
+        }
+        self.index_cramped.store(is_low(), Relaxed);
     }
 
-    pub fn is_index_cramped(&self) -> bool {
-        self.index_cramped.load(Relaxed)
+    /// Gives back what the index has and does not need, if that is worth it: who reads waits meanwhile.
+    fn compact_index(&self) -> Result<()> {
+        let spare = self.index.spare_bytes()?;
+        if spare < self.config.reserve_bytes / 2 {
+            return Ok(());
+        }
+        tracing::warn!(spare, "the file system is full; making the index smaller");
+        let index = &self.index;
+        self.tables
+            .renew(|| index.compact().and_then(|()| index.snapshot()))
+    }
+
+    /// Below this the index takes no more rows.
+    fn index_room_low(&self) -> u64 {
+        self.config.reserve_bytes / 4
+    }
+
+    /// What the index may still take, in bytes. Pages that it has and does not need are none of it: it may well take others first.
+    pub fn index_room(&self) -> u64 {
+        self.disk.free_bytes().unwrap_or(u64::MAX)
+    }
+
+    /// Whether so many bytes of the journal are all that there is room for in the index.
+    pub fn is_index_due(&self, journal_bytes: u64) -> bool {
+        self.index_room().saturating_sub(self.index_room_low()) / 2 < journal_bytes
+    }
+
+    /// Refuses what makes the index larger when there is no room for that.
+    pub fn check_index_room(&self) -> Result<()> {
+        if self.index_cramped.load(Relaxed) {
+            return Err(StoreError::new(
+                ErrorKind::NoSpace,
+                "the file system has no space left for the index: delete values, or make room there",
+            ));
+        }
+        Ok(())
     }
 
     pub fn is_read_only(&self) -> bool {

@@ -416,6 +416,7 @@ impl<D: Disk> Store for Engine<D> {
         seen: Option<&Meta>,
         attributes: Attributes,
     ) -> Result<Meta> {
+        self.core.check_index_room()?;
         let command = AmendCommand {
             target: self.target(address)?,
             version,

@@ -1,5 +1,6 @@
 //! The index: tables in a redb database, which lives in a [`File`] so that a simulated disk is under it too.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
@@ -25,6 +26,10 @@ const SPACE: RawTable = TableDefinition::new("space");
 const STATE: RawTable = TableDefinition::new("state");
 const STATE_JOURNAL: &[u8] = b"journal";
 const STATE_STORE: &[u8] = b"store";
+const STATE_AHEAD: &[u8] = b"ahead";
+
+/// A row that is put or removed takes at most this and twice its length: its page anew, and its share of the pages above.
+const ROW_BYTES: u64 = 8 << 10;
 
 fn definition(table: Table) -> RawTable {
     TableDefinition::new(table.name())
@@ -33,6 +38,8 @@ fn definition(table: Table) -> RawTable {
 /// The database, until it is closed.
 pub(crate) struct Index {
     database: RwLock<Option<Database>>,
+    /// What its file has from the file system, in bytes.
+    held_bytes: Box<dyn Fn() -> io::Result<u64> + Send + Sync>,
 }
 
 /// The tables at one moment.
@@ -47,10 +54,11 @@ impl Index {
             let database = redb::Builder::new()
                 .set_cache_size(cache_bytes)
                 .set_check_integrity_on_open(check)
-                .create_with_backend(Backend(file))
+                .create_with_backend(Backend(file.clone()))
                 .map_err(failed)?;
             Ok(Index {
                 database: RwLock::new(Some(database)),
+                held_bytes: Box::new(move || file.held_bytes()),
             })
         })
     }
@@ -78,9 +86,21 @@ impl Index {
 
     /// Where the journal goes on from this index.
     pub fn position(&self) -> Result<Position> {
-        self.state(STATE_JOURNAL)?
-            .and_then(|encoded| Position::decode(&encoded).ok())
+        self.position_of(STATE_JOURNAL)?
             .ok_or_else(|| corrupt("the journal's position"))
+    }
+
+    /// Up to where some of the journal may be in this index already: a checkpoint ended between two of its transactions.
+    pub fn ahead(&self) -> Result<Option<Position>> {
+        self.position_of(STATE_AHEAD)
+    }
+
+    fn position_of(&self, key: &[u8]) -> Result<Option<Position>> {
+        let encoded = self.state(key)?;
+        let position = encoded.map(|encoded| Position::decode(&encoded));
+        position
+            .transpose()
+            .map_err(|_| corrupt("the journal's position"))
     }
 
     fn state(&self, key: &[u8]) -> Result<Option<Bytes>> {
@@ -130,31 +150,72 @@ impl Index {
         Ok(Snapshot { tables })
     }
 
-    /// Writes a memtable, durably, in one step with the position from which the journal is still needed.
-    pub fn checkpoint(&self, memtable: &Memtable, position: Position) -> Result<()> {
-        guarded(|| self.write(memtable, position))
+    /// Writes a memtable, durably, and with it the position from which the journal is still needed. Before each transaction `room`
+    /// tells how many bytes of new pages it may take, about: all of it is one where there is room. Of several, each can have the pages
+    /// that the one before it let go; and what the journal holds up to `position` can be replayed over any of them.
+    pub fn checkpoint(
+        &self,
+        memtable: &Memtable,
+        position: Position,
+        room: impl FnMut() -> Result<u64>,
+    ) -> Result<()> {
+        guarded(|| self.write(memtable, position, room))
     }
 
-    fn write(&self, memtable: &Memtable, position: Position) -> Result<()> {
-        let transaction = self.begin()?;
-        let mut checked = Vec::new();
-        for table in Table::ALL {
-            let mut open = transaction.open_table(definition(table)).map_err(failed)?;
-            for (key, value) in memtable.rows(table) {
-                match value {
-                    Some(value) => {
-                        seal(key, value, &mut checked);
-                        open.insert(&key[..], &checked[..]).map_err(failed)?;
-                    }
-                    None => {
-                        open.remove(&key[..]).map_err(failed)?;
-                    }
-                }
+    fn write(
+        &self,
+        memtable: &Memtable,
+        position: Position,
+        mut room: impl FnMut() -> Result<u64>,
+    ) -> Result<()> {
+        let rows = |table| (table, memtable.rows(table).iter().peekable());
+        let mut tables = Table::ALL.map(rows);
+        let chunks = by_chunk(&memtable.space);
+        let mut chunks = chunks.iter().peekable();
+        loop {
+            let mut left = room()?.max(ROW_BYTES);
+            let transaction = self.begin()?;
+            for (table, rows) in &mut tables {
+                put_rows(&transaction, definition(*table), rows, &mut left)?;
             }
+            write_space(&transaction, &mut chunks, &mut left)?;
+            let more =
+                chunks.peek().is_some() || tables.iter_mut().any(|(_, rows)| rows.peek().is_some());
+            if more {
+                put_state(&transaction, STATE_AHEAD, &position.encode())?;
+                transaction.commit().map_err(failed)?;
+                continue;
+            }
+            put_state(&transaction, STATE_JOURNAL, &position.encode())?;
+            remove_state(&transaction, STATE_AHEAD)?;
+            return transaction.commit().map_err(failed);
         }
-        write_space(&transaction, &memtable.space)?;
-        put_state(&transaction, STATE_JOURNAL, &position.encode())?;
-        transaction.commit().map_err(failed)
+    }
+
+    /// What the file has from the file system and no page of the index takes, in bytes. All of the index is read: for when little room
+    /// is left.
+    pub fn spare_bytes(&self) -> Result<u64> {
+        guarded(|| {
+            // What a transaction let go comes free in one of the next.
+            for _ in 0..2 {
+                self.begin()?.commit().map_err(failed)?;
+            }
+            let transaction = self.begin()?;
+            let stats = transaction.stats().map_err(failed)?;
+            transaction.abort().map_err(failed)?;
+            let used = stats.allocated_pages() * stats.page_size() as u64;
+            let held = (self.held_bytes)().map_err(|error| failed(redb::Error::Io(error)))?;
+            Ok(held.saturating_sub(used))
+        })
+    }
+
+    /// Gives the pages of [`spare_bytes`](Self::spare_bytes) back to the file system. No snapshot may be there.
+    pub fn compact(&self) -> Result<()> {
+        guarded(|| {
+            let mut database = self.database.write();
+            let database = database.as_mut().ok_or_else(closed)?;
+            database.compact().map(drop).map_err(failed)
+        })
     }
 
     /// Ends the use of the file, whoever still holds this: nothing is read from it or written to it later.
@@ -190,9 +251,46 @@ fn put_state(transaction: &WriteTransaction, key: &[u8], value: &[u8]) -> Result
     Ok(())
 }
 
-fn write_space(transaction: &WriteTransaction, changes: &[SpaceChange]) -> Result<()> {
-    let mut open = transaction.open_table(SPACE).map_err(failed)?;
-    let mut chunks = std::collections::BTreeMap::<u64, Chunk>::new();
+fn remove_state(transaction: &WriteTransaction, key: &[u8]) -> Result<()> {
+    let mut table = transaction.open_table(STATE).map_err(failed)?;
+    table.remove(key).map_err(failed)?;
+    Ok(())
+}
+
+/// Puts and removes rows while there is room left.
+fn put_rows<'a>(
+    transaction: &WriteTransaction,
+    table: RawTable,
+    rows: &mut impl Iterator<Item = (&'a Bytes, &'a Option<Bytes>)>,
+    left: &mut u64,
+) -> Result<()> {
+    let mut open = transaction.open_table(table).map_err(failed)?;
+    let mut checked = Vec::new();
+    while *left > 0
+        && let Some((key, value)) = rows.next()
+    {
+        let value = value.as_deref();
+        match value {
+            Some(value) => {
+                seal(key, value, &mut checked);
+                open.insert(&key[..], &checked[..]).map_err(failed)?;
+            }
+            None => {
+                open.remove(&key[..]).map_err(failed)?;
+            }
+        }
+        let bytes = key.len() + value.map_or(0, <[u8]>::len);
+        *left = left.saturating_sub(ROW_BYTES + 2 * bytes as u64);
+    }
+    Ok(())
+}
+
+/// What changes in a chunk of the map of space, in the order of commits: from where on in it, how many granules, and whether they
+/// are taken.
+type ChunkChanges = Vec<(u64, u64, bool)>;
+
+fn by_chunk(changes: &[SpaceChange]) -> BTreeMap<u64, ChunkChanges> {
+    let mut chunks = BTreeMap::<u64, ChunkChanges>::new();
     for change in changes {
         let (run, taken) = match change {
             SpaceChange::Taken(run) => (run, true),
@@ -202,34 +300,52 @@ fn write_space(transaction: &WriteTransaction, changes: &[SpaceChange]) -> Resul
         while at < run.end() {
             let number = at / CHUNK_GRANULES;
             let end = run.end().min((number + 1) * CHUNK_GRANULES);
-            if let std::collections::btree_map::Entry::Vacant(vacant) = chunks.entry(number) {
-                let key = number.to_be_bytes();
-                let stored = open.get(&key[..]).map_err(failed)?;
-                vacant.insert(match stored {
-                    None => Chunk::default(),
-                    Some(stored) => Chunk::decode(&checked("space", &key, stored.value())?)
-                        .map_err(|_| corrupt("the map of space"))?,
-                });
-            }
-            if let Some(chunk) = chunks.get_mut(&number) {
-                chunk.set(at % CHUNK_GRANULES, end - at, taken);
-            }
+            let change = (at % CHUNK_GRANULES, end - at, taken);
+            chunks.entry(number).or_default().push(change);
             at = end;
         }
     }
-    let mut checked = Vec::new();
-    for (number, chunk) in chunks {
+    chunks
+}
+
+/// Changes chunks of the map while there is room left.
+fn write_space<'a>(
+    transaction: &WriteTransaction,
+    chunks: &mut impl Iterator<Item = (&'a u64, &'a ChunkChanges)>,
+    left: &mut u64,
+) -> Result<()> {
+    let mut open = transaction.open_table(SPACE).map_err(failed)?;
+    let mut checked_chunk = Vec::new();
+    while *left > 0
+        && let Some((number, changes)) = chunks.next()
+    {
         let key = number.to_be_bytes();
-        seal(&key, &chunk.encode(), &mut checked);
-        open.insert(&key[..], &checked[..]).map_err(failed)?;
+        let mut chunk = match open.get(&key[..]).map_err(failed)? {
+            None => Chunk::default(),
+            Some(stored) => Chunk::decode(&checked("space", &key, stored.value())?)
+                .map_err(|_| corrupt("the map of space"))?,
+        };
+        for (at, count, taken) in changes {
+            chunk.set(*at, *count, *taken);
+        }
+        let encoded = chunk.encode();
+        seal(&key, &encoded, &mut checked_chunk);
+        open.insert(&key[..], &checked_chunk[..]).map_err(failed)?;
+        *left = left.saturating_sub(ROW_BYTES + 2 * encoded.len() as u64);
     }
     Ok(())
 }
 
 impl Snapshot {
+    /// Lets go of what it shows; nothing can be read from it.
+    pub fn close(&mut self) {
+        self.tables.clear();
+    }
+
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
         guarded(|| {
-            let Some(value) = self.tables[table as usize].get(key).map_err(failed)? else {
+            let rows = self.tables.get(table as usize).ok_or_else(closed)?;
+            let Some(value) = rows.get(key).map_err(failed)? else {
                 return Ok(None);
             };
             checked(table.name(), key, value.value()).map(Some)
@@ -243,7 +359,7 @@ impl Snapshot {
         from: &[u8],
         until: Option<&[u8]>,
     ) -> Result<impl Iterator<Item = Result<(Bytes, Result<Bytes>)>>> {
-        let rows = &self.tables[table as usize];
+        let rows = self.tables.get(table as usize).ok_or_else(closed)?;
         let mut range = guarded(|| {
             match until {
                 Some(until) => rows.range::<&[u8]>(from..until),
@@ -318,9 +434,11 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
         redb::Error::Corrupted(_) => {
             StoreError::new(ErrorKind::Corrupt, "the index is corrupt").with_source(error)
         }
-        redb::Error::Io(cause) if cause.kind() == io::ErrorKind::StorageFull => {
-            StoreError::new(ErrorKind::NoSpace, "no space for the index").with_source(error)
-        }
+        redb::Error::Io(cause) if cause.kind() == io::ErrorKind::StorageFull => StoreError::new(
+            ErrorKind::NoSpace,
+            "the file system has no space left for the index",
+        )
+        .with_source(error),
         _ => StoreError::new(ErrorKind::Io, "the index failed").with_source(error),
     }
 }

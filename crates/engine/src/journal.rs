@@ -25,6 +25,8 @@ const POOL_BYTES: usize = 16 << 20;
 /// How often freed space is looked at while readers keep it.
 const COLLECT_EVERY: Duration = Duration::from_millis(20);
 
+/// How often the room that the index has is looked at while a segment fills.
+const LOOKS: u64 = 32;
 /// After so long without changes what they left goes to the index: its memory is given back, and the next start replays nothing.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -35,6 +37,8 @@ struct Journal<D: Disk> {
     position: Position,
     /// Where the next group goes in its area.
     offset: u64,
+    /// Where in the segment the room of the index was last looked at.
+    looked: u64,
     /// The greatest group number that is on stable storage.
     synced: u64,
     /// Freed by groups that are not on stable storage yet.
@@ -101,6 +105,7 @@ impl<D: Disk> Journal<D> {
             pool,
             position,
             offset: 0,
+            looked: 0,
             synced: position.group - 1,
             unsynced: Vec::new(),
             unsynced_away: Vec::new(),
@@ -260,7 +265,7 @@ impl<D: Disk> Journal<D> {
     /// Writes small values and the group at the same time: neither counts before the sync that covers both.
     fn write(&mut self, batch: &mut Batch) -> Result<()> {
         let total = group_bytes(batch.payload.len() as u64);
-        if self.offset + total > self.core.geometry.segment_bytes {
+        if self.offset + total > self.core.geometry.segment_bytes || self.is_index_due() {
             self.next_segment()?;
         }
         if self.offset + total > self.core.geometry.segment_bytes {
@@ -295,6 +300,15 @@ impl<D: Disk> Journal<D> {
             .fetch_add(u64::from(batch.records), Relaxed);
         counters.journal_bytes.fetch_add(total, Relaxed);
         Ok(())
+    }
+
+    /// Whether the index should have what is in the journal now, though the segment is not full: it may not find room for more.
+    fn is_index_due(&mut self) -> bool {
+        if self.offset < self.looked + self.core.geometry.segment_bytes / LOOKS {
+            return false;
+        }
+        self.looked = self.offset;
+        self.core.is_index_due(self.offset)
     }
 
     /// Writes a group, header and payload, to `at`, together with what goes to other places. A group may be larger than the pool: then
@@ -415,6 +429,7 @@ impl<D: Disk> Journal<D> {
         self.position.segment += 1;
         self.position.next_id = self.decider.next_id;
         self.offset = 0;
+        self.looked = 0;
         self.core.tables.freeze();
         self.core.handoff.checkpoint(self.position);
         Ok(())

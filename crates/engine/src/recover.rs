@@ -10,6 +10,7 @@ use forebay_store::{ErrorKind, StoreError};
 
 use crate::Result;
 use crate::allocator::Allocator;
+use crate::checkpoint::step_bytes;
 use crate::codec::Reader;
 use crate::core::{Core, Parts};
 use crate::extent::GRANULE_BYTES;
@@ -117,8 +118,13 @@ pub(crate) fn open<D: Disk>(
         return Err(OpenError::Mismatch);
     }
     let space = Allocator::new(data.clone(), geometry.extents(), &config)?;
-    let (position, groups) = replay(&data, &geometry, &space, &index, config.lose_journal_from)?;
+    let (position, groups) = replay(&disk, &data, &geometry, &space, &index, &config)?;
     claim_space(&index, &space)?;
+    // Which parts of a file are holes no call tells cheaply and for certain. So all that no value has becomes one.
+    let reading = "reading the data file";
+    if data.held_bytes().map_err(failed(reading))? < data.len().map_err(failed(reading))? {
+        space.give_back(u64::MAX);
+    }
     let tables = Tables::new(index.snapshot()?, config.recent_bytes);
     let (registry, ledger) = namespaces(&tables)?;
     let core = Core::new(Parts {
@@ -134,6 +140,7 @@ pub(crate) fn open<D: Disk>(
         registry,
         ledger: Arc::new(ledger),
     });
+    core.look_at_room();
     core.counters
         .replayed_groups
         .store(groups, std::sync::atomic::Ordering::Relaxed);
@@ -205,15 +212,29 @@ fn create<D: Disk>(
 }
 
 /// Brings what the journal holds into the index; tells where it goes on, and how many groups were replayed.
-fn replay<F: File>(
-    data: &F,
+fn replay<D: Disk>(
+    disk: &D,
+    data: &D::File,
     geometry: &Geometry,
-    space: &Allocator<F>,
+    space: &Allocator<D::File>,
     index: &Index,
-    lose_from: Option<u64>,
+    config: &Config,
 ) -> Result<(Position, u64), OpenError> {
+    let ahead = index.ahead()?.map_or(0, |position| position.group);
+    // What is in the index already cannot be lost.
+    let lose_from = config.lose_journal_from.filter(|group| *group >= ahead);
     let Replay { groups, next } =
         replay::find(data, geometry, space, index.position()?, lose_from)?;
+    if next.group < ahead {
+        return Err(OpenError::Journal {
+            what: format!(
+                "group {} of the journal is damaged, and the index has some of groups up to {}",
+                next.group,
+                ahead - 1
+            ),
+            group: next.group,
+        });
+    }
     let count = groups.len() as u64;
     let mut memtable = Memtable::default();
     for group in groups {
@@ -222,7 +243,10 @@ fn replay<F: File>(
         }
     }
     data.sync_data().map_err(failed("syncing the data file"))?;
-    index.checkpoint(&memtable, next)?;
+    index.checkpoint(&memtable, next, || {
+        let free = disk.free_bytes().unwrap_or(u64::MAX);
+        Ok(step_bytes(free))
+    })?;
     Ok((next, count))
 }
 

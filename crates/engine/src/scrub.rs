@@ -245,7 +245,7 @@ pub(crate) fn audit<D: Disk>(core: &Core<D>) -> Result<Audit> {
     let granule = crate::extent::GRANULE_BYTES as u64;
     let taken = (usage.total_bytes - usage.free_bytes) / granule;
     audit.leaked = taken.saturating_sub(audit.referenced);
-    for (start, count) in core.space.free_runs() {
+    for (start, count) in core.space.unused_runs() {
         for (run, run_end) in runs.range(start.saturating_sub(256)..start + count) {
             audit.doubled += (start + count)
                 .min(*run_end)

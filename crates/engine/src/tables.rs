@@ -70,9 +70,16 @@ struct Layers {
     active: Memtable,
     frozen: Option<Arc<Memtable>>,
     snapshot: Arc<Snapshot>,
+    /// How many snapshots there were.
+    generation: u64,
 }
 
 impl Layers {
+    fn replace(&mut self, snapshot: Arc<Snapshot>) -> Arc<Snapshot> {
+        self.generation += 1;
+        std::mem::replace(&mut self.snapshot, snapshot)
+    }
+
     /// The row of `key`, or its removal, if it changed since the last checkpoint.
     fn fresh(&self, table: Table, key: &[u8]) -> Option<&Option<Bytes>> {
         let frozen = || self.frozen.as_ref()?.get(table, key);
@@ -105,6 +112,7 @@ impl Tables {
                 active: Memtable::default(),
                 frozen: None,
                 snapshot: Arc::new(snapshot),
+                generation: 0,
             }),
         }
     }
@@ -119,20 +127,21 @@ impl Tables {
 
     /// The same, although the row may have been looked up lately: from the index unless it has yet to get there.
     pub fn get_stored(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        let snapshot = {
+        let (snapshot, generation) = {
             let layers = self.layers.read();
             if let Some(row) = layers.fresh(table, key) {
                 return Ok(row.clone());
             }
-            layers.snapshot.clone()
+            (layers.snapshot.clone(), layers.generation)
         };
         let row = snapshot.get(table, key)?;
+        drop(snapshot);
         if let Some(row) = &row
             && self.recent.keeps(table)
         {
             // A change published meanwhile is among the fresh rows, or the snapshot is another; none can come while this is held.
             let layers = self.layers.read();
-            if Arc::ptr_eq(&layers.snapshot, &snapshot) && layers.fresh(table, key).is_none() {
+            if layers.generation == generation && layers.fresh(table, key).is_none() {
                 self.recent.put(table, key, Some(row));
             }
         }
@@ -268,14 +277,34 @@ impl Tables {
         self.layers.read().frozen.clone()
     }
 
+    /// Some of the frozen rows may be in the index, of which this is a snapshot: they are the same in both.
+    pub fn refresh(&self, snapshot: Snapshot) {
+        let old = self.layers.write().replace(Arc::new(snapshot));
+        drop(old);
+    }
+
     /// The frozen rows are in the index, of which this is a snapshot.
     pub fn thaw(&self, snapshot: Snapshot) {
         let mut layers = self.layers.write();
         let frozen = layers.frozen.take();
-        let old = std::mem::replace(&mut layers.snapshot, Arc::new(snapshot));
+        let old = layers.replace(Arc::new(snapshot));
         drop(layers);
         // Freeing a large map takes its time: not under the lock.
         drop((frozen, old));
+    }
+
+    /// Replaces the snapshot by one that `work` gives, while which there is none.
+    pub fn renew(&self, work: impl FnOnce() -> Result<Snapshot>) -> Result<()> {
+        let mut layers = self.layers.write();
+        // Those who read one have it for a look or a step of a scan, and wait for nothing meanwhile.
+        while Arc::get_mut(&mut layers.snapshot)
+            .map(Snapshot::close)
+            .is_none()
+        {
+            std::thread::yield_now();
+        }
+        drop(layers.replace(Arc::new(work()?)));
+        Ok(())
     }
 }
 

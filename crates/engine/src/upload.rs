@@ -61,12 +61,7 @@ impl<D: Disk> EngineUpload<D> {
         options: StoreOptions,
     ) -> Result<EngineUpload<D>> {
         core.check_writable()?;
-        if core.is_index_cramped() {
-            return Err(StoreError::new(
-                ErrorKind::NoSpace,
-                "no space left for the index",
-            ));
-        }
+        core.check_index_room()?;
         if options
             .size
             .is_some_and(|size| size > core.upload_bytes_max())
@@ -96,6 +91,7 @@ impl<D: Disk> EngineUpload<D> {
         away: Away,
     ) -> Result<EngineUpload<D>> {
         core.check_writable()?;
+        core.check_index_room()?;
         let view = core.view();
         let entry = view.find(&target.namespace, target.space, &target.key, version)?;
         if entry.place().map_err(malformed)? != Place::Away(away) {

@@ -10,10 +10,9 @@ use std::sync::Arc;
 
 use forebay_engine::{Engine, OpenError};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
-use forebay_io::{Disk, File, OpenOptions};
 use forebay_mem::Pool;
 use forebay_store::{Address, DeleteOptions, ErrorKind, Result, Scope, Store, Usage};
-use support::{Random, bytes, config, for_each_seed, get, put, tenant};
+use support::{Random, bytes, config, for_each_seed, get, length, put, tenant};
 
 const SIZES: [usize; 7] = [7, 2048, 2049, 40_000, 70_000, 300_000, 1_100_000];
 const KEYS: u64 = 8;
@@ -159,15 +158,6 @@ impl World {
         assert_eq!((audit.leaked, audit.doubled), (0, 0));
         assert!(self.engine.findings().is_empty());
     }
-}
-
-fn length(disk: &SimDisk, name: &str) -> u64 {
-    let options = OpenOptions {
-        create: false,
-        read_only: true,
-        direct: false,
-    };
-    disk.open(name, options).unwrap().len().unwrap()
 }
 
 async fn one_seed(seed: u64) {

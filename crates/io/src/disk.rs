@@ -99,6 +99,11 @@ pub trait File: Clone + Send + Sync + 'static {
     /// The file's length in bytes (a device's size).
     fn len(&self) -> io::Result<u64>;
 
+    /// The bytes of space that the file has: fewer than its length where it has holes, as far as can be told.
+    fn held_bytes(&self) -> io::Result<u64> {
+        self.len()
+    }
+
     /// Blocking: cuts or extends the file; new bytes read as zero.
     fn set_len(&self, len: u64) -> io::Result<()>;
 }

@@ -89,6 +89,7 @@ over_all!(
     dropped_futures_return_their_buffers,
     errors_come_back_with_the_buffer,
     lengths_and_space,
+    a_hole_gives_its_space_back,
     names_and_options,
     one_lock_a_disk,
 );

@@ -99,6 +99,16 @@ pub async fn get_range<S: Store>(
     Ok(value)
 }
 
+/// The length of a file of the disk, in bytes.
+pub fn length(disk: &SimDisk, name: &str) -> u64 {
+    let options = OpenOptions {
+        create: false,
+        read_only: true,
+        direct: false,
+    };
+    disk.open(name, options).unwrap().len().unwrap()
+}
+
 /// Panics when space is taken that no value refers to, in the running store.
 pub async fn check_space<D: Disk + Clone>(engine: &Engine<D>) {
     engine.checkpoint().await.unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::future::Future;
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -255,6 +255,15 @@ impl File for DiskFile {
 
     fn len(&self) -> io::Result<u64> {
         self.buffered.len()
+    }
+
+    fn held_bytes(&self) -> io::Result<u64> {
+        let metadata = self.buffered.file.metadata()?;
+        match metadata.is_file() {
+            // In units of 512 bytes, whatever the file system's block is (stat(2)).
+            true => Ok(metadata.blocks() * 512),
+            false => self.len(),
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -86,6 +86,10 @@ impl File for OpenFile {
         of!(self, file => file.len())
     }
 
+    fn held_bytes(&self) -> io::Result<u64> {
+        of!(self, file => file.held_bytes())
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         of!(self, file => file.set_len(len))
     }

@@ -183,6 +183,19 @@ impl File for SimFile {
         Ok(())
     }
 
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        offset.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut world = self.world.lock();
+        world.begin(Kind::Resize)?;
+        world.punch(self.index, offset, len);
+        Ok(())
+    }
+
+    fn held_bytes(&self) -> io::Result<u64> {
+        Ok(self.world.lock().inodes[self.index].space.bytes())
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.world.lock().inodes[self.index].current.len())
     }

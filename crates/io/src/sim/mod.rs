@@ -281,6 +281,16 @@ impl World {
         Ok(())
     }
 
+    /// A hole reads as zeroes, and comes to the medium as these would.
+    fn punch(&mut self, index: usize, offset: u64, len: u64) {
+        let inode = &mut self.inodes[index];
+        let len = len.min(inode.current.len().saturating_sub(offset));
+        inode.write(offset, &vec![0; len as usize]);
+        let before = inode.space.bytes();
+        inode.space.punch(offset, len);
+        self.used = self.used - before + inode.space.bytes();
+    }
+
     fn set_len(&mut self, index: usize, len: u64) {
         let inode = &mut self.inodes[index];
         let before = inode.space.bytes();

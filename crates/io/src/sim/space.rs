@@ -48,6 +48,19 @@ impl Space {
             .is_some_and(|(_, to)| *to >= end)
     }
 
+    /// Gives back the whole pages in `offset..offset + len`.
+    pub(super) fn punch(&mut self, offset: u64, len: u64) {
+        let (start, end) = (offset.div_ceil(PAGE), (offset + len) / PAGE);
+        let mut runs = BTreeMap::new();
+        for (&from, &to) in &self.runs {
+            let kept = [(from, to.min(start)), (from.max(end), to)];
+            runs.extend(kept.into_iter().filter(|(from, to)| from < to));
+        }
+        if start < end {
+            self.runs = runs;
+        }
+    }
+
     /// Gives back what lies past `len` bytes.
     pub(super) fn cut(&mut self, len: u64) {
         let end = len.div_ceil(PAGE);

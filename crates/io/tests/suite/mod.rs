@@ -331,6 +331,32 @@ pub async fn lengths_and_space<D: Disk>(disk: D) {
     file.sync_data().unwrap();
 }
 
+pub async fn a_hole_gives_its_space_back<D: Disk>(disk: D) {
+    const HOLE: std::ops::Range<usize> = 1 << 20..3 << 20;
+    let file = disk.open("data", DIRECT).unwrap();
+    file.allocate(0, 4 << 20).unwrap();
+    let mut bytes = pattern(1, 4 << 20);
+    file.write_all_at(0, &bytes).unwrap();
+    file.sync_data().unwrap();
+    let held = file.held_bytes().unwrap();
+    assert!(held >= 4 << 20, "{held}");
+    match file.punch(HOLE.start as u64, HOLE.len() as u64) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => return,
+        Err(error) => panic!("{error}"),
+    }
+    assert!(held - file.held_bytes().unwrap() >= HOLE.len() as u64);
+    assert_eq!(file.len().unwrap(), 4 << 20);
+    bytes[HOLE].fill(0);
+    let mut read = vec![1; 4 << 20];
+    file.read_exact_at(0, &mut read).unwrap();
+    assert!(read == bytes);
+    file.allocate(HOLE.start as u64, HOLE.len() as u64).unwrap();
+    assert!(file.held_bytes().unwrap() >= 4 << 20);
+    file.read_exact_at(0, &mut read).unwrap();
+    assert!(read == bytes);
+}
+
 pub async fn names_and_options<D: Disk>(disk: D) {
     let missing = OpenOptions {
         create: false,

@@ -1,0 +1,169 @@
+//! A file system without space: values and the index share it, and neither may take what the other needs to go on.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_engine::{Config, Engine, OpenError};
+use forebay_io::Disk;
+use forebay_io::sim::{Faults, SimClock, SimDisk};
+use forebay_mem::Pool;
+use forebay_store::{Address, DeleteOptions, ErrorKind, Scope, Store};
+use support::{bytes, check_space, config, get, groups, length, put, tenant};
+
+const RESERVE_BYTES: u64 = 8 << 20;
+const CAPACITY_BYTES: u64 = 40 << 20;
+
+fn try_open(disk: &SimDisk, config: Config) -> Result<Engine<SimDisk>, OpenError> {
+    let clock = Arc::new(SimClock::new(1));
+    Engine::open(disk.clone(), clock, Pool::new(64 << 20), config)
+}
+
+fn with_reserve() -> Config {
+    Config {
+        reserve_bytes: RESERVE_BYTES,
+        ..config()
+    }
+}
+
+fn small(number: u64) -> Vec<u8> {
+    bytes(number + 1, 1500)
+}
+
+async fn remove(engine: &Engine<SimDisk>, key: &str) {
+    let address = Address::object("n", key.as_bytes());
+    engine
+        .delete(address, DeleteOptions::default())
+        .await
+        .unwrap();
+}
+
+/// Stores values until there is no space; tells how many there was space for.
+async fn fill(engine: &Engine<SimDisk>, name: &str, value: impl Fn(u64) -> Vec<u8>) -> u64 {
+    for number in 0.. {
+        let key = format!("{name}{number:06}");
+        let stored = put(engine, Address::object("n", key.as_bytes()), &value(number)).await;
+        if let Err(error) = stored {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{number}: {error:?}");
+            return number;
+        }
+    }
+    0
+}
+
+async fn check(engine: &Engine<SimDisk>, name: &str, numbers: impl Iterator<Item = u64>) {
+    for number in numbers {
+        let key = format!("{name}{number:06}");
+        let value = get(engine, Address::object("n", key.as_bytes())).await;
+        assert!(value.unwrap() == small(number), "{key}");
+    }
+}
+
+/// Values fill the disk and go, and small ones, which are in the index, fill it again.
+async fn filled_twice(disk: &SimDisk) -> (Engine<SimDisk>, u64) {
+    let engine = try_open(disk, with_reserve()).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    disk.set_capacity(Some(CAPACITY_BYTES));
+    let large = fill(&engine, "large", |number| bytes(number, 1 << 20)).await;
+    assert!(large > 20, "{large}");
+    for number in 0..large {
+        remove(&engine, &format!("large{number:06}")).await;
+    }
+    let count = fill(&engine, "small", small).await;
+    // Most of what the large ones had, the index has now.
+    assert!(count > 10_000, "{count}");
+    (engine, count)
+}
+
+#[tokio::test]
+async fn small_values_leave_the_index_room_to_go_on() {
+    let disk = SimDisk::new(1);
+    let (engine, count) = filled_twice(&disk).await;
+    assert!(disk.free_bytes().unwrap() < RESERVE_BYTES);
+    engine.checkpoint().await.unwrap();
+    check(&engine, "small", (0..count).step_by(97)).await;
+    engine.close();
+    let disk = disk.crash(7);
+    let engine = try_open(&disk, with_reserve()).unwrap();
+    check(&engine, "small", 0..count).await;
+    for number in 0..count {
+        remove(&engine, &format!("small{number:06}")).await;
+    }
+    engine.checkpoint().await.unwrap();
+    // Both kinds find space again: the index has pages to spare, and what it does not need is there for values.
+    let again = fill(&engine, "small", small).await;
+    assert!(again > count / 2, "{again} of {count}");
+    check(&engine, "small", 0..again).await;
+    check_space(&engine).await;
+}
+
+/// A store whose journal has what its index lacks, on a disk that has little room for the index.
+async fn unsettled(count: u64) -> SimDisk {
+    let disk = SimDisk::new(3);
+    let engine = try_open(&disk, config()).unwrap();
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    for number in 0..count {
+        let key = format!("small{number:06}");
+        let address = Address::object("n", key.as_bytes());
+        put(&engine, address, &small(number)).await.unwrap();
+    }
+    let found = disk.crash(1);
+    let taken: u64 = ["data", "index"]
+        .map(|name| length(&found, name))
+        .iter()
+        .sum();
+    found.set_capacity(Some(taken + (2 << 20)));
+    found
+}
+
+/// The index takes what the journal has in several transactions when room is short. Power may go between any two; and a journal that
+/// is damaged then cannot be cut where the index has some of what follows.
+#[tokio::test]
+async fn an_index_that_has_half_of_the_journal_is_made_whole() {
+    const COUNT: u64 = 200;
+    let unsettled = unsettled(COUNT).await;
+    let places = groups(&unsettled);
+    let (mut cut, mut refused) = (0, 0);
+    for at in (0..).step_by(7) {
+        let disk = unsettled.crash(at);
+        disk.set_faults(Faults {
+            power_off_at: Some(at),
+            ..Faults::default()
+        });
+        if try_open(&disk, config()).is_ok() {
+            break;
+        }
+        let disk = disk.crash(at);
+        let damaged = disk.crash(at);
+        let place = places[places.len() / 2] as u64;
+        damaged.rot("data", place + 30, 3).unwrap();
+        if let Err(OpenError::Journal { group, .. }) = try_open(&damaged, config()) {
+            let lose = Config {
+                lose_journal_from: Some(group),
+                ..config()
+            };
+            match try_open(&damaged, lose) {
+                Err(OpenError::Journal { group: again, .. }) => {
+                    assert_eq!(again, group, "{at}");
+                    refused += 1;
+                }
+                Err(error) => panic!("{at}: {error:?}"),
+                Ok(engine) => {
+                    // The first group made the namespace.
+                    let there = group - 2;
+                    check(&engine, "small", 0..there).await;
+                    let usage = engine.usage(Scope::Namespace("n")).unwrap();
+                    assert_eq!(usage.objects, there, "{at}");
+                    check_space(&engine).await;
+                    cut += 1;
+                }
+            }
+        }
+        let engine = try_open(&disk, config()).unwrap();
+        check(&engine, "small", 0..COUNT).await;
+        let usage = engine.usage(Scope::Namespace("n")).unwrap();
+        assert_eq!(usage.objects, COUNT, "{at}");
+        check_space(&engine).await;
+    }
+    assert!(cut > 0 && refused > 0, "{cut} cut, {refused} refused");
+}
