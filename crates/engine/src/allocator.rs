@@ -28,6 +28,8 @@ pub(crate) struct Allocator<F> {
 #[derive(Debug, Default)]
 struct State {
     free: Runs,
+    /// Given back after a write to them failed: taken when nothing else is left.
+    suspect: Runs,
     /// Holes of the file: nobody has them, and a value gets them only once the file system gave space for them again.
     holes: Runs,
     /// Granules that the file holds, holes among them.
@@ -69,6 +71,7 @@ impl<F: File> Allocator<F> {
             reserve_bytes: config.reserve_bytes,
             state: Mutex::new(State {
                 free,
+                suspect: Runs::default(),
                 holes: Runs::default(),
                 end,
                 unwritten: end,
@@ -109,18 +112,24 @@ impl<F: File> Allocator<F> {
             if let Some(run) = free.take_exact(max).or_else(|| free.take_longest(min, max)) {
                 return Ok(run);
             }
-            if !grown? {
-                return Err(StoreError::new(
-                    ErrorKind::NoSpace,
-                    "no space left for values",
-                ));
+            if grown? {
+                continue;
             }
+            return state
+                .suspect
+                .take_longest(min, max)
+                .ok_or_else(|| StoreError::new(ErrorKind::NoSpace, "no space left for values"));
         }
     }
 
     /// Gives a run back.
     pub fn put(&self, run: Run) {
         self.state.lock().free.add_run(run);
+    }
+
+    /// Gives a run back that could not be written: others are tried before it.
+    pub fn put_suspect(&self, run: Run) {
+        self.state.lock().suspect.add_run(run);
     }
 
     /// Gives at least `bytes` of free space back to the file system, or all there is: values get it again as they get new space, beyond
@@ -152,14 +161,14 @@ impl<F: File> Allocator<F> {
         let state = self.state.lock();
         SpaceUsage {
             total_bytes: state.held_bytes(),
-            free_bytes: state.free.granules * GRANULE_BYTES as u64,
+            free_bytes: (state.free.granules + state.suspect.granules) * GRANULE_BYTES as u64,
         }
     }
 
     /// The runs that no value has: start and count.
     pub fn unused_runs(&self) -> Vec<(u64, u64)> {
         let state = self.state.lock();
-        let runs = [&state.free, &state.holes];
+        let runs = [&state.free, &state.suspect, &state.holes];
         let runs = runs.into_iter().flat_map(|runs| &runs.by_start);
         runs.map(|(start, len)| (*start, *len)).collect()
     }

@@ -24,9 +24,9 @@ use crate::draft::{Draft, Slot};
 use crate::extent::Run;
 use crate::keys;
 use crate::keys::Table;
-use crate::namespaces::encode_usage;
+use crate::namespaces::{encode_usage, stored_usage};
 use crate::reclaim::Freed;
-use crate::tables::Memtable;
+use crate::tables::{Memtable, SpaceChange};
 use crate::usage::Reservation;
 use crate::view::View;
 
@@ -215,6 +215,27 @@ impl<D: Disk> Decider<D> {
             self.batch.records += 1;
             draft.record.apply(&mut self.batch.over);
         }
+    }
+
+    /// Takes back what deciding a group did that will not happen: nothing of it is on the device, and never will be. Where small values
+    /// should have gone is given out last from now on, since one of those writes may be what failed.
+    pub fn undo(&mut self, batch: Batch) -> Result<()> {
+        let taken = batch.over.space.iter().filter_map(|change| match change {
+            SpaceChange::Taken(run) => Some(*run),
+            SpaceChange::Freed(_) => None,
+        });
+        for run in taken.chain(batch.unused) {
+            match batch.packs.iter().any(|pack| pack.has(run)) {
+                true => self.core.space.put_suspect(run),
+                false => self.core.space.put(run),
+            }
+        }
+        for info in self.core.registry.read().all() {
+            let used = stored_usage(&self.core.tables, info.id)?;
+            self.core.ledger.set_used(info.id, used);
+        }
+        self.next_expiry = sweep::first_expiry(self.core.view(), &[])?;
+        Ok(())
     }
 
     /// Granules taken ahead are free again.

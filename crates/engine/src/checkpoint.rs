@@ -18,13 +18,15 @@ use crate::group::Position;
 /// A transaction of the index takes so much even where there is less room: it may well have pages to spare.
 const STEP_BYTES_MIN: u64 = 1 << 20;
 
-/// A write in flight.
-pub(crate) type Writing = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
+/// A write in flight, and where to.
+pub(crate) type Writing = Pin<Box<dyn Future<Output = (Run, std::io::Result<()>)> + Send>>;
 
 /// An upload that was dropped: its runs are free once its writes have ended.
 pub(crate) struct Orphan {
     pub writing: Vec<Writing>,
     pub runs: Vec<Run>,
+    /// Those of them that could not be written.
+    pub suspect: Vec<Run>,
 }
 
 #[derive(Default)]
@@ -80,14 +82,12 @@ pub(crate) fn run<D: Disk>(core: &Core<D>) {
             return;
         }
         drop(work);
-        for orphan in orphans {
+        for mut orphan in orphans {
             for writing in orphan.writing {
-                // Whether it succeeded makes no difference: nothing refers to these bytes.
-                drop(block_on(writing));
+                let (run, written) = block_on(writing);
+                orphan.suspect.extend(written.is_err().then_some(run));
             }
-            for run in orphan.runs {
-                core.space.put(run);
-            }
+            core.let_go(orphan.runs, &orphan.suspect);
         }
         if let Some(position) = position {
             if let Err(error) = write(core, position) {

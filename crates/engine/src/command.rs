@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use forebay_mem::Buf;
 use forebay_store::{
-    Attributes, Away, Condition, DeleteOptions, Deleted, ErrorKind, Meta, NamespaceConfig,
-    NamespaceInfo, Quota, Result, Seal, Space, StoreError, Stored, VersionId,
+    Attributes, Away, Condition, DeleteOptions, Deleted, Meta, NamespaceConfig, NamespaceInfo,
+    Quota, Result, Seal, Space, StoreError, Stored, VersionId,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -121,21 +121,15 @@ impl Answer {
         }
     }
 
-    /// Says instead that the outcome is not known; a refusal, too, may come from what another change did that may be lost.
-    pub fn send_unknown(self) {
-        fn unknown<T>() -> Result<T> {
-            Err(StoreError::new(
-                ErrorKind::OutcomeUnknown,
-                "the device failed while the change was made durable",
-            ))
-        }
+    /// Sends this instead; a refusal, too, may come from what another change did that does not last.
+    pub fn refuse(self, error: impl Fn() -> StoreError) {
         match self {
-            Answer::Stored(reply, _) => drop(reply.send(unknown())),
-            Answer::Amended(reply, _) => drop(reply.send(unknown())),
-            Answer::Deleted(reply, _) => drop(reply.send(unknown())),
-            Answer::Namespace(reply, _) => drop(reply.send(unknown())),
-            Answer::Done(reply, _) => drop(reply.send(unknown())),
-            Answer::Swept(reply, _) => drop(reply.send(unknown())),
+            Answer::Stored(reply, _) => drop(reply.send(Err(error()))),
+            Answer::Amended(reply, _) => drop(reply.send(Err(error()))),
+            Answer::Deleted(reply, _) => drop(reply.send(Err(error()))),
+            Answer::Namespace(reply, _) => drop(reply.send(Err(error()))),
+            Answer::Done(reply, _) => drop(reply.send(Err(error()))),
+            Answer::Swept(reply, _) => drop(reply.send(Err(error()))),
         }
     }
 }

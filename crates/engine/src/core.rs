@@ -317,6 +317,16 @@ impl<D: Disk> Core<D> {
         }
     }
 
+    /// Gives runs back to which nothing came to refer; some of them could not be written.
+    pub fn let_go(&self, runs: impl IntoIterator<Item = Run>, suspect: &[Run]) {
+        for run in runs {
+            match suspect.contains(&run) {
+                true => self.space.put_suspect(run),
+                false => self.space.put(run),
+            }
+        }
+    }
+
     /// Makes freed runs that nobody reads any more available.
     pub fn collect(&self) {
         for run in self.reclaim.collect() {

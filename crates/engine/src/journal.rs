@@ -1,5 +1,7 @@
 //! The journal's thread: takes what is queued, decides it, writes it as one group, syncs once, publishes, answers.
 
+mod undo;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -8,8 +10,9 @@ use std::time::Duration;
 
 use forebay_io::{Disk, File};
 use forebay_mem::{BLOCK_MAX_BYTES, Buf, Pool};
-use forebay_store::{Away, ErrorKind, Result, StoreError};
+use forebay_store::{Away, ErrorKind, StoreError};
 
+use crate::Result;
 use crate::batch::{Batch, Decider, Settled};
 use crate::codec::crc32c;
 use crate::command::Command;
@@ -17,6 +20,8 @@ use crate::core::{Core, read_only};
 use crate::extent::GRANULE_BYTES;
 use crate::group::{Header, Position, group_bytes};
 use crate::reclaim::Freed;
+
+use undo::{Outcome, Unwritten, undone};
 
 /// Commands taken from the queue at once.
 const HANDFUL: usize = 32;
@@ -48,12 +53,6 @@ struct Journal<D: Disk> {
     deadline: Option<Duration>,
     /// When the last group was committed.
     busy: Duration,
-}
-
-/// A group, or why it did not become one.
-enum Outcome {
-    Published,
-    Failed,
 }
 
 /// Runs until the queue is closed and empty.
@@ -145,7 +144,8 @@ impl<D: Disk> Journal<D> {
         self.build();
         let mut batch = std::mem::take(&mut self.decider.batch);
         let checkpoint = batch.checkpoint.take();
-        if let Outcome::Published = self.commit(batch) {
+        let outcome = self.commit(batch);
+        if let Outcome::Published = outcome {
             if checkpoint.is_some() {
                 self.decider.give_back();
                 self.settle_index();
@@ -153,7 +153,10 @@ impl<D: Disk> Journal<D> {
             core.collect();
         }
         if let Some(reply) = checkpoint {
-            drop(reply.send(core.check_writable()));
+            drop(reply.send(match outcome {
+                Outcome::Undone(kind) => Err(undone(kind)),
+                Outcome::Published | Outcome::Unknown => core.check_writable(),
+            }));
         }
         true
     }
@@ -231,20 +234,8 @@ impl<D: Disk> Journal<D> {
         let answers = std::mem::take(&mut batch.answers);
         let sync = batch.sync;
         if batch.records > 0 || (sync && self.synced + 1 < self.position.group) {
-            let written = match batch.records {
-                0 => Ok(()),
-                _ => self.write(&mut batch),
-            };
-            let written = written.and_then(|()| match sync {
-                true => self.sync(),
-                false => Ok(()),
-            });
-            if let Err(error) = written {
-                self.core.latch_read_only(&error);
-                for answer in answers {
-                    answer.send_unknown();
-                }
-                return Outcome::Failed;
+            if let Err(unwritten) = self.put_down(&mut batch) {
+                return self.refuse(unwritten, batch, answers);
             }
             self.busy = self.core.clock.monotonic();
             if let Some(within_ms) = batch.within_ms.filter(|_| !sync) {
@@ -262,17 +253,29 @@ impl<D: Disk> Journal<D> {
         Outcome::Published
     }
 
+    /// Writes a group, and syncs where it asks for that.
+    fn put_down(&mut self, batch: &mut Batch) -> Result<(), Unwritten> {
+        if batch.records > 0 {
+            self.write(batch)?;
+        }
+        if batch.sync {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
     /// Writes small values and the group at the same time: neither counts before the sync that covers both.
-    fn write(&mut self, batch: &mut Batch) -> Result<()> {
+    fn write(&mut self, batch: &mut Batch) -> Result<(), Unwritten> {
         let total = group_bytes(batch.payload.len() as u64);
         if self.offset + total > self.core.geometry.segment_bytes || self.is_index_due() {
             self.next_segment()?;
         }
         if self.offset + total > self.core.geometry.segment_bytes {
-            return Err(StoreError::new(
+            let error = StoreError::new(
                 ErrorKind::TooLarge,
                 "a group does not fit a journal segment",
-            ));
+            );
+            return Err(error.into());
         }
         let header = Header {
             segment: self.position.segment,
@@ -286,10 +289,14 @@ impl<D: Disk> Journal<D> {
             store: self.core.geometry.mark(),
         };
         let (encoded, link) = header.encode();
-        let packs = std::mem::take(&mut batch.packs).into_iter();
-        let packs = packs.map(|pack| (self.core.space.offset(pack.start), pack.pages));
+        let packs = batch.packs.iter_mut().map(|pack| {
+            let pages = std::mem::take(&mut pack.pages);
+            (self.core.space.offset(pack.start), pages)
+        });
         let at = self.core.geometry.area(self.position.segment) + self.offset;
-        self.write_group(packs.collect(), at, [&encoded, &batch.payload])?;
+        if let Err(error) = self.write_group(packs.collect(), at, [&encoded, &batch.payload]) {
+            return Err(self.withdraw(at, error));
+        }
         self.offset += total;
         self.position.group += 1;
         self.position.link = link;
@@ -449,7 +456,11 @@ impl<D: Disk> Journal<D> {
 }
 
 fn failed(error: io::Error) -> StoreError {
-    StoreError::new(ErrorKind::Io, "the data file failed").with_source(error)
+    let kind = match error.kind() {
+        io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+        _ => ErrorKind::Io,
+    };
+    StoreError::new(kind, "the data file failed").with_source(error)
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ use forebay_store::{
 
 use crate::Result;
 use crate::codec::{Malformed, Reader, put_string};
+use crate::index::corrupt;
+use crate::keys::{self, Table};
+use crate::tables::Tables;
 
 /// The key in table namespace of the greatest number given so far; no namespace has an empty name.
 pub(crate) const GREATEST: &[u8] = b"";
@@ -91,6 +94,14 @@ pub(crate) fn decode_usage(encoded: &[u8]) -> Result<Usage, Malformed> {
         objects: from.u64()?,
         bytes: from.u64()?,
     })
+}
+
+/// What a namespace uses, as its row says.
+pub(crate) fn stored_usage(tables: &Tables, id: u32) -> Result<Usage> {
+    match tables.get(Table::Usage, &keys::namespace(id))? {
+        Some(row) => decode_usage(&row).map_err(|_| corrupt("usage")),
+        None => Ok(Usage::default()),
+    }
 }
 
 pub(crate) fn encode_info(info: &NamespaceInfo) -> Bytes {

@@ -17,13 +17,13 @@ use crate::extent::GRANULE_BYTES;
 use crate::group::{HEADER_BYTES, Header, Position};
 use crate::index::{Index, corrupt};
 use crate::keys::Table;
-use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, decode_usage};
+use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, stored_usage};
 use crate::replay::{self, Replay};
 use crate::space::CHUNK_GRANULES;
 use crate::superblock::{FORMAT_VERSION, Geometry};
 use crate::tables::{Memtable, Tables};
 use crate::usage::Ledger;
-use crate::{Config, batch, keys};
+use crate::{Config, batch};
 
 const DATA: &str = "data";
 const INDEX: &str = "index";
@@ -281,10 +281,7 @@ fn namespaces(tables: &Tables) -> Result<(Registry, Ledger)> {
             continue;
         }
         let info = decode_info(&name, &row).map_err(|_| corrupt("a namespace"))?;
-        let used = match tables.get(Table::Usage, &keys::namespace(info.id))? {
-            Some(row) => decode_usage(&row).map_err(|_| corrupt("usage"))?,
-            None => forebay_store::Usage::default(),
-        };
+        let used = stored_usage(tables, info.id)?;
         ledger.open_namespace(info.id, &info.config.tenant, info.config.quota, used);
         registry.put(Arc::new(info));
     }

@@ -20,7 +20,7 @@ use crate::command::{Command, Content, StoreCommand, TakeBackCommand, Target};
 use crate::core::Core;
 use crate::draft::weight;
 use crate::entry::Place;
-use crate::extent::{BLOCK_BYTES, EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, Sums, granules};
+use crate::extent::{BLOCK_BYTES, EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, Run, Sums, granules};
 use crate::usage::Reservation;
 use crate::view::{malformed, versioning};
 
@@ -42,6 +42,8 @@ struct Arriving<D: Disk> {
     held: Held,
     extents: Vec<Extent>,
     writing: Vec<Writing>,
+    /// Where a write failed.
+    suspect: Vec<Run>,
     failed: bool,
 }
 
@@ -126,6 +128,7 @@ impl<D: Disk> Arriving<D> {
             held: Held::Nothing,
             extents: Vec::new(),
             writing: Vec::new(),
+            suspect: Vec::new(),
             failed: false,
         }
     }
@@ -252,8 +255,9 @@ impl<D: Disk> Arriving<D> {
             let file = self.core.data.clone();
             let offset = self.core.space.offset(run.start);
             let part = padded.slice(at..padded.len().min(at + room));
-            self.writing
-                .push(Box::pin(async move { file.write_at(offset, part).await }));
+            self.writing.push(Box::pin(
+                async move { (run, file.write_at(offset, part).await) },
+            ));
             at = end;
             self.drain(self.core.config.upload_depth.max(1) - 1).await?;
         }
@@ -264,9 +268,10 @@ impl<D: Disk> Arriving<D> {
     async fn take(&mut self, len: usize) -> Result<BufMut> {
         let pool = self.core.pool.clone();
         let mut taking = pin!(pool.take(len));
-        let (writing, failed) = (&mut self.writing, &mut self.failed);
+        let (writing, suspect) = (&mut self.writing, &mut self.suspect);
+        let failed = &mut self.failed;
         poll_fn(|context| {
-            if let Err(error) = poll_writes(writing, context) {
+            if let Err(error) = poll_writes(writing, suspect, context) {
                 *failed = true;
                 return Poll::Ready(Err(error));
             }
@@ -277,7 +282,7 @@ impl<D: Disk> Arriving<D> {
 
     /// Waits until at most `most` writes are in flight. A first look submits those that are new.
     async fn drain(&mut self, most: usize) -> Result<()> {
-        let writing = &mut self.writing;
+        let (writing, suspect) = (&mut self.writing, &mut self.suspect);
         let most = if writing.len() <= most {
             usize::MAX
         } else {
@@ -285,9 +290,9 @@ impl<D: Disk> Arriving<D> {
         };
         if most == usize::MAX {
             let mut context = Context::from_waker(Waker::noop());
-            return poll_writes(writing, &mut context);
+            return poll_writes(writing, suspect, &mut context);
         }
-        poll_fn(|context| match poll_writes(writing, context) {
+        poll_fn(|context| match poll_writes(writing, suspect, context) {
             Err(error) => Poll::Ready(Err(error)),
             Ok(()) if writing.len() <= most => Poll::Ready(Ok(())),
             Ok(()) => Poll::Pending,
@@ -315,15 +320,20 @@ impl<D: Disk> Arriving<D> {
     }
 }
 
-/// Polls all writes, dropping those that are done.
-fn poll_writes(writing: &mut Vec<Writing>, context: &mut Context<'_>) -> Result<()> {
+/// Polls all writes, dropping those that are done; `suspect` gets where one failed.
+fn poll_writes(
+    writing: &mut Vec<Writing>,
+    suspect: &mut Vec<Run>,
+    context: &mut Context<'_>,
+) -> Result<()> {
     let mut at = 0;
     while let Some(write) = writing.get_mut(at) {
         match write.as_mut().poll(context) {
             Poll::Pending => at += 1,
-            Poll::Ready(done) => {
+            Poll::Ready((run, done)) => {
                 drop(writing.swap_remove(at));
                 done.map_err(|error| {
+                    suspect.push(run);
                     let kind = match error.kind() {
                         std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
                         _ => ErrorKind::Io,
@@ -422,14 +432,15 @@ impl<D: Disk> Upload for EngineUpload<D> {
 
 impl<D: Disk> Drop for Arriving<D> {
     fn drop(&mut self) {
-        let runs: Vec<_> = self.extents.iter().map(Extent::run).collect();
+        let runs = self.extents.iter().map(Extent::run);
         if self.writing.is_empty() {
-            for run in runs {
-                self.core.space.put(run);
-            }
+            self.core.let_go(runs, &self.suspect);
         } else {
-            let writing = std::mem::take(&mut self.writing);
-            self.core.handoff.adopt(Orphan { writing, runs });
+            self.core.handoff.adopt(Orphan {
+                writing: std::mem::take(&mut self.writing),
+                runs: runs.collect(),
+                suspect: std::mem::take(&mut self.suspect),
+            });
         }
     }
 }

@@ -57,6 +57,18 @@ impl Ledger {
         }
     }
 
+    /// Puts right what a change that did not happen had counted.
+    pub fn set_used(&self, id: u32, used: Usage) {
+        let mut accounts = self.accounts.lock();
+        let Some((_, account)) = accounts.namespaces.get(&id) else {
+            return;
+        };
+        let former = account.used;
+        accounts.each(id, |account| {
+            account.used = account.used.less(former).plus(used);
+        });
+    }
+
     pub fn set_quota(&self, id: u32, quota: Quota) {
         if let Some((_, account)) = self.accounts.lock().namespaces.get_mut(&id) {
             account.quota = quota;

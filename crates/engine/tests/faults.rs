@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use forebay_engine::{Config, Engine, OpenError};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
-use forebay_mem::Pool;
+use forebay_mem::{PAGE_BYTES, Pool};
 use forebay_store::{
     Address, Condition, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Seal, Store,
     StoreOptions, Usage,
 };
-use support::{bytes, config, get, put, put_with, tenant};
+use support::{bytes, check_space, config, get, put, put_with, tenant};
 use tokio::task::JoinSet;
 
 const SIZES: [usize; 5] = [900, 3000, 40_000, 200_000, 1_200_000];
@@ -169,6 +169,109 @@ async fn a_write_that_fails_leaves_nothing() {
     drop(engine);
     let audit = try_open(&disk).unwrap().audit().unwrap();
     assert_eq!((audit.leaked, audit.doubled), (0, 0));
+}
+
+/// Fills and empties a store whose disk has a sector that cannot be written, at `at` behind the journal; tells how many changes were refused.
+async fn refused_for_a_sector(at: u64) -> usize {
+    let disk = SimDisk::new(at);
+    let engine = filled(&disk).await;
+    let extents = 2 * PAGE_BYTES as u64 + 2 * config().segment_bytes;
+    disk.wear("data", extents + at).unwrap();
+    let before = engine.usage(Scope::Namespace("n")).unwrap();
+    let mut refused = 0;
+    for round in 0..3 {
+        let mut there = Vec::new();
+        for number in 0..60_u64 {
+            let key = format!("new{number}");
+            let address = Address::object("n", key.as_bytes());
+            let value = bytes(number, [5000, 30_000, 300_000][number as usize % 3]);
+            match put(&engine, address, &value).await {
+                Ok(_) => there.push((key, value)),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Io, "{at}, {round}: {error:?}");
+                    let missing = get(&engine, address).await.unwrap_err();
+                    assert_eq!(missing.kind(), ErrorKind::NotFound);
+                    refused += 1;
+                }
+            }
+        }
+        for (key, value) in &there {
+            let address = Address::object("n", key.as_bytes());
+            assert!(
+                get(&engine, address).await.unwrap() == *value,
+                "{at}: {key}"
+            );
+            engine
+                .delete(address, DeleteOptions::default())
+                .await
+                .unwrap();
+        }
+        assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), before);
+        assert_eq!(engine.usage(Scope::Tenant("t")).unwrap(), before);
+        check_space(&engine).await;
+    }
+    assert!(!engine.metrics().read_only);
+    engine.close();
+    let engine = try_open(&disk.crash(at)).unwrap();
+    assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), before);
+    let audit = engine.audit().unwrap();
+    assert_eq!((audit.leaked, audit.doubled), (0, 0));
+    refused
+}
+
+#[tokio::test]
+async fn a_sector_that_cannot_be_written_is_gone_round() {
+    let mut refused = Vec::new();
+    for at in (0..8).map(|step| step * 450_000) {
+        refused.push(refused_for_a_sector(at).await);
+    }
+    // Each found it at most once.
+    assert!(refused.iter().all(|count| *count <= 1), "{refused:?}");
+    assert!(refused.contains(&1), "{refused:?}");
+}
+
+/// One write after the other fails, and none is tried again: either the change is refused and nothing of it is there, or it was not told
+/// whether it is, and the store takes no more.
+#[tokio::test]
+async fn a_group_that_cannot_be_written_is_refused_alone() {
+    let mut undone = 0;
+    for at in 0.. {
+        let disk = SimDisk::new(at);
+        let engine = filled(&disk).await;
+        let before = engine.usage(Scope::Namespace("n")).unwrap();
+        disk.set_faults(Faults {
+            error_at: Some(disk.operations().total() + at),
+            ..Faults::default()
+        });
+        let operations = disk.operations();
+        let address = Address::object("n", b"new");
+        let done = put(&engine, address, &bytes(7, 5000)).await;
+        let is_over = disk.operations().total() < operations.total() + at;
+        disk.set_faults(Faults::default());
+        match done {
+            Ok(_) if is_over => break,
+            // What failed then was done again, or was not needed.
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Io => {
+                undone += 1;
+                let missing = get(&engine, address).await.unwrap_err();
+                assert_eq!(missing.kind(), ErrorKind::NotFound, "{at}");
+                assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), before);
+                let lost = try_open(&disk.crash(at)).unwrap();
+                let missing = get(&lost, address).await.unwrap_err();
+                assert_eq!(missing.kind(), ErrorKind::NotFound, "{at}");
+                put(&engine, address, &bytes(8, 5000)).await.unwrap();
+                check_space(&engine).await;
+                let there = try_open(&disk.crash(at)).unwrap();
+                assert!(get(&there, address).await.unwrap() == bytes(8, 5000));
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{at}: {error:?}");
+                assert!(engine.metrics().read_only);
+            }
+        }
+    }
+    assert!(undone > 0);
 }
 
 #[tokio::test]

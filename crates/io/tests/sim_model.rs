@@ -301,6 +301,21 @@ fn a_spoilt_sector_is_read_again_once_it_is_written() {
 }
 
 #[test]
+fn a_worn_sector_takes_no_write() {
+    let disk = SimDisk::new(0);
+    let file = disk.open("data", OPTIONS).unwrap();
+    file.write_all_at(0, &[1; 2000]).unwrap();
+    disk.wear("data", 1000).unwrap();
+    file.write_all_at(0, &[2; 1024]).unwrap_err();
+    file.write_all_at(1023, &[2; 1]).unwrap_err();
+    file.write_all_at(0, &[2; 512]).unwrap();
+    file.write_all_at(1024, &[2; 900]).unwrap();
+    let mut read = [0; 512];
+    file.read_exact_at(512, &mut read).unwrap();
+    assert_eq!(read, [1; 512]);
+}
+
+#[test]
 fn the_simulated_clock_stands_still_until_told() {
     let clock = SimClock::new(1000);
     let shared = clock.clone();

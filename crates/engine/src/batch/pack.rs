@@ -24,6 +24,13 @@ pub(crate) struct Pack {
     pub pages: Vec<Buf>,
 }
 
+impl Pack {
+    /// Whether the group's write takes this run along.
+    pub fn has(&self, run: Run) -> bool {
+        self.start <= run.start && run.end() <= self.end
+    }
+}
+
 impl<D: Disk> Decider<D> {
     /// The place of a small value, and its body and run when it was packed.
     pub(super) fn place_small(
@@ -63,7 +70,7 @@ impl<D: Disk> Decider<D> {
             zeroes.fill(0);
             let offset = core.space.offset(run.start);
             if let Err(error) = core.data.write_all_at(offset, &zeroes) {
-                core.space.put(run);
+                core.space.put_suspect(run);
                 let kind = match error.kind() {
                     std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
                     _ => ErrorKind::Io,

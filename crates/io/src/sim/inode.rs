@@ -21,6 +21,8 @@ pub(super) struct Inode {
     pub(super) space: Space,
     /// Sectors that cannot be read before they are written, by their numbers.
     spoilt: BTreeSet<u64>,
+    /// Sectors that cannot be written.
+    worn: BTreeSet<u64>,
     /// Whether the directory entry is on the medium.
     pub(super) linked: bool,
 }
@@ -96,6 +98,15 @@ impl Inode {
         self.spoilt.insert(offset / SECTOR_BYTES);
     }
 
+    pub(super) fn wear(&mut self, offset: u64) {
+        self.worn.insert(offset / SECTOR_BYTES);
+    }
+
+    /// Whether the medium takes these bytes.
+    pub(super) fn is_writable(&self, offset: u64, len: usize) -> bool {
+        len == 0 || self.worn.range(sectors(offset, len)).next().is_none()
+    }
+
     /// Whether the medium gives these bytes.
     pub(super) fn is_readable(&self, offset: u64, len: usize) -> bool {
         len == 0 || self.spoilt.range(sectors(offset, len)).next().is_none()
@@ -113,6 +124,7 @@ impl Inode {
             pending: Vec::new(),
             space,
             spoilt: self.spoilt.clone(),
+            worn: self.worn.clone(),
             linked: true,
         }
     }

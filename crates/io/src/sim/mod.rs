@@ -169,6 +169,17 @@ impl SimDisk {
         Ok(())
     }
 
+    /// Makes the sector that holds byte `offset` of a file one that no write gets to: `EIO`.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such file.
+    pub fn wear(&self, name: &str, offset: u64) -> io::Result<()> {
+        let mut world = self.world.lock();
+        let index = *world.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        world.inodes[index].wear(offset);
+        Ok(())
+    }
+
     /// The disk as found when power comes back, one of many possible ones chosen by `seed`: unlocked, without faults, of the same
     /// capacity. This one is not changed.
     pub fn crash(&self, seed: u64) -> SimDisk {
@@ -276,6 +287,9 @@ impl World {
             let happened = from.len().min(happened as usize);
             self.inodes[index].write(offset, &from[..happened]);
             return Err(error);
+        }
+        if !self.inodes[index].is_writable(offset, from.len()) {
+            return Err(Errno::IO.into());
         }
         self.inodes[index].write(offset, from);
         Ok(())
