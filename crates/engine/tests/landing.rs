@@ -98,6 +98,14 @@ impl File for UnevenFile {
         self.file.allocate(offset, len)
     }
 
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.file.punch(offset, len)
+    }
+
+    fn held_bytes(&self) -> io::Result<u64> {
+        self.file.held_bytes()
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

@@ -91,18 +91,13 @@ pub trait File: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// `Unsupported` when this file cannot (nothing changed).
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        let _ = (offset, len);
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// The file's length in bytes (a device's size).
     fn len(&self) -> io::Result<u64>;
 
     /// The bytes of space that the file has: fewer than its length where it has holes, as far as can be told.
-    fn held_bytes(&self) -> io::Result<u64> {
-        self.len()
-    }
+    fn held_bytes(&self) -> io::Result<u64>;
 
     /// Blocking: cuts or extends the file; new bytes read as zero.
     fn set_len(&self, len: u64) -> io::Result<()>;

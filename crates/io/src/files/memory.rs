@@ -116,6 +116,10 @@ impl File for MemoryFile {
         }
     }
 
+    fn held_bytes(&self) -> io::Result<u64> {
+        self.len()
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let end = offset.saturating_add(len).min(self.0.len() as u64);
         let mut at = offset;

@@ -74,6 +74,10 @@ impl File for Slow {
         self.file.punch(offset, len)
     }
 
+    fn held_bytes(&self) -> io::Result<u64> {
+        self.file.held_bytes()
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

@@ -214,6 +214,21 @@ impl File for NamespaceFile {
         }
     }
 
+    /// The namespace keeps all of its blocks: it is the engine's alone.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        match self {
+            NamespaceFile::Local(file) => file.punch(offset, len),
+            NamespaceFile::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn held_bytes(&self) -> io::Result<u64> {
+        match self {
+            NamespaceFile::Local(file) => file.held_bytes(),
+            NamespaceFile::Remote(_) => self.len(),
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
         match self {
             NamespaceFile::Local(file) => file.len(),
