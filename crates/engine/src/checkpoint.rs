@@ -71,6 +71,7 @@ impl Handoff {
 
 /// Runs until [`Handoff::close`].
 pub(crate) fn run<D: Disk>(core: &Core<D>) {
+    core.look_at_room();
     loop {
         let mut work = core.handoff.work.lock();
         while work.position.is_none() && work.orphans.is_empty() && !work.closed {
@@ -111,6 +112,7 @@ fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {
     })?;
     let snapshot = core.index.snapshot()?;
     core.tables.thaw(snapshot);
+    core.count_removed(frozen.removals());
     core.look_at_room();
     core.counters.checkpoints.fetch_add(1, Relaxed);
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use forebay_io::{Clock, Disk};
 use forebay_mem::Pool;
@@ -16,7 +16,7 @@ use crate::allocator::Allocator;
 use crate::cache::ValueCache;
 use crate::checkpoint::Handoff;
 use crate::command::{Command, Reply};
-use crate::extent::Run;
+use crate::extent::{GRANULE_BYTES, Run};
 use crate::index::Index;
 use crate::land::SeenOnce;
 use crate::metrics::Counters;
@@ -57,6 +57,8 @@ pub(crate) struct Core<D: Disk> {
     forgotten: Mutex<Vec<Away>>,
     read_only: AtomicBool,
     index_cramped: AtomicBool,
+    /// Since all of the index was last looked at.
+    removed_rows: AtomicU64,
 }
 
 /// Changes on their way to the journal's thread.
@@ -156,6 +158,8 @@ impl<D: Disk> Core<D> {
             forgotten: Mutex::default(),
             read_only: AtomicBool::new(false),
             index_cramped: AtomicBool::new(false),
+            // What was removed before the store was opened nobody counted.
+            removed_rows: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -210,34 +214,48 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// Keeps room in the file system for the index: what values and the index itself have and do not need goes back to it. Notes whether
-    /// there is little even so: then only changes that free some go on.
+    /// Shares what the file system has between values and the index: what either has and does not need goes back to it when the other
+    /// has no room. Notes whether the index has little even so: then only changes that free some go on.
     pub fn look_at_room(&self) {
+        let reserve = self.config.reserve_bytes;
         let low = self.index_room_low();
-        let is_low = || self.index_room() < low;
-        if is_low() {
+        if self.index_room() < low {
             self.collect();
-            self.space.give_back(self.config.reserve_bytes - low);
+            self.space.give_back(reserve - low);
         }
-        if is_low()
+        if self.index_room() < reserve
             && let Err(error) = self.compact_index()
         {
             let error: &dyn std::error::Error = &error;
             tracing::error!(error, "the index cannot be made smaller");
         }
-        self.index_cramped.store(is_low(), Relaxed);
+        self.index_cramped.store(self.index_room() < low, Relaxed);
     }
 
-    /// Gives back what the index has and does not need, if that is worth it: who reads waits meanwhile.
+    /// Gives back what the index has and does not need, if that is worth it: who reads waits meanwhile. To find out takes a look at all
+    /// of it, so first enough must have been removed.
     fn compact_index(&self) -> Result<()> {
+        let worth = self.config.reserve_bytes / 2;
+        let enough = worth.max(self.index.held_bytes()? / 2) / GRANULE_BYTES as u64;
+        if self.removed_rows.load(Relaxed) < enough {
+            return Ok(());
+        }
+        self.removed_rows.store(0, Relaxed);
         let spare = self.index.spare_bytes()?;
-        if spare < self.config.reserve_bytes / 2 {
+        if spare < worth {
             return Ok(());
         }
         tracing::warn!(spare, "the file system is full; making the index smaller");
         let index = &self.index;
         self.tables
             .renew(|| index.compact().and_then(|()| index.snapshot()))
+    }
+
+    /// So many rows were removed from the index.
+    pub fn count_removed(&self, rows: u64) {
+        let before = self.removed_rows.load(Relaxed);
+        self.removed_rows
+            .store(before.saturating_add(rows), Relaxed);
     }
 
     /// Below this the index takes no more rows.

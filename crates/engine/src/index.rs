@@ -38,8 +38,8 @@ fn definition(table: Table) -> RawTable {
 /// The database, until it is closed.
 pub(crate) struct Index {
     database: RwLock<Option<Database>>,
-    /// What its file has from the file system, in bytes.
-    held_bytes: Box<dyn Fn() -> io::Result<u64> + Send + Sync>,
+    /// Asks its file what that has from the file system.
+    held: Box<dyn Fn() -> io::Result<u64> + Send + Sync>,
 }
 
 /// The tables at one moment.
@@ -58,7 +58,7 @@ impl Index {
                 .map_err(failed)?;
             Ok(Index {
                 database: RwLock::new(Some(database)),
-                held_bytes: Box::new(move || file.held_bytes()),
+                held: Box::new(move || file.held_bytes()),
             })
         })
     }
@@ -204,9 +204,13 @@ impl Index {
             let stats = transaction.stats().map_err(failed)?;
             transaction.abort().map_err(failed)?;
             let used = stats.allocated_pages() * stats.page_size() as u64;
-            let held = (self.held_bytes)().map_err(|error| failed(redb::Error::Io(error)))?;
-            Ok(held.saturating_sub(used))
+            Ok(self.held_bytes()?.saturating_sub(used))
         })
+    }
+
+    /// What the file has from the file system.
+    pub fn held_bytes(&self) -> Result<u64> {
+        (self.held)().map_err(|error| failed(redb::Error::Io(error)))
     }
 
     /// Gives the pages of [`spare_bytes`](Self::spare_bytes) back to the file system. No snapshot may be there.

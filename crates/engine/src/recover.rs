@@ -140,7 +140,6 @@ pub(crate) fn open<D: Disk>(
         registry,
         ledger: Arc::new(ledger),
     });
-    core.look_at_room();
     core.counters
         .replayed_groups
         .store(groups, std::sync::atomic::Ordering::Relaxed);

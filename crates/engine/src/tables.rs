@@ -53,6 +53,12 @@ impl Memtable {
         &self.rows[table as usize]
     }
 
+    /// How many rows it removes.
+    pub fn removals(&self) -> u64 {
+        let removals = |rows: &Rows| rows.values().filter(|row| row.is_none()).count() as u64;
+        self.rows.iter().map(removals).sum()
+    }
+
     /// Takes the rows of `newer` over its own.
     pub fn absorb(&mut self, newer: Memtable) {
         for (rows, newer) in self.rows.iter_mut().zip(newer.rows) {
