@@ -107,6 +107,11 @@ pub(crate) fn kept(namespace: u32, key: &[u8], sequence: u64) -> Bytes {
     encoded.into()
 }
 
+/// The lower bound in table kept of the entries of a key with a lesser sequence.
+pub(crate) fn kept_before(namespace: u32, key: &[u8], sequence: u64) -> Vec<u8> {
+    kept(namespace, key, sequence.saturating_sub(1)).into()
+}
+
 /// The user's key and the sequence in a key of table kept.
 pub(crate) fn split_kept(encoded: &[u8]) -> Option<(Vec<u8>, u64)> {
     let (rest, sequence) = encoded.get(4..)?.split_last_chunk::<8>()?;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use forebay_store::listing::{Collapse, Visit, versions_before};
+use forebay_store::listing::{Collapse, Visit};
 use forebay_store::{
     After, Item, ListOptions, ListPage, NamespaceInfo, Result, Space, VersionId, VersionItem,
     VersionPage,
@@ -83,14 +83,14 @@ fn kept_rows<'a>(
     view: View<'a>,
     namespace: &NamespaceInfo,
     options: &ListOptions<'_>,
-    from: &[u8],
+    from: Vec<u8>,
 ) -> Rows<'a> {
     let last = keys::kept_from(namespace.id, options.prefix);
     Rows {
         view,
         table: Table::Kept,
         // Kept entries are of the objects space alone.
-        from: (options.space == Space::Objects).then(|| keys::kept_from(namespace.id, from)),
+        from: (options.space == Space::Objects).then_some(from),
         until: keys::after_prefix(&last),
         step: first_step(options),
         fetched: VecDeque::new(),
@@ -134,6 +134,61 @@ pub(crate) fn list(
     Ok(page)
 }
 
+/// Where a list of versions goes on amid the entries of a key.
+struct Amid<'a> {
+    key: &'a [u8],
+    /// Entries with this sequence or a greater one come before.
+    sequence: u64,
+    /// Whether there are such entries.
+    any: bool,
+}
+
+impl<'a> Amid<'a> {
+    /// Behind `version`, as [`versions_before`](forebay_store::listing::versions_before) means it, without a look at every entry: they
+    /// are in order of sequence, and any version but the null one is its entry's sequence.
+    fn find(
+        view: View<'_>,
+        namespace: &NamespaceInfo,
+        space: Space,
+        key: &'a [u8],
+        version: VersionId,
+    ) -> Result<Amid<'a>> {
+        let live = |entry: &Entry| !entry.is_expired(view.now);
+        let kept_before = |sequence| match space {
+            Space::Objects => view.kept_before(namespace.id, key, sequence, 1),
+            Space::Staging => Ok(Vec::new()),
+        };
+        let current = view.current(namespace.id, space, key)?.filter(live);
+        let null = match &current {
+            Some(current) if current.version() == VersionId::NULL => Some(current.sequence()),
+            _ if space == Space::Staging => None,
+            _ => {
+                let kept = view.kept(namespace.id, key, VersionId::NULL)?;
+                kept.filter(live).map(|kept| kept.sequence())
+            }
+        };
+        let sequence = match (version, null) {
+            (VersionId::NULL, null) => null.unwrap_or(u64::MAX),
+            // Of a version that is gone, a null version that is no older tells nothing, unless another entry is between them.
+            (VersionId(version), Some(null))
+                if null >= version
+                    && kept_before(null)?
+                        .iter()
+                        .all(|older| older.sequence() < version) =>
+            {
+                null + 1
+            }
+            (VersionId(version), _) => version,
+        };
+        let newest = current.or(kept_before(u64::MAX)?.pop());
+        Ok(Amid {
+            key,
+            sequence,
+            any: newest.is_some_and(|newest| newest.sequence() >= sequence),
+        })
+    }
+}
+
 /// Current and kept entries as one walk: keys ascending, within a key the newest first.
 struct Versions<'a> {
     current: Rows<'a>,
@@ -149,7 +204,44 @@ struct Shown {
     newest: bool,
 }
 
-impl Versions<'_> {
+impl<'a> Versions<'a> {
+    /// From a key on.
+    fn new(
+        view: View<'a>,
+        namespace: &NamespaceInfo,
+        options: &ListOptions<'_>,
+        from: &[u8],
+    ) -> Versions<'a> {
+        let kept = keys::kept_from(namespace.id, from);
+        Versions {
+            current: current_rows(view, namespace, options, from),
+            kept: kept_rows(view, namespace, options, kept),
+            last: None,
+        }
+    }
+
+    /// From amid the entries of a key on.
+    fn amid(
+        view: View<'a>,
+        namespace: &NamespaceInfo,
+        options: &ListOptions<'_>,
+        amid: &Amid<'_>,
+    ) -> Result<Versions<'a>> {
+        let kept = keys::kept_before(namespace.id, amid.key, amid.sequence);
+        let mut current = current_rows(view, namespace, options, amid.key);
+        if let Some((key, entry)) = current.peek()?
+            && user_key(key) == amid.key
+            && entry.sequence() >= amid.sequence
+        {
+            current.next()?;
+        }
+        Ok(Versions {
+            current,
+            kept: kept_rows(view, namespace, options, kept),
+            last: amid.any.then(|| Bytes::copy_from_slice(amid.key)),
+        })
+    }
+
     fn next(&mut self) -> Result<Option<Shown>> {
         let current = self.current.peek()?.map(|(key, _)| user_key(key));
         let kept = match self.kept.peek()? {
@@ -178,25 +270,20 @@ pub(crate) fn list_versions(
 ) -> Result<VersionPage> {
     let mut page = VersionPage::default();
     let mut collapse = Collapse::new(options);
-    let mut pass = match options.after {
-        After::Version(key, version) => passed_over(view, namespace, options.space, key, version)?,
-        After::Start | After::Key(_) | After::Prefix(_) => 0,
+    let amid = match options.after {
+        After::Version(key, version) => {
+            let space = options.space;
+            Some(Amid::find(view, namespace, space, key, version)?)
+        }
+        After::Start | After::Key(_) | After::Prefix(_) => None,
     };
     let mut seek = collapse.start_of_versions();
     while let Some(from) = seek.take() {
-        let mut versions = Versions {
-            current: current_rows(view, namespace, options, &from),
-            kept: kept_rows(view, namespace, options, &from),
-            last: None,
+        let mut versions = match &amid {
+            Some(amid) if amid.key == from => Versions::amid(view, namespace, options, amid)?,
+            _ => Versions::new(view, namespace, options, &from),
         };
         while let Some(Shown { key, entry, newest }) = versions.next()? {
-            if pass > 0
-                && let After::Version(at, _) = options.after
-                && at == key
-            {
-                pass -= 1;
-                continue;
-            }
             match collapse.visit(&key) {
                 Visit::Item if entry.is_marker() => page.items.push(VersionItem::Marker {
                     key,
@@ -228,26 +315,4 @@ pub(crate) fn list_versions(
         }
     }
     Ok(page)
-}
-
-/// How many entries of `key` come before the one after `version`.
-fn passed_over(
-    view: View<'_>,
-    namespace: &NamespaceInfo,
-    space: Space,
-    key: &[u8],
-    version: VersionId,
-) -> Result<usize> {
-    let mut versions = Vec::new();
-    let current = view.current(namespace.id, space, key)?;
-    versions.extend(
-        current
-            .filter(|entry| !entry.is_expired(view.now))
-            .map(|entry| entry.version()),
-    );
-    if space == Space::Objects {
-        let kept = view.newest_kept(namespace.id, key, usize::MAX)?;
-        versions.extend(kept.iter().map(Entry::version));
-    }
-    Ok(versions_before(versions, version))
 }

@@ -85,8 +85,19 @@ impl View<'_> {
 
     /// At most `count` kept entries that are not expired, newest first.
     pub fn newest_kept(&self, namespace: u32, key: &[u8], count: usize) -> Result<Vec<Entry>> {
-        let mut from = keys::kept_prefix(namespace, key);
-        let until = keys::after_prefix(&from);
+        self.kept_before(namespace, key, u64::MAX, count)
+    }
+
+    /// The same, of those with a lesser sequence.
+    pub fn kept_before(
+        &self,
+        namespace: u32,
+        key: &[u8],
+        sequence: u64,
+        count: usize,
+    ) -> Result<Vec<Entry>> {
+        let until = keys::after_prefix(&keys::kept_prefix(namespace, key));
+        let mut from = keys::kept_before(namespace, key, sequence);
         let mut found = Vec::new();
         loop {
             let scan = self.scan(Table::Kept, &from, until.as_deref(), count)?;
