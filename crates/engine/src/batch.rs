@@ -102,8 +102,10 @@ pub(crate) struct Decider<D: Disk> {
     pub batch: Batch,
     /// The smallest unused id.
     pub next_id: u64,
-    /// Time and sequence of what expires first, or less.
-    next_expiry: (u64, u64),
+    /// The key in table expiry of what expires first, or a lesser one.
+    next_expiry: Bytes,
+    /// Rows of table expiry that are damaged, or what they name: they are noted once.
+    passed_over: BTreeSet<Bytes>,
     now: u64,
     /// Granules taken ahead for small values.
     pack: Option<Run>,
@@ -113,23 +115,25 @@ pub(crate) struct Decider<D: Disk> {
 
 impl<D: Disk> Decider<D> {
     pub fn new(core: Arc<Core<D>>, next_id: u64, pool: Pool) -> Result<Decider<D>> {
-        let next_expiry = sweep::first_expiry(core.view(), &[])?;
-        Ok(Decider {
+        let mut decider = Decider {
             core,
             batch: Batch::default(),
             next_id,
-            next_expiry,
+            next_expiry: Bytes::new(),
+            passed_over: BTreeSet::new(),
             now: 0,
             pack: None,
             pool,
-        })
+        };
+        decider.next_expiry = decider.first_expiry(&[])?;
+        Ok(decider)
     }
 
     /// Begins a group: what is past its time goes first.
     pub fn begin(&mut self) -> Result<()> {
         self.batch = Batch::default();
         self.now = self.core.clock.unix_millis();
-        if self.next_expiry.0 <= self.now {
+        if self.is_due() {
             self.sweep()?;
         }
         Ok(())
@@ -173,7 +177,7 @@ impl<D: Disk> Decider<D> {
                 Answer::Done(reply, Ok(()))
             }
             Command::Sweep(reply) => {
-                let more = Ok(self.next_expiry.0 <= self.now);
+                let more = Ok(self.is_due());
                 Answer::Swept(reply, more)
             }
             Command::Checkpoint(reply) => {
@@ -289,7 +293,7 @@ impl<D: Disk> Decider<D> {
             self.batch.touched.insert(info.id);
         }
         if let Some(expires) = draft.expires {
-            self.next_expiry = self.next_expiry.min((expires, 0));
+            self.expires_at(expires);
         }
         if !draft.record.is_empty() {
             self.batch.take(draft, info.config.durability);

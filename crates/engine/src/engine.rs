@@ -282,7 +282,7 @@ impl<D: Disk> Engine<D> {
         })
     }
 
-    /// What is counted for a namespace but past its time.
+    /// What is counted for a namespace but past its time, as far as rows that are whole tell.
     fn expired(&self, of: impl Fn(u32) -> bool) -> Result<Usage> {
         let view = self.core.view();
         let until = view.now.checked_add(1).map(|next| next.to_be_bytes());
@@ -290,12 +290,12 @@ impl<D: Disk> Engine<D> {
         let mut expired = Usage::default();
         loop {
             let until = until.as_ref().map(|until| &until[..]);
-            let scan = view.scan(Table::Expiry, &from, until, 256)?;
+            let scan = view.survey(Table::Expiry, &from, until, 256)?;
             for (_, row) in scan.rows {
-                let (size, key) = row.split_first_chunk().ok_or_else(|| corrupt("a time"))?;
-                let (namespace, space, _) =
-                    keys::split_current(key).ok_or_else(|| corrupt("a time"))?;
-                if of(namespace) {
+                if let Some((size, key)) = row.split_first_chunk()
+                    && let Some((namespace, space, _)) = keys::split_current(key)
+                    && of(namespace)
+                {
                     expired = expired.plus(weight(space, u64::from_le_bytes(*size)));
                 }
             }

@@ -51,6 +51,17 @@ impl View<'_> {
         self.tables.scan(self.over, table, from, until, limit)
     }
 
+    /// The same, going on after damaged rows.
+    pub fn survey(
+        &self,
+        table: Table,
+        from: &[u8],
+        until: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Scan> {
+        self.tables.survey(self.over, table, from, until, limit)
+    }
+
     fn entry(&self, table: Table, key: &[u8]) -> Result<Option<Entry>> {
         self.get(table, key)?
             .map(|encoded| Entry::adopt(encoded).map_err(|_| corrupt("an entry")))

@@ -5,10 +5,13 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_engine::Engine;
+use forebay_engine::{Config, Engine};
 use forebay_io::sim::{SimClock, SimDisk};
-use forebay_store::{Address, Meta, NamespaceConfig, Scope, Seal, Store, StoreOptions, Usage};
-use support::{bytes, check_space, config, get, open, put, put_with, tenant};
+use forebay_store::{
+    Address, Attributes, Meta, NamespaceConfig, Scope, Seal, Source, Space, Store, StoreOptions,
+    Usage,
+};
+use support::{bytes, check_space, config, get, open, put, put_with, rot_in_index, tenant};
 
 /// Inline, small, of one extent, of several.
 const SIZES: [usize; 4] = [900, 3000, 200_000, 3_000_000];
@@ -80,4 +83,89 @@ async fn what_is_past_its_time_counts_no_more_and_gives_its_space_back() {
     assert_eq!(taken(&engine), space);
     let found = get(&engine, Address::object("n", b"lasting")).await;
     assert_eq!(found.unwrap(), lasting);
+}
+
+/// Rows of the index that rotted, and values whose rows did: neither stops the others, nor the store when it opens.
+#[tokio::test]
+async fn what_is_damaged_does_not_keep_the_rest_from_expiring() {
+    let now = 1_700_000_000_000;
+    let clock = Arc::new(SimClock::new(now));
+    let disk = SimDisk::new(1);
+    let engine = open(&disk, clock.clone(), config());
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    let namespace = engine.namespace("n").unwrap().id;
+    let value = bytes(1, 1500);
+    let key = |number: u64| format!("key/{number}");
+    for number in 0..8 {
+        put_until(&engine, &key(number), &value, now + 1000 + number).await;
+    }
+    // A value of two parts has a layout of its own.
+    for part in [b"part/1", b"part/2"] {
+        let address = Address {
+            space: Space::Staging,
+            ..Address::object("n", part)
+        };
+        put(&engine, address, &bytes(2, 4321)).await.unwrap();
+    }
+    let seal = Seal {
+        expires: Some(now + 1004),
+        ..Seal::default()
+    };
+    let sources = [Source::any(b"part/1"), Source::any(b"part/2")];
+    let joined = Address::object("n", b"joined");
+    let options = StoreOptions::default();
+    engine
+        .compose(joined, &sources, &[], options, seal)
+        .await
+        .unwrap();
+    let marked = Seal {
+        expires: Some(now + 1005),
+        attributes: Attributes::builder()
+            .set("mark", bytes(3, 200))
+            .build()
+            .unwrap(),
+        ..Seal::default()
+    };
+    let address = Address::object("n", b"marked");
+    put_with(&engine, address, &value, StoreOptions::default(), marked)
+        .await
+        .unwrap();
+    drop(engine);
+    let row_of = |key: &str| {
+        let size = 1500_u64.to_le_bytes();
+        [&size[..], &namespace.to_be_bytes(), &[0], key.as_bytes()].concat()
+    };
+    // The first to expire and one amid the others; and where one value's bytes are, and another's entry.
+    rot_in_index(&disk, &row_of(&key(0)));
+    rot_in_index(&disk, &row_of(&key(3)));
+    rot_in_index(
+        &disk,
+        &[&2_u32.to_le_bytes()[..], &4321_u64.to_le_bytes()].concat(),
+    );
+    rot_in_index(&disk, &bytes(3, 200)[50..150]);
+    let unchecked = Config {
+        index_check_bytes: 0,
+        ..config()
+    };
+    let engine = open(&disk, clock.clone(), unchecked);
+    let lasting = Address::object("n", b"lasting");
+    put(&engine, lasting, &value).await.unwrap();
+    clock.advance(Duration::from_secs(2));
+    while engine.sweep().await.unwrap() {}
+    let noted = engine.metrics().corrupt_blocks;
+    assert_eq!(noted, 4, "{:?}", engine.findings());
+    let mut keys: Vec<_> = engine.findings().into_iter().map(|f| f.key).collect();
+    keys.sort();
+    assert_eq!(keys, [&b""[..], b"", b"joined", b"marked"]);
+    // What is left: what rotted, and what does not expire. Of rows that rotted nothing tells what they let go.
+    let left = engine.usage(Scope::Namespace("n")).unwrap();
+    assert_eq!(left.objects, 3);
+    // What expires later, or earlier, is dropped all the same, and nothing is noted again.
+    put_until(&engine, "early", &value, now + 1).await;
+    put_until(&engine, "late", &value, now + 10_000).await;
+    clock.advance(Duration::from_secs(20));
+    while engine.sweep().await.unwrap() {}
+    assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), left);
+    assert_eq!(engine.metrics().corrupt_blocks, noted);
+    assert!(!engine.metrics().read_only);
 }

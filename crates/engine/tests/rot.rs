@@ -11,7 +11,7 @@ use forebay_mem::{Pool, Region};
 use forebay_store::{
     Address, After, Attributes, ByteRange, ErrorKind, ListOptions, Seal, Space, Store, StoreOptions,
 };
-use support::{bytes, config, content, get, groups, put, put_with, tenant};
+use support::{bytes, config, content, get, groups, put, put_with, rot_in_index, tenant};
 
 const SIZES: [usize; 5] = [900, 3000, 40_000, 200_000, 1_200_000];
 /// Where a group's payload begins.
@@ -37,19 +37,6 @@ async fn filled(disk: &SimDisk) -> Engine<SimDisk> {
             .unwrap();
     }
     engine
-}
-
-/// Flips a bit wherever the index holds these bytes.
-fn rot_in_index(disk: &SimDisk, needle: &[u8]) {
-    let places: Vec<_> = content(disk, "index")
-        .windows(needle.len())
-        .enumerate()
-        .filter_map(|(at, window)| (window == needle).then_some(at))
-        .collect();
-    assert!(!places.is_empty());
-    for at in places {
-        disk.rot("index", at as u64, 3).unwrap();
-    }
 }
 
 async fn get_into(

@@ -3,90 +3,151 @@
 use bytes::Bytes;
 use forebay_io::Disk;
 use forebay_store::listing::next_key;
-use forebay_store::{Durability, Result, Usage};
+use forebay_store::{Durability, ErrorKind, Result, StoreError, Usage, VersionId, Versioning};
 
 use crate::draft::{Draft, Slot};
 use crate::index::corrupt;
 use crate::keys;
 use crate::keys::Table;
-use crate::view::View;
+use crate::scrub::Finding;
+use crate::view::versioning;
 
 use super::{Decider, SWEEP_MAX};
 
 impl<D: Disk> Decider<D> {
-    /// Drops some of what is past its time.
+    /// Whether anything may be past its time.
+    pub(super) fn is_due(&self) -> bool {
+        self.next_expiry <= keys::expiry(self.now, u64::MAX)
+    }
+
+    /// Something expires at `time`.
+    pub(super) fn expires_at(&mut self, time: u64) {
+        let first = keys::expiry(time, 0);
+        if first < self.next_expiry {
+            self.next_expiry = first;
+        }
+    }
+
+    /// Drops some of what is past its time. What is damaged is passed over: it stops nothing else.
     pub(super) fn sweep(&mut self) -> Result<()> {
-        let mut from = keys::expiry(self.next_expiry.0, self.next_expiry.1).to_vec();
+        let mut from = self.next_expiry.to_vec();
         let until = self.now.checked_add(1).map(u64::to_be_bytes);
         let until = until.as_ref().map(|until| &until[..]);
-        for (expiry, row) in &expiring(self.view(), &from, until, SWEEP_MAX)? {
+        for (expiry, row) in &self.expiring(&from, until, SWEEP_MAX)? {
             if self.is_full() {
                 break;
             }
-            let found = keys::split_expiry(expiry).zip(row.get(8..).and_then(keys::split_current));
-            let Some(((_, sequence), (namespace, space, key))) = found else {
-                return Err(corrupt("a time of expiry"));
-            };
-            let slot = Slot {
-                namespace,
-                space,
-                key,
-            };
-            let view = self.view();
-            let mut draft = Draft::default();
-            let current = view.current(namespace, space, key)?;
-            match current.filter(|current| current.sequence() == sequence) {
-                Some(current) => draft.drop_current(view, slot, &current)?,
-                None => {
-                    if let Some(kept) = view.kept_at(namespace, key, sequence)? {
-                        draft.drop_kept(view, slot, &kept)?;
-                    }
-                }
-            }
-            draft.record.remove(Table::Expiry, expiry.clone());
-            // The namespace may be gone, and its account with it.
-            if self
-                .core
-                .ledger
-                .settle(namespace, Usage::default(), draft.lost, None)
-                .is_ok()
-            {
-                self.batch.touched.insert(namespace);
-            }
-            self.batch.take(draft, Durability::Sync);
+            self.expire(expiry, row)?;
             from = next_key(expiry);
         }
-        self.next_expiry = first_expiry(self.view(), &from)?;
+        self.next_expiry = self.first_expiry(&from)?;
         Ok(())
     }
-}
 
-/// Time and sequence of what expires first, from `from` on.
-pub(super) fn first_expiry(view: View<'_>, from: &[u8]) -> Result<(u64, u64)> {
-    match expiring(view, from, None, 1)?.first() {
-        Some((key, _)) => keys::split_expiry(key).ok_or_else(|| corrupt("a time of expiry")),
-        None => Ok((u64::MAX, u64::MAX)),
+    /// The key in table expiry of what expires first, from `from` on.
+    pub(super) fn first_expiry(&mut self, from: &[u8]) -> Result<Bytes> {
+        let first = self.expiring(from, None, 1)?.into_iter().next();
+        Ok(first.map_or_else(|| keys::expiry(u64::MAX, u64::MAX), |(key, _)| key))
     }
-}
 
-/// The first rows of what expires, at most `most`. A scan also counts rows that were removed lately, and may find nothing else.
-fn expiring(
-    view: View<'_>,
-    from: &[u8],
-    until: Option<&[u8]>,
-    most: usize,
-) -> Result<Vec<(Bytes, Bytes)>> {
-    let mut from = from.to_vec();
-    let mut found = Vec::new();
-    loop {
-        let scan = view.scan(Table::Expiry, &from, until, SWEEP_MAX)?;
-        found.extend(scan.rows);
-        match scan.next {
-            Some(next) if found.len() < most => from = next,
-            _ => {
-                found.truncate(most);
-                return Ok(found);
+    /// The first rows of what expires, at most `most`. A scan also counts rows that were removed lately, and may find nothing else.
+    fn expiring(
+        &mut self,
+        from: &[u8],
+        until: Option<&[u8]>,
+        most: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        let mut from = from.to_vec();
+        let mut found = Vec::new();
+        loop {
+            let surveyed = self.view().survey(Table::Expiry, &from, until, SWEEP_MAX);
+            let scan = match surveyed {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    // Nothing leads to the rows that are left.
+                    self.pass_over(Bytes::new(), None, &error);
+                    return Ok(found);
+                }
+                scan => scan?,
+            };
+            for (expiry, error) in scan.damaged {
+                self.pass_over(expiry, None, &error);
+            }
+            found.extend(scan.rows);
+            match scan.next {
+                Some(next) if found.len() < most => from = next,
+                _ => {
+                    found.truncate(most);
+                    return Ok(found);
+                }
             }
         }
+    }
+
+    /// Drops what a row of table expiry names.
+    fn expire(&mut self, expiry: &Bytes, row: &Bytes) -> Result<()> {
+        let found = keys::split_expiry(expiry).zip(row.get(8..).and_then(keys::split_current));
+        let Some(((_, sequence), (namespace, space, key))) = found else {
+            self.pass_over(expiry.clone(), None, &corrupt("a time of expiry"));
+            return Ok(());
+        };
+        let slot = Slot {
+            namespace,
+            space,
+            key,
+        };
+        let mut draft = match self.drop_expired(slot, sequence) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.pass_over(expiry.clone(), Some((slot, sequence)), &error);
+                return Ok(());
+            }
+            draft => draft?,
+        };
+        draft.record.remove(Table::Expiry, expiry.clone());
+        // The namespace may be gone, and its account with it.
+        if self
+            .core
+            .ledger
+            .settle(namespace, Usage::default(), draft.lost, None)
+            .is_ok()
+        {
+            self.batch.touched.insert(namespace);
+        }
+        self.batch.take(draft, Durability::Sync);
+        Ok(())
+    }
+
+    fn drop_expired(&self, slot: Slot<'_>, sequence: u64) -> Result<Draft> {
+        let view = self.view();
+        let mut draft = Draft::default();
+        let current = view.current(slot.namespace, slot.space, slot.key)?;
+        match current.filter(|current| current.sequence() == sequence) {
+            Some(current) => draft.drop_current(view, slot, &current)?,
+            None => {
+                if let Some(kept) = view.kept_at(slot.namespace, slot.key, sequence)? {
+                    draft.drop_kept(view, slot, &kept)?;
+                }
+            }
+        }
+        Ok(draft)
+    }
+
+    /// Leaves a row of table expiry where it is, which is noted once, with the value that it names as far as that is known.
+    fn pass_over(&mut self, expiry: Bytes, of: Option<(Slot<'_>, u64)>, error: &StoreError) {
+        if !self.passed_over.insert(expiry) {
+            return;
+        }
+        let what = error.message().to_owned();
+        let named = of.and_then(|(slot, sequence)| {
+            let namespace = self.core.registry.read().by_id(slot.namespace).cloned()?;
+            let version = match versioning(&namespace, slot.space) {
+                Versioning::Off => VersionId::NULL.0,
+                Versioning::Enabled | Versioning::Suspended => sequence,
+            };
+            Some((namespace, Bytes::copy_from_slice(slot.key), version))
+        });
+        self.core.note(match named {
+            Some((namespace, key, version)) => Finding::of_row(&namespace.name, key, version, what),
+            None => Finding::of_row("", Bytes::new(), VersionId::NULL.0, what),
+        });
     }
 }

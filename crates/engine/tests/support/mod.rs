@@ -175,6 +175,19 @@ pub fn content(disk: &SimDisk, name: &str) -> Vec<u8> {
     content
 }
 
+/// Flips a bit wherever the index holds these bytes.
+pub fn rot_in_index(disk: &SimDisk, needle: &[u8]) {
+    let places: Vec<_> = content(disk, "index")
+        .windows(needle.len())
+        .enumerate()
+        .filter_map(|(at, window)| (window == needle).then_some(at))
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        disk.rot("index", at as u64, 3).unwrap();
+    }
+}
+
 /// Where the groups in the journal of a store that was just made begin.
 pub fn groups(disk: &SimDisk) -> Vec<usize> {
     let journal = 2 * PAGE_BYTES + 2 * config().segment_bytes as usize;
