@@ -106,6 +106,8 @@ pub(crate) struct Decider<D: Disk> {
     next_expiry: Bytes,
     /// Rows of table expiry that are damaged, or what they name: they are noted once.
     passed_over: BTreeSet<Bytes>,
+    /// Whether the last group was full of what is past its time.
+    swept_full: bool,
     now: u64,
     /// Granules taken ahead for small values.
     pack: Option<Run>,
@@ -121,6 +123,7 @@ impl<D: Disk> Decider<D> {
             next_id,
             next_expiry: Bytes::new(),
             passed_over: BTreeSet::new(),
+            swept_full: false,
             now: 0,
             pack: None,
             pool,
@@ -133,8 +136,10 @@ impl<D: Disk> Decider<D> {
     pub fn begin(&mut self) -> Result<()> {
         self.batch = Batch::default();
         self.now = self.core.clock.unix_millis();
-        if self.is_due() {
+        // Groups that are full of what is dropped alternate with others: nobody waits until all of it is gone.
+        if self.is_due() && !std::mem::take(&mut self.swept_full) {
             self.sweep()?;
+            self.swept_full = self.is_full();
         }
         Ok(())
     }
@@ -273,6 +278,20 @@ impl<D: Disk> Decider<D> {
         })
     }
 
+    fn draft(&self) -> Draft {
+        Draft::new(self.core.geometry.freeing_bytes_max())
+    }
+
+    fn check_len(&self, draft: &Draft) -> Result<()> {
+        match draft.record.encoded_len() as u64 <= self.core.geometry.record_bytes_max() {
+            true => Ok(()),
+            false => Err(StoreError::new(
+                ErrorKind::TooLarge,
+                "the change does not fit the journal",
+            )),
+        }
+    }
+
     /// Takes a change into the group, if quotas allow.
     fn settle(
         &mut self,
@@ -280,12 +299,7 @@ impl<D: Disk> Decider<D> {
         draft: Draft,
         reservation: Option<&mut Reservation>,
     ) -> Result<()> {
-        if draft.record.encoded_len() as u64 > self.core.geometry.record_bytes_max() {
-            return Err(StoreError::new(
-                ErrorKind::TooLarge,
-                "the change does not fit the journal",
-            ));
-        }
+        self.check_len(&draft)?;
         self.core
             .ledger
             .settle(info.id, draft.grown, draft.lost, reservation)?;

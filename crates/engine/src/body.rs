@@ -118,7 +118,8 @@ pub(crate) fn resolve<D: Disk>(
         }
         begin = end;
     }
-    Ok(Some((segments, pins)))
+    // The parts of a value that went away may be fewer already, from the end on.
+    Ok((begin >= range.end).then_some((segments, pins)))
 }
 
 fn resolve_part<D: Disk>(

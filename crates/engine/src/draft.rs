@@ -1,11 +1,11 @@
 //! One change being decided: its record, what it frees, and what it does to usage.
 
 use bytes::Bytes;
-use forebay_store::{Away, Change, Meta, Plan, Result, Space, Usage, VersionId};
+use forebay_store::{Attributes, Away, Change, Etag, Meta, Plan, Result, Space, Usage, VersionId};
 
 use crate::entry::{ENTRY_EXTENTS_MAX, Entry, LAYOUT_EXTENTS_MAX, Part, Place, encode_parts};
 use crate::extent::{Extent, Run};
-use crate::group::Record;
+use crate::group::{ENCODED_RUN_BYTES, Record};
 use crate::index::corrupt;
 use crate::keys::{self, Table};
 use crate::reclaim::Freed;
@@ -22,6 +22,8 @@ pub(crate) struct Draft {
     pub lost: Usage,
     /// The earliest time at which something put here expires.
     pub expires: Option<u64>,
+    /// While the record is shorter, values are freed at once; without it all but the shortest are left to the sweep.
+    freeing_bytes_max: u64,
 }
 
 /// Which key a draft changes.
@@ -38,6 +40,18 @@ impl Slot<'_> {
     }
 }
 
+/// Where bodies are that are left to be freed: among the kept entries of a key that nobody can name, in a namespace that never is. They
+/// weigh nothing, and expired at the beginning of time.
+const LEFT: Slot<'_> = Slot {
+    namespace: 0,
+    space: Space::Staging,
+    key: &[],
+};
+const LEFT_EXPIRES: u64 = 0;
+
+/// What a record takes to remove a row of table layout or inline.
+const ENCODED_REMOVAL_BYTES: usize = 18;
+
 /// What a value weighs in usage.
 pub(crate) fn weight(space: Space, size: u64) -> Usage {
     Usage {
@@ -50,6 +64,14 @@ pub(crate) fn weight(space: Space, size: u64) -> Usage {
 }
 
 impl Draft {
+    /// One that frees values at once while its record is shorter than this.
+    pub fn new(freeing_bytes_max: u64) -> Draft {
+        Draft {
+            freeing_bytes_max,
+            ..Draft::default()
+        }
+    }
+
     /// Carries out the steps of a plan. `value` makes what `PutCurrent` puts, from its version.
     pub fn carry_out(
         &mut self,
@@ -103,14 +125,18 @@ impl Draft {
 
     pub fn put_current(&mut self, slot: Slot<'_>, entry: &Entry) {
         let key = slot.current();
+        self.put_expiry(slot, entry);
+        self.record
+            .put(Table::Current, key, entry.encoded().clone());
+    }
+
+    fn put_expiry(&mut self, slot: Slot<'_>, entry: &Entry) {
         if let Some(expires) = entry.expires() {
-            let row = [&entry.size().to_le_bytes()[..], &key].concat();
+            let row = [&entry.size().to_le_bytes()[..], &slot.current()].concat();
             let expiry = keys::expiry(expires, entry.sequence());
             self.record.put(Table::Expiry, expiry, row.into());
             self.expires = Some(self.expires.map_or(expires, |earlier| earlier.min(expires)));
         }
-        self.record
-            .put(Table::Current, key, entry.encoded().clone());
     }
 
     fn keep(&mut self, slot: Slot<'_>, entry: &Entry) {
@@ -170,8 +196,41 @@ impl Draft {
         }
     }
 
-    /// Frees the bytes of a value.
+    /// Frees the bytes of a value. What the record has no room for is left to the sweep: nothing else refers to it any more.
     pub fn free(&mut self, view: View<'_>, place: Place) -> Result<()> {
+        let mut len = self.record.encoded_len() as u64;
+        match place {
+            Place::Joined(body) => {
+                let mut parts = view.parts(body)?.ok_or_else(|| corrupt("a layout"))?;
+                let count = parts.len();
+                while len < self.freeing_bytes_max
+                    && let Some((_, part)) = parts.pop()
+                {
+                    let (rows, runs) = (self.record.rows.len(), self.record.freed.len());
+                    self.free_part(view, part)?;
+                    let rows = (self.record.rows.len() - rows) * ENCODED_REMOVAL_BYTES;
+                    let runs = (self.record.freed.len() - runs) * ENCODED_RUN_BYTES;
+                    len += (rows + runs) as u64;
+                }
+                if parts.is_empty() {
+                    self.record.remove(Table::Layout, keys::body(body));
+                } else {
+                    if parts.len() < count {
+                        self.join(&parts, body);
+                    }
+                    self.leave(body, &place);
+                }
+                Ok(())
+            }
+            Place::Layout(body) if len >= self.freeing_bytes_max => {
+                self.leave(body, &place);
+                Ok(())
+            }
+            place => self.free_part(view, place),
+        }
+    }
+
+    fn free_part(&mut self, view: View<'_>, place: Place) -> Result<()> {
         match place {
             Place::Empty => {}
             Place::Away(away) => self.forgotten.push(away),
@@ -183,18 +242,26 @@ impl Draft {
                 self.record.remove(Table::Layout, keys::body(body));
                 self.free_extents(body, &extents);
             }
-            Place::Joined(body) => {
-                let parts = view.parts(body)?.ok_or_else(|| corrupt("a layout"))?;
-                self.record.remove(Table::Layout, keys::body(body));
-                for (_, place) in parts {
-                    if matches!(place, Place::Joined(_)) {
-                        return Err(corrupt("a layout"));
-                    }
-                    self.free(view, place)?;
-                }
-            }
+            // No part is joined itself.
+            Place::Joined(_) => return Err(corrupt("a layout")),
         }
         Ok(())
+    }
+
+    /// Leaves a body, or the rest of one, where the sweep finds it.
+    fn leave(&mut self, body: u64, place: &Place) {
+        let meta = Meta {
+            size: 0,
+            etag: Etag::of_value(0, 0),
+            modified: LEFT_EXPIRES,
+            version: VersionId(body),
+            crc64nvme: 0,
+            expires: Some(LEFT_EXPIRES),
+            attributes: Attributes::default(),
+        };
+        let entry = Entry::value(body, &meta, place);
+        self.put_expiry(LEFT, &entry);
+        self.rewrite_kept(LEFT, &entry);
     }
 
     fn free_extents(&mut self, body: u64, extents: &[Extent]) {

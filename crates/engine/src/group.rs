@@ -11,6 +11,9 @@ const MAGIC: [u8; 4] = *b"FBGR";
 /// The length of a group's header.
 pub(crate) const HEADER_BYTES: usize = 72;
 
+/// The length of a freed run in a record.
+pub(crate) const ENCODED_RUN_BYTES: usize = 12;
+
 /// Where the journal goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
@@ -143,7 +146,7 @@ impl Record {
             .iter()
             .map(|(_, key, value)| 10 + key.len() + value.as_ref().map_or(0, Bytes::len))
             .sum();
-        12 + written + self.freed.len() * 12 + rows
+        12 + written + self.freed.len() * ENCODED_RUN_BYTES + rows
     }
 
     pub fn encode(&self, into: &mut Vec<u8>) {

@@ -58,6 +58,16 @@ impl Geometry {
         self.segment_bytes - self.segment_bytes / 8
     }
 
+    /// While a record is shorter, it frees values at once: with what else may come into it, it still is not too long.
+    pub fn freeing_bytes_max(&self) -> u64 {
+        self.record_bytes_max() / 4
+    }
+
+    /// The longest row of the parts of a joined value: a record that frees some of them has room for the others' row.
+    pub fn parts_bytes_max(&self) -> u64 {
+        self.record_bytes_max() / 8
+    }
+
     /// From so many bytes of payload on a group is full.
     pub fn group_bytes_soft_max(&self) -> usize {
         (self.segment_bytes / 16).min(1 << 20) as usize

@@ -5,7 +5,6 @@ use forebay_store::limits::check_back;
 use forebay_store::{Away, Meta, Result, StoreError, Stored};
 
 use crate::command::{TakeBackCommand, Target};
-use crate::draft::Draft;
 use crate::entry::{Entry, Place};
 use crate::view::malformed;
 
@@ -23,7 +22,7 @@ impl<D: Disk> Decider<D> {
         if let Place::Away(_) = place {
             return Err(StoreError::moved());
         }
-        let mut draft = Draft::default();
+        let mut draft = self.draft();
         draft.free(view, place)?;
         let changed = Entry::value(entry.sequence(), &meta, &Place::Away(away));
         self.rewrite(&info, slot, &changed, &mut draft)?;
@@ -41,7 +40,7 @@ impl<D: Disk> Decider<D> {
         }
         let meta = entry.meta().map_err(malformed)?;
         check_back(&meta, command.size, command.crc64nvme)?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft();
         draft.free(view, place)?;
         let (place, packed) = self.place(&mut draft, &command.content)?;
         let changed = Entry::value(entry.sequence(), &meta, &place);

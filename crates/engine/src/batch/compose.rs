@@ -11,8 +11,8 @@ use forebay_store::{
 };
 
 use crate::command::ComposeCommand;
-use crate::draft::{Draft, Slot};
-use crate::entry::{Entry, Part, Place};
+use crate::draft::Slot;
+use crate::entry::{Entry, Part, Place, encode_parts};
 use crate::index::corrupt;
 use crate::keys;
 use crate::keys::Table;
@@ -26,7 +26,7 @@ impl<D: Disk> Decider<D> {
         let slot = slot(&command.target);
         let standing = self.view().present(&info, slot.space, slot.key)?;
         check(command.condition, standing.current.as_ref())?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft();
         let mut size = 0_u64;
         let mut crc64nvme = 0;
         let mut parts: Vec<Part> = Vec::with_capacity(command.sources.len());
@@ -77,6 +77,12 @@ impl<D: Disk> Decider<D> {
             Some((_, only)) if parts.is_empty() => only,
             last => {
                 parts.extend(last);
+                if encode_parts(&parts).len() as u64 > self.core.geometry.parts_bytes_max() {
+                    return Err(StoreError::new(
+                        ErrorKind::TooLarge,
+                        "the values together are in more pieces than the journal has room to free",
+                    ));
+                }
                 let body = self.id();
                 draft.join(&parts, body)
             }

@@ -33,14 +33,18 @@ impl<D: Disk> Decider<D> {
         let mut from = self.next_expiry.to_vec();
         let until = self.now.checked_add(1).map(u64::to_be_bytes);
         let until = until.as_ref().map(|until| &until[..]);
+        let mut left = None;
         for (expiry, row) in &self.expiring(&from, until, SWEEP_MAX)? {
             if self.is_full() {
                 break;
             }
-            self.expire(expiry, row)?;
+            left = left.or(self.expire(expiry, row)?);
             from = next_key(expiry);
         }
         self.next_expiry = self.first_expiry(&from)?;
+        if let Some(time) = left {
+            self.expires_at(time);
+        }
         Ok(())
     }
 
@@ -83,26 +87,26 @@ impl<D: Disk> Decider<D> {
         }
     }
 
-    /// Drops what a row of table expiry names.
-    fn expire(&mut self, expiry: &Bytes, row: &Bytes) -> Result<()> {
+    /// Drops what a row of table expiry names; the time at which what it leaves expires.
+    fn expire(&mut self, expiry: &Bytes, row: &Bytes) -> Result<Option<u64>> {
         let found = keys::split_expiry(expiry).zip(row.get(8..).and_then(keys::split_current));
         let Some(((_, sequence), (namespace, space, key))) = found else {
             self.pass_over(expiry.clone(), None, &corrupt("a time of expiry"));
-            return Ok(());
+            return Ok(None);
         };
         let slot = Slot {
             namespace,
             space,
             key,
         };
-        let mut draft = match self.drop_expired(slot, sequence) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+        let draft = match self.drop_expired(expiry.clone(), slot, sequence) {
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::TooLarge) => {
                 self.pass_over(expiry.clone(), Some((slot, sequence)), &error);
-                return Ok(());
+                return Ok(None);
             }
             draft => draft?,
         };
-        draft.record.remove(Table::Expiry, expiry.clone());
+        let left = draft.expires;
         // The namespace may be gone, and its account with it.
         if self
             .core
@@ -113,12 +117,13 @@ impl<D: Disk> Decider<D> {
             self.batch.touched.insert(namespace);
         }
         self.batch.take(draft, Durability::Sync);
-        Ok(())
+        Ok(left)
     }
 
-    fn drop_expired(&self, slot: Slot<'_>, sequence: u64) -> Result<Draft> {
+    fn drop_expired(&self, expiry: Bytes, slot: Slot<'_>, sequence: u64) -> Result<Draft> {
         let view = self.view();
-        let mut draft = Draft::default();
+        let mut draft = self.draft();
+        draft.record.remove(Table::Expiry, expiry);
         let current = view.current(slot.namespace, slot.space, slot.key)?;
         match current.filter(|current| current.sequence() == sequence) {
             Some(current) => draft.drop_current(view, slot, &current)?,
@@ -128,6 +133,7 @@ impl<D: Disk> Decider<D> {
                 }
             }
         }
+        self.check_len(&draft)?;
         Ok(draft)
     }
 

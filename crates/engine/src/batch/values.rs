@@ -24,7 +24,7 @@ impl<D: Disk> Decider<D> {
         let slot = slot(&command.target);
         let standing = self.view().present(&info, slot.space, slot.key)?;
         check(command.condition, standing.current.as_ref())?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft();
         let (place, packed) = self.place(&mut draft, &command.content)?;
         let meta = Meta {
             size: command.size,
@@ -158,7 +158,7 @@ impl<D: Disk> Decider<D> {
         meta.check_seen(command.seen.as_ref())?;
         meta.attributes = command.attributes.clone();
         let changed = amended(&entry, &meta)?;
-        let mut draft = Draft::default();
+        let mut draft = self.draft();
         self.rewrite(&info, slot, &changed, &mut draft)?;
         self.settle(&info, draft, None)?;
         Ok(meta)
@@ -185,7 +185,7 @@ impl<D: Disk> Decider<D> {
             None => None,
         };
         let deleted = answer_delete(present, options.version, &plan, marker);
-        let mut draft = Draft::default();
+        let mut draft = self.draft();
         if let Some(expired) = &expired {
             draft.drop_current(view, slot, expired)?;
         }

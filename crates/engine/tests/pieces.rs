@@ -1,0 +1,241 @@
+//! Values in so many pieces that no record of the journal has room to free them all: they go like any other.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_engine::{Config, Engine};
+use forebay_io::Clock;
+use forebay_io::sim::{Faults, SimClock, SimDisk};
+use forebay_store::limits::ATTRIBUTES_BYTES_MAX;
+use forebay_store::{
+    Address, Attributes, DeleteOptions, Durability, ErrorKind, NamespaceConfig, Result, Scope,
+    Seal, Source, Space, Store, StoreOptions, Usage,
+};
+use support::{bytes, check_space, config, get, open, put, put_with, tenant};
+use tokio::task::JoinSet;
+
+const NOW: u64 = 1_700_000_000_000;
+const GRANULE: usize = 4096;
+/// Of the value: so many whole MiB that all of them and the longest attributes are too long for a record.
+const PIECES: usize = 133 * 256;
+/// Of one part.
+const PART: usize = 3000;
+const OBJECT: Address<'_> = Address {
+    namespace: "n",
+    space: Space::Objects,
+    key: b"joined",
+};
+
+fn full() -> Config {
+    Config {
+        capacity_bytes: (2 * PIECES * GRANULE) as u64,
+        index_check_bytes: 0,
+        cache_bytes: 0,
+        ..config()
+    }
+}
+
+fn staged(key: &[u8]) -> Address<'_> {
+    Address {
+        space: Space::Staging,
+        ..Address::object("n", key)
+    }
+}
+
+/// A store that is full but for so many granules, no two of them beside each other.
+async fn splintered(disk: &SimDisk, clock: Arc<SimClock>) -> Engine<SimDisk> {
+    let engine = open(disk, clock, full());
+    let relaxed = NamespaceConfig {
+        durability: Durability::Relaxed { within_ms: 60_000 },
+        ..tenant("t")
+    };
+    engine.create_namespace("fill", relaxed).await.unwrap();
+    engine.create_namespace("n", tenant("n")).await.unwrap();
+    let key = |number: usize| format!("{number:08}").into_bytes();
+    for first in (0..2 * PIECES).step_by(256) {
+        let mut writers = JoinSet::new();
+        for number in first..first + 256 {
+            let engine = engine.clone();
+            writers.spawn(async move {
+                let key = key(number);
+                let address = Address::object("fill", &key);
+                put(&engine, address, &[1; GRANULE]).await.unwrap();
+            });
+        }
+        writers.join_all().await;
+    }
+    for number in (0..2 * PIECES).step_by(2) {
+        let key = key(number);
+        let address = Address::object("fill", &key);
+        let options = DeleteOptions::default();
+        engine.delete(address, options).await.unwrap();
+    }
+    engine.checkpoint().await.unwrap();
+    engine
+}
+
+async fn joined(engine: &Engine<SimDisk>, seal: Seal) -> Vec<u8> {
+    let mut value = Vec::new();
+    let mut keys = Vec::new();
+    for (number, at) in (0..PIECES).step_by(PART).enumerate() {
+        let part = bytes(number as u64, PART.min(PIECES - at) * GRANULE);
+        let key = format!("part/{number}").into_bytes();
+        put(engine, staged(&key), &part).await.unwrap();
+        keys.push(key);
+        value.extend(part);
+    }
+    let sources: Vec<_> = keys.iter().map(|key| Source::any(key)).collect();
+    let options = StoreOptions::default();
+    engine
+        .compose(OBJECT, &sources, &[], options, seal)
+        .await
+        .unwrap();
+    value
+}
+
+/// What makes the value go.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Deleted,
+    Replaced,
+    Expired,
+}
+
+async fn end(engine: &Engine<SimDisk>, clock: &SimClock, how: End) -> Result<()> {
+    match how {
+        End::Deleted => {
+            let deleted = engine.delete(OBJECT, DeleteOptions::default()).await?;
+            assert!(deleted.existed);
+            Ok(())
+        }
+        // With the longest attributes: the record is long already.
+        End::Replaced => {
+            let attributes = Attributes::builder()
+                .set("a", vec![7; ATTRIBUTES_BYTES_MAX - 64])
+                .build()
+                .unwrap();
+            let seal = Seal {
+                attributes,
+                ..Seal::default()
+            };
+            let options = StoreOptions::default();
+            put_with(engine, OBJECT, b"new", options, seal)
+                .await
+                .map(drop)
+        }
+        End::Expired => {
+            clock.advance(Duration::from_secs(2));
+            engine.sweep().await.map(drop)
+        }
+    }
+}
+
+/// The value is whole, or gone and weighs nothing, although not all of its space may be free yet; then all of it is.
+async fn check(engine: &Engine<SimDisk>, clock: &SimClock, how: End, value: &[u8], ended: bool) {
+    let audit = engine.audit().unwrap();
+    assert_eq!((audit.leaked, audit.doubled), (0, 0));
+    let usage = |bytes| Usage { objects: 1, bytes };
+    let new = usage(3);
+    let left = match get(engine, OBJECT).await {
+        Ok(found) if found == b"new" => new,
+        Ok(found) => {
+            assert!(!ended && found == value, "{how:?}");
+            let there = engine.usage(Scope::Namespace("n")).unwrap();
+            assert_eq!(there, usage(value.len() as u64));
+            end(engine, clock, how).await.unwrap();
+            match how {
+                End::Replaced => new,
+                End::Deleted | End::Expired => Usage::default(),
+            }
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
+            Usage::default()
+        }
+    };
+    assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), left);
+    while engine.sweep().await.unwrap() {}
+    check_space(engine).await;
+    assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), left);
+    let metrics = engine.metrics();
+    assert_eq!(metrics.space_free_bytes, metrics.space_bytes / 2);
+    assert!(!metrics.read_only && engine.findings().is_empty());
+}
+
+#[tokio::test]
+async fn a_value_in_many_pieces_goes_in_several_records() {
+    let clock = Arc::new(SimClock::new(NOW));
+    let disk = SimDisk::new(1);
+    let engine = splintered(&disk, clock.clone()).await;
+    let metrics = engine.metrics();
+    assert_eq!(metrics.space_free_bytes, metrics.space_bytes / 2);
+    let seal = Seal {
+        expires: Some(NOW + 1000),
+        ..Seal::default()
+    };
+    let value = joined(&engine, seal).await;
+    assert_eq!(engine.metrics().space_free_bytes, 0);
+    drop(engine);
+    for how in [End::Replaced, End::Deleted, End::Expired] {
+        let mut groups = 0;
+        // The power goes while it ends, or soon after, or not at all.
+        for power_off in [Some(2), Some(5), None] {
+            let disk = disk.crash(2);
+            let clock = Arc::new(SimClock::new(NOW));
+            let engine = open(&disk, clock.clone(), full());
+            let before = engine.metrics().groups;
+            disk.set_faults(Faults {
+                power_off_at: power_off.map(|after| disk.operations().total() + after),
+                ..Faults::default()
+            });
+            let ended = end(&engine, &clock, how).await.is_ok();
+            // Without power more is due for ever.
+            for _ in 0..8 {
+                drop(engine.sweep().await);
+            }
+            if power_off.is_none() {
+                groups = engine.metrics().groups - before;
+                check(&engine, &clock, how, &value, ended).await;
+            }
+            let disk = disk.crash(3);
+            drop(engine);
+            let now = clock.unix_millis();
+            let clock = Arc::new(SimClock::new(now));
+            let engine = open(&disk, clock.clone(), full());
+            check(&engine, &clock, how, &value, ended).await;
+        }
+        assert!(groups > 1, "{how:?} in {groups}");
+    }
+}
+
+#[tokio::test]
+async fn more_parts_than_can_be_freed_are_not_joined() {
+    let clock = Arc::new(SimClock::new(NOW));
+    let engine = open(&SimDisk::new(1), clock, config());
+    let relaxed = NamespaceConfig {
+        durability: Durability::Relaxed { within_ms: 60_000 },
+        ..tenant("t")
+    };
+    engine.create_namespace("n", relaxed).await.unwrap();
+    let keys: Vec<_> = (0..4000).map(|number| format!("{number}")).collect();
+    for key in &keys {
+        put(&engine, staged(key.as_bytes()), &[1; GRANULE])
+            .await
+            .unwrap();
+    }
+    let sources: Vec<_> = keys.iter().map(|key| Source::any(key.as_bytes())).collect();
+    let options = StoreOptions::default;
+    let join = |count| engine.compose(OBJECT, &sources[..count], &[], options(), Seal::default());
+    let error = join(4000).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().contains("pieces"), "{error}");
+    join(3000).await.unwrap();
+    assert_eq!(get(&engine, OBJECT).await.unwrap(), [1; 3000 * GRANULE]);
+    engine
+        .delete(OBJECT, DeleteOptions::default())
+        .await
+        .unwrap();
+    check_space(&engine).await;
+}
