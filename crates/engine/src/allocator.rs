@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::extent::{GRANULE_BYTES, Run};
 
 /// Below this the extent space does not grow: the file system is as good as full.
-const GROWTH_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const GROWTH_BYTES_MIN: u64 = 1 << 20;
 /// Granules given back to the file system with one call.
 const GIVEN_BACK_MAX: u32 = (64 << 20) / GRANULE_BYTES as u32;
 

@@ -243,7 +243,7 @@ impl<D: Disk> Decider<D> {
             let used = stored_usage(&self.core.tables, info.id)?;
             self.core.ledger.set_used(info.id, used);
         }
-        self.next_expiry = sweep::first_expiry(self.core.view(), &[])?;
+        self.next_expiry = self.first_expiry(&[])?;
         Ok(())
     }
 

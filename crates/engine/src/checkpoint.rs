@@ -33,7 +33,15 @@ pub(crate) struct Orphan {
 struct Work {
     position: Option<Position>,
     orphans: Vec<Orphan>,
+    /// Whether room is to be looked for.
+    cramped: bool,
     closed: bool,
+}
+
+impl Work {
+    fn is_none(&self) -> bool {
+        self.position.is_none() && self.orphans.is_empty() && !self.cramped
+    }
 }
 
 /// What the checkpoint thread is asked to do.
@@ -63,6 +71,12 @@ impl Handoff {
         self.changed.notify_all();
     }
 
+    /// Somebody found no space.
+    pub fn look_for_room(&self) {
+        self.work.lock().cramped = true;
+        self.changed.notify_all();
+    }
+
     pub fn close(&self) {
         self.work.lock().closed = true;
         self.changed.notify_all();
@@ -74,14 +88,15 @@ pub(crate) fn run<D: Disk>(core: &Core<D>) {
     core.look_at_room();
     loop {
         let mut work = core.handoff.work.lock();
-        while work.position.is_none() && work.orphans.is_empty() && !work.closed {
+        while work.is_none() && !work.closed {
             core.handoff.changed.wait(&mut work);
+        }
+        if work.is_none() {
+            return;
         }
         let position = work.position;
         let orphans = std::mem::take(&mut work.orphans);
-        if position.is_none() && orphans.is_empty() {
-            return;
-        }
+        let cramped = std::mem::take(&mut work.cramped);
         drop(work);
         for mut orphan in orphans {
             for writing in orphan.writing {
@@ -89,6 +104,9 @@ pub(crate) fn run<D: Disk>(core: &Core<D>) {
                 orphan.suspect.extend(written.is_err().then_some(run));
             }
             core.let_go(orphan.runs, &orphan.suspect);
+        }
+        if cramped {
+            core.look_at_room();
         }
         if let Some(position) = position {
             if let Err(error) = write(core, position) {

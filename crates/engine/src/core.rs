@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::Config;
 use crate::Result;
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, GROWTH_BYTES_MIN};
 use crate::cache::ValueCache;
 use crate::checkpoint::Handoff;
 use crate::command::{Command, Reply};
@@ -223,7 +223,8 @@ impl<D: Disk> Core<D> {
             self.collect();
             self.space.give_back(reserve - low);
         }
-        if self.index_room() < reserve
+        // Values get no more when so much is left.
+        if self.index_room() < reserve.saturating_add(GROWTH_BYTES_MIN)
             && let Err(error) = self.compact_index()
         {
             let error: &dyn std::error::Error = &error;
@@ -329,7 +330,11 @@ impl<D: Disk> Core<D> {
         match self.space.take(&self.disk, least, most) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 self.collect();
-                self.space.take(&self.disk, least, most)
+                let taken = self.space.take(&self.disk, least, most);
+                if taken.is_err() {
+                    self.handoff.look_for_room();
+                }
+                taken
             }
             taken => taken,
         }

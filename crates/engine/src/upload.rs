@@ -477,6 +477,7 @@ impl<D: Disk> Core<D> {
             .saturating_sub(self.config.reserve_bytes)
             .min(self.config.capacity_bytes.saturating_sub(usage.total_bytes));
         if size - usage.free_bytes > room {
+            self.handoff.look_for_room();
             return Err(StoreError::new(
                 ErrorKind::NoSpace,
                 "no space left for the value",
