@@ -324,7 +324,10 @@ fn top_shows_who_moves_what() {
         (&"root".into(), &"shm".into())
     );
     assert!(rows[0]["get_bytes_per_s"].as_f64().unwrap() > 0.0);
-    assert!(text.starts_with("1 sessions, 1 links\n"), "{text}");
+    assert!(
+        text.starts_with("1 sessions, 1 links, 0 NVMe controllers\n"),
+        "{text}"
+    );
     server.run(&["top", "--interval", "0"]).expect(2);
 }
 

@@ -3,6 +3,8 @@
 mod harness;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 
 use forebay_client::kv::{KeyValue, Options};
 use harness::{Place, Server, bytes};
@@ -146,6 +148,62 @@ fn a_namespace_is_used_by_its_socket() {
     assert!(value == fs::read(file).unwrap());
     nvme(&["delete", device, "key"]).expect(0);
     nvme(&["delete", device, "key"]).expect(3);
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn top_shows_who_does_what() {
+    let place = Place::new();
+    let sockets = place.path("vm");
+    let flags = ["--nvme-namespace", "values=7"];
+    let server = place.serve(&[&flags[..], &["--vfio-user", sockets.to_str().unwrap()]].concat());
+    server.ok(&["admin", "host", "add", HOST, "--tenant", "root"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut host = Options::default();
+    host.host.nqn = HOST.to_owned();
+    let connect = |url: &str, options| runtime.block_on(KeyValue::connect(url, options)).unwrap();
+    let told = json(&["list", &server.doors["nvme"]]);
+    let by_tcp = connect(told[0]["url"].as_str().unwrap(), host);
+    let by_device = connect(
+        &format!("kv://{}/7", sockets.join("cntrl").display()),
+        Options::default(),
+    );
+    runtime
+        .block_on(by_tcp.store(b"key", vec![7; 5000]))
+        .unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                runtime.block_on(by_tcp.retrieve(b"key")).unwrap();
+                runtime.block_on(by_device.retrieve(b"none")).unwrap_err();
+            }
+        });
+        let rows = server.json(&["top", "--once", "--interval", "0.5"]);
+        let text = server.ok(&["top", "--once", "--interval", "0.1"]);
+        done.store(true, Relaxed);
+        let row = |path: &str| {
+            let found = rows.iter().find(|row| row["path"] == path);
+            found.unwrap_or_else(|| panic!("{rows:?}"))
+        };
+        let rate = |path: &str, what: &str| row(path)[what].as_f64().unwrap();
+        assert_eq!(row("nvme-tcp")["tenant"], "root");
+        assert_eq!(row("nvme-tcp")["links"], 1);
+        let commands = rate("nvme-tcp", "requests_per_s");
+        assert!(commands > 0.0 && rate("nvme-tcp", "failures_per_s") == 0.0);
+        // A look may fall between a command's bytes and its end.
+        let values = rate("nvme-tcp", "get_bytes_per_s") / 5000.0;
+        assert!((values - commands).abs() < 10.0, "{values} {commands}");
+        assert_eq!(row("vfio-user")["tenant"], "");
+        let failures = rate("vfio-user", "failures_per_s");
+        assert!(failures > 0.0 && (failures - rate("vfio-user", "requests_per_s")).abs() < 10.0);
+        assert!(
+            text.starts_with("0 sessions, 0 links, 2 NVMe controllers\n"),
+            "{text}"
+        );
+        assert!(text.contains("(everybody)"), "{text}");
+    });
+    drop((by_tcp, by_device));
     assert_eq!(server.terminate(), Some(0));
 }
 

@@ -21,7 +21,7 @@ const REDRAW: &str = "\x1b[H\x1b[J";
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Speaks to the server on this host by its socket. Ends with Ctrl-C. A row of the path http is a tenant's S3 requests; their payload
-counts where it goes as bodies. What goes by NVMe is counted by /metrics.
+counts where it goes as bodies. A link of the paths nvme-tcp and vfio-user is a controller; what hosts that nobody made known do has no tenant.
 Examples:
   forebay top                          redraws every second
   forebay top --interval 5 --dir /srv/forebay
@@ -58,13 +58,31 @@ const HTTP: &str = "http";
 struct Row {
     tenant: String,
     path: String,
+    /// None of paths that have no sessions.
     sessions: usize,
+    /// None of paths that have no links.
     links: usize,
     in_flight: u64,
     requests_per_s: f64,
     failures_per_s: f64,
     get_bytes_per_s: f64,
     put_bytes_per_s: f64,
+}
+
+impl Row {
+    fn of(tenant: &str, path: &str) -> Row {
+        Row {
+            tenant: tenant.to_owned(),
+            path: path.to_owned(),
+            sessions: 0,
+            links: 0,
+            in_flight: 0,
+            requests_per_s: 0.0,
+            failures_per_s: 0.0,
+            get_bytes_per_s: 0.0,
+            put_bytes_per_s: 0.0,
+        }
+    }
 }
 
 /// Looks, until it is interrupted.
@@ -98,25 +116,27 @@ fn draw(args: &TopArgs, live: &Live, rows: &[Row], redraw: bool) -> Outcome {
         show::bytes(REDRAW.as_bytes())?;
     }
     show::line(&format!(
-        "{} sessions, {} links",
+        "{} sessions, {} links, {} NVMe controllers",
         live.sessions,
-        live.links.len()
+        live.links.len(),
+        live.nvme.len()
     ))?;
     let rate = |bytes: f64| format!("{}/s", show::size(bytes as u64));
     let cells = rows.iter().map(|row| {
-        let linked = |count: usize| match row.path.as_str() {
-            HTTP => "-".to_owned(),
-            _ => count.to_string(),
+        let counted = |count: usize| match count {
+            0 => "-".to_owned(),
+            count => count.to_string(),
         };
         let tenant = match row.tenant.as_str() {
-            "" => "(anonymous)",
+            "" if row.path == HTTP => "(anonymous)",
+            "" => "(everybody)",
             tenant => tenant,
         };
         vec![
             tenant.to_owned(),
             row.path.clone(),
-            linked(row.sessions),
-            linked(row.links),
+            counted(row.sessions),
+            counted(row.links),
             row.in_flight.to_string(),
             format!("{:.0}", row.requests_per_s),
             format!("{:.0}", row.failures_per_s),
@@ -154,20 +174,9 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
     let mut rows: BTreeMap<(String, String), (Row, Vec<&str>)> = BTreeMap::new();
     for link in &now.links {
         let key = (link.tenant.clone(), link.path.clone());
-        let (row, sessions) = rows.entry(key).or_insert_with_key(|(tenant, path)| {
-            let row = Row {
-                tenant: tenant.clone(),
-                path: path.clone(),
-                sessions: 0,
-                links: 0,
-                in_flight: 0,
-                requests_per_s: 0.0,
-                failures_per_s: 0.0,
-                get_bytes_per_s: 0.0,
-                put_bytes_per_s: 0.0,
-            };
-            (row, Vec::new())
-        });
+        let (row, sessions) = rows
+            .entry(key)
+            .or_insert_with_key(|(tenant, path)| (Row::of(tenant, path), Vec::new()));
         let per_second = |count: u64| count as f64 / elapsed.max(1e-9);
         let rate = |count: fn(&live::Link) -> u64| {
             let then = known.get(&link.id).map_or(0, |link| count(link));
@@ -197,6 +206,7 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
         })
         .collect();
     rows.extend(http_rows(before, now, elapsed));
+    rows.extend(nvme_rows(before, now, elapsed));
     let busy = |row: &Row| row.get_bytes_per_s + row.put_bytes_per_s;
     rows.sort_by(|a, b| {
         busy(b)
@@ -223,17 +233,40 @@ fn http_rows(before: &Live, now: &Live, elapsed: f64) -> impl Iterator<Item = Ro
             count(tenant).saturating_sub(then) as f64 / elapsed.max(1e-9)
         };
         Some(Row {
-            tenant: tenant.tenant.clone(),
-            path: HTTP.to_owned(),
-            sessions: 0,
-            links: 0,
             in_flight: tenant.in_flight,
             requests_per_s: rate(|tenant| tenant.requests),
             failures_per_s: rate(|tenant| tenant.failures),
             get_bytes_per_s: rate(|tenant| tenant.sent_bytes),
             put_bytes_per_s: rate(|tenant| tenant.received_bytes),
+            ..Row::of(&tenant.tenant, HTTP)
         })
     })
+}
+
+/// The rows of controllers, by tenant and transport.
+fn nvme_rows(before: &Live, now: &Live, elapsed: f64) -> impl Iterator<Item = Row> {
+    let known: BTreeMap<u64, &live::Controller> = before
+        .nvme
+        .iter()
+        .map(|controller| (controller.id, controller))
+        .collect();
+    let mut rows: BTreeMap<(&str, &str), Row> = BTreeMap::new();
+    for controller in &now.nvme {
+        let rate = |count: fn(&live::Controller) -> u64| {
+            let then = known.get(&controller.id).map_or(0, |then| count(then));
+            count(controller).saturating_sub(then) as f64 / elapsed.max(1e-9)
+        };
+        let row = rows
+            .entry((&controller.tenant, &controller.path))
+            .or_insert_with_key(|(tenant, path)| Row::of(tenant, path));
+        row.links += 1;
+        row.in_flight += controller.in_flight;
+        row.requests_per_s += rate(|controller| controller.commands);
+        row.failures_per_s += rate(|controller| controller.failures);
+        row.get_bytes_per_s += rate(|controller| controller.sent_bytes);
+        row.put_bytes_per_s += rate(|controller| controller.received_bytes);
+    }
+    rows.into_values()
 }
 
 #[cfg(test)]
@@ -261,6 +294,7 @@ mod tests {
             sessions: 2,
             links: vec![link(2, "a", "shm", 100, 1000), link(4, "b", "iwarp", 7, 0)],
             http: Vec::new(),
+            nvme: Vec::new(),
         };
         let now = Live {
             sessions: 2,
@@ -271,6 +305,7 @@ mod tests {
                 link(4, "b", "iwarp", 7, 0),
             ],
             http: Vec::new(),
+            nvme: Vec::new(),
         };
         let rows = rows(&before, &now, 0.5);
         assert_eq!(rows.len(), 2);
@@ -292,17 +327,20 @@ mod tests {
             sessions: 1,
             links: vec![link(2, "a", "shm", 9, 5000), link(3, "a", "shm", 9, 0)],
             http: Vec::new(),
+            nvme: Vec::new(),
         };
         let now = Live {
             sessions: 1,
             links: vec![link(3, "a", "shm", 9, 5000)],
             http: Vec::new(),
+            nvme: Vec::new(),
         };
         assert_eq!(rows(&before, &now, 1.0)[0].get_bytes_per_s, 0.0);
         let later = Live {
             sessions: 1,
             links: vec![link(3, "a", "shm", 9, 5500)],
             http: Vec::new(),
+            nvme: Vec::new(),
         };
         assert_eq!(rows(&now, &later, 1.0)[0].get_bytes_per_s, 500.0);
     }
@@ -320,6 +358,7 @@ mod tests {
                 received_bytes: 0,
                 in_flight,
             }],
+            nvme: Vec::new(),
         };
         let row = &rows(&http(10, 1000, 0), &http(14, 5000, 1), 2.0)[0];
         assert_eq!((row.tenant.as_str(), row.path.as_str()), ("a", "http"));
@@ -329,5 +368,47 @@ mod tests {
         assert_eq!(waits.len(), 1, "one waits for its answer");
         let idle = rows(&http(14, 5000, 0), &http(14, 5000, 0), 1.0);
         assert_eq!(idle, [], "it asked long ago");
+    }
+
+    #[test]
+    fn controllers_of_a_tenant_and_a_transport_are_one_row() {
+        let controller = |id, path: &str, commands, sent_bytes| live::Controller {
+            id,
+            tenant: "a".to_owned(),
+            host: String::new(),
+            path: path.to_owned(),
+            commands,
+            failures: 0,
+            sent_bytes,
+            received_bytes: 0,
+            in_flight: 2,
+        };
+        let live = |nvme| Live {
+            sessions: 0,
+            links: Vec::new(),
+            http: Vec::new(),
+            nvme,
+        };
+        let before = live(vec![
+            controller(1, "nvme-tcp", 100, 4096),
+            controller(2, "vfio-user", 5, 0),
+        ]);
+        let now = live(vec![
+            controller(1, "nvme-tcp", 110, 8192),
+            controller(2, "vfio-user", 5, 0),
+            controller(3, "nvme-tcp", 10, 4096),
+        ]);
+        let rows = rows(&before, &now, 2.0);
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        let tcp = &rows[0];
+        assert_eq!(
+            (tcp.path.as_str(), tcp.links, tcp.in_flight),
+            ("nvme-tcp", 2, 4)
+        );
+        assert_eq!((tcp.requests_per_s, tcp.get_bytes_per_s), (10.0, 4096.0));
+        assert_eq!(
+            (rows[1].path.as_str(), rows[1].requests_per_s),
+            ("vfio-user", 0.0)
+        );
     }
 }

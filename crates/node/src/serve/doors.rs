@@ -455,13 +455,15 @@ pub fn open_admin<S: Store>(
     admin: Arc<Admin<S>>,
     direct: Arc<Direct<S>>,
     door: Arc<Door<S>>,
+    nvme: Arc<nvme::Nvme<S>>,
     stopping: &watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     let handle = move |asked: Asked| {
-        let (admin, direct, door) = (admin.clone(), direct.clone(), door.clone());
+        let (admin, direct) = (admin.clone(), direct.clone());
+        let (door, nvme) = (door.clone(), nvme.clone());
         async move {
             if (asked.method.as_str(), asked.path.as_str()) == ("GET", live::PATH) {
-                return live::answer(&direct, &door);
+                return live::answer(&direct, &door, &nvme);
             }
             let reply = admin
                 .handle(asked.method.as_str(), &asked.path, &asked.body)

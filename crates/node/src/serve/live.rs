@@ -1,4 +1,4 @@
-//! Who asks for what now, by links and by HTTP, for `forebay top`: `GET /v1/live` on the Unix socket.
+//! Who asks for what now, by links, by HTTP and by NVMe, for `forebay top`: `GET /v1/live` on the Unix socket.
 
 use forebay_s3::Door;
 use forebay_store::Store;
@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::direct::Direct;
 use super::http::Answer;
+use super::nvme::Nvme;
 
 /// Where it is asked for.
 pub const PATH: &str = "/v1/live";
@@ -20,6 +21,32 @@ pub struct Live {
     /// What goes by HTTP, by tenants.
     #[serde(default)]
     pub http: Vec<Tenant>,
+    /// Controllers of NVMe, the oldest first.
+    #[serde(default)]
+    pub nvme: Vec<Controller>,
+}
+
+/// One controller of NVMe. Counts only grow: a rate is the difference of two looks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Controller {
+    /// Names it while the server runs.
+    pub id: u64,
+    /// Whose namespaces it shows; empty: everybody's.
+    pub tenant: String,
+    /// The host's NVMe Qualified Name; empty: it is a device of a virtual machine.
+    pub host: String,
+    /// By what its commands travel: `nvme-tcp` or `vfio-user`.
+    pub path: String,
+    /// I/O commands that ended.
+    pub commands: u64,
+    /// Those of them that failed, or that the host gave up.
+    pub failures: u64,
+    /// Payload given to the host, in bytes.
+    pub sent_bytes: u64,
+    /// Payload taken from the host, in bytes.
+    pub received_bytes: u64,
+    /// I/O commands in progress.
+    pub in_flight: u64,
 }
 
 /// S3 requests of one tenant. Counts only grow: a rate is the difference of two looks.
@@ -65,7 +92,7 @@ pub struct Link {
     pub in_flight: u64,
 }
 
-pub(super) fn answer<S: Store>(direct: &Direct<S>, door: &Door<S>) -> Answer {
+pub(super) fn answer<S: Store>(direct: &Direct<S>, door: &Door<S>, nvme: &Nvme<S>) -> Answer {
     let links = direct.door.live().into_iter().map(|link| Link {
         id: link.id,
         tenant: link.tenant,
@@ -86,10 +113,25 @@ pub(super) fn answer<S: Store>(direct: &Direct<S>, door: &Door<S>) -> Answer {
         received_bytes: tenant.received_bytes,
         in_flight: tenant.in_flight,
     });
+    let controllers = nvme.target.live().into_iter().map(|controller| Controller {
+        id: controller.id,
+        tenant: controller.tenant.unwrap_or_default(),
+        path: match controller.host {
+            Some(_) => "nvme-tcp".to_owned(),
+            None => "vfio-user".to_owned(),
+        },
+        host: controller.host.unwrap_or_default(),
+        commands: controller.commands,
+        failures: controller.failures,
+        sent_bytes: controller.sent_bytes,
+        received_bytes: controller.received_bytes,
+        in_flight: controller.in_flight,
+    });
     let live = Live {
         sessions: direct.sessions.len(),
         links: links.collect(),
         http: tenants.collect(),
+        nvme: controllers.collect(),
     };
     match serde_json::to_vec(&live) {
         Ok(body) => Answer {

@@ -146,6 +146,7 @@ impl Node {
             self.admin.clone(),
             direct.clone(),
             self.door.clone(),
+            self.nvme.clone(),
             &stopping,
         );
         let calls = rpc::open(listeners, self.service.clone(), &stopping)?;

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 use super::identifiers::Holder;
+use super::live::Counting;
 use super::session::{FUSING_MAX, Session, Viewer};
 use super::{Target, bound, parts, results};
 
@@ -247,9 +248,11 @@ impl<S: Store, F: File> Target<S, F> {
         arrival: Arrival,
     ) -> Option<Arc<Session<S>>> {
         let identifier = self.identifiers.take(holder)?;
+        let host: Option<Arc<str>> = host.map(Arc::from);
         Some(Arc::new(Session {
             identifier,
-            host: host.map(Arc::from),
+            live: Counting::new(&self.live, viewer.clone(), host.clone()),
+            host,
             arrival,
             viewer,
             bound: Mutex::new(bound::Bound::default()),

@@ -65,18 +65,25 @@ pub struct Executed {
     pub sent_bytes: u64,
 }
 
+/// The payload of one command that ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Moved {
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+}
+
 impl Counters {
-    /// A command has ended.
-    pub(super) fn count(&self, command: &IoCommand, status: Status, result: u64) {
+    /// A command has ended; tells what it moved.
+    pub(super) fn count(&self, command: &IoCommand, status: Status, result: u64) -> Moved {
         let Some(ended) = self.commands.get(index(&command.verb)) else {
-            return;
+            return Moved::default();
         };
         if !status.is_success() {
             ended.failed.fetch_add(1, Relaxed);
-            return;
+            return Moved::default();
         }
         ended.succeeded.fetch_add(1, Relaxed);
-        let (received, sent) = match command.verb {
+        let (received_bytes, sent_bytes) = match command.verb {
             IoVerb::Kv(KvCommand::Store { .. } | KvCommand::StorePart { .. })
             | IoVerb::Nvm(NvmCommand::Write { .. }) => (command.bytes_to_controller, 0),
             IoVerb::Nvm(NvmCommand::Read { .. }) => (0, command.bytes_to_host),
@@ -90,11 +97,15 @@ impl Counters {
             }
             _ => (0, 0),
         };
-        if received > 0 {
-            self.received_bytes.fetch_add(received, Relaxed);
+        if received_bytes > 0 {
+            self.received_bytes.fetch_add(received_bytes, Relaxed);
         }
-        if sent > 0 {
-            self.sent_bytes.fetch_add(sent, Relaxed);
+        if sent_bytes > 0 {
+            self.sent_bytes.fetch_add(sent_bytes, Relaxed);
+        }
+        Moved {
+            received_bytes,
+            sent_bytes,
         }
     }
 

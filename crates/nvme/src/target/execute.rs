@@ -21,11 +21,12 @@ impl<S: Store, F: File> Target<S, F> {
         command: &IoCommand,
         payload: &mut impl Payload,
     ) -> (Status, u64) {
+        let running = session.live.begin();
         let (status, result) = match self.try_execute(session, command, payload).await {
             Ok(result) => (Status::SUCCESS, result),
             Err(status) => (status.answered(), 0),
         };
-        self.counters.count(command, status, result);
+        running.end(status, self.counters.count(command, status, result));
         (status, result)
     }
 
@@ -68,6 +69,7 @@ impl<S: Store, F: File> Target<S, F> {
         first: (&IoCommand, &mut impl Payload),
         second: (&IoCommand, &mut impl Payload),
     ) -> (Status, Status) {
+        let running = [session.live.begin(), session.live.begin()];
         let both = |status: Status| (status.answered(), status.answered());
         let (compare, write) = (first.0, second.0);
         let place = match self.place(compare.nsid) {
@@ -104,8 +106,9 @@ impl<S: Store, F: File> Target<S, F> {
             Err(Half::Second(status)) => (Status::ABORTED_FAILED_FUSED, status),
         };
         let (compared, written) = (compared.answered(), written.answered());
-        self.counters.count(first.0, compared, 0);
-        self.counters.count(second.0, written, 0);
+        let [comparing, writing] = running;
+        comparing.end(compared, self.counters.count(first.0, compared, 0));
+        writing.end(written, self.counters.count(second.0, written, 0));
         (compared, written)
     }
 }

@@ -26,6 +26,7 @@ mod identifiers;
 mod kv;
 mod landing;
 mod lending;
+mod live;
 mod parts;
 mod payload;
 mod program;
@@ -39,6 +40,7 @@ pub use admission::{Admitted, Arrival, Proven};
 pub use counters::{Counted, Executed};
 pub use fused::{Fused, Fuser};
 pub(crate) use lending::{Hosts, Lent, Share};
+pub use live::LiveController;
 pub use payload::Payload;
 pub use session::{Change, Session, Viewer};
 pub use shown::{Backing, Host, Published};
@@ -55,6 +57,7 @@ use parking_lot::RwLock;
 use counters::Counters;
 use identifiers::Identifiers;
 use lending::Lending;
+use live::Live;
 use session::Watchers;
 use shown::Shown;
 
@@ -132,6 +135,7 @@ pub struct Target<S: Store, F: File> {
     identifiers: Arc<Identifiers>,
     watchers: Watchers,
     counters: Counters,
+    live: Arc<Live>,
     results: Arc<results::Room>,
     lending: Arc<Lending>,
 }
@@ -162,6 +166,7 @@ impl<S: Store, F: File> Target<S, F> {
             generation: AtomicU64::new(1),
             watchers: Watchers::default(),
             counters: Counters::default(),
+            live: Arc::default(),
         }
     }
 
@@ -183,6 +188,11 @@ impl<S: Store, F: File> Target<S, F> {
     /// What was executed since it was made.
     pub fn executed(&self) -> Executed {
         self.counters.read()
+    }
+
+    /// What the controllers of hosts and devices do now, the oldest first.
+    pub fn live(&self) -> Vec<LiveController> {
+        self.live.look()
     }
 
     /// Replaces the hosts that may come. Associations of hosts that may not any more, or that belong to another tenant now, end.

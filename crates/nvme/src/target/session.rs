@@ -20,6 +20,7 @@ use super::admission::{Arrival, Proven};
 use super::bound::Bound;
 use super::identifiers::Identifier;
 use super::landing::Whose;
+use super::live::Counting;
 use super::parts::Parts;
 use super::results::Results;
 
@@ -80,6 +81,7 @@ pub struct Session<S: Store> {
     pub(super) host: Whose,
     pub(super) arrival: Arrival,
     pub(super) viewer: Viewer,
+    pub(super) live: Counting,
     pub(super) bound: Mutex<Bound>,
     pub(super) parts: Mutex<Parts<S::Upload>>,
     /// Told when there is an unfinished value.
