@@ -5,13 +5,14 @@
 //! What belongs to somebody else looks exactly like what does not exist: lookups that may be asked by anybody answer `None` for both.
 
 mod grant;
+mod lent;
 mod principal;
 mod proof;
 mod seats;
 mod session;
 mod window;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -26,13 +27,14 @@ use self::seats::Seats;
 use crate::shm::Share;
 
 pub use grant::{Grant, Granted};
+pub use lent::{Lent, Registered, RegisteredId};
 pub use principal::Principal;
 pub use proof::{PROOF_BYTES, proof};
-pub use session::{LinkId, Registered, RegisteredId, Session, Traffic};
+pub use session::{LinkId, Session, Traffic};
 pub use window::WINDOW;
 
 /// Names a session; 16 random bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
 impl SessionId {
@@ -152,14 +154,14 @@ struct Table {
 
 /// What the sessions of one tenant have together.
 struct Tenant {
-    sessions: usize,
+    sessions: BTreeSet<SessionId>,
     mapped: Arc<Share>,
 }
 
 impl Default for Tenant {
     fn default() -> Tenant {
         Tenant {
-            sessions: 0,
+            sessions: BTreeSet::new(),
             mapped: Arc::new(Share::new()),
         }
     }
@@ -202,10 +204,10 @@ impl Sessions {
         }
         let of_tenant = table.per_tenant.entry(principal.tenant.into());
         let of_tenant = of_tenant.or_default();
-        if of_tenant.sessions >= self.limits.sessions_per_tenant {
+        if of_tenant.sessions.len() >= self.limits.sessions_per_tenant {
             return Err(Refused::TenantSessions);
         }
-        of_tenant.sessions += 1;
+        of_tenant.sessions.insert(id);
         let mapped = of_tenant.mapped.clone();
         let session = Session::new(id, principal, key, clock, limits, seats, mapped);
         session.extend(lease);
@@ -304,6 +306,28 @@ impl Sessions {
         self.table.lock().sessions.values().cloned().collect()
     }
 
+    /// The sessions whose leases run, of this tenant or of all, from the one of this name on, by name; the first `limit` of them.
+    pub fn listed(&self, tenant: Option<&str>, from: SessionId, limit: usize) -> Vec<Arc<Session>> {
+        let table = self.table.lock();
+        let Some(tenant) = tenant else {
+            let all = table.sessions.values();
+            let mut found: Vec<_> = all.filter(|one| one.id() >= from).cloned().collect();
+            drop(table);
+            found.retain(|session| session.is_open());
+            found.sort_unstable_by_key(|session| session.id());
+            found.truncate(limit);
+            return found;
+        };
+        let ids = table
+            .per_tenant
+            .get(tenant)
+            .map(|of_tenant| &of_tenant.sessions);
+        let ids = ids.into_iter().flat_map(|ids| ids.range(from..));
+        let found = ids.filter_map(|id| table.sessions.get(id));
+        let open = found.filter(|session| session.is_open());
+        open.take(limit).cloned().collect()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.table.lock().sessions.len()
@@ -321,8 +345,8 @@ impl Sessions {
             return;
         }
         if let Some(of_tenant) = table.per_tenant.get_mut(session.tenant()) {
-            of_tenant.sessions -= 1;
-            if of_tenant.sessions == 0 {
+            of_tenant.sessions.remove(&session.id());
+            if of_tenant.sessions.is_empty() {
                 table.per_tenant.remove(session.tenant());
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,35 +11,17 @@ use forebay_io::{Clock, UnixMillis};
 use parking_lot::Mutex;
 
 use super::grant::{Grant, Granted};
+use super::lent::{Lent, Registered, RegisteredId};
 use super::proof::{PROOF_BYTES, proof};
 use super::seats::Seats;
 use super::window::Window;
 use super::{Limits, Principal, Refused, SessionId};
 use crate::shm::Share;
-use crate::{Access, CloseReason, Connection, Fabric, Link, RemoteRange, Stag};
+use crate::{Access, CloseReason, Connection, Fabric, Link};
 
 /// Names a link in its session; never reused there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
-
-/// Names a registered region in its session; never reused there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RegisteredId(pub u64);
-
-/// Memory of a client that its session's calls may name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Registered {
-    /// The link on which the client exposed it.
-    pub link: LinkId,
-    /// Its name there.
-    pub stag: Stag,
-    /// The tagged offset of its first byte.
-    pub base: u64,
-    /// Its length in bytes.
-    pub len: u64,
-    /// What the server may do with it.
-    pub access: Access,
-}
 
 /// What a client has at a server until its lease ends.
 ///
@@ -51,11 +34,14 @@ pub struct Session {
     /// Of the principal's secret.
     mark: [u8; 16],
     key: [u8; 32],
+    since: UnixMillis,
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
     seats: Arc<Seats>,
     /// On the monotonic clock, in milliseconds; zero when it has ended.
     deadline_ms: AtomicU64,
+    /// The same as a time of day when it was set, to be shown.
+    until: AtomicU64,
     shm: Traffic,
     iwarp: Traffic,
     /// What its tenant has mapped here.
@@ -94,9 +80,28 @@ struct State {
     /// Every link, region and grant ever named took one.
     names: u64,
     links: Vec<(LinkId, Connection)>,
-    regions: BTreeMap<RegisteredId, Registered>,
-    /// The grants that hold, by id: the region, and when the last one issued under that id ends.
-    grants: BTreeMap<u64, (RegisteredId, UnixMillis)>,
+    regions: BTreeMap<RegisteredId, Held>,
+    /// The grants that hold, by id.
+    grants: BTreeMap<u64, Loan>,
+}
+
+/// A region, and since when it is one.
+#[derive(Debug)]
+struct Held {
+    region: Registered,
+    since: UnixMillis,
+}
+
+/// What is known of a grant without its text.
+#[derive(Debug)]
+struct Loan {
+    region: RegisteredId,
+    offset: u64,
+    len: u64,
+    access: Access,
+    since: UnixMillis,
+    /// When the last one issued under its id ends.
+    expires: UnixMillis,
 }
 
 impl State {
@@ -122,10 +127,12 @@ impl Session {
             principal: principal.id.into(),
             mark: principal.mark(&key),
             key,
+            since: clock.unix_millis(),
             clock,
             limits,
             seats,
             deadline_ms: AtomicU64::new(0),
+            until: AtomicU64::new(0),
             shm: Traffic::default(),
             iwarp: Traffic::default(),
             mapped,
@@ -152,6 +159,16 @@ impl Session {
     pub fn is_of(&self, principal: Principal<'_>) -> bool {
         let same = *self.tenant == *principal.tenant && *self.principal == *principal.id;
         same && self.mark == principal.mark(&self.key)
+    }
+
+    /// When it was opened.
+    pub fn since(&self) -> UnixMillis {
+        self.since
+    }
+
+    /// When its lease runs out unless it is renewed; `None` when it has ended.
+    pub fn until(&self) -> Option<UnixMillis> {
+        self.is_open().then(|| self.until.load(Relaxed))
     }
 
     /// K_s of docs/token.md section 7.2, which server and client share.
@@ -238,11 +255,11 @@ impl Session {
         link.close(CloseReason::Done);
         self.seats.give_back(&self.tenant, 1);
         let mut state = self.state.lock();
-        state.regions.retain(|_, region| region.link != id);
+        state.regions.retain(|_, held| held.region.link != id);
         let State {
             regions, grants, ..
         } = &mut *state;
-        grants.retain(|_, (region, _)| regions.contains_key(region));
+        grants.retain(|_, loan| regions.contains_key(&loan.region));
     }
 
     /// The link of that name.
@@ -272,6 +289,7 @@ impl Session {
     /// # Errors
     /// When the session has ended, has as many as it may, or has no such link, or the range wraps around.
     pub fn register(&self, region: Registered) -> Result<RegisteredId, Refused> {
+        let since = self.clock.unix_millis();
         let mut state = self.state.lock();
         if state.ended || !state.links.iter().any(|(link, _)| *link == region.link) {
             return Err(Refused::Ended);
@@ -283,20 +301,20 @@ impl Session {
             return Err(Refused::Regions);
         }
         let id = RegisteredId(state.name());
-        state.regions.insert(id, region);
+        state.regions.insert(id, Held { region, since });
         Ok(id)
     }
 
     /// Forgets a region and its grants; false when there is none of that name. Its client withdraws the memory itself afterwards.
     pub fn deregister(&self, id: RegisteredId) -> bool {
         let mut state = self.state.lock();
-        state.grants.retain(|_, (region, _)| *region != id);
+        state.grants.retain(|_, loan| loan.region != id);
         state.regions.remove(&id).is_some()
     }
 
     /// The region of that name.
     pub fn region(&self, id: RegisteredId) -> Option<Registered> {
-        self.state.lock().regions.get(&id).copied()
+        self.state.lock().regions.get(&id).map(|held| held.region)
     }
 
     /// Lends bytes of a region for `lifetime`, or for [`Limits::grant`] if that is shorter.
@@ -314,16 +332,24 @@ impl Session {
         let now = self.clock.unix_millis();
         let expires = self.expiry(now, lifetime);
         let mut state = self.state.lock();
-        let lent = state.regions.get(&region).ok_or(Refused::Unknown)?;
+        let lent = &state.regions.get(&region).ok_or(Refused::Unknown)?.region;
         lent.range(offset, len, access).ok_or(Refused::Range)?;
         if state.grants.len() >= self.limits.grants {
-            state.grants.retain(|_, (_, expires)| *expires > now);
+            state.grants.retain(|_, loan| loan.expires > now);
         }
         if state.grants.len() >= self.limits.grants {
             return Err(Refused::Grants);
         }
         let id = state.name();
-        state.grants.insert(id, (region, expires));
+        let loan = Loan {
+            region,
+            offset,
+            len,
+            access,
+            since: now,
+            expires,
+        };
+        state.grants.insert(id, loan);
         let grant = Grant {
             id,
             session: self.id,
@@ -343,9 +369,9 @@ impl Session {
         let now = self.clock.unix_millis();
         let expires = self.expiry(now, lifetime);
         let mut state = self.state.lock();
-        let (_, latest) = state.grants.get_mut(&grant.id)?;
+        let loan = state.grants.get_mut(&grant.id)?;
         // An older text of the same grant keeps the moment that stands in it.
-        *latest = (*latest).max(expires);
+        loan.expires = loan.expires.max(expires);
         Some(Grant { expires, ..*grant }.sealed(&self.key))
     }
 
@@ -362,11 +388,11 @@ impl Session {
             return None;
         }
         let state = self.state.lock();
-        let (region, _) = state.grants.get(&grant.id)?;
-        if state.ended || *region != grant.region || !grant.access.includes(access) {
+        let loan = state.grants.get(&grant.id)?;
+        if state.ended || loan.region != grant.region || !grant.access.includes(access) {
             return None;
         }
-        let region = state.regions.get(region)?;
+        let region = &state.regions.get(&loan.region)?.region;
         let range = region.range(grant.offset, grant.len, access)?;
         let (link_id, link) = state.links.iter().find(|(id, _)| *id == region.link)?;
         Some(Granted {
@@ -374,6 +400,57 @@ impl Session {
             link_id: *link_id,
             range,
         })
+    }
+
+    /// Its regions, and the grants that hold now, whose names come after `after`, by name; the first `limit` of them. For
+    /// administration: what it tells is no grant.
+    pub fn lent(&self, after: u64, limit: usize) -> Vec<Lent> {
+        let now = self.clock.unix_millis();
+        let state = self.state.lock();
+        let fabric_of = |region: &Registered| {
+            let mut links = state.links.iter();
+            let (_, link) = links.find(|(id, _)| *id == region.link)?;
+            Some(link.fabric())
+        };
+        let regions = (Excluded(RegisteredId(after)), Unbounded);
+        let regions = state.regions.range(regions);
+        let regions = regions.filter_map(|(id, held)| {
+            Some(Lent {
+                name: id.0,
+                region: *id,
+                fabric: fabric_of(&held.region)?,
+                offset: 0,
+                len: held.region.len,
+                access: held.region.access,
+                since: held.since,
+                until: None,
+            })
+        });
+        let holding = state.grants.range((Excluded(after), Unbounded));
+        let holding = holding.filter(|(_, loan)| loan.expires > now);
+        let grants = holding.filter_map(|(name, loan)| {
+            Some(Lent {
+                name: *name,
+                region: loan.region,
+                fabric: fabric_of(&state.regions.get(&loan.region)?.region)?,
+                offset: loan.offset,
+                len: loan.len,
+                access: loan.access,
+                since: loan.since,
+                until: Some(loan.expires),
+            })
+        });
+        let mut lent: Vec<Lent> = regions.take(limit).chain(grants.take(limit)).collect();
+        lent.sort_unstable_by_key(|lent| lent.name);
+        lent.truncate(limit);
+        lent
+    }
+
+    /// Takes back what [`Session::lent`] tells by this name: a grant as [`Session::revoke`] does, a region as
+    /// [`Session::deregister`]. False when there is neither.
+    pub fn take_back(&self, name: u64) -> bool {
+        // No two things of a session ever have the same name.
+        self.revoke(name) || self.deregister(RegisteredId(name))
     }
 
     /// How many links, regions and grants it has.
@@ -385,8 +462,10 @@ impl Session {
     pub(super) fn extend(&self, lease: Duration) {
         let lease_ms = lease.min(self.limits.lease).as_millis() as u64;
         let deadline = self.now_ms().saturating_add(lease_ms.max(1));
+        let until = self.clock.unix_millis().saturating_add(lease_ms);
         let state = self.state.lock();
         if !state.ended {
+            self.until.store(until, Relaxed);
             self.deadline_ms.store(deadline, Relaxed);
         }
     }
@@ -414,19 +493,6 @@ impl Session {
     fn now_ms(&self) -> u64 {
         // One more than the clock shows, so that zero is never a deadline ahead.
         (self.clock.monotonic().as_millis() as u64).saturating_add(1)
-    }
-}
-
-impl Registered {
-    /// Bytes of it as the link knows them; `None` when it does not have these bytes or this access.
-    pub fn range(&self, offset: u64, len: u64, access: Access) -> Option<RemoteRange> {
-        let end = offset.checked_add(len)?;
-        (end <= self.len && self.access.includes(access)).then_some(())?;
-        Some(RemoteRange {
-            stag: self.stag,
-            offset: self.base.checked_add(offset)?,
-            len,
-        })
     }
 }
 

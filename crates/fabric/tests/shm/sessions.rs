@@ -398,6 +398,77 @@ fn a_grant_ends_with_what_it_is_of() {
 }
 
 #[test]
+fn what_is_lent_is_told_by_name_while_it_holds() {
+    run(async {
+        let lender = lender(Limits::default()).await;
+        let session = &lender.session;
+        assert_eq!(
+            session.until(),
+            Some(session.since() + LEASE.as_millis() as u64)
+        );
+        let first = lender.lend();
+        let region = session.region(lender.region).unwrap();
+        let second = session.register(region).unwrap();
+        lender.clock.advance(Duration::from_secs(9));
+        let last = lender.lend();
+        let names = |after, limit| -> Vec<u64> {
+            let lent = session.lent(after, limit);
+            lent.iter().map(|lent| lent.name).collect()
+        };
+        let all = [lender.region.0, first.id, second.0, last.id];
+        assert_eq!(names(0, 10), all);
+        for at in 0..all.len() {
+            assert_eq!(names(all[at], 10), all[at + 1..]);
+            assert_eq!(names(0, at), all[..at]);
+        }
+        assert!(names(u64::MAX, 10).is_empty());
+        let told = session.lent(second.0, 1);
+        assert_eq!(told[0].since, session.since() + 9_000);
+        assert_eq!(told[0].until, Some(last.expires));
+        assert_eq!((told[0].offset, told[0].len), (last.offset, last.len));
+        assert_eq!((told[0].region, told[0].access), (last.region, last.access));
+        let renewed = session.renew_grant(&last, Duration::from_secs(30)).unwrap();
+        assert_eq!(session.lent(second.0, 1)[0].until, Some(renewed.expires));
+
+        lender.clock.advance(Duration::from_secs(1));
+        assert_eq!(names(0, 10), [lender.region.0, second.0, last.id]);
+        assert!(session.take_back(last.id) && !session.take_back(last.id));
+        assert!(session.take_back(second.0) && !session.take_back(second.0));
+        assert!(!session.take_back(lender.link.0), "a link is not lent");
+        session.detach(lender.link);
+        assert!(names(0, 10).is_empty());
+    });
+}
+
+#[test]
+fn sessions_are_told_by_name_and_tenant() {
+    let (sessions, clock) = world(Limits::default());
+    let mut own: Vec<SessionId> = (0..5).map(|_| open(&sessions, "alpha").id()).collect();
+    let mut all = own.clone();
+    all.extend((0..3).map(|_| open(&sessions, "beta").id()));
+    own.sort_unstable();
+    all.sort_unstable();
+    let first = SessionId([0; 16]);
+    let listed = |tenant, from, limit| -> Vec<SessionId> {
+        let found = sessions.listed(tenant, from, limit);
+        found.iter().map(|session| session.id()).collect()
+    };
+    for (tenant, expected) in [(None, &all), (Some("alpha"), &own)] {
+        assert_eq!(listed(tenant, first, 100), *expected);
+        for at in 0..expected.len() {
+            assert_eq!(listed(tenant, expected[at], 100), expected[at..]);
+            assert_eq!(listed(tenant, first, at), expected[..at]);
+        }
+    }
+    assert!(listed(Some("gamma"), first, 100).is_empty());
+    sessions.close(own[0]);
+    assert_eq!(listed(Some("alpha"), first, 100), own[1..]);
+    // Not looked at yet, and ended all the same.
+    clock.advance(LEASE);
+    assert!(listed(None, first, 100).is_empty() && listed(Some("beta"), first, 100).is_empty());
+}
+
+#[test]
 fn detaching_takes_regions_and_grants_along() {
     run(async {
         let lender = lender(Limits::default()).await;
