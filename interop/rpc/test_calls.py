@@ -20,7 +20,7 @@ def test_reflection_tells_the_services(root):
     told = root.services()
     services = ("Admin", "Sessions", "Objects", "Execution", "Watch")
     assert {f"forebay.v1.{name}" for name in services} <= set(told)
-    assert len(list(root.methods())) == len(set(root.methods())) == 48
+    assert len(list(root.methods())) == len(set(root.methods())) == 51
 
 
 def test_administration(root, server):
@@ -208,6 +208,23 @@ def test_memory_is_registered_granted_and_moved(root, connect, namespace, expose
     root.call("Sessions.Revoke", session=session, id=granted.id)
     for grant in (granted.grant, renewed.grant):
         assert gathered(other, grant=grant) == {"REASON_NO_SUCH_GRANT"}
+    # The same by an administrator, who knows of a grant what is no grant.
+    granted = root.call("Sessions.Grant", session=session, region=region, length=100_000, access=access["write"])
+    lines = root.call("Admin.ListGrants", tenant="root").grants
+    own = [line for line in lines if line.id.startswith(session.hex())]
+    assert [line.id[32:] for line in own] == ["", f"-{region}", f"-{granted.id}"]
+    kinds = root.enum("GrantKind")
+    assert [line.kind for line in own] == [kinds[f"GRANT_KIND_{kind}"].number for kind in ("SESSION", "REGION", "GRANT")]
+    assert {(line.tenant, line.access_key, *line.fabrics) for line in own} == {("root", own[0].access_key, fabric)}
+    lent = own[2].memory
+    assert (lent.region, lent.offset, lent.length, lent.access) == (region, 0, 100_000, access["write"])
+    assert own[2].until_ms == granted.expires_ms and not own[1].HasField("until_ms")
+    page = root.call("Admin.ListGrants", page_token=own[0].id, limit=1)
+    assert (list(page.grants), page.next_page_token) == ([own[0]], own[1].id)
+    assert root.refusal("Admin.ListGrants", page_token="nonsense") == (INVALID, "REASON_INVALID")
+    root.call("Admin.RemoveGrant", id=own[2].id)
+    assert gathered(other, grant=granted.grant) == {"REASON_NO_SUCH_GRANT"}
+    assert root.refusal("Admin.RemoveGrant", id=own[2].id) == (NOT_FOUND, "REASON_NOT_FOUND")
     root.call("Sessions.DeregisterRegion", session=session, region=region)
     assert gathered(root, session=session, region=region) == {"REASON_NO_SUCH_REGION"}
     root.call("Admin.RemoveKey", access_key=key.access_key)
@@ -318,6 +335,14 @@ def test_what_is_anothers_is_not_there(root, tenant, namespace):
         assert blue.refusal(name, **fields) == (NOT_FOUND, "REASON_NO_SUCH_NAMESPACE"), name
     session = root.call("Sessions.Open").session
     assert blue.refusal("Sessions.Close", session=session) == (NOT_FOUND, "REASON_NO_SUCH_SESSION")
+    for id in (session.hex(), os.urandom(16).hex()):
+        assert blue.refusal("Admin.RemoveGrant", id=id) == (NOT_FOUND, "REASON_NOT_FOUND")
+    assert blue.refusal("Admin.RemoveGrants", tenant="root") == (NOT_FOUND, "REASON_NOT_FOUND")
+    assert session.hex() not in [line.id for line in root.call("Admin.ListGrants", tenant=blue.name).grants]
+    own = blue.call("Sessions.Open").session
+    assert [line.id for line in blue.call("Admin.ListGrants").grants] == [own.hex()]
+    assert blue.call("Admin.RemoveGrants", tenant=blue.name).sessions == 1
+    assert blue.refusal("Sessions.Close", session=own) == (NOT_FOUND, "REASON_NO_SUCH_SESSION")
     root.call("Sessions.Close", session=session)
     denied = (grpc.StatusCode.PERMISSION_DENIED, "REASON_DENIED")
     assert blue.refusal("Admin.CreateTenant", name="stolen") == denied

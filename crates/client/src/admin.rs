@@ -89,6 +89,12 @@ impl Admin {
         create_host(CreateHostRequest) -> Host;
         /// Forgets a host.
         remove_host(RemoveHostRequest) -> RemoveHostResponse;
+        /// What lets the server reach memory of its clients: a page of it.
+        list_grants(ListGrantsRequest) -> ListGrantsResponse;
+        /// Takes back a grant, a region or a session.
+        remove_grant(RemoveGrantRequest) -> RemoveGrantResponse;
+        /// Ends all sessions of a tenant.
+        remove_grants(RemoveGrantsRequest) -> RemoveGrantsResponse;
         /// The cold-tier policy of a namespace.
         get_tier(GetTierRequest) -> Tier;
         /// Gives a namespace a policy for the cold tier.

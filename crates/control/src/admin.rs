@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use forebay_fabric::Sessions;
 use forebay_store::{
     Address, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage,
 };
@@ -43,15 +44,22 @@ pub struct Admin<S> {
     store: Arc<S>,
     identities: Arc<Identities<S>>,
     node: Arc<dyn Node>,
+    sessions: Arc<Sessions>,
 }
 
 impl<S: Store> Admin<S> {
-    /// Over a store, its identities, and the process that serves them.
-    pub fn new(store: Arc<S>, identities: Arc<Identities<S>>, node: Arc<dyn Node>) -> Admin<S> {
+    /// Over a store, its identities, the process that serves them, and the table of sessions that all doors share.
+    pub fn new(
+        store: Arc<S>,
+        identities: Arc<Identities<S>>,
+        node: Arc<dyn Node>,
+        sessions: Arc<Sessions>,
+    ) -> Admin<S> {
         Admin {
             store,
             identities,
             node,
+            sessions,
         }
     }
 
@@ -393,6 +401,16 @@ impl<S: Store> Admin<S> {
             return Err(no_namespace(name));
         }
         Ok(self.store.namespace(name)?)
+    }
+
+    /// Refuses the name of a tenant that there is not.
+    pub(crate) fn must_be_tenant(&self, name: &str) -> Result<()> {
+        self.identities.tenant(name).map(drop)
+    }
+
+    /// The sessions of this server.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// A namespace as it is shown.

@@ -17,6 +17,9 @@
 //! | `GET /v1/hosts` | | list of [`Host`], secrets left out |
 //! | `POST /v1/hosts` | [`NewHost`] | [`Host`] |
 //! | `DELETE /v1/hosts/NQN` | | nothing |
+//! | `POST /v1/grants/list` | [`GrantsAsked`] | [`GrantPage`] |
+//! | `DELETE /v1/grants/ID` | | nothing |
+//! | `DELETE /v1/tenants/T/grants` | | [`SessionsEnded`] |
 //! | `GET /v1/modules` | | list of [`Module`] |
 //! | `POST /v1/modules` | [`NewModule`] | [`Module`] |
 //! | `DELETE /v1/modules/T/WHICH[/N]` | | nothing |
@@ -36,6 +39,10 @@ use std::str::FromStr;
 
 use forebay_store::{Durability, Quota, Usage, Versioning};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use crate::grants::{
+    Grant, GrantId, GrantKind, GrantPage, GrantedAccess, GrantedMemory, GrantsAsked, SessionsEnded,
+};
 
 /// A running server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -73,6 +73,10 @@ impl<S: Store> Admin<S> {
                 nothing(self.remove_module(tenant, Some(namespace), which).await)
             }
 
+            ("POST", ["v1", "grants", "list"]) => json(&self.grants(&parse(body)?)?),
+            ("DELETE", ["v1", "grants", id]) => nothing(self.remove_grant(id, None)),
+            ("DELETE", ["v1", "tenants", name, "grants"]) => json(&self.remove_grants(name)?),
+
             ("GET", ["v1", "hosts"]) => json(&self.hosts()),
             ("POST", ["v1", "hosts"]) => json(&self.create_host(parse(body)?).await?),
             ("DELETE", ["v1", "hosts", nqn]) => nothing(self.remove_host(nqn).await),

@@ -34,6 +34,7 @@ mod changes;
 mod cold;
 mod error;
 mod follow;
+mod grants;
 mod identities;
 mod json;
 mod modules;

@@ -132,6 +132,1062 @@ impl Versioning {
         }
     }
 }
+/// A session to be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenSessionRequest {
+    /// How long it lives without a sign, in milliseconds; 0 for the server's choice. Cut to the server's bounds.
+    #[prost(uint64, tag = "1")]
+    pub lease_ms: u64,
+}
+/// An open session.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OpenSessionResponse {
+    /// Its id, 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session: ::prost::bytes::Bytes,
+    /// Its key, 32 bytes, known to the client and the server alone: proves the session on links and makes the tags of tokens.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: ::prost::bytes::Bytes,
+    /// How long it lives without a sign, in milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub lease_ms: u64,
+    /// Where links are made, the best first.
+    #[prost(message, repeated, tag = "4")]
+    pub paths: ::prost::alloc::vec::Vec<Path>,
+}
+/// A way to the server for payloads.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Path {
+    /// By what: `shm`, `iwarp` or `http`.
+    #[prost(string, tag = "1")]
+    pub fabric: ::prost::alloc::string::String,
+    /// Where: the path of a Unix socket, HOST:PORT, or the URL of the S3 door.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    /// `iwarp` alone: links are made over TLS. The certificate is good for the host by which this endpoint was found.
+    #[prost(bool, tag = "3")]
+    pub tls: bool,
+}
+/// A sign of life.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeepAliveRequest {
+    /// The session's id.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session: ::prost::bytes::Bytes,
+    /// How long it lives from now, in milliseconds; 0 for the server's choice. Cut to the server's bounds.
+    #[prost(uint64, tag = "2")]
+    pub lease_ms: u64,
+}
+/// The lease has begun again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeepAliveResponse {
+    /// How long the session lives without a sign, in milliseconds.
+    #[prost(uint64, tag = "1")]
+    pub lease_ms: u64,
+}
+/// A session to be ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CloseSessionRequest {
+    /// Its id.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session: ::prost::bytes::Bytes,
+}
+/// The session has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CloseSessionResponse {}
+/// Memory to be registered.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterRegionRequest {
+    /// The session's id.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session: ::prost::bytes::Bytes,
+    /// The fabric of the link on which it is exposed: `shm` or `iwarp`; empty for the session's newest link of any. Not looked at
+    /// when `link` is given.
+    #[prost(string, tag = "2")]
+    pub fabric: ::prost::alloc::string::String,
+    /// Which of the session's links over that fabric, in the order in which they were made, from 0.
+    #[prost(uint32, tag = "3")]
+    pub rail: u32,
+    /// Its name on that link: the steering tag, or the slot with its generation on shared memory.
+    #[prost(uint32, tag = "4")]
+    pub stag: u32,
+    /// The tagged offset of its first byte, as the link's own exposure says.
+    #[prost(uint64, tag = "5")]
+    pub base: u64,
+    /// Its length in bytes.
+    #[prost(uint64, tag = "6")]
+    pub length: u64,
+    /// What transfers may do with it.
+    #[prost(enumeration = "Access", tag = "7")]
+    pub access: i32,
+    /// The link's name in its session, where the fabric told it when the link was made; else 0.
+    #[prost(uint64, tag = "8")]
+    pub link: u64,
+}
+/// A registered region.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegisterRegionResponse {
+    /// Its number in the session, never used again in it.
+    #[prost(uint64, tag = "1")]
+    pub region: u64,
+}
+/// A region to be forgotten.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeregisterRegionRequest {
+    /// The session's id.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session: ::prost::bytes::Bytes,
+    /// Its number.
+    #[prost(uint64, tag = "2")]
+    pub region: u64,
+}
+/// The region is forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeregisterRegionResponse {}
+/// A capability to be made.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GrantRequest {
+    /// The session's id.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session: ::prost::bytes::Bytes,
+    /// The region's number.
+    #[prost(uint64, tag = "2")]
+    pub region: u64,
+    /// Its first byte, from the start of the region.
+    #[prost(uint64, tag = "3")]
+    pub offset: u64,
+    /// How many bytes.
+    #[prost(uint64, tag = "4")]
+    pub length: u64,
+    /// What may be done; at most what the region allows.
+    #[prost(enumeration = "Access", tag = "5")]
+    pub access: i32,
+    /// How long it is good, in milliseconds; 0 for the server's choice. Cut to the server's bound.
+    #[prost(uint64, tag = "6")]
+    pub lifetime_ms: u64,
+}
+/// A capability.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GrantResponse {
+    /// What is shown to use it; opaque, at most 128 bytes. It holds no secret, and nobody can change it unnoticed.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub grant: ::prost::bytes::Bytes,
+    /// Its number in the session, to revoke it by.
+    #[prost(uint64, tag = "2")]
+    pub id: u64,
+    /// When it expires, in milliseconds since 1970 by the server's clock.
+    #[prost(uint64, tag = "3")]
+    pub expires_ms: u64,
+}
+/// A capability whose life is to begin again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewRequest {
+    /// The grant, not yet expired.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub grant: ::prost::bytes::Bytes,
+    /// How long it is good from now, in milliseconds; 0 for the server's choice. Cut to the server's bound.
+    #[prost(uint64, tag = "2")]
+    pub lifetime_ms: u64,
+}
+/// The renewed capability.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewResponse {
+    /// What is shown from now on.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub grant: ::prost::bytes::Bytes,
+    /// When it expires, in milliseconds since 1970 by the server's clock.
+    #[prost(uint64, tag = "2")]
+    pub expires_ms: u64,
+}
+/// A capability to be ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeRequest {
+    /// The session's id.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session: ::prost::bytes::Bytes,
+    /// The grant's number.
+    #[prost(uint64, tag = "2")]
+    pub id: u64,
+}
+/// The capability has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeResponse {}
+/// What a transfer may do with a region, seen from the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Access {
+    /// Not said, which is refused.
+    Unspecified = 0,
+    /// Read it: a source of stores.
+    Read = 1,
+    /// Write it: a target of retrieves.
+    Write = 2,
+    /// Both.
+    ReadWrite = 3,
+}
+impl Access {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ACCESS_UNSPECIFIED",
+            Self::Read => "ACCESS_READ",
+            Self::Write => "ACCESS_WRITE",
+            Self::ReadWrite => "ACCESS_READ_WRITE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ACCESS_UNSPECIFIED" => Some(Self::Unspecified),
+            "ACCESS_READ" => Some(Self::Read),
+            "ACCESS_WRITE" => Some(Self::Write),
+            "ACCESS_READ_WRITE" => Some(Self::ReadWrite),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod sessions_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Sessions: what a client's registered memory, links and grants belong to.
+    ///
+    /// The client opens a session here, connects a link to it (shared memory or iWARP, proving the session's key on that link),
+    /// registers regions of its memory, and then names them in calls of `Objects`, in S3 tokens, or in messages on the link itself.
+    /// A session lives by its lease: when it is closed, not kept alive, or ended by an administrator, its links are closed first, so
+    /// that nothing new can move, and then its regions and grants are forgotten. A link's own end tells the client when the server
+    /// uses nothing of its memory any more.
+    ///
+    /// A session belongs to the identity that opened it. Whatever belongs to another identity, has ended or was never there is
+    /// NOT_FOUND, in the same words.
+    #[derive(Debug, Clone)]
+    pub struct SessionsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl SessionsClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> SessionsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> SessionsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            SessionsClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Opens a session. RESOURCE_EXHAUSTED at the bound on sessions.
+        pub async fn open(
+            &mut self,
+            request: impl tonic::IntoRequest<super::OpenSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::OpenSessionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static("/forebay.v1.Sessions/Open");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Open"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Begins the lease again.
+        pub async fn keep_alive(
+            &mut self,
+            request: impl tonic::IntoRequest<super::KeepAliveRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::KeepAliveResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Sessions/KeepAlive",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Sessions", "KeepAlive"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends a session. When it answers, its links are closed and its regions and grants are forgotten.
+        pub async fn close(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CloseSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CloseSessionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Sessions/Close",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Close"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Names memory that the client exposes on a link. RESOURCE_EXHAUSTED at the bound on regions.
+        pub async fn register_region(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RegisterRegionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RegisterRegionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Sessions/RegisterRegion",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Sessions", "RegisterRegion"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forgets a region and its grants. When it answers, no new transfer touches it; withdrawing it on its link waits for those
+        /// in progress.
+        pub async fn deregister_region(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeregisterRegionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeregisterRegionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Sessions/DeregisterRegion",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Sessions", "DeregisterRegion"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes a capability for a part of a region, which any identity of the same tenant may use until it expires or is revoked.
+        pub async fn grant(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GrantRequest>,
+        ) -> std::result::Result<tonic::Response<super::GrantResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Sessions/Grant",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Grant"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes a grant's life begin again: new bytes, while the old ones stay good until they expire.
+        pub async fn renew(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RenewRequest>,
+        ) -> std::result::Result<tonic::Response<super::RenewResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Sessions/Renew",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Renew"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends a grant, all its renewals included: no transfer under it begins any more. One that has begun goes on to its answer.
+        pub async fn revoke(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeRequest>,
+        ) -> std::result::Result<tonic::Response<super::RevokeResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Sessions/Revoke",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Sessions", "Revoke"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod sessions_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with SessionsServer.
+    #[async_trait]
+    pub trait Sessions: std::marker::Send + std::marker::Sync + 'static {
+        /// Opens a session. RESOURCE_EXHAUSTED at the bound on sessions.
+        async fn open(
+            &self,
+            request: tonic::Request<super::OpenSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::OpenSessionResponse>,
+            tonic::Status,
+        >;
+        /// Begins the lease again.
+        async fn keep_alive(
+            &self,
+            request: tonic::Request<super::KeepAliveRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::KeepAliveResponse>,
+            tonic::Status,
+        >;
+        /// Ends a session. When it answers, its links are closed and its regions and grants are forgotten.
+        async fn close(
+            &self,
+            request: tonic::Request<super::CloseSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CloseSessionResponse>,
+            tonic::Status,
+        >;
+        /// Names memory that the client exposes on a link. RESOURCE_EXHAUSTED at the bound on regions.
+        async fn register_region(
+            &self,
+            request: tonic::Request<super::RegisterRegionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RegisterRegionResponse>,
+            tonic::Status,
+        >;
+        /// Forgets a region and its grants. When it answers, no new transfer touches it; withdrawing it on its link waits for those
+        /// in progress.
+        async fn deregister_region(
+            &self,
+            request: tonic::Request<super::DeregisterRegionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DeregisterRegionResponse>,
+            tonic::Status,
+        >;
+        /// Makes a capability for a part of a region, which any identity of the same tenant may use until it expires or is revoked.
+        async fn grant(
+            &self,
+            request: tonic::Request<super::GrantRequest>,
+        ) -> std::result::Result<tonic::Response<super::GrantResponse>, tonic::Status>;
+        /// Makes a grant's life begin again: new bytes, while the old ones stay good until they expire.
+        async fn renew(
+            &self,
+            request: tonic::Request<super::RenewRequest>,
+        ) -> std::result::Result<tonic::Response<super::RenewResponse>, tonic::Status>;
+        /// Ends a grant, all its renewals included: no transfer under it begins any more. One that has begun goes on to its answer.
+        async fn revoke(
+            &self,
+            request: tonic::Request<super::RevokeRequest>,
+        ) -> std::result::Result<tonic::Response<super::RevokeResponse>, tonic::Status>;
+    }
+    /// Sessions: what a client's registered memory, links and grants belong to.
+    ///
+    /// The client opens a session here, connects a link to it (shared memory or iWARP, proving the session's key on that link),
+    /// registers regions of its memory, and then names them in calls of `Objects`, in S3 tokens, or in messages on the link itself.
+    /// A session lives by its lease: when it is closed, not kept alive, or ended by an administrator, its links are closed first, so
+    /// that nothing new can move, and then its regions and grants are forgotten. A link's own end tells the client when the server
+    /// uses nothing of its memory any more.
+    ///
+    /// A session belongs to the identity that opened it. Whatever belongs to another identity, has ended or was never there is
+    /// NOT_FOUND, in the same words.
+    #[derive(Debug)]
+    pub struct SessionsServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> SessionsServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for SessionsServer<T>
+    where
+        T: Sessions,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/forebay.v1.Sessions/Open" => {
+                    #[allow(non_camel_case_types)]
+                    struct OpenSvc<T: Sessions>(pub Arc<T>);
+                    impl<
+                        T: Sessions,
+                    > tonic::server::UnaryService<super::OpenSessionRequest>
+                    for OpenSvc<T> {
+                        type Response = super::OpenSessionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::OpenSessionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Sessions>::open(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = OpenSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Sessions/KeepAlive" => {
+                    #[allow(non_camel_case_types)]
+                    struct KeepAliveSvc<T: Sessions>(pub Arc<T>);
+                    impl<
+                        T: Sessions,
+                    > tonic::server::UnaryService<super::KeepAliveRequest>
+                    for KeepAliveSvc<T> {
+                        type Response = super::KeepAliveResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::KeepAliveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Sessions>::keep_alive(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KeepAliveSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Sessions/Close" => {
+                    #[allow(non_camel_case_types)]
+                    struct CloseSvc<T: Sessions>(pub Arc<T>);
+                    impl<
+                        T: Sessions,
+                    > tonic::server::UnaryService<super::CloseSessionRequest>
+                    for CloseSvc<T> {
+                        type Response = super::CloseSessionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CloseSessionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Sessions>::close(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CloseSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Sessions/RegisterRegion" => {
+                    #[allow(non_camel_case_types)]
+                    struct RegisterRegionSvc<T: Sessions>(pub Arc<T>);
+                    impl<
+                        T: Sessions,
+                    > tonic::server::UnaryService<super::RegisterRegionRequest>
+                    for RegisterRegionSvc<T> {
+                        type Response = super::RegisterRegionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RegisterRegionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Sessions>::register_region(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RegisterRegionSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Sessions/DeregisterRegion" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeregisterRegionSvc<T: Sessions>(pub Arc<T>);
+                    impl<
+                        T: Sessions,
+                    > tonic::server::UnaryService<super::DeregisterRegionRequest>
+                    for DeregisterRegionSvc<T> {
+                        type Response = super::DeregisterRegionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeregisterRegionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Sessions>::deregister_region(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeregisterRegionSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Sessions/Grant" => {
+                    #[allow(non_camel_case_types)]
+                    struct GrantSvc<T: Sessions>(pub Arc<T>);
+                    impl<T: Sessions> tonic::server::UnaryService<super::GrantRequest>
+                    for GrantSvc<T> {
+                        type Response = super::GrantResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GrantRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Sessions>::grant(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GrantSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Sessions/Renew" => {
+                    #[allow(non_camel_case_types)]
+                    struct RenewSvc<T: Sessions>(pub Arc<T>);
+                    impl<T: Sessions> tonic::server::UnaryService<super::RenewRequest>
+                    for RenewSvc<T> {
+                        type Response = super::RenewResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RenewRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Sessions>::renew(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RenewSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Sessions/Revoke" => {
+                    #[allow(non_camel_case_types)]
+                    struct RevokeSvc<T: Sessions>(pub Arc<T>);
+                    impl<T: Sessions> tonic::server::UnaryService<super::RevokeRequest>
+                    for RevokeSvc<T> {
+                        type Response = super::RevokeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RevokeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Sessions>::revoke(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RevokeSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for SessionsServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "forebay.v1.Sessions";
+    impl<T> tonic::server::NamedService for SessionsServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
 /// Asks for the server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetServerRequest {}
@@ -428,6 +1484,99 @@ pub struct RemoveHostRequest {
 /// The host is forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveHostResponse {}
+/// Asks for what lets the server reach memory of clients.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListGrantsRequest {
+    /// Of which tenant; empty for all that the caller may see. NOT_FOUND for one that there is not.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    /// Where this page begins: from the page before; empty for the first page. INVALID_ARGUMENT for anything else.
+    #[prost(string, tag = "2")]
+    pub page_token: ::prost::alloc::string::String,
+    /// The most lines; 0 for the server's choice, cut to 1000.
+    #[prost(uint32, tag = "3")]
+    pub limit: u32,
+}
+/// A page of what lets the server reach memory of clients.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListGrantsResponse {
+    /// By session, each session before its regions and grants, and those by age. A session that begins or ends between two pages
+    /// may be missing, none is twice.
+    #[prost(message, repeated, tag = "1")]
+    pub grants: ::prost::alloc::vec::Vec<StandingGrant>,
+    /// Asks for the next page; empty when this was the last.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+/// Something that lets the server reach memory of a client. Nothing here is a secret, and none of it can be shown in place of a
+/// grant, a token, or the proof of a session.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StandingGrant {
+    /// Its id: of a session 32 hexadecimal digits, of the others those, `-`, and the number in the session, in decimal.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// What it is.
+    #[prost(enumeration = "GrantKind", tag = "2")]
+    pub kind: i32,
+    /// Whose it is.
+    #[prost(string, tag = "3")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The access key that opened the session.
+    #[prost(string, tag = "4")]
+    pub access_key: ::prost::alloc::string::String,
+    /// By what memory is reached, `shm` or `iwarp`: of a session by each of its links once, none without a link.
+    #[prost(string, repeated, tag = "5")]
+    pub fabrics: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Which memory; absent of a session.
+    #[prost(message, optional, tag = "6")]
+    pub memory: ::core::option::Option<GrantedMemory>,
+    /// When it was made, in milliseconds since 1970.
+    #[prost(uint64, tag = "7")]
+    pub since_ms: u64,
+    /// When it ends unless it is renewed, in milliseconds since 1970; of a region absent: it lasts as long as its link.
+    #[prost(uint64, optional, tag = "8")]
+    pub until_ms: ::core::option::Option<u64>,
+}
+/// Memory that may be reached.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GrantedMemory {
+    /// The region's number in its session.
+    #[prost(uint64, tag = "1")]
+    pub region: u64,
+    /// The first byte, from the start of the region.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+    /// How many bytes.
+    #[prost(uint64, tag = "3")]
+    pub length: u64,
+    /// What may be done.
+    #[prost(enumeration = "Access", tag = "4")]
+    pub access: i32,
+}
+/// Something to be taken back.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveGrantRequest {
+    /// Its id, as `ListGrants` shows it.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
+/// It is taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveGrantResponse {}
+/// A tenant whose sessions are to end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveGrantsRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+}
+/// They have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveGrantsResponse {
+    /// How many there were.
+    #[prost(uint64, tag = "1")]
+    pub sessions: u64,
+}
 /// Asks for the cold-tier policy of a namespace.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetTierRequest {
@@ -609,6 +1758,43 @@ pub struct LifecycleReport {
     #[prost(uint64, tag = "5")]
     pub failed: u64,
 }
+/// What `StandingGrant` is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum GrantKind {
+    /// Not said.
+    Unspecified = 0,
+    /// A session: what its client exposes on its links, for the tokens of S3 requests.
+    Session = 1,
+    /// A region, which calls and messages of its session may name.
+    Region = 2,
+    /// A grant, which any identity of the tenant may use.
+    Grant = 3,
+}
+impl GrantKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "GRANT_KIND_UNSPECIFIED",
+            Self::Session => "GRANT_KIND_SESSION",
+            Self::Region => "GRANT_KIND_REGION",
+            Self::Grant => "GRANT_KIND_GRANT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "GRANT_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "GRANT_KIND_SESSION" => Some(Self::Session),
+            "GRANT_KIND_REGION" => Some(Self::Region),
+            "GRANT_KIND_GRANT" => Some(Self::Grant),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod admin_client {
     #![allow(
@@ -620,11 +1806,11 @@ pub mod admin_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Tenants, access keys, namespaces, quotas and the care of the data.
+    /// Tenants, access keys, namespaces, quotas, memory that clients lend, and the care of the data.
     ///
-    /// The root tenant may make every call. Another tenant sees itself, its own keys and its own namespaces, may make,
-    /// change and remove namespaces of its own (their quotas apart), and is refused the rest with PERMISSION_DENIED. What belongs
-    /// to somebody else is NOT_FOUND, in the same words as what does not exist.
+    /// The root tenant may make every call. Another tenant sees itself, its own keys, namespaces and loans of memory, may make,
+    /// change and remove namespaces of its own (their quotas apart), may end those loans, and is refused the rest with
+    /// PERMISSION_DENIED. What belongs to somebody else is NOT_FOUND, in the same words as what does not exist.
     ///
     /// Errors, here and in every other service, carry one of the names of `Reason` in the trailing metadata `forebay-reason`.
     #[derive(Debug, Clone)]
@@ -1126,6 +2312,84 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveHost"));
             self.inner.unary(req, path, codec).await
         }
+        /// What lets this server reach memory of its clients: sessions, their regions and grants. A tenant sees its own, of all its keys.
+        /// They live in the memory of one server: another gateway over the same store has others.
+        pub async fn list_grants(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListGrantsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListGrantsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/ListGrants",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "ListGrants"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes back what `ListGrants` shows by an id: a grant as `Sessions.Revoke` does, a region as `Sessions.DeregisterRegion`, a
+        /// session as `Sessions.Close`, with all that its client lends: its links, regions and grants, and the tokens of S3 requests.
+        /// What is not there is NOT_FOUND.
+        pub async fn remove_grant(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveGrantRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveGrantResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/RemoveGrant",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveGrant"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends all sessions of a tenant. Its clients may open new ones; who must not loses the access key.
+        pub async fn remove_grants(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveGrantsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveGrantsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Admin/RemoveGrants",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Admin", "RemoveGrants"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The cold-tier policy of a namespace, and what its last pass came to. INVALID_ARGUMENT, as for the calls below, where there is no
         /// cold tier. Root only, as they are.
         pub async fn get_tier(
@@ -1426,6 +2690,33 @@ pub mod admin_server {
             tonic::Response<super::RemoveHostResponse>,
             tonic::Status,
         >;
+        /// What lets this server reach memory of its clients: sessions, their regions and grants. A tenant sees its own, of all its keys.
+        /// They live in the memory of one server: another gateway over the same store has others.
+        async fn list_grants(
+            &self,
+            request: tonic::Request<super::ListGrantsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListGrantsResponse>,
+            tonic::Status,
+        >;
+        /// Takes back what `ListGrants` shows by an id: a grant as `Sessions.Revoke` does, a region as `Sessions.DeregisterRegion`, a
+        /// session as `Sessions.Close`, with all that its client lends: its links, regions and grants, and the tokens of S3 requests.
+        /// What is not there is NOT_FOUND.
+        async fn remove_grant(
+            &self,
+            request: tonic::Request<super::RemoveGrantRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveGrantResponse>,
+            tonic::Status,
+        >;
+        /// Ends all sessions of a tenant. Its clients may open new ones; who must not loses the access key.
+        async fn remove_grants(
+            &self,
+            request: tonic::Request<super::RemoveGrantsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveGrantsResponse>,
+            tonic::Status,
+        >;
         /// The cold-tier policy of a namespace, and what its last pass came to. INVALID_ARGUMENT, as for the calls below, where there is no
         /// cold tier. Root only, as they are.
         async fn get_tier(
@@ -1474,11 +2765,11 @@ pub mod admin_server {
             request: tonic::Request<super::RunLifecycleRequest>,
         ) -> std::result::Result<tonic::Response<super::LifecycleReport>, tonic::Status>;
     }
-    /// Tenants, access keys, namespaces, quotas and the care of the data.
+    /// Tenants, access keys, namespaces, quotas, memory that clients lend, and the care of the data.
     ///
-    /// The root tenant may make every call. Another tenant sees itself, its own keys and its own namespaces, may make,
-    /// change and remove namespaces of its own (their quotas apart), and is refused the rest with PERMISSION_DENIED. What belongs
-    /// to somebody else is NOT_FOUND, in the same words as what does not exist.
+    /// The root tenant may make every call. Another tenant sees itself, its own keys, namespaces and loans of memory, may make,
+    /// change and remove namespaces of its own (their quotas apart), may end those loans, and is refused the rest with
+    /// PERMISSION_DENIED. What belongs to somebody else is NOT_FOUND, in the same words as what does not exist.
     ///
     /// Errors, here and in every other service, carry one of the names of `Reason` in the trailing metadata `forebay-reason`.
     #[derive(Debug)]
@@ -2332,6 +3623,137 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RemoveHostSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/ListGrants" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListGrantsSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ListGrantsRequest>
+                    for ListGrantsSvc<T> {
+                        type Response = super::ListGrantsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListGrantsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_grants(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListGrantsSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/RemoveGrant" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveGrantSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::RemoveGrantRequest>
+                    for RemoveGrantSvc<T> {
+                        type Response = super::RemoveGrantResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveGrantRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_grant(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveGrantSvc(inner);
+                        let codec = crate::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Admin/RemoveGrants" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveGrantsSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::RemoveGrantsRequest>
+                    for RemoveGrantsSvc<T> {
+                        type Response = super::RemoveGrantsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveGrantsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_grants(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveGrantsSvc(inner);
                         let codec = crate::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -5026,1062 +6448,6 @@ pub mod execution_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "forebay.v1.Execution";
     impl<T> tonic::server::NamedService for ExecutionServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
-    }
-}
-/// A session to be opened.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct OpenSessionRequest {
-    /// How long it lives without a sign, in milliseconds; 0 for the server's choice. Cut to the server's bounds.
-    #[prost(uint64, tag = "1")]
-    pub lease_ms: u64,
-}
-/// An open session.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct OpenSessionResponse {
-    /// Its id, 16 bytes.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub session: ::prost::bytes::Bytes,
-    /// Its key, 32 bytes, known to the client and the server alone: proves the session on links and makes the tags of tokens.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub key: ::prost::bytes::Bytes,
-    /// How long it lives without a sign, in milliseconds.
-    #[prost(uint64, tag = "3")]
-    pub lease_ms: u64,
-    /// Where links are made, the best first.
-    #[prost(message, repeated, tag = "4")]
-    pub paths: ::prost::alloc::vec::Vec<Path>,
-}
-/// A way to the server for payloads.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Path {
-    /// By what: `shm`, `iwarp` or `http`.
-    #[prost(string, tag = "1")]
-    pub fabric: ::prost::alloc::string::String,
-    /// Where: the path of a Unix socket, HOST:PORT, or the URL of the S3 door.
-    #[prost(string, tag = "2")]
-    pub address: ::prost::alloc::string::String,
-    /// `iwarp` alone: links are made over TLS. The certificate is good for the host by which this endpoint was found.
-    #[prost(bool, tag = "3")]
-    pub tls: bool,
-}
-/// A sign of life.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct KeepAliveRequest {
-    /// The session's id.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub session: ::prost::bytes::Bytes,
-    /// How long it lives from now, in milliseconds; 0 for the server's choice. Cut to the server's bounds.
-    #[prost(uint64, tag = "2")]
-    pub lease_ms: u64,
-}
-/// The lease has begun again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct KeepAliveResponse {
-    /// How long the session lives without a sign, in milliseconds.
-    #[prost(uint64, tag = "1")]
-    pub lease_ms: u64,
-}
-/// A session to be ended.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct CloseSessionRequest {
-    /// Its id.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub session: ::prost::bytes::Bytes,
-}
-/// The session has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct CloseSessionResponse {}
-/// Memory to be registered.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RegisterRegionRequest {
-    /// The session's id.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub session: ::prost::bytes::Bytes,
-    /// The fabric of the link on which it is exposed: `shm` or `iwarp`; empty for the session's newest link of any. Not looked at
-    /// when `link` is given.
-    #[prost(string, tag = "2")]
-    pub fabric: ::prost::alloc::string::String,
-    /// Which of the session's links over that fabric, in the order in which they were made, from 0.
-    #[prost(uint32, tag = "3")]
-    pub rail: u32,
-    /// Its name on that link: the steering tag, or the slot with its generation on shared memory.
-    #[prost(uint32, tag = "4")]
-    pub stag: u32,
-    /// The tagged offset of its first byte, as the link's own exposure says.
-    #[prost(uint64, tag = "5")]
-    pub base: u64,
-    /// Its length in bytes.
-    #[prost(uint64, tag = "6")]
-    pub length: u64,
-    /// What transfers may do with it.
-    #[prost(enumeration = "Access", tag = "7")]
-    pub access: i32,
-    /// The link's name in its session, where the fabric told it when the link was made; else 0.
-    #[prost(uint64, tag = "8")]
-    pub link: u64,
-}
-/// A registered region.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RegisterRegionResponse {
-    /// Its number in the session, never used again in it.
-    #[prost(uint64, tag = "1")]
-    pub region: u64,
-}
-/// A region to be forgotten.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct DeregisterRegionRequest {
-    /// The session's id.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub session: ::prost::bytes::Bytes,
-    /// Its number.
-    #[prost(uint64, tag = "2")]
-    pub region: u64,
-}
-/// The region is forgotten.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct DeregisterRegionResponse {}
-/// A capability to be made.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GrantRequest {
-    /// The session's id.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub session: ::prost::bytes::Bytes,
-    /// The region's number.
-    #[prost(uint64, tag = "2")]
-    pub region: u64,
-    /// Its first byte, from the start of the region.
-    #[prost(uint64, tag = "3")]
-    pub offset: u64,
-    /// How many bytes.
-    #[prost(uint64, tag = "4")]
-    pub length: u64,
-    /// What may be done; at most what the region allows.
-    #[prost(enumeration = "Access", tag = "5")]
-    pub access: i32,
-    /// How long it is good, in milliseconds; 0 for the server's choice. Cut to the server's bound.
-    #[prost(uint64, tag = "6")]
-    pub lifetime_ms: u64,
-}
-/// A capability.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GrantResponse {
-    /// What is shown to use it; opaque, at most 128 bytes. It holds no secret, and nobody can change it unnoticed.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub grant: ::prost::bytes::Bytes,
-    /// Its number in the session, to revoke it by.
-    #[prost(uint64, tag = "2")]
-    pub id: u64,
-    /// When it expires, in milliseconds since 1970 by the server's clock.
-    #[prost(uint64, tag = "3")]
-    pub expires_ms: u64,
-}
-/// A capability whose life is to begin again.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RenewRequest {
-    /// The grant, not yet expired.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub grant: ::prost::bytes::Bytes,
-    /// How long it is good from now, in milliseconds; 0 for the server's choice. Cut to the server's bound.
-    #[prost(uint64, tag = "2")]
-    pub lifetime_ms: u64,
-}
-/// The renewed capability.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RenewResponse {
-    /// What is shown from now on.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub grant: ::prost::bytes::Bytes,
-    /// When it expires, in milliseconds since 1970 by the server's clock.
-    #[prost(uint64, tag = "2")]
-    pub expires_ms: u64,
-}
-/// A capability to be ended.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RevokeRequest {
-    /// The session's id.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub session: ::prost::bytes::Bytes,
-    /// The grant's number.
-    #[prost(uint64, tag = "2")]
-    pub id: u64,
-}
-/// The capability has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RevokeResponse {}
-/// What a transfer may do with a region, seen from the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum Access {
-    /// Not said, which is refused.
-    Unspecified = 0,
-    /// Read it: a source of stores.
-    Read = 1,
-    /// Write it: a target of retrieves.
-    Write = 2,
-    /// Both.
-    ReadWrite = 3,
-}
-impl Access {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "ACCESS_UNSPECIFIED",
-            Self::Read => "ACCESS_READ",
-            Self::Write => "ACCESS_WRITE",
-            Self::ReadWrite => "ACCESS_READ_WRITE",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "ACCESS_UNSPECIFIED" => Some(Self::Unspecified),
-            "ACCESS_READ" => Some(Self::Read),
-            "ACCESS_WRITE" => Some(Self::Write),
-            "ACCESS_READ_WRITE" => Some(Self::ReadWrite),
-            _ => None,
-        }
-    }
-}
-/// Generated client implementations.
-pub mod sessions_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
-    /// Sessions: what a client's registered memory, links and grants belong to.
-    ///
-    /// The client opens a session here, connects a link to it (shared memory or iWARP, proving the session's key on that link),
-    /// registers regions of its memory, and then names them in calls of `Objects`, in S3 tokens, or in messages on the link itself.
-    /// A session lives by its lease: when it is closed or not kept alive, its links are closed first, so that nothing new can
-    /// move, and then its regions and grants are forgotten. A link's own end tells the client when the server uses nothing of
-    /// its memory any more.
-    ///
-    /// A session belongs to the identity that opened it. Whatever belongs to another identity, has ended or was never there is
-    /// NOT_FOUND, in the same words.
-    #[derive(Debug, Clone)]
-    pub struct SessionsClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl SessionsClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
-    }
-    impl<T> SessionsClient<T>
-    where
-        T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
-    {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
-        }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> SessionsClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            SessionsClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
-        }
-        /// Enable decompressing responses.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
-        }
-        /// Opens a session. RESOURCE_EXHAUSTED at the bound on sessions.
-        pub async fn open(
-            &mut self,
-            request: impl tonic::IntoRequest<super::OpenSessionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::OpenSessionResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::Codec::default();
-            let path = http::uri::PathAndQuery::from_static("/forebay.v1.Sessions/Open");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Open"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Begins the lease again.
-        pub async fn keep_alive(
-            &mut self,
-            request: impl tonic::IntoRequest<super::KeepAliveRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::KeepAliveResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/forebay.v1.Sessions/KeepAlive",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("forebay.v1.Sessions", "KeepAlive"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Ends a session. When it answers, its links are closed and its regions and grants are forgotten.
-        pub async fn close(
-            &mut self,
-            request: impl tonic::IntoRequest<super::CloseSessionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CloseSessionResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/forebay.v1.Sessions/Close",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Close"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Names memory that the client exposes on a link. RESOURCE_EXHAUSTED at the bound on regions.
-        pub async fn register_region(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RegisterRegionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RegisterRegionResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/forebay.v1.Sessions/RegisterRegion",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("forebay.v1.Sessions", "RegisterRegion"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Forgets a region and its grants. When it answers, no new transfer touches it; withdrawing it on its link waits for those
-        /// in progress.
-        pub async fn deregister_region(
-            &mut self,
-            request: impl tonic::IntoRequest<super::DeregisterRegionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::DeregisterRegionResponse>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/forebay.v1.Sessions/DeregisterRegion",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("forebay.v1.Sessions", "DeregisterRegion"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Makes a capability for a part of a region, which any identity of the same tenant may use until it expires or is revoked.
-        pub async fn grant(
-            &mut self,
-            request: impl tonic::IntoRequest<super::GrantRequest>,
-        ) -> std::result::Result<tonic::Response<super::GrantResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/forebay.v1.Sessions/Grant",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Grant"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Makes a grant's life begin again: new bytes, while the old ones stay good until they expire.
-        pub async fn renew(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RenewRequest>,
-        ) -> std::result::Result<tonic::Response<super::RenewResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/forebay.v1.Sessions/Renew",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("forebay.v1.Sessions", "Renew"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// Ends a grant, all its renewals included: no transfer under it begins any more. One that has begun goes on to its answer.
-        pub async fn revoke(
-            &mut self,
-            request: impl tonic::IntoRequest<super::RevokeRequest>,
-        ) -> std::result::Result<tonic::Response<super::RevokeResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = crate::Codec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/forebay.v1.Sessions/Revoke",
-            );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("forebay.v1.Sessions", "Revoke"));
-            self.inner.unary(req, path, codec).await
-        }
-    }
-}
-/// Generated server implementations.
-pub mod sessions_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with SessionsServer.
-    #[async_trait]
-    pub trait Sessions: std::marker::Send + std::marker::Sync + 'static {
-        /// Opens a session. RESOURCE_EXHAUSTED at the bound on sessions.
-        async fn open(
-            &self,
-            request: tonic::Request<super::OpenSessionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::OpenSessionResponse>,
-            tonic::Status,
-        >;
-        /// Begins the lease again.
-        async fn keep_alive(
-            &self,
-            request: tonic::Request<super::KeepAliveRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::KeepAliveResponse>,
-            tonic::Status,
-        >;
-        /// Ends a session. When it answers, its links are closed and its regions and grants are forgotten.
-        async fn close(
-            &self,
-            request: tonic::Request<super::CloseSessionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CloseSessionResponse>,
-            tonic::Status,
-        >;
-        /// Names memory that the client exposes on a link. RESOURCE_EXHAUSTED at the bound on regions.
-        async fn register_region(
-            &self,
-            request: tonic::Request<super::RegisterRegionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RegisterRegionResponse>,
-            tonic::Status,
-        >;
-        /// Forgets a region and its grants. When it answers, no new transfer touches it; withdrawing it on its link waits for those
-        /// in progress.
-        async fn deregister_region(
-            &self,
-            request: tonic::Request<super::DeregisterRegionRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::DeregisterRegionResponse>,
-            tonic::Status,
-        >;
-        /// Makes a capability for a part of a region, which any identity of the same tenant may use until it expires or is revoked.
-        async fn grant(
-            &self,
-            request: tonic::Request<super::GrantRequest>,
-        ) -> std::result::Result<tonic::Response<super::GrantResponse>, tonic::Status>;
-        /// Makes a grant's life begin again: new bytes, while the old ones stay good until they expire.
-        async fn renew(
-            &self,
-            request: tonic::Request<super::RenewRequest>,
-        ) -> std::result::Result<tonic::Response<super::RenewResponse>, tonic::Status>;
-        /// Ends a grant, all its renewals included: no transfer under it begins any more. One that has begun goes on to its answer.
-        async fn revoke(
-            &self,
-            request: tonic::Request<super::RevokeRequest>,
-        ) -> std::result::Result<tonic::Response<super::RevokeResponse>, tonic::Status>;
-    }
-    /// Sessions: what a client's registered memory, links and grants belong to.
-    ///
-    /// The client opens a session here, connects a link to it (shared memory or iWARP, proving the session's key on that link),
-    /// registers regions of its memory, and then names them in calls of `Objects`, in S3 tokens, or in messages on the link itself.
-    /// A session lives by its lease: when it is closed or not kept alive, its links are closed first, so that nothing new can
-    /// move, and then its regions and grants are forgotten. A link's own end tells the client when the server uses nothing of
-    /// its memory any more.
-    ///
-    /// A session belongs to the identity that opened it. Whatever belongs to another identity, has ended or was never there is
-    /// NOT_FOUND, in the same words.
-    #[derive(Debug)]
-    pub struct SessionsServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
-    }
-    impl<T> SessionsServer<T> {
-        pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
-            Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
-            }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
-            self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for SessionsServer<T>
-    where
-        T: Sessions,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/forebay.v1.Sessions/Open" => {
-                    #[allow(non_camel_case_types)]
-                    struct OpenSvc<T: Sessions>(pub Arc<T>);
-                    impl<
-                        T: Sessions,
-                    > tonic::server::UnaryService<super::OpenSessionRequest>
-                    for OpenSvc<T> {
-                        type Response = super::OpenSessionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::OpenSessionRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Sessions>::open(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = OpenSvc(inner);
-                        let codec = crate::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/forebay.v1.Sessions/KeepAlive" => {
-                    #[allow(non_camel_case_types)]
-                    struct KeepAliveSvc<T: Sessions>(pub Arc<T>);
-                    impl<
-                        T: Sessions,
-                    > tonic::server::UnaryService<super::KeepAliveRequest>
-                    for KeepAliveSvc<T> {
-                        type Response = super::KeepAliveResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::KeepAliveRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Sessions>::keep_alive(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = KeepAliveSvc(inner);
-                        let codec = crate::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/forebay.v1.Sessions/Close" => {
-                    #[allow(non_camel_case_types)]
-                    struct CloseSvc<T: Sessions>(pub Arc<T>);
-                    impl<
-                        T: Sessions,
-                    > tonic::server::UnaryService<super::CloseSessionRequest>
-                    for CloseSvc<T> {
-                        type Response = super::CloseSessionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CloseSessionRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Sessions>::close(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CloseSvc(inner);
-                        let codec = crate::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/forebay.v1.Sessions/RegisterRegion" => {
-                    #[allow(non_camel_case_types)]
-                    struct RegisterRegionSvc<T: Sessions>(pub Arc<T>);
-                    impl<
-                        T: Sessions,
-                    > tonic::server::UnaryService<super::RegisterRegionRequest>
-                    for RegisterRegionSvc<T> {
-                        type Response = super::RegisterRegionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RegisterRegionRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Sessions>::register_region(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RegisterRegionSvc(inner);
-                        let codec = crate::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/forebay.v1.Sessions/DeregisterRegion" => {
-                    #[allow(non_camel_case_types)]
-                    struct DeregisterRegionSvc<T: Sessions>(pub Arc<T>);
-                    impl<
-                        T: Sessions,
-                    > tonic::server::UnaryService<super::DeregisterRegionRequest>
-                    for DeregisterRegionSvc<T> {
-                        type Response = super::DeregisterRegionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::DeregisterRegionRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Sessions>::deregister_region(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = DeregisterRegionSvc(inner);
-                        let codec = crate::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/forebay.v1.Sessions/Grant" => {
-                    #[allow(non_camel_case_types)]
-                    struct GrantSvc<T: Sessions>(pub Arc<T>);
-                    impl<T: Sessions> tonic::server::UnaryService<super::GrantRequest>
-                    for GrantSvc<T> {
-                        type Response = super::GrantResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GrantRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Sessions>::grant(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GrantSvc(inner);
-                        let codec = crate::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/forebay.v1.Sessions/Renew" => {
-                    #[allow(non_camel_case_types)]
-                    struct RenewSvc<T: Sessions>(pub Arc<T>);
-                    impl<T: Sessions> tonic::server::UnaryService<super::RenewRequest>
-                    for RenewSvc<T> {
-                        type Response = super::RenewResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RenewRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Sessions>::renew(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RenewSvc(inner);
-                        let codec = crate::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/forebay.v1.Sessions/Revoke" => {
-                    #[allow(non_camel_case_types)]
-                    struct RevokeSvc<T: Sessions>(pub Arc<T>);
-                    impl<T: Sessions> tonic::server::UnaryService<super::RevokeRequest>
-                    for RevokeSvc<T> {
-                        type Response = super::RevokeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RevokeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Sessions>::revoke(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RevokeSvc(inner);
-                        let codec = crate::Codec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
-        }
-    }
-    impl<T> Clone for SessionsServer<T> {
-        fn clone(&self) -> Self {
-            let inner = self.inner.clone();
-            Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
-            }
-        }
-    }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "forebay.v1.Sessions";
-    impl<T> tonic::server::NamedService for SessionsServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

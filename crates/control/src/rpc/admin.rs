@@ -8,7 +8,9 @@ use super::convert;
 use super::identity::Caller;
 use super::status::{Outcome, Refusal};
 use super::{Door, Service};
-use crate::api::{Limits, Namespace, NamespaceChange, NewHost, NewKey, NewNamespace, NewTenant};
+use crate::api::{
+    GrantsAsked, Limits, Namespace, NamespaceChange, NewHost, NewKey, NewNamespace, NewTenant,
+};
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -32,6 +34,15 @@ fn seen_tenant<'a>(caller: &Caller, name: &'a str) -> Outcome<&'a str> {
     match caller.sees(name) {
         true => Ok(name),
         false => Err(crate::Error::no_tenant(name).into()),
+    }
+}
+
+/// Whose things are listed: one tenant's, or those of all that the caller sees.
+fn asked_for<'a>(caller: &'a Caller, name: &'a str) -> Outcome<Option<&'a str>> {
+    match name {
+        "" if caller.is_root() => Ok(None),
+        "" => Ok(Some(caller.tenant())),
+        name => seen_tenant(caller, name).map(Some),
     }
 }
 
@@ -105,11 +116,7 @@ impl<S: Store> admin_server::Admin for Door<S> {
         request: Request<v1::ListKeysRequest>,
     ) -> Answer<v1::ListKeysResponse> {
         let (caller, asked) = Caller::of(request)?;
-        let tenant = match asked.tenant.as_str() {
-            "" if caller.is_root() => None,
-            "" => Some(caller.tenant()),
-            name => Some(seen_tenant(&caller, name)?),
-        };
+        let tenant = asked_for(&caller, &asked.tenant)?;
         let keys = self.admin.keys(tenant).map_err(Refusal::from)?;
         answer(v1::ListKeysResponse {
             keys: keys.into_iter().map(convert::key).collect(),
@@ -240,6 +247,52 @@ impl<S: Store> admin_server::Admin for Door<S> {
         let removed = self.admin.remove_host(&asked.nqn).await;
         removed.map_err(Refusal::from)?;
         answer(v1::RemoveHostResponse {})
+    }
+
+    async fn list_grants(
+        &self,
+        request: Request<v1::ListGrantsRequest>,
+    ) -> Answer<v1::ListGrantsResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        let tenant = asked_for(&caller, &asked.tenant)?;
+        let page_token = match asked.page_token.as_str() {
+            "" => None,
+            token => Some(token.parse().map_err(Refusal::invalid)?),
+        };
+        let asked = GrantsAsked {
+            tenant: tenant.map(str::to_owned),
+            page_token,
+            limit: asked.limit,
+        };
+        let page = self.admin.grants(&asked).map_err(Refusal::from)?;
+        let next = page.next_page_token;
+        answer(v1::ListGrantsResponse {
+            grants: page.grants.into_iter().map(convert::grant).collect(),
+            next_page_token: next.map(|next| next.to_string()).unwrap_or_default(),
+        })
+    }
+
+    async fn remove_grant(
+        &self,
+        request: Request<v1::RemoveGrantRequest>,
+    ) -> Answer<v1::RemoveGrantResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        let of_tenant = (!caller.is_root()).then_some(caller.tenant());
+        let removed = self.admin.remove_grant(&asked.id, of_tenant);
+        removed.map_err(Refusal::from)?;
+        answer(v1::RemoveGrantResponse {})
+    }
+
+    async fn remove_grants(
+        &self,
+        request: Request<v1::RemoveGrantsRequest>,
+    ) -> Answer<v1::RemoveGrantsResponse> {
+        let (caller, asked) = Caller::of(request)?;
+        let tenant = seen_tenant(&caller, &asked.tenant)?;
+        let ended = self.admin.remove_grants(tenant).map_err(Refusal::from)?;
+        answer(v1::RemoveGrantsResponse {
+            sessions: ended.sessions,
+        })
     }
 
     async fn get_tier(&self, request: Request<v1::GetTierRequest>) -> Answer<v1::Tier> {

@@ -72,6 +72,34 @@ pub(crate) fn host(host: api::Host) -> v1::Host {
     }
 }
 
+pub(crate) fn grant(grant: api::Grant) -> v1::StandingGrant {
+    let kind = match grant.kind {
+        api::GrantKind::Session => v1::GrantKind::Session,
+        api::GrantKind::Region => v1::GrantKind::Region,
+        api::GrantKind::Grant => v1::GrantKind::Grant,
+    };
+    v1::StandingGrant {
+        id: grant.id.to_string(),
+        kind: kind.into(),
+        tenant: grant.tenant,
+        access_key: grant.access_key,
+        fabrics: grant.fabrics,
+        memory: grant.memory.map(|memory| v1::GrantedMemory {
+            region: memory.region,
+            offset: memory.offset,
+            length: memory.length,
+            access: match memory.access {
+                api::GrantedAccess::Read => v1::Access::Read,
+                api::GrantedAccess::Write => v1::Access::Write,
+                api::GrantedAccess::ReadWrite => v1::Access::ReadWrite,
+            }
+            .into(),
+        }),
+        since_ms: grant.since,
+        until_ms: grant.until,
+    }
+}
+
 fn usage(usage: Usage) -> v1::Usage {
     v1::Usage {
         objects: usage.objects,

@@ -288,14 +288,15 @@ impl Door {
         let clock: Arc<dyn Fn() -> u64 + Send + Sync> = Arc::new(move || clock.now());
         let identities = Identities::open(around.clone(), clock).await.unwrap();
         let identities = Arc::new(identities);
+        let sessions = Arc::new(Sessions::new(hands.clone(), choice.limits));
         let admin = Arc::new(Admin::new(
             around.clone(),
             identities.clone(),
             Arc::new(Quiet {
                 checks: checks.clone(),
             }),
+            sessions.clone(),
         ));
-        let sessions = Arc::new(Sessions::new(hands.clone(), choice.limits));
         let service = Service::new(
             around,
             identities.clone(),

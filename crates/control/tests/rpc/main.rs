@@ -5,6 +5,7 @@ mod authentication;
 mod bounds;
 mod deadlines;
 mod execute;
+mod grants;
 mod harness;
 mod memory;
 mod namesakes;

@@ -92,7 +92,12 @@ impl Node {
             clock.clone(),
             listeners.server(args, &shards, &disk_io),
         ));
-        let admin = Admin::new(store.clone(), identities.clone(), tending.clone());
+        let admin = Admin::new(
+            store.clone(),
+            identities.clone(),
+            tending.clone(),
+            sessions.clone(),
+        );
         let admin = Arc::new(admin);
         let nvme = Nvme::open(
             args,
