@@ -10,6 +10,7 @@ use forebay_store::Versioning;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::grants::{self, GrantCommand};
 use super::hosts::{self, HostCommand};
 use super::modules::{self, ModuleCommand};
 use super::period;
@@ -31,6 +32,7 @@ Examples:
   forebay admin namespace create cache --tenant vision --nvme nsid=2
   forebay admin host add nqn.2026-01.com.example:gpu7 --tenant vision
   forebay admin module add fb://tools/count.wasm --tenant vision --name count
+  forebay admin grant list --tenant vision
   forebay admin tier set frames --after 30d --larger-than 1MiB
   forebay admin quota tenant vision --bytes 1024GiB --objects none
   forebay admin scrub
@@ -57,6 +59,9 @@ enum What {
     /// Modules whose functions may be executed
     #[command(subcommand)]
     Module(ModuleCommand),
+    /// What lets this server reach memory of its clients: sessions, regions and grants
+    #[command(subcommand)]
+    Grant(GrantCommand),
     /// Which values' bytes go to the cold tier (`serve --cold`)
     #[command(subcommand)]
     Tier(TierCommand),
@@ -301,6 +306,7 @@ pub async fn run(args: AdminArgs) -> Outcome {
         What::Key(command) => key(command).await,
         What::Namespace(command) => namespace(command).await,
         What::Host(command) => hosts::run(command).await,
+        What::Grant(command) => grants::run(command).await,
         What::Module(command) => modules::run(command).await,
         What::Tier(command) => tiers::run(command).await,
         What::Quota(command) => quota(command).await,

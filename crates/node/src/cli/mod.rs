@@ -8,6 +8,7 @@ mod doctor;
 mod door;
 mod exec;
 mod glob;
+mod grants;
 mod here;
 mod hosts;
 mod list;

@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::grants;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Asks, and answers as the socket does; `null` where that says nothing.
@@ -140,6 +141,10 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
             json(Swept { swept })
         }
 
+        ("POST", ["v1", "grants", "list"]) => grants::page_elsewhere(admin, body).await,
+        ("DELETE", ["v1", "grants", id]) => grants::remove_elsewhere(admin, id).await,
+        ("DELETE", ["v1", "tenants", which, "grants"]) => grants::end_elsewhere(admin, which).await,
+
         ("GET", ["v1", "hosts"]) => {
             let asked = admin.list_hosts(v1::ListHostsRequest {}).await;
             let hosts = asked.map_err(refused)?.hosts.into_iter();
@@ -166,20 +171,20 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
     }
 }
 
-fn parse<T: DeserializeOwned>(body: Value) -> Outcome<T> {
+pub(super) fn parse<T: DeserializeOwned>(body: Value) -> Outcome<T> {
     serde_json::from_value(body).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-fn json(answer: impl Serialize) -> Outcome<Value> {
+pub(super) fn json(answer: impl Serialize) -> Outcome<Value> {
     serde_json::to_value(answer).map_err(|error| Failure::new(Exit::Failed, error))
 }
 
-fn done<T>(answer: Result<T, Error>) -> Outcome<Value> {
+pub(super) fn done<T>(answer: Result<T, Error>) -> Outcome<Value> {
     answer.map(|_| Value::Null).map_err(refused)
 }
 
 /// The same words and the same exit code as the socket's refusal.
-fn refused(error: Error) -> Failure {
+pub(super) fn refused(error: Error) -> Failure {
     let Error::Refused(refusal) = &error else {
         return error.into();
     };
