@@ -247,9 +247,12 @@ impl<D: Disk> Core<D> {
             return Ok(());
         }
         tracing::warn!(spare, "the file system is full; making the index smaller");
-        let index = &self.index;
-        self.tables
-            .renew(|| index.compact().and_then(|()| index.snapshot()))
+        let mut compacted = Ok(());
+        self.tables.renew(|| {
+            compacted = self.index.compact();
+            self.index.snapshot()
+        })?;
+        compacted
     }
 
     /// So many rows were removed from the index.
