@@ -69,6 +69,7 @@ impl<S: Store> Door<S> {
         link: &L,
         shutdown: impl Future<Output = ()>,
     ) -> CloseReason {
+        let _serving = session.serve();
         let counting = Counting::new(&self.live, &self.metrics, session, link.fabric());
         let context = Context {
             store: &*self.store,

@@ -497,7 +497,8 @@ pub mod sessions_client {
                 .insert(GrpcMethod::new("forebay.v1.Sessions", "KeepAlive"));
             self.inner.unary(req, path, codec).await
         }
-        /// Ends a session. When it answers, its links are closed and its regions and grants are forgotten.
+        /// Ends a session. When it answers, its links are closed, its regions and grants are forgotten, and all that was asked over its links
+        /// has happened or never will: what is asked after that is not overtaken.
         pub async fn close(
             &mut self,
             request: impl tonic::IntoRequest<super::CloseSessionRequest>,
@@ -667,7 +668,8 @@ pub mod sessions_server {
             tonic::Response<super::KeepAliveResponse>,
             tonic::Status,
         >;
-        /// Ends a session. When it answers, its links are closed and its regions and grants are forgotten.
+        /// Ends a session. When it answers, its links are closed, its regions and grants are forgotten, and all that was asked over its links
+        /// has happened or never will: what is asked after that is not overtaken.
         async fn close(
             &self,
             request: tonic::Request<super::CloseSessionRequest>,

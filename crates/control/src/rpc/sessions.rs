@@ -143,6 +143,7 @@ impl<S: Store> sessions_server::Sessions for Door<S> {
         let (caller, asked) = Caller::of(request)?;
         let session = self.session(&caller, &asked.session)?;
         self.sessions.close(session.id());
+        session.quiet().await;
         Ok(Response::new(v1::CloseSessionResponse {}))
     }
 

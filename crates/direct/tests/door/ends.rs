@@ -14,7 +14,7 @@ use forebay_proto::direct::{
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
     Address, ByteRange, DeleteOptions, Deleted, MemoryBody, MemoryStore, MemoryUpload, Meta,
-    Object, Result, Store, Upload, VersionId,
+    Object, Result, Seal, Store, Stored, Upload, VersionId,
 };
 use futures_util::future::poll_immediate;
 use tokio::sync::{Notify, oneshot, watch};
@@ -142,6 +142,16 @@ async fn served<D: Detour<MemoryStore>>(
     detour: &D,
 ) -> (Any, Arc<Any>, tokio::task::JoinHandle<CloseReason>) {
     let session = server.session(TENANT);
+    served_of(server, session, way, detour).await
+}
+
+/// The same of this session.
+async fn served_of<D: Detour<MemoryStore>>(
+    server: &Server,
+    session: Arc<Session>,
+    way: Way,
+    detour: &D,
+) -> (Any, Arc<Any>, tokio::task::JoinHandle<CloseReason>) {
     let (near, far, _) = server.join(&session, way).await;
     let far = Arc::new(far);
     let store = Around {
@@ -181,6 +191,46 @@ async fn a_store_in_progress_ends_with_its_link() {
         far.closed().await;
         server.set(NAMESPACE, b"key", b"second").await;
         gate.open.send_replace(true);
+        serving.await.unwrap();
+        let kept = server.value(NAMESPACE, b"key").await;
+        assert_eq!(kept.as_deref(), Some(&b"second"[..]), "{way:?}");
+    }
+}
+
+/// A store that is being committed cannot be given up: whoever loses its link ends the session, and waits for that.
+#[tokio::test(flavor = "local")]
+async fn a_session_is_quiet_when_nothing_of_its_links_may_still_happen() {
+    /// Keeps what is committed until it is let go.
+    #[derive(Clone)]
+    struct Committing(Gate);
+
+    impl Detour<MemoryStore> for Committing {
+        async fn commit(&self, upload: MemoryUpload, seal: Seal) -> Result<Stored> {
+            self.0.pass().await;
+            upload.commit(seal).await
+        }
+    }
+
+    for way in WAYS {
+        let server = Server::new().await;
+        let gate = Gate::default();
+        let session = server.session(TENANT);
+        let committing = Committing(gate.clone());
+        let (near, far, serving) = served_of(&server, session.clone(), way, &committing).await;
+        ask(&near, Operation::Store, |writer| {
+            let first = plain(b"key", Body::Message(b"first"));
+            writer.store(&first).unwrap();
+        })
+        .await;
+        gate.arrived.notified().await;
+        near.close(CloseReason::Lost);
+        far.closed().await;
+        server.sessions.close(session.id());
+        let mut quiet = pin!(session.quiet());
+        assert!(poll_immediate(&mut quiet).await.is_none(), "{way:?}");
+        gate.open.send_replace(true);
+        quiet.await;
+        server.set(NAMESPACE, b"key", b"second").await;
         serving.await.unwrap();
         let kept = server.value(NAMESPACE, b"key").await;
         assert_eq!(kept.as_deref(), Some(&b"second"[..]), "{way:?}");

@@ -30,7 +30,7 @@ pub use grant::{Grant, Granted};
 pub use lent::{Lent, Registered, RegisteredId};
 pub use principal::Principal;
 pub use proof::{PROOF_BYTES, proof};
-pub use session::{LinkId, Session, Traffic};
+pub use session::{LinkId, Serving, Session, Traffic};
 pub use window::WINDOW;
 
 /// Names a session; 16 random bytes.

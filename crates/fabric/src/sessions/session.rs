@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use forebay_io::{Clock, UnixMillis};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::grant::{Grant, Granted};
 use super::lent::{Lent, Registered, RegisteredId};
@@ -47,6 +48,18 @@ pub struct Session {
     /// What its tenant has mapped here.
     mapped: Arc<Share>,
     state: Mutex<State>,
+    /// How many of its links are being served.
+    served: watch::Sender<usize>,
+}
+
+/// While there is one, a link of its session is being served.
+#[derive(Debug)]
+pub struct Serving<'a>(&'a watch::Sender<usize>);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|links| *links -= 1);
+    }
 }
 
 /// The payload that a session's links of one fabric have moved, whichever door asked for it. It only grows.
@@ -137,6 +150,7 @@ impl Session {
             iwarp: Traffic::default(),
             mapped,
             state: Mutex::default(),
+            served: watch::Sender::new(0),
         }
     }
 
@@ -159,6 +173,20 @@ impl Session {
     pub fn is_of(&self, principal: Principal<'_>) -> bool {
         let same = *self.tenant == *principal.tenant && *self.principal == *principal.id;
         same && self.mark == principal.mark(&self.key)
+    }
+
+    /// A link of it is served until what this gives is dropped.
+    pub fn serve(&self) -> Serving<'_> {
+        self.served.send_modify(|links| *links += 1);
+        Serving(&self.served)
+    }
+
+    /// Returns when no link of it is served. Of a session that has ended, all that was asked over its links has happened then, or never
+    /// will.
+    pub async fn quiet(&self) {
+        let mut served = self.served.subscribe();
+        // The sender is this session's own.
+        let _ = served.wait_for(|links| *links == 0).await;
     }
 
     /// When it was opened.
