@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use forebay_client::kv::{KeyValue, Options};
-use harness::{Place, Server, bytes};
+use harness::{Done, Place, Server, bytes};
 
 const HOST: &str = "nqn.2026-01.com.example:host";
 const SECRET: &str = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
@@ -179,24 +179,19 @@ fn top_shows_who_does_what() {
                 runtime.block_on(by_device.retrieve(b"none")).unwrap_err();
             }
         });
-        let rows = server.json(&["top", "--once", "--interval", "0.5"]);
-        let text = server.ok(&["top", "--once", "--interval", "0.1"]);
-        done.store(true, Relaxed);
-        let row = |path: &str| {
-            let found = rows.iter().find(|row| row["path"] == path);
-            found.unwrap_or_else(|| panic!("{rows:?}"))
-        };
-        let rate = |path: &str, what: &str| row(path)[what].as_f64().unwrap();
-        assert_eq!(row("nvme-tcp")["tenant"], "root");
-        assert_eq!(row("nvme-tcp")["links"], 1);
-        let commands = rate("nvme-tcp", "requests_per_s");
-        assert!(commands > 0.0 && rate("nvme-tcp", "failures_per_s") == 0.0);
+        let _done = Done(&done);
+        let row = server.top("nvme-tcp", &["requests_per_s", "get_bytes_per_s"]);
+        assert_eq!((&row["tenant"], &row["links"]), (&"root".into(), &1.into()));
+        assert_eq!(row["failures_per_s"], 0.0);
         // A look may fall between a command's bytes and its end.
-        let values = rate("nvme-tcp", "get_bytes_per_s") / 5000.0;
-        assert!((values - commands).abs() < 10.0, "{values} {commands}");
-        assert_eq!(row("vfio-user")["tenant"], "");
-        let failures = rate("vfio-user", "failures_per_s");
-        assert!(failures > 0.0 && (failures - rate("vfio-user", "requests_per_s")).abs() < 10.0);
+        let [values, commands] =
+            ["get_bytes_per_s", "requests_per_s"].map(|name| row[name].as_f64());
+        let (values, commands) = (values.unwrap() / 5000.0, commands.unwrap());
+        assert!((values - commands).abs() < 10.0, "{row}");
+        let row = server.top("vfio-user", &["requests_per_s", "failures_per_s"]);
+        assert_eq!(row["tenant"], "");
+        assert_eq!(row["get_bytes_per_s"], 0.0);
+        let text = server.ok(&["top", "--once", "--interval", "0.1"]);
         assert!(
             text.starts_with("0 sessions, 0 links, 2 NVMe controllers\n"),
             "{text}"

@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use forebay_client::{Client, Config, Credentials};
 use rustix::process::{Pid, Signal, kill_process};
@@ -234,6 +235,24 @@ impl Server {
             .collect()
     }
 
+    /// The row of `forebay top` for a path, once it shows something of each of these: on a busy machine a look may fall between two.
+    #[track_caller]
+    pub fn top(&self, path: &str, shows: &[&str]) -> serde_json::Value {
+        let mut rows = Vec::new();
+        for _ in 0..60 {
+            rows = self.json(&["top", "--once", "--interval", "0.5"]);
+            let row = rows.iter().find(|row| row["path"] == path);
+            let shown = |row: &serde_json::Value| {
+                let more = |name: &&str| row[*name].as_f64().is_some_and(|rate| rate > 0.0);
+                shows.iter().all(more)
+            };
+            if let Some(row) = row.filter(|row| shown(row)) {
+                return row.clone();
+            }
+        }
+        panic!("{path}: {rows:?}");
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -345,4 +364,13 @@ pub fn tree(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         }
     }
     files
+}
+
+/// Says that it is done when it is dropped, by a panic, too.
+pub struct Done<'a>(pub &'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
