@@ -334,6 +334,14 @@ pub(crate) fn parts(text: &str) -> Result<(Vec<Part>, Option<String>)> {
     Ok((parts.collect(), next))
 }
 
+/// Refuses a page that is to be followed by itself: nobody would come to the end of such a list.
+pub(crate) fn goes_on<T: PartialEq>(from: Option<T>, next: Option<T>) -> Result<()> {
+    match next.is_some() && from == next {
+        true => Err(Error::Protocol("a list without an end".to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// The entity tag of a copy or a completed upload, unless the answer is an error after all.
 pub(crate) fn tag(text: &str) -> Result<String> {
     if let Some(refusal) = refusal(text) {

@@ -164,7 +164,9 @@ impl Client {
             call = call.query("continuation-token", next);
         }
         let (_, text) = self.call_for_text(call).await?;
-        answers::listing(&text)
+        let page = answers::listing(&text)?;
+        answers::goes_on(next, page.next.as_deref())?;
+        Ok(page)
     }
 
     /// Makes a namespace.

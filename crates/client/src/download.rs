@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 
 use crate::checksum::Running;
 use crate::client::{Call, header, pause};
@@ -51,12 +51,21 @@ impl Client {
         }
         let answer = self.call(call).await?;
         let info = ObjectInfo::from_headers(&answer.headers)?;
-        let len: u64 = header(&answer.headers, "content-length")
-            .parse()
-            .map_err(|_| Error::Protocol("no length".to_owned()))?;
-        let start = match (&range, answer.status.as_u16()) {
-            (Some(range), 206) => range.start,
-            (None, 200) => 0,
+        // What is read, and not what a header says beside a body that says its own.
+        let len = answer.body.size_hint().exact();
+        let len = len.ok_or_else(|| Error::Protocol("no length".to_owned()))?;
+        let comes = match (range, answer.status.as_u16()) {
+            (Some(asked), 206) => {
+                let stated = header(&answer.headers, "content-range");
+                part_of(&stated, &asked, len).ok_or_else(|| {
+                    let Range { start, end } = asked;
+                    Error::Protocol(format!(
+                        "{len} bytes, {stated:?}, for those from {start} to before {end}"
+                    ))
+                })?
+            }
+            (None, 200) if info.size == len => 0..len,
+            (None, 200) => return Err(Error::Protocol(format!("{len} bytes of {}", info.size))),
             (_, status) => {
                 return Err(Error::Protocol(format!("status {status} to a GET")));
             }
@@ -64,7 +73,7 @@ impl Client {
         Ok(Download {
             client: self.clone(),
             info,
-            range: start..start + len,
+            range: comes,
             body: answer.body,
             lease: Some(answer.lease),
             about: format!("{namespace}/{key}"),
@@ -134,7 +143,7 @@ impl Download {
 
     /// The checksum of the bytes that come, when the server states one: those of a whole value alone have one.
     pub fn stated(&self) -> Option<u64> {
-        let whole = self.range.end - self.range.start == self.info.size;
+        let whole = self.wanted() == self.info.size;
         self.info.crc64nvme.filter(|_| whole)
     }
 
@@ -160,6 +169,9 @@ impl Download {
                         continue;
                     };
                     self.len += bytes.len() as u64;
+                    if self.len > self.wanted() {
+                        return Err(self.other_length());
+                    }
                     if let Some(crc) = &mut self.crc {
                         crc.update(&bytes);
                     }
@@ -177,13 +189,18 @@ impl Download {
         }
     }
 
+    fn wanted(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn other_length(&self) -> Error {
+        let (about, len, wanted) = (&self.about, self.len, self.wanted());
+        Error::Corrupt(format!("{about}: {len} bytes came of {wanted} (http)"))
+    }
+
     fn check(&self) -> Result<()> {
-        let wanted = self.range.end - self.range.start;
-        if self.len != wanted {
-            return Err(Error::Corrupt(format!(
-                "{}: {} bytes came of {wanted} (http)",
-                self.about, self.len
-            )));
+        if self.len != self.wanted() {
+            return Err(self.other_length());
         }
         let made = self.crc.as_ref().map(|crc| crc.crc().value());
         match made.zip(self.stated()) {
@@ -193,4 +210,15 @@ impl Download {
             _ => Ok(()),
         }
     }
+}
+
+/// Which bytes come in answer to `asked`, if there are some and they are the first of those.
+fn part_of(content_range: &str, asked: &Range<u64>, len: u64) -> Option<Range<u64>> {
+    let (bytes, size) = content_range.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = bytes.split_once('-')?;
+    let (first, last, size): (u64, u64, u64) =
+        (first.parse().ok()?, last.parse().ok()?, size.parse().ok()?);
+    let comes = first..last.checked_add(1)?;
+    let fits = first == asked.start && comes.end <= asked.end && comes.end <= size;
+    (fits && len > 0 && first.checked_add(len) == Some(comes.end)).then_some(comes)
 }

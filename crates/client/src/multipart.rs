@@ -167,6 +167,7 @@ impl Client {
             }
             let (_, text) = self.call_for_text(call).await?;
             let (page, next) = answers::uploads(&text)?;
+            answers::goes_on(markers.as_ref(), next.as_ref())?;
             uploads.extend(page);
             match next {
                 Some(next) => markers = Some(next),
@@ -189,6 +190,7 @@ impl Client {
             }
             let (_, text) = self.call_for_text(call).await?;
             let (page, next) = answers::parts(&text)?;
+            answers::goes_on(marker.as_ref(), next.as_ref())?;
             parts.extend(page);
             match next {
                 Some(next) => marker = Some(next),

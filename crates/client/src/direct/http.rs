@@ -189,9 +189,10 @@ fn text(key: &[u8]) -> Option<&str> {
 
 /// Puts bytes into the window.
 fn place(get: &Get<'_>, at: usize, bytes: &[u8]) -> Result<()> {
-    // The window was checked, and the server sends no more than it said.
-    if !get.into.region.write(get.into.range.start + at, bytes) {
-        return Err(argument("a window outside its region"));
+    // What lies beside the window is none of the server's.
+    let room = get.into.len().saturating_sub(at);
+    if bytes.len() > room || !get.into.region.write(get.into.range.start + at, bytes) {
+        return Err(argument("bytes outside their window"));
     }
     count_copy(CopySite::Client, bytes.len());
     Ok(())
@@ -234,10 +235,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(AtomicU32::new(0));
-        let answer = format!(
-            "HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}",
-            body.len()
-        );
+        let len = match headers.contains("content-length: ") {
+            true => String::new(),
+            false => format!("content-length: {}\r\n", body.len()),
+        };
+        let answer = format!("HTTP/1.1 {status}\r\n{headers}{len}connection: close\r\n\r\n{body}");
         let count = asked.clone();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -294,6 +296,26 @@ mod tests {
         let (client, _) = self::client("206 Partial Content", headers, "1234").await;
         let got = client.get_into("ns", "key", 0..4, &region).await.unwrap();
         assert_eq!((got.bytes, got.checksum), (4, None));
+    }
+
+    #[tokio::test]
+    async fn nothing_lands_beside_the_window() {
+        let region = Region::alloc(64).unwrap();
+        let marks = [0xaa; 64];
+        assert!(region.write(0, &marks));
+        let window = region.window(8..12);
+        let chunked = "content-length: 4\r\ntransfer-encoding: chunked\r\n";
+        let body = "10\r\n0123456789abcdef\r\n0\r\n\r\n";
+        let (client, _) = self::client("200 OK", chunked, body).await;
+        let got = client.get_into("ns", "key", .., window.clone()).await;
+        assert!(got.is_err(), "{got:?}");
+        let headers = format!("content-range: bytes 0-3/16\r\n{chunked}");
+        let (client, _) = self::client("206 Partial Content", &headers, body).await;
+        let got = client.get_into("ns", "key", 0..4, window).await;
+        assert!(got.is_err(), "{got:?}");
+        let mut found = [0; 64];
+        assert!(region.read(0, &mut found));
+        assert_eq!((&found[..8], &found[12..]), (&marks[..8], &marks[12..]));
     }
 
     #[tokio::test]

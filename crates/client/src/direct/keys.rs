@@ -12,7 +12,7 @@ use super::client::Client;
 use super::lane::{Lane, Pending};
 use super::options::Path;
 use super::values::{about, too_long};
-use crate::{Attributes, Error, Result};
+use crate::{Attributes, Error, Result, answers};
 
 /// What is known of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,6 +245,8 @@ impl Client {
             }
         };
         self.earn();
+        let next = Some(answer.next_page_token).filter(|token| !token.is_empty());
+        answers::goes_on(listing.page.as_ref(), next.as_ref())?;
         let entries = answer.entries.into_iter().map(|entry| match entry.entry {
             Some(v1::list_entry::Entry::Object(listed)) => Ok(Entry::Value {
                 key: listed.key,
@@ -255,7 +257,7 @@ impl Client {
         });
         Ok(Page {
             entries: entries.collect::<Result<_>>()?,
-            next: Some(answer.next_page_token).filter(|token| !token.is_empty()),
+            next,
         })
     }
 

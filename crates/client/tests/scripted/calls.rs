@@ -1,83 +1,13 @@
-//! A server that does what a script says, one request after the other: refusals, lost connections, wrong bytes.
+//! Refusals, lost connections, wrong bytes.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::io::Write;
+use std::net::TcpListener;
 use std::thread;
 
 use bytes::Bytes;
-use forebay_client::{Client, Config, Crc64, Credentials, Error, Kind, PutOptions};
+use forebay_client::{Client, Config, Crc64, Error, Kind, PutOptions};
 
-/// What the server does with one request.
-enum Act {
-    /// Answers with these bytes.
-    Say(Vec<u8>),
-    /// Reads the request and closes the connection.
-    Hang,
-}
-
-/// Serves the acts in order and returns the heads of the requests that came.
-fn script(acts: Vec<Act>) -> (Client, mpsc::Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let (heads, received) = mpsc::channel();
-    thread::spawn(move || {
-        let mut acts = acts.into_iter().peekable();
-        while acts.peek().is_some() {
-            let (mut stream, _) = listener.accept().unwrap();
-            while acts.peek().is_some() {
-                let Some(head) = read_request(&mut stream) else {
-                    break;
-                };
-                // The test may have seen enough.
-                let _ = heads.send(head);
-                match acts.next().unwrap() {
-                    Act::Say(bytes) => stream.write_all(&bytes).unwrap(),
-                    Act::Hang => break,
-                }
-            }
-        }
-    });
-    let credentials = Credentials {
-        access_key: "KEY".to_owned(),
-        secret_key: "secret".to_owned(),
-    };
-    let mut config = Config::new(endpoint.parse().unwrap(), credentials);
-    config.attempts = 3;
-    (Client::new(config).unwrap(), received)
-}
-
-fn read_request(stream: &mut TcpStream) -> Option<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte).ok()? == 0 {
-            return None;
-        }
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head).unwrap();
-    let len = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "))
-        .map_or(0, |len| len.parse().unwrap());
-    stream.read_exact(&mut vec![0; len]).ok()?;
-    Some(head)
-}
-
-fn answer(status: &str, headers: &str, body: &[u8]) -> Act {
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-length: {}\r\n{headers}\r\n",
-        body.len()
-    );
-    Act::Say([head.as_bytes(), body].concat())
-}
-
-fn refusal(status: &str, code: &str) -> Act {
-    let body =
-        format!("<Error><Code>{code}</Code><Message>m</Message><RequestId>R</RequestId></Error>");
-    answer(status, "", body.as_bytes())
-}
+use crate::script::{Act, answer, credentials, read_request, refusal, script};
 
 #[tokio::test]
 async fn what_passes_is_tried_again() {
@@ -243,11 +173,7 @@ async fn a_body_that_breaks_off_is_asked_for_again_from_there() {
         }
         heads
     });
-    let credentials = Credentials {
-        access_key: "KEY".to_owned(),
-        secret_key: "secret".to_owned(),
-    };
-    let client = Client::new(Config::new(endpoint.parse().unwrap(), credentials)).unwrap();
+    let client = Client::new(Config::new(endpoint.parse().unwrap(), credentials())).unwrap();
     let mut got = vec![0; 10];
     let crc = client
         .fetch("ns", "key", "e", 0..10, |offset, bytes| {

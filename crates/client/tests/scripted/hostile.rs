@@ -1,0 +1,123 @@
+//! Answers that nobody could mean, or that would never end.
+
+use std::time::Duration;
+
+use forebay_client::{Error, Result};
+
+use crate::script::{Act, answer, script, serve};
+
+/// Long for anything on loopback.
+const LONG: Duration = Duration::from_secs(20);
+
+/// The answer to a ranged GET: these headers, then these bytes.
+fn part(headers: &str, body: &str) -> Act {
+    let head = format!("HTTP/1.1 206 Partial Content\r\netag: \"e\"\r\n{headers}\r\n");
+    Act::Say([head.as_bytes(), body.as_bytes()].concat())
+}
+
+/// Fetches ten bytes of a server that answers every request so; how many came, and where the last of them ended.
+async fn fetched(headers: &'static str, body: &'static str) -> (Result<()>, u64) {
+    let client = serve(move |_| part(headers, body));
+    let mut end = 0;
+    let fetch = client.fetch("ns", "key", "e", 10..20, |offset, bytes| {
+        end = end.max(offset + bytes.len() as u64);
+        Ok(())
+    });
+    let fetched = tokio::time::timeout(LONG, fetch).await;
+    (fetched.expect("an end").map(drop), end)
+}
+
+#[tokio::test]
+async fn nothing_comes_beyond_the_range_that_was_asked_for() {
+    let twenty = "14\r\n01234567890123456789\r\n0\r\n\r\n";
+    for (headers, body) in [
+        // Two lengths, of which the body has neither.
+        (
+            "content-length: 10\r\ntransfer-encoding: chunked\r\ncontent-range: bytes 10-19/30\r\n",
+            twenty,
+        ),
+        (
+            "transfer-encoding: chunked\r\ncontent-range: bytes 10-19/30\r\n",
+            twenty,
+        ),
+        // More than was asked for.
+        (
+            "content-length: 20\r\ncontent-range: bytes 10-29/30\r\n",
+            "01234567890123456789",
+        ),
+        // More than was said.
+        (
+            "content-length: 20\r\ncontent-range: bytes 10-19/30\r\n",
+            "01234567890123456789",
+        ),
+    ] {
+        let (result, end) = fetched(headers, body).await;
+        assert!(result.is_err(), "{headers}");
+        assert!(end <= 20, "{headers}: bytes up to {end}");
+    }
+}
+
+#[tokio::test]
+async fn other_bytes_than_those_asked_for_are_refused() {
+    for headers in [
+        "content-length: 10\r\ncontent-range: bytes 0-9/30\r\n",
+        "content-length: 10\r\ncontent-range: bytes 11-20/30\r\n",
+        "content-length: 10\r\ncontent-range: bytes 19-10/30\r\n",
+        "content-length: 10\r\ncontent-range: bytes 10-19/15\r\n",
+        "content-length: 10\r\ncontent-range: items 10-19/30\r\n",
+        "content-length: 10\r\n",
+    ] {
+        let (result, end) = fetched(headers, "0123456789").await;
+        assert!(
+            matches!(result, Err(Error::Protocol(_))),
+            "{headers}: {result:?}"
+        );
+        assert_eq!(end, 0, "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn a_range_of_nothing_is_not_asked_for_again_for_ever() {
+    for range in ["10-9/30", "10-19/30", "*/30"] {
+        let headers = format!("content-length: 0\r\ncontent-range: bytes {range}\r\n");
+        let (result, _) = fetched(headers.leak(), "").await;
+        assert!(
+            matches!(result, Err(Error::Protocol(_))),
+            "{range}: {result:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_unknown_length_is_refused() {
+    let said = "HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n\
+                5\r\n12345\r\n0\r\n\r\n";
+    let (client, _heads) = script(vec![Act::Say(said.into())]);
+    let got = client.get("ns", "key", None, None).await;
+    assert!(matches!(got, Err(Error::Protocol(_))));
+}
+
+#[tokio::test]
+async fn a_list_that_goes_on_where_it_began_is_refused() {
+    let page = |page: &str| answer("200 OK", "", page.as_bytes());
+    let objects =
+        "<ListBucketResult><NextContinuationToken>t</NextContinuationToken></ListBucketResult>";
+    let (client, _heads) = script(vec![page(objects), page(objects)]);
+    let first = client.list("ns", "", None, None).await.unwrap();
+    let second = client.list("ns", "", None, first.next.as_deref()).await;
+    assert!(matches!(second, Err(Error::Protocol(_))), "{second:?}");
+
+    let uploads = "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker>\
+                   <NextUploadIdMarker>u</NextUploadIdMarker></ListMultipartUploadsResult>";
+    let (client, heads) = script(vec![page(uploads), page(uploads), Act::Hang]);
+    let listed = client.uploads("ns", "").await;
+    assert!(matches!(listed, Err(Error::Protocol(_))), "{listed:?}");
+    assert_eq!(heads.try_iter().count(), 2);
+
+    let parts = "<ListPartsResult><IsTruncated>true</IsTruncated><NextPartNumberMarker>7</NextPartNumberMarker>\
+                 </ListPartsResult>";
+    let (client, heads) = script(vec![page(parts), page(parts), Act::Hang]);
+    let listed = client.parts("ns", "key", "upload").await;
+    assert!(matches!(listed, Err(Error::Protocol(_))), "{listed:?}");
+    assert_eq!(heads.try_iter().count(), 2);
+}
