@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::connect::{Lease, Pool, Tls};
+use crate::direct::time_for;
 use crate::{Credentials, Endpoint, Error, Refusal, Result, answers};
 
 /// The longest XML answer that is read: a page of 1000 long keys stays far below.
@@ -37,7 +38,8 @@ pub struct Config {
     pub connections_max: usize,
     /// How often a call is made in all before it fails.
     pub attempts: u32,
-    /// How long to wait for a connection, an answer's head, or the next bytes of a body.
+    /// How long to wait for a connection, an answer's head, or the next bytes of a body. An answer may take a second more for every 256 KiB
+    /// that are sent, or copied inside the server, before it.
     pub timeout: Duration,
 }
 
@@ -92,6 +94,8 @@ pub(crate) struct Call<'a> {
     pub(crate) body: Bytes,
     /// Whether making it twice is the same as making it once.
     pub(crate) repeatable: bool,
+    /// How many bytes the server moves before it answers, beside the body's.
+    pub(crate) moves: u64,
 }
 
 impl<'a> Call<'a> {
@@ -104,6 +108,7 @@ impl<'a> Call<'a> {
             headers: HeaderMap::new(),
             body: Bytes::new(),
             repeatable: true,
+            moves: 0,
         }
     }
 
@@ -154,6 +159,8 @@ pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Incoming,
     pub(crate) lease: Lease,
+    /// How long its text may take.
+    pub(crate) patience: Duration,
 }
 
 impl Client {
@@ -286,15 +293,15 @@ impl Client {
 
     async fn send(&self, call: &Call<'_>, mut lease: Lease) -> Result<Answer> {
         let request = self.signed(call)?;
-        lease
-            .sender
-            .ready()
+        let patience = self.patience(call);
+        let sent = async {
+            // A kept connection may still owe the server what that does not read any more.
+            lease.sender.ready().await?;
+            lease.sender.send_request(request).await
+        };
+        let response = tokio::time::timeout(patience, sent)
             .await
-            .map_err(|error| self.lost(error))?;
-        let sent = lease.sender.send_request(request);
-        let response = tokio::time::timeout(self.timeout(), sent)
-            .await
-            .map_err(|_| Error::TimedOut(self.timeout()))?
+            .map_err(|_| Error::TimedOut(patience))?
             .map_err(|error| self.lost(cause(&error)))?;
         let (head, body) = response.into_parts();
         let answer = Answer {
@@ -302,6 +309,7 @@ impl Client {
             headers: head.headers,
             body,
             lease,
+            patience,
         };
         if answer.status.is_success() {
             return Ok(answer);
@@ -335,11 +343,16 @@ impl Client {
         )
     }
 
+    /// How long the server may take to answer a call, or to finish an answer that it began at once.
+    fn patience(&self, call: &Call<'_>) -> Duration {
+        time_for(self.timeout(), call.moves + call.body.len() as u64)
+    }
+
     async fn text(&self, answer: Answer) -> Result<String> {
         let collected = Limited::new(answer.body, ANSWER_BYTES_MAX).collect();
-        let bytes = tokio::time::timeout(self.timeout(), collected)
+        let bytes = tokio::time::timeout(answer.patience, collected)
             .await
-            .map_err(|_| Error::TimedOut(self.timeout()))?
+            .map_err(|_| Error::TimedOut(answer.patience))?
             .map_err(|error| self.lost(error))?
             .to_bytes();
         answer.lease.done();

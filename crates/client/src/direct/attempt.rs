@@ -43,6 +43,11 @@ impl Failure {
     }
 }
 
+/// How long a call may take that has so long without bytes, and moves so many.
+pub(crate) fn time_for(deadline: Duration, bytes: u64) -> Duration {
+    deadline.saturating_add(Duration::from_secs(bytes / BYTES_PER_SECOND_MIN))
+}
+
 /// The attempts of one call.
 #[derive(Debug)]
 pub(crate) struct Tries {
@@ -54,7 +59,7 @@ pub(crate) struct Tries {
 impl Tries {
     /// Of a call that moves so many bytes.
     pub(crate) fn new(deadline: Duration, bytes: u64) -> Tries {
-        let whole = deadline.saturating_add(Duration::from_secs(bytes / BYTES_PER_SECOND_MIN));
+        let whole = time_for(deadline, bytes);
         Tries {
             made: 1,
             until: Instant::now() + whole,

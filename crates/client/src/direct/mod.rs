@@ -23,6 +23,7 @@ mod transfer;
 mod values;
 mod window;
 
+pub(crate) use attempt::time_for;
 pub use client::Client;
 pub use keys::{Entry, Listing, Page, Stat};
 pub use options::{Choice, Options, Path};

@@ -1,10 +1,15 @@
 //! Answers that nobody could mean, or that would never end.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
-use forebay_client::{Error, Result};
+use bytes::Bytes;
+use forebay_client::{Client, Config, Error, PutOptions, Result};
 
-use crate::script::{Act, answer, script, serve};
+use crate::script::{Act, answer, credentials, read_request, script, serve};
 
 /// Long for anything on loopback.
 const LONG: Duration = Duration::from_secs(20);
@@ -120,4 +125,34 @@ async fn a_list_that_goes_on_where_it_began_is_refused() {
     let listed = client.parts("ns", "key", "upload").await;
     assert!(matches!(listed, Err(Error::Protocol(_))), "{listed:?}");
     assert_eq!(heads.try_iter().count(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_answers_early_and_stops_reading_hangs_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (ended, end) = mpsc::channel::<()>();
+    let serving = thread::spawn(move || {
+        let (mut deaf, _) = listener.accept().unwrap();
+        deaf.read_exact(&mut [0; 100]).unwrap();
+        deaf.write_all(b"HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 0\r\n\r\n")
+            .unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        let head = read_request(&mut other).unwrap();
+        other.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+        // Until the test has ended, so that the first connection stays.
+        let _ = end.recv();
+        head
+    });
+    let mut config = Config::new(endpoint.parse().unwrap(), credentials());
+    config.timeout = Duration::from_millis(300);
+    let client = Client::new(config).unwrap();
+    // More than sockets hold.
+    let body = Bytes::from(vec![0; 32 << 20]);
+    let put = PutOptions::default();
+    client.put("ns", "key", body, &put).await.unwrap();
+    let next = tokio::time::timeout(LONG, client.delete("ns", "key")).await;
+    next.expect("an end").unwrap();
+    drop(ended);
+    assert!(serving.join().unwrap().starts_with("DELETE "));
 }
