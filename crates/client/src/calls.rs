@@ -1,8 +1,7 @@
 //! The single calls: objects, lists, namespaces.
 
 use bytes::Bytes;
-use forebay_proto::s3::percent::{self, Slash};
-use http::Method;
+use http::{HeaderMap, Method};
 
 use crate::client::{Call, header};
 use crate::direct::{Condition, Path};
@@ -75,11 +74,16 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn head(&self, namespace: &str, key: &str) -> Result<ObjectInfo> {
+        ObjectInfo::from_headers(&self.head_headers(namespace, key).await?)
+    }
+
+    /// The same with all that the server says.
+    pub(crate) async fn head_headers(&self, namespace: &str, key: &str) -> Result<HeaderMap> {
         let call =
             Call::new(Method::HEAD, namespace, key).header("x-amz-checksum-mode", "ENABLED")?;
         let answer = self.call(call).await?;
         answer.lease.done();
-        ObjectInfo::from_headers(&answer.headers)
+        Ok(answer.headers)
     }
 
     /// Deletes an object; one that is not there is no error.
@@ -129,17 +133,6 @@ impl Client {
             }
         }
         Ok(failed)
-    }
-
-    /// Copies an object inside the server, metadata included.
-    ///
-    /// # Errors
-    /// As every call.
-    pub async fn copy(&self, from: (&str, &str), to: (&str, &str)) -> Result<String> {
-        let call = Call::new(Method::PUT, to.0, to.1)
-            .header("x-amz-copy-source", &copy_source(from.0, from.1))?;
-        let (_, text) = self.call_for_text(call).await?;
-        answers::tag(&text)
     }
 
     /// Part of the list of a namespace's objects: those after `next` of the page before.
@@ -204,8 +197,4 @@ pub(crate) fn described<'a>(mut call: Call<'a>, attributes: &Attributes) -> Resu
         call = call.header(&name, &value)?;
     }
     Ok(call)
-}
-
-pub(crate) fn copy_source(namespace: &str, key: &str) -> String {
-    format!("/{namespace}/{}", percent::encode(key, Slash::Keep))
 }

@@ -36,6 +36,7 @@ mod calls;
 mod checksum;
 mod client;
 mod connect;
+mod copies;
 mod credentials;
 pub mod direct;
 mod download;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::Method;
 
-use crate::calls::{copy_source, described};
+use crate::calls::described;
 use crate::client::{Call, header};
 use crate::direct::Path;
 use crate::{Client, Crc64, Part, PutOptions, Result, UnfinishedUpload, answers};
@@ -19,7 +19,14 @@ impl Client {
         key: &str,
         options: &PutOptions,
     ) -> Result<String> {
-        let mut call = described(Call::new(Method::POST, namespace, key), &options.attributes)?
+        let call = Call::new(Method::POST, namespace, key);
+        self.begin_upload(described(call, &options.attributes)?)
+            .await
+    }
+
+    /// The same; the call has the headers of what is kept with the object.
+    pub(crate) async fn begin_upload(&self, call: Call<'_>) -> Result<String> {
+        let mut call = call
             .header("x-amz-checksum-algorithm", "CRC64NVME")?
             .header("x-amz-checksum-type", "FULL_OBJECT")?;
         call.query = "uploads=".to_owned();
@@ -69,32 +76,6 @@ impl Client {
             size,
             etag: header(&headers, "etag").trim_matches('"').to_owned(),
             crc64nvme: Some(crc.value()),
-        })
-    }
-
-    /// Makes part `number` of bytes `first..=last` of another object, inside the server.
-    ///
-    /// # Errors
-    /// As every call.
-    pub async fn copy_part(
-        &self,
-        from: (&str, &str),
-        (first, last): (u64, u64),
-        to: (&str, &str),
-        upload: &str,
-        number: u32,
-    ) -> Result<Part> {
-        let call = Call::new(Method::PUT, to.0, to.1)
-            .query("partNumber", &number.to_string())
-            .query("uploadId", upload)
-            .header("x-amz-copy-source", &copy_source(from.0, from.1))?
-            .header("x-amz-copy-source-range", &format!("bytes={first}-{last}"))?;
-        let (_, text) = self.call_for_text(call).await?;
-        Ok(Part {
-            number,
-            size: last - first + 1,
-            etag: answers::tag(&text)?,
-            crc64nvme: None,
         })
     }
 

@@ -9,6 +9,7 @@
 //! else as direct calls. A part that cannot go that way goes as a body; so does what lies in another tenant's namespace, where a
 //! bucket policy grants it.
 
+mod copy;
 mod download;
 mod staging;
 mod upload;
@@ -19,9 +20,10 @@ use std::sync::Arc;
 use crate::direct::{Path, Stat};
 use crate::{Client, ObjectInfo, Result};
 
+pub use copy::copy_object;
 pub use download::{download_file, download_stream};
 pub use staging::Staging;
-pub use upload::{copy_object, upload_file, upload_stream};
+pub use upload::{upload_file, upload_stream};
 
 /// The size of a part unless the value needs larger ones; a multiple of the store's blocks.
 pub const PART_BYTES: u64 = 16 << 20;

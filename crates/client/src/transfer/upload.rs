@@ -14,10 +14,6 @@ use super::{Moved, Options, Staging};
 use crate::direct::Path as Way;
 use crate::{Attributes, Client, Crc64, Error, Part, PutOptions, Result};
 
-/// The largest object that one copy call takes (S3's bound), and the part size beyond it.
-const COPY_BYTES_MAX: u64 = 5 << 30;
-const COPY_PART_BYTES: u64 = 1 << 30;
-
 /// Stores the file at `path`.
 ///
 /// # Errors
@@ -312,64 +308,6 @@ fn read_chunks(
         }
         first = false;
     }
-}
-
-/// Copies an object inside the server, in parts when it is too large for one call.
-///
-/// # Errors
-/// As every call.
-pub async fn copy_object(
-    client: &Client,
-    from: (&str, &str),
-    to: (&str, &str),
-    options: &Options,
-) -> Result<Moved> {
-    let info = client.head(from.0, from.1).await?;
-    if info.size <= COPY_BYTES_MAX {
-        client.copy(from, to).await?;
-    } else {
-        let put = PutOptions {
-            attributes: Attributes {
-                content_type: info.content_type.clone(),
-                metadata: info.metadata.clone(),
-                ..Attributes::default()
-            },
-            ..PutOptions::default()
-        };
-        let upload = &client.create_upload(to.0, to.1, &put).await?;
-        let part_bytes = COPY_PART_BYTES.max(options.part_bytes(info.size));
-        let parts: Result<Vec<Part>> = stream::iter(0..info.size.div_ceil(part_bytes))
-            .map(|index| async move {
-                let first = index * part_bytes;
-                let last = (first + part_bytes).min(info.size) - 1;
-                client
-                    .copy_part(from, (first, last), to, upload, index as u32 + 1)
-                    .await
-            })
-            .buffered(options.parallel)
-            .try_collect()
-            .await;
-        let completed = match parts {
-            Ok(parts) => {
-                client
-                    .complete_upload(to.0, to.1, upload, &parts, None)
-                    .await
-            }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = completed {
-            // The first error is the one to report.
-            let _ = client.abort_upload(to.0, to.1, upload).await;
-            return Err(error);
-        }
-    }
-    (options.progress)(info.size);
-    Ok(Moved {
-        bytes: info.size,
-        resumed: 0,
-        verified: false,
-        path: None,
-    })
 }
 
 pub(super) fn joined<T>(result: std::result::Result<T, tokio::task::JoinError>) -> Result<T> {

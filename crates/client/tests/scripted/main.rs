@@ -1,5 +1,6 @@
 //! A server that does what a script says: refusals, lost connections, wrong bytes, answers that nobody could mean.
 
 mod calls;
+mod copies;
 mod hostile;
 mod script;

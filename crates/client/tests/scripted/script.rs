@@ -13,10 +13,17 @@ pub enum Act {
     Say(Vec<u8>),
     /// Reads the request and closes the connection.
     Hang,
+    /// Reads what comes, and says nothing as long as the client stays.
+    Silence,
 }
 
 /// Serves the acts in order and returns the heads of the requests that came.
 pub fn script(acts: Vec<Act>) -> (Client, mpsc::Receiver<String>) {
+    script_trying(3, acts)
+}
+
+/// The same to a client that makes so many attempts.
+pub fn script_trying(attempts: u32, acts: Vec<Act>) -> (Client, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let (heads, received) = mpsc::channel();
@@ -33,13 +40,18 @@ pub fn script(acts: Vec<Act>) -> (Client, mpsc::Receiver<String>) {
                 match acts.next().unwrap() {
                     Act::Say(bytes) => stream.write_all(&bytes).unwrap(),
                     Act::Hang => break,
+                    Act::Silence => silence(&mut stream),
                 }
             }
         }
     });
     let mut config = Config::new(endpoint.parse().unwrap(), credentials());
-    config.attempts = 3;
+    config.attempts = attempts;
     (Client::new(config).unwrap(), received)
+}
+
+fn silence(stream: &mut TcpStream) {
+    while read_request(stream).is_some() {}
 }
 
 /// Serves every request, on as many connections as come, with what `answer` makes of its head; for ever.
@@ -56,6 +68,7 @@ pub fn serve(answer: impl Fn(&str) -> Act + Send + Sync + 'static) -> Client {
                         // The test may have seen enough.
                         Act::Say(bytes) => drop(stream.write_all(&bytes)),
                         Act::Hang => break,
+                        Act::Silence => silence(&mut stream),
                     }
                 }
             });

@@ -1,0 +1,92 @@
+//! Copies inside the server.
+
+use forebay_proto::s3::kept;
+use forebay_proto::s3::percent::{self, Slash};
+use forebay_proto::s3::tags::{MAX_OBJECT_TAGS, Tags};
+use http::{HeaderMap, HeaderValue, Method};
+
+use crate::client::{Call, header};
+use crate::{Client, Error, Part, Result, answers};
+
+impl Client {
+    /// Copies an object inside the server, with what is kept with it. Of the `size` that it has, or a little more or less, depends only how
+    /// long the server may take.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn copy(&self, from: (&str, &str), to: (&str, &str), size: u64) -> Result<String> {
+        let mut call = Call::new(Method::PUT, to.0, to.1)
+            .header("x-amz-copy-source", &copy_source(from.0, from.1))?;
+        call.moves = size;
+        let (_, text) = self.call_for_text(call).await?;
+        answers::tag(&text)
+    }
+
+    /// Makes part `number` of bytes `first..=last` of another object, inside the server, while `etag` is that one's tag.
+    ///
+    /// # Errors
+    /// As every call; [`Error::Refused`] with status 412 when the object has been replaced.
+    pub async fn copy_part(
+        &self,
+        from: (&str, &str),
+        etag: &str,
+        (first, last): (u64, u64),
+        to: (&str, &str),
+        upload: &str,
+        number: u32,
+    ) -> Result<Part> {
+        let size = last.saturating_sub(first).saturating_add(1);
+        let mut call = Call::new(Method::PUT, to.0, to.1)
+            .query("partNumber", &number.to_string())
+            .query("uploadId", upload)
+            .header("x-amz-copy-source", &copy_source(from.0, from.1))?
+            .header("x-amz-copy-source-if-match", &format!("\"{etag}\""))?
+            .header("x-amz-copy-source-range", &format!("bytes={first}-{last}"))?;
+        call.moves = size;
+        let (_, text) = self.call_for_text(call).await?;
+        Ok(Part {
+            number,
+            size,
+            etag: answers::tag(&text)?,
+            crc64nvme: None,
+        })
+    }
+
+    /// Begins an upload that will be kept with all that is kept with an object, whose headers these are.
+    pub(crate) async fn create_upload_like(
+        &self,
+        from: (&str, &str),
+        headers: &HeaderMap,
+        to: (&str, &str),
+    ) -> Result<String> {
+        let mut call = Call::new(Method::POST, to.0, to.1);
+        for (name, value) in headers {
+            let text = name.as_str();
+            if kept::HEADERS.contains(&text) || text.starts_with(kept::USER) {
+                call.headers.append(name, value.clone());
+            }
+        }
+        // Whoever may not read tags may copy what has none.
+        if !matches!(&*header(headers, "x-amz-tagging-count"), "" | "0") {
+            let tags = self.tags(from.0, from.1).await?.to_header();
+            let tags = HeaderValue::try_from(tags).map_err(|_| odd_tags())?;
+            call.headers.insert(kept::TAGGING, tags);
+        }
+        self.begin_upload(call).await
+    }
+
+    async fn tags(&self, namespace: &str, key: &str) -> Result<Tags> {
+        let mut call = Call::new(Method::GET, namespace, key);
+        call.query = "tagging=".to_owned();
+        let (_, text) = self.call_for_text(call).await?;
+        Tags::from_xml(text.as_bytes(), MAX_OBJECT_TAGS).map_err(|_| odd_tags())
+    }
+}
+
+fn odd_tags() -> Error {
+    Error::Protocol("tags that are none".to_owned())
+}
+
+fn copy_source(namespace: &str, key: &str) -> String {
+    format!("/{namespace}/{}", percent::encode(key, Slash::Keep))
+}

@@ -1,0 +1,71 @@
+//! From one place in the server to another.
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+use super::{Moved, Options};
+use crate::{Client, Crc64, ObjectInfo, Part, Result};
+
+/// The largest object that is copied by one call. S3 takes 5 GiB, but says nothing before it is done, and begins anew when it was cut off.
+const COPY_BYTES_MAX: u64 = 256 << 20;
+/// The size of a part beyond that.
+const COPY_PART_BYTES: u64 = 64 << 20;
+
+/// Copies an object inside the server, with what is kept with it; in parts when it is too large for one call. A copy is of one value.
+///
+/// # Errors
+/// As every call; [`crate::Error::Refused`] with status 412 when the object is replaced while it is copied in parts.
+pub async fn copy_object(
+    client: &Client,
+    from: (&str, &str),
+    to: (&str, &str),
+    options: &Options,
+) -> Result<Moved> {
+    let headers = client.head_headers(from.0, from.1).await?;
+    let info = ObjectInfo::from_headers(&headers)?;
+    let verified = if info.size <= COPY_BYTES_MAX {
+        client.copy(from, to, info.size).await?;
+        false
+    } else {
+        let upload = &client.create_upload_like(from, &headers, to).await?;
+        if let Err(error) = copy_parts(client, from, &info, to, upload, options).await {
+            // The first error is the one to report.
+            let _ = client.abort_upload(to.0, to.1, upload).await;
+            return Err(error);
+        }
+        info.crc64nvme.is_some()
+    };
+    (options.progress)(info.size);
+    Ok(Moved {
+        bytes: info.size,
+        resumed: 0,
+        verified,
+        path: None,
+    })
+}
+
+async fn copy_parts(
+    client: &Client,
+    from: (&str, &str),
+    info: &ObjectInfo,
+    to: (&str, &str),
+    upload: &str,
+    options: &Options,
+) -> Result<()> {
+    let part_bytes = COPY_PART_BYTES.max(options.part_bytes(info.size));
+    let parts: Vec<Part> = stream::iter(0..info.size.div_ceil(part_bytes))
+        .map(|index| async move {
+            let first = index * part_bytes;
+            let range = (first, (first + part_bytes).min(info.size) - 1);
+            let number = index as u32 + 1;
+            let copied = client.copy_part(from, &info.etag, range, to, upload, number);
+            copied.await
+        })
+        .buffered(options.parallel.max(1))
+        .try_collect()
+        .await?;
+    let whole = info.crc64nvme.map(|crc| Crc64::known(crc, info.size));
+    client
+        .complete_upload(to.0, to.1, upload, &parts, whole)
+        .await?;
+    Ok(())
+}
