@@ -1,7 +1,7 @@
 //! A session with its links.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::rpc::{Opened, Rpc};
 use super::seat::{Memory, Server};
 use super::transfer::Fallback;
 use crate::endpoint::is_loopback;
-use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result, Tls};
+use crate::{Client as S3, Config, Credentials, Endpoint, Error, Kind, Result, Tls};
 
 /// How long a path may take to make a link before HTTP, which always works, is better.
 const DIAL: Duration = Duration::from_secs(5);
@@ -41,6 +41,8 @@ pub(crate) struct Connected {
     pub(crate) key: [u8; 32],
     pub(crate) lease: Duration,
     lanes: Lanes<Connection>,
+    /// Whether the server has said that it has no such session any more.
+    closed: AtomicBool,
     /// The last number of a token.
     pub(crate) sequence: AtomicU64,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -112,6 +114,7 @@ impl Connected {
             key: opened.key,
             lease: opened.lease,
             lanes,
+            closed: AtomicBool::new(false),
             sequence: AtomicU64::new(0),
             rpc: rpc.clone(),
             runtime: tokio::runtime::Handle::current(),
@@ -134,6 +137,21 @@ impl Connected {
         self.lanes.last()
     }
 
+    /// Whether one of its links has ended.
+    pub(crate) fn has_lost_a_link(&self) -> bool {
+        self.lanes.has_ended()
+    }
+
+    /// Ends the session: after this the server does nothing more for its links.
+    pub(crate) async fn close(&self) -> Result<()> {
+        self.lanes.close();
+        match self.rpc.close(&self.session.0).await {
+            Err(error) if error.kind() != Kind::NotFound => return Err(error),
+            _ => self.closed.store(true, Relaxed),
+        }
+        Ok(())
+    }
+
     /// Shows the server that this session lives, three times a lease, until it or its client is gone.
     pub(crate) async fn keep_alive(this: Weak<Connected>, lease: Duration) {
         let sign = || async {
@@ -153,6 +171,9 @@ impl Connected {
 impl Drop for Connected {
     fn drop(&mut self) {
         self.lanes.close();
+        if *self.closed.get_mut() {
+            return;
+        }
         let (rpc, session) = (self.rpc.clone(), self.session.0);
         self.runtime.spawn(async move {
             // Without this the lease ends it.
@@ -331,6 +352,7 @@ impl Connected {
             key: [0; 32],
             lease: server.options.lease,
             lanes,
+            closed: AtomicBool::new(false),
             sequence: AtomicU64::new(0),
             rpc: server.rpc.clone(),
             runtime: tokio::runtime::Handle::current(),

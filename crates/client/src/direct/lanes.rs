@@ -50,6 +50,12 @@ impl<L: Link> Lanes<L> {
         self.lanes.iter().enumerate().next_back()
     }
 
+    /// Whether one of them has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|lane| lane.ended().is_some() || lane.link().has_ended())
+    }
+
     pub(crate) fn close(&self) {
         for lane in &self.lanes {
             lane.close(CloseReason::Done);

@@ -142,6 +142,11 @@ impl Seat {
         let _one = self.connecting.lock().await;
         // HTTP has nothing to mend: its client makes connections as it needs them.
         if self.is(broken) && broken.lane().is_some() {
+            // The server may take a link for alive that has ended here: what was given up on it must not land after what comes next.
+            // Where none has ended, calls are under way that another door's failure is no matter to.
+            if broken.has_lost_a_link() {
+                broken.close().await?;
+            }
             self.replace(self.server.establish(self.memory).await?);
         }
         Ok(())
