@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_api::v1;
 use forebay_api::v1::sessions_server::SessionsServer;
-use forebay_client::direct::{Choice, Client, Listing, Options, Path};
+use forebay_client::direct::{Choice, Client, Listing, Options, Path, Region, Request as Asked};
 use forebay_client::{Credentials, Endpoint, Error};
 use forebay_fabric::sessions::{Limits, Principal};
 use forebay_fabric::{CloseReason, Connection, Link, SessionId, Sessions, SystemClock, shm};
@@ -236,6 +236,23 @@ async fn a_session_that_the_server_has_forgotten_is_mended() {
     link.recv(&mut asked).await.unwrap();
     answer(&link, &asked).await;
     assert!(matches!(asking.await.unwrap(), Err(Error::Refused(_))));
+}
+
+#[tokio::test]
+async fn a_token_is_not_shown() {
+    let (client, _sessions, _events) = start("shown").await;
+    let region = Region::alloc(4096).unwrap();
+    let request = Asked {
+        method: "GET",
+        path: "/bucket/key",
+        query: "",
+        range: "",
+    };
+    let token = client.token(&request, &region).await.unwrap();
+    let shown = format!("{token:?}");
+    assert!(!shown.contains(&token.value), "{shown}");
+    assert!(shown.contains(&token.sequence.to_string()), "{shown}");
+    token.answered();
 }
 
 #[tokio::test]

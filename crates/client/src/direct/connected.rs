@@ -1,5 +1,6 @@
 //! A session with its links.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -26,7 +27,6 @@ const DIAL: Duration = Duration::from_secs(5);
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(1);
 
 /// An open session: the links of the best path, or none when payloads go by HTTP.
-#[derive(Debug)]
 pub(crate) struct Connected {
     /// Tells sessions of one client apart.
     pub(crate) generation: u64,
@@ -165,6 +165,17 @@ impl Connected {
         };
         // When the session is no more the server has closed the links by itself; the next call notices.
         thrice(lease, sign).await;
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connected")
+            .field("generation", &self.generation)
+            .field("path", &self.path)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
     }
 }
 
@@ -349,7 +360,7 @@ impl Connected {
             s3_once: Some(s3.trying_once()),
             s3: Some(s3),
             session: SessionId([0; 16]),
-            key: [0; 32],
+            key: [0xd7; 32],
             lease: server.options.lease,
             lanes,
             closed: AtomicBool::new(false),

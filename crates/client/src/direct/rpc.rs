@@ -1,5 +1,6 @@
 //! The gRPC side: a channel, the session's life, and calls that move no payload.
 
+use std::fmt;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,6 +10,7 @@ use forebay_api::v1::admin_client::AdminClient;
 use forebay_api::v1::execution_client::ExecutionClient;
 use forebay_api::v1::objects_client::ObjectsClient;
 use forebay_api::v1::sessions_client::SessionsClient;
+use forebay_fabric::SessionId;
 use forebay_proto::bearer;
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
@@ -40,13 +42,24 @@ pub(crate) struct Rpc {
 }
 
 /// What opening a session told.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) session: [u8; 16],
     pub(crate) key: [u8; 32],
     pub(crate) lease: Duration,
     /// The best first.
     pub(crate) paths: Vec<v1::Path>,
+}
+
+/// Without the key.
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened")
+            .field("session", &SessionId(self.session))
+            .field("lease", &self.lease)
+            .field("paths", &self.paths)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Rpc {

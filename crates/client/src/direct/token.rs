@@ -1,5 +1,6 @@
 //! Tokens for S3 requests (docs/token.md section 7): the request is anybody's, the payload goes by this client's link.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -36,7 +37,6 @@ const GRACE: Duration = Duration::from_secs(8);
 ///
 /// A token that is dropped instead, because no answer came, leaves its bytes lent until no server can touch them any more: until its
 /// link ends, which is closed for it after a while. Other calls notice that as a lost link.
-#[derive(Debug)]
 pub struct Token {
     /// The value of `x-amz-rdma-token`.
     pub value: String,
@@ -50,6 +50,16 @@ impl Token {
     /// The server has answered the request, whatever it said, or the request was not sent and will not be: nobody else uses the bytes.
     pub fn answered(mut self) {
         self.lent = None;
+    }
+}
+
+/// Without its value: whoever has that may use the memory.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token")
+            .field("sequence", &self.sequence)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A session opened by an S3 request (docs/token.md section 7.3), for programs that know nothing but an S3 door.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -20,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const IN_FLIGHT_MAX: usize = 1;
 
 /// A session and its link. It ends when no token of it has been used for as long as the server says, or when this is dropped.
-#[derive(Debug)]
 pub struct TokenSession {
     lane: Arc<Lane<Connection>>,
     path: Path,
@@ -117,8 +117,56 @@ impl TokenSession {
     }
 }
 
+/// Without the key.
+impl fmt::Debug for TokenSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenSession")
+            .field("path", &self.path)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for TokenSession {
     fn drop(&mut self) {
         self.close_link();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::rpc::Opened;
+    use crate::direct::{Client, Options};
+
+    /// What nobody would show by chance.
+    const KEY: [u8; 32] = [0xd7; 32];
+
+    fn assert_hidden(shown: &str) {
+        assert!(!shown.contains("215, 215"), "{shown}");
+        assert!(shown.contains("SessionId"), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn keys_of_sessions_are_not_shown() {
+        let (client, ..) = Client::linked("http://127.0.0.1:1", Options::default()).await;
+        let connected = client.connected();
+        assert_eq!(connected.key, KEY);
+        assert_hidden(&format!("{connected:?}"));
+        let session = TokenSession {
+            lane: connected.lane().unwrap().clone(),
+            path: Path::Shm,
+            session: SessionId([1; 16]),
+            key: KEY,
+            sequence: AtomicU64::new(0),
+        };
+        assert_hidden(&format!("{session:?}"));
+        let opened = Opened {
+            session: [1; 16],
+            key: KEY,
+            lease: PATIENCE,
+            paths: Vec::new(),
+        };
+        assert_hidden(&format!("{opened:?}"));
     }
 }
