@@ -6,7 +6,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use forebay_client::PutOptions;
+use forebay_client::direct::{Client as Direct, Options as Links};
+use forebay_client::transfer::{self, Options};
+use forebay_client::{Attributes, PutOptions};
 use harness::{Place, bytes, tree};
 
 #[test]
@@ -372,4 +374,49 @@ fn failures_have_their_codes() {
         .read_line(&mut err)
         .unwrap();
     assert_eq!((cat.wait().unwrap().code(), err.as_str()), (Some(1), ""));
+}
+
+#[test]
+fn a_large_copy_inside_the_server_keeps_what_is_kept_with_the_value() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let file = place.path("large");
+    let size = (257 << 20) + 1;
+    fs::File::create(&file).unwrap().set_len(size).unwrap();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let put = PutOptions {
+        attributes: Attributes {
+            content_type: "text/x-forebay".to_owned(),
+            cache_control: "no-cache".to_owned(),
+            content_language: "de".to_owned(),
+            metadata: vec![pair("origin", "the lab")],
+            tags: vec![pair("stage", "raw/wild +1")],
+            ..Attributes::default()
+        },
+        ..PutOptions::default()
+    };
+    let options = Options::default();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = server.client();
+    server.ok(&["cp", "--make-namespace", "Cargo.toml", "fb://data/"]);
+    let sent = transfer::upload_file(&client, "data", "large", &file, &put, &options);
+    runtime.block_on(sent).unwrap();
+    let told = &server.json(&["cp", "fb://data/large", "fb://data/copy"])[0];
+    assert_eq!(
+        (&told["bytes"], &told["verified"]),
+        (&size.into(), &true.into()),
+        "{told}"
+    );
+    runtime.block_on(async {
+        let endpoint = server.rpc().parse().unwrap();
+        let (credentials, links) = (server.credentials(), Links::default());
+        let direct = Direct::connect(&endpoint, &credentials, links).await;
+        let direct = direct.unwrap();
+        let (copy, kept) = direct.describe("data", "copy").await.unwrap();
+        assert_eq!(kept, put.attributes);
+        let source = client.head("data", "large").await.unwrap();
+        assert_eq!((copy.size, copy.crc64nvme), (size, source.crc64nvme));
+        let uploads = client.uploads("data", "").await.unwrap();
+        assert_eq!(uploads, []);
+    });
 }
