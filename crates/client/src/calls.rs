@@ -5,7 +5,7 @@ use http::{HeaderMap, Method};
 
 use crate::client::{Call, header};
 use crate::direct::{Condition, Path};
-use crate::{Attributes, Client, Crc64, ListingPage, ObjectInfo, Result, answers};
+use crate::{Attributes, Client, Crc64, Error, ListingPage, ObjectInfo, Result, answers};
 
 /// The most keys that one delete call takes.
 const DELETE_MANY_MAX: usize = 1000;
@@ -192,9 +192,22 @@ impl Client {
     }
 }
 
-pub(crate) fn described<'a>(mut call: Call<'a>, attributes: &Attributes) -> Result<Call<'a>> {
+/// A call that makes an object, and says what is kept with it.
+pub(crate) fn described<'a>(call: Call<'a>, attributes: &Attributes) -> Result<Call<'a>> {
+    let mut call = with_key(call)?;
     for (name, value) in attributes.headers() {
         call = call.header(&name, &value)?;
     }
     Ok(call)
+}
+
+/// Refuses a call about an object that has no key: the server would take it for one about the namespace.
+pub(crate) fn with_key(call: Call<'_>) -> Result<Call<'_>> {
+    match call.key {
+        "" => Err(Error::Local {
+            what: format!("namespace {}", call.namespace),
+            source: std::io::Error::other("an object needs a key, and this one is empty"),
+        }),
+        _ => Ok(call),
+    }
 }

@@ -5,6 +5,7 @@ use forebay_proto::s3::percent::{self, Slash};
 use forebay_proto::s3::tags::{MAX_OBJECT_TAGS, Tags};
 use http::{HeaderMap, HeaderValue, Method};
 
+use crate::calls::with_key;
 use crate::client::{Call, header};
 use crate::{Client, Error, Part, Result, answers};
 
@@ -15,7 +16,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn copy(&self, from: (&str, &str), to: (&str, &str), size: u64) -> Result<String> {
-        let mut call = Call::new(Method::PUT, to.0, to.1)
+        let mut call = with_key(Call::new(Method::PUT, to.0, to.1))?
             .header("x-amz-copy-source", &copy_source(from.0, from.1))?;
         call.moves = size;
         let (_, text) = self.call_for_text(call).await?;
@@ -59,7 +60,7 @@ impl Client {
         headers: &HeaderMap,
         to: (&str, &str),
     ) -> Result<String> {
-        let mut call = Call::new(Method::POST, to.0, to.1);
+        let mut call = with_key(Call::new(Method::POST, to.0, to.1))?;
         for (name, value) in headers {
             let text = name.as_str();
             if kept::HEADERS.contains(&text) || text.starts_with(kept::USER) {
