@@ -1,9 +1,9 @@
 //! From here to the server.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,10 +14,14 @@ use super::{Moved, Options, Staging};
 use crate::direct::Path as Way;
 use crate::{Attributes, Client, Crc64, Error, Part, PutOptions, Result};
 
+/// Why a file is not sent.
+const NO_FILE: &str = "it is no regular file, and is sent as a stream or not at all";
+const SHORT: &str = "it has fewer bytes than it said: it changed while it was sent, or is sent as a stream or not at all";
+
 /// Stores the file at `path`.
 ///
 /// # Errors
-/// As every call; [`Error::Local`] when the file cannot be read or changes meanwhile.
+/// As every call; [`Error::Local`] when it cannot be read, is no regular file, changes meanwhile, or has not as many bytes as it says.
 pub async fn upload_file(
     client: &Client,
     namespace: &str,
@@ -26,42 +30,70 @@ pub async fn upload_file(
     put: &PutOptions,
     options: &Options,
 ) -> Result<Moved> {
-    let file = Arc::new(File::open(path).map_err(Error::local(path.display()))?);
-    let before = file.metadata().map_err(Error::local(path.display()))?;
-    let size = before.len();
-    let part_bytes = options.part_bytes(size);
-    let source = Source {
-        file: file.clone(),
-        name: path.display().to_string(),
-        part_bytes,
-        size,
-        staging: options.staging(part_bytes.min(size)).cloned(),
-    };
-    let moved = if size <= part_bytes {
-        let (piece, crc) = source.part(1).await?;
-        put_whole(client, namespace, key, piece, crc, put, options).await?
-    } else {
-        upload_parts(client, namespace, key, &source, put, options).await?
-    };
-    let after = file.metadata().map_err(Error::local(path.display()))?;
-    if after.len() != size || after.modified().ok() != before.modified().ok() {
-        return Err(Error::Local {
-            what: path.display().to_string(),
-            source: std::io::Error::other("the file changed while it was sent"),
-        });
+    let source = Source::open(path, options).await?;
+    if source.size > source.part_bytes {
+        return upload_parts(client, namespace, key, &source, put, options).await;
     }
-    Ok(moved)
+    let (piece, crc) = source.part(1).await?;
+    source.settled().await?;
+    put_whole(client, namespace, key, piece, crc, put, options).await
 }
 
 struct Source {
     file: Arc<File>,
-    name: String,
+    path: PathBuf,
+    /// What the file was when it was opened.
+    metadata: Metadata,
     part_bytes: u64,
     size: u64,
     staging: Option<Arc<Staging>>,
 }
 
 impl Source {
+    async fn open(path: &Path, options: &Options) -> Result<Source> {
+        let name = path.to_owned();
+        let opened = tokio::task::spawn_blocking(move || {
+            // Opening a pipe would wait for who writes to it.
+            if !fs::metadata(&name)?.is_file() {
+                return Err(io::Error::other(NO_FILE));
+            }
+            let file = File::open(&name)?;
+            let metadata = file.metadata()?;
+            match metadata.is_file() {
+                true => Ok((file, metadata)),
+                false => Err(io::Error::other(NO_FILE)),
+            }
+        });
+        let opened = joined(opened.await)?;
+        let (file, metadata) = opened.map_err(Error::local(path.display()))?;
+        let size = metadata.len();
+        let part_bytes = options.part_bytes(size);
+        Ok(Source {
+            file: Arc::new(file),
+            path: path.to_owned(),
+            metadata,
+            part_bytes,
+            size,
+            staging: options.staging(part_bytes.min(size)).cloned(),
+        })
+    }
+
+    /// Fails unless what was read is all of the file, as it was all the time.
+    async fn settled(&self) -> Result<()> {
+        let (file, size) = (self.file.clone(), self.size);
+        let look = move || Ok((file.metadata()?, file.read_at(&mut [0], size)?));
+        let looked = joined(tokio::task::spawn_blocking(look).await)?;
+        let (now, more) = looked.map_err(Error::local(self.path.display()))?;
+        let wrong = if now.len() != size || now.modified().ok() != self.metadata.modified().ok() {
+            "the file changed while it was sent"
+        } else if more > 0 {
+            "it has more bytes than it says, and is sent as a stream or not at all"
+        } else {
+            return Ok(());
+        };
+        Err(Error::local(self.path.display())(io::Error::other(wrong)))
+    }
+
     fn parts(&self) -> u32 {
         self.size.div_ceil(self.part_bytes) as u32
     }
@@ -75,22 +107,32 @@ impl Source {
             Some(staging) => Some(staging.take(len).await?),
             None => None,
         };
-        let name = self.name.clone();
+        let name = self.path.display().to_string();
         let read = tokio::task::spawn_blocking(move || match staged {
             Some(staged) => {
-                staged.load(&file, offset).map_err(Error::local(&name))?;
+                staged.load(&file, offset).map_err(unread(&name))?;
                 let crc = staged.crc()?;
                 Ok((Piece::Staged(staged), crc))
             }
             None => {
                 let mut bytes = vec![0; len];
                 file.read_exact_at(&mut bytes, offset)
-                    .map_err(Error::local(&name))?;
+                    .map_err(unread(&name))?;
                 let crc = Crc64::of(&bytes);
                 Ok((Piece::Heap(Bytes::from(bytes)), crc))
             }
         });
         joined(read.await)?
+    }
+}
+
+/// As an error the end of a file where it should go on is none that anybody understands.
+fn unread(name: &str) -> impl FnOnce(io::Error) -> Error {
+    move |error| {
+        Error::local(name)(match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::other(SHORT),
+            _ => error,
+        })
     }
 }
 
@@ -163,6 +205,7 @@ async fn upload_parts(
         .buffered(options.parallel(source.part_bytes))
         .try_collect()
         .await?;
+    source.settled().await?;
     let whole = results
         .iter()
         .fold(Crc64::default(), |whole, (_, crc, _, _)| whole.then(*crc));
@@ -211,6 +254,7 @@ pub async fn upload_stream(
     client: &Client,
     namespace: &str,
     key: &str,
+    name: &str,
     reader: impl Read + Send + 'static,
     put: &PutOptions,
     options: &Options,
@@ -220,11 +264,11 @@ pub async fn upload_stream(
     let (sender, mut chunks) = tokio::sync::mpsc::channel(1);
     let reading = tokio::task::spawn_blocking(move || read_chunks(reader, part_bytes, &sender));
     let Some(first) = chunks.recv().await else {
-        joined(reading.await)?.map_err(Error::local("standard input"))?;
+        joined(reading.await)?.map_err(Error::local(name))?;
         return Err(Error::Protocol("nothing was read".to_owned()));
     };
     if (first.len() as u64) < part_bytes {
-        joined(reading.await)?.map_err(Error::local("standard input"))?;
+        joined(reading.await)?.map_err(Error::local(name))?;
         let staging = options.staging(first.len() as u64);
         let crc = Crc64::of(&first);
         let piece = piece(first, staging).await?;
@@ -253,7 +297,7 @@ pub async fn upload_stream(
         .await;
     let done = async {
         let sent = sent?;
-        joined(reading.await)?.map_err(Error::local("standard input"))?;
+        joined(reading.await)?.map_err(Error::local(name))?;
         let whole = sent
             .iter()
             .fold(Crc64::default(), |whole, (_, crc, _)| whole.then(*crc));

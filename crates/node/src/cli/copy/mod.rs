@@ -1,5 +1,6 @@
 //! `forebay cp`.
 
+mod files;
 mod plan;
 mod progress;
 #[cfg(test)]
@@ -40,6 +41,7 @@ Examples:
   forebay cp fb://data/v1/ ./out                                  everything below v1/
   forebay cp fb://data/v1/ fb://archive/v1                        inside the server
   tar c . | forebay cp - fb://backup/today.tar                    from standard input
+  forebay cp <(tar c .) fb://backup/today.tar                     from a pipe
   forebay cp fb://backup/today.tar - | tar t                      to standard output
   forebay cp --path iwarp big.bin fb://data/big                   over iWARP or not at all
 

@@ -13,7 +13,8 @@ use crate::exit::{Failure, Outcome};
 pub struct Upload {
     /// The file.
     pub path: PathBuf,
-    /// Its length in bytes when it was found.
+    /// Its length in bytes when it was found. Where that is 0 it is read to its end: a pipe, a device or a file of `/proc` does not tell
+    /// how much it has.
     pub size: u64,
     /// The key it gets.
     pub key: String,
@@ -50,6 +51,13 @@ pub fn uploads(source: &Path, target: &Address, several: bool) -> Outcome<Walk> 
         return walk(source, |relative| Some(format!("{prefix}{relative}")));
     }
     let into_folder = target.key.is_empty() || target.key.ends_with('/') || several;
+    // The name of a pipe says nothing of what comes through it.
+    if into_folder && !metadata.is_file() {
+        return Err(super::usage(format_args!(
+            "{} is no file and is read to its end, which needs a key: {target}NAME",
+            source.display()
+        )));
+    }
     let key = match into_folder {
         true => format!("{}{}", folder(&target.key), name(source)?),
         false => target.key.clone(),
@@ -57,10 +65,13 @@ pub fn uploads(source: &Path, target: &Address, several: bool) -> Outcome<Walk> 
     Ok(Walk {
         uploads: vec![Upload {
             path: source.to_owned(),
-            size: metadata.len(),
+            size: match metadata.is_file() {
+                true => metadata.len(),
+                false => 0,
+            },
             key,
         }],
-        skipped: 0,
+        ..Walk::default()
     })
 }
 

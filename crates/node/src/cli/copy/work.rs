@@ -1,25 +1,23 @@
 //! The copying itself: pairs, many at once.
 
-use std::fs::{self, File};
+use std::fs;
 use std::future::Future;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use forebay_client::direct::Path as Way;
-use forebay_client::{Attributes, Crc64, Error, Kind, transfer};
+use forebay_client::{Attributes, Error, Kind, transfer};
 use futures_util::stream::{self, StreamExt};
 
 use super::super::address::{Address, Place};
 use super::super::door::{Door, Listed};
 use super::super::{glob, show};
+use super::files::{self, broken, checksum};
 use super::plan::{self, Upload, folder, local_path};
 use super::{Context, usage};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// From this size on it pays to ask whether an object is there already before it is moved.
 const COMPARE_BYTES_MIN: u64 = 1 << 20;
-/// Read at a time when a file is compared.
-const READ_BYTES: usize = 1 << 20;
 
 /// What was copied.
 #[derive(Debug, Default)]
@@ -58,9 +56,9 @@ impl From<transfer::Moved> for Done {
 }
 
 /// One copy's failure; `alone` when the others may still work.
-struct Broken {
-    failure: Failure,
-    alone: bool,
+pub struct Broken {
+    pub failure: Failure,
+    pub alone: bool,
 }
 
 impl From<Error> for Broken {
@@ -122,6 +120,7 @@ async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) 
         &context.client,
         &target.namespace,
         &target.key,
+        "standard input",
         std::io::stdin(),
         &context.put,
         &context.transfer,
@@ -165,6 +164,9 @@ async fn upload(context: &Context, uploads: Vec<Upload>, target: &Address, tally
 async fn upload_one(context: &Context, upload: Upload, target: &Address) -> Result<Done, Broken> {
     let Upload { path, size, key } = upload;
     let namespace = &target.namespace;
+    if size == 0 {
+        return upload_to_end(context, path, namespace, &key).await;
+    }
     // The same bytes are another object when it is to have other attributes.
     let plain = context.put.attributes == Attributes::default();
     if context.transfer.resume && plain && size >= COMPARE_BYTES_MIN {
@@ -185,6 +187,27 @@ async fn upload_one(context: &Context, upload: Upload, target: &Address) -> Resu
         namespace,
         &key,
         &path,
+        &context.put,
+        &context.transfer,
+    );
+    Ok(moved.await.map_err(|error| context.not_sent(error))?.into())
+}
+
+/// Sends what a file has, whatever it says.
+async fn upload_to_end(
+    context: &Context,
+    path: PathBuf,
+    namespace: &str,
+    key: &str,
+) -> Result<Done, Broken> {
+    let name = path.display().to_string();
+    let file = files::open(path).await?;
+    let moved = transfer::upload_stream(
+        &context.client,
+        namespace,
+        key,
+        &name,
+        file,
         &context.put,
         &context.transfer,
     );
@@ -452,38 +475,5 @@ impl Context {
             },
             unchanged: true,
         }
-    }
-}
-
-/// The CRC-64/NVME of a file.
-async fn checksum(path: &Path) -> Result<u64, Broken> {
-    let path = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || {
-        let crc = || -> std::io::Result<u64> {
-            let mut file = File::open(&path)?;
-            let mut buffer = vec![0; READ_BYTES];
-            let mut crc = Crc64::default();
-            loop {
-                match file.read(&mut buffer)? {
-                    0 => return Ok(crc.value()),
-                    len => crc = crc.then(Crc64::of(&buffer[..len])),
-                }
-            }
-        };
-        crc().map_err(broken(&path))
-    });
-    read.await.unwrap_or_else(|error| {
-        Err(Broken {
-            failure: Failure::new(Exit::Failed, error),
-            alone: false,
-        })
-    })
-}
-
-fn broken(path: &Path) -> impl FnOnce(std::io::Error) -> Broken {
-    let path = path.to_owned();
-    move |error| Broken {
-        failure: Failure::new(Exit::Failed, format_args!("{}: {error}", path.display())),
-        alone: true,
     }
 }
