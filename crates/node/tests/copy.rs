@@ -5,6 +5,7 @@ mod harness;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::sync::Arc;
 
 use forebay_client::direct::{Client as Direct, Options as Links};
 use forebay_client::transfer::{self, Options};
@@ -177,16 +178,12 @@ fn parts_that_are_there_are_not_sent_again() {
     fs::write(&file, &body).unwrap();
     let client = server.client();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    // An earlier attempt: two parts arrived, one of them of an older file.
+    // An earlier attempt: a part arrived, and two more of an older file, one of them with bytes that are still right.
     let upload = runtime.block_on(async {
-        let upload = client
-            .create_upload("parts", "large", &PutOptions::default())
-            .await
-            .unwrap();
+        let upload = harness::cut_off(&client, &file, ("parts", "large"), PART).await;
         let part = |number: u32, bytes: &[u8]| {
             client.upload_part("parts", "large", &upload, number, bytes.to_vec().into())
         };
-        part(1, &body[..PART]).await.unwrap();
         part(3, &vec![7; PART]).await.unwrap();
         part(5, &body[4 * PART..]).await.unwrap();
         upload.clone()
@@ -239,6 +236,98 @@ fn parts_that_are_there_are_not_sent_again() {
         !place.path("back.forebay-partial").exists()
             && !place.path("back.forebay-progress").exists()
     );
+}
+
+#[test]
+fn uploads_of_others_are_not_gone_on_with() {
+    const PART: usize = 5 << 20;
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "others"]);
+    let body = bytes(9, 3 * PART);
+    let file = place.path("large");
+    fs::write(&file, &body).unwrap();
+    let client = server.client();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let to = ("others", "large");
+    // Somebody else's, of the same bytes; and one of another file of this host.
+    let (theirs, parts) = runtime.block_on(async {
+        let put = PutOptions::default();
+        let upload = client.create_upload(to.0, to.1, &put).await.unwrap();
+        let mut parts = Vec::new();
+        for (number, part) in (1..).zip(body.chunks(PART)) {
+            let sent = client.upload_part(to.0, to.1, &upload, number, part.to_vec().into());
+            parts.push(sent.await.unwrap());
+        }
+        (upload, parts)
+    });
+    let another = place.path("another");
+    fs::write(&another, &body).unwrap();
+    let cut = runtime.block_on(harness::cut_off(&client, &another, to, PART));
+    let copy = ["cp", "--part-size", "5MiB", file.to_str().unwrap()];
+    let told = &server.json(&[&copy[..], &["fb://others/large"]].concat())[0];
+    assert_eq!(told["resumed_bytes"], 0, "{told}");
+    let left = runtime.block_on(client.uploads("others", "")).unwrap();
+    let mut left: Vec<_> = left.into_iter().map(|upload| upload.id).collect();
+    left.sort();
+    let mut wanted = [theirs.clone(), cut];
+    wanted.sort();
+    assert_eq!(left, wanted);
+    // What makes an upload one's own is not seen in what it becomes.
+    let info = runtime.block_on(client.head(to.0, to.1)).unwrap();
+    assert_eq!((info.size, info.metadata), (body.len() as u64, Vec::new()));
+    let done = client.complete_upload(to.0, to.1, &theirs, &parts, None);
+    runtime.block_on(done).unwrap();
+    assert!(server.run(&["cat", "fb://others/large"]).expect(0).bytes == body);
+}
+
+#[test]
+fn an_upload_that_ends_under_a_copy_is_begun_anew() {
+    const PART: usize = 5 << 20;
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "ends"]);
+    let body = bytes(9, 3 * PART);
+    let file = place.path("large");
+    fs::write(&file, &body).unwrap();
+    let client = server.client();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // One that was cut off, and one that this copy has begun itself.
+    for key in ["gone-on-with", "begun"] {
+        if key == "gone-on-with" {
+            runtime.block_on(harness::cut_off(&client, &file, ("ends", key), PART));
+        }
+        // Another copy of the same file gives it up as soon as this one has a part in it.
+        let (ending, once) = (client.clone(), std::sync::Once::new());
+        let end = async move || {
+            let uploads = ending.uploads("ends", key).await.unwrap();
+            assert_eq!(uploads.len(), 1);
+            let ended = ending.abort_upload("ends", key, &uploads[0].id);
+            ended.await.unwrap();
+        };
+        let end = move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(end());
+        };
+        let options = Options {
+            part_bytes: Some(PART as u64),
+            parallel: 1,
+            progress: Arc::new(move |_| {
+                once.call_once(|| {
+                    std::thread::scope(|scope| scope.spawn(&end).join().unwrap());
+                });
+            }),
+            ..Options::default()
+        };
+        let put = PutOptions::default();
+        let sent = transfer::upload_file(&client, "ends", key, &file, &put, &options);
+        let moved = runtime.block_on(sent).unwrap();
+        assert_eq!((moved.bytes, moved.resumed), (body.len() as u64, 0));
+        let stored = server.run(&["cat", &format!("fb://ends/{key}")]);
+        assert!(stored.expect(0).bytes == body);
+        let left = runtime.block_on(client.uploads("ends", "")).unwrap();
+        assert_eq!(left, []);
+    }
 }
 
 #[test]

@@ -112,6 +112,8 @@ fn a_file_that_changes_is_no_object() {
     assert!(told.contains("changed while it was sent"), "{told}");
     let told = change("shorter", 3 * PART, |file| file.set_len(9).unwrap());
     assert!(told.contains("fewer bytes"), "{told}");
+    let left = runtime.block_on(client.uploads("changes", "")).unwrap();
+    assert_eq!(left, []);
 
     let (put, options) = (PutOptions::default(), transfer::Options::default());
     for path in ["/dev/null", "/proc/version"] {

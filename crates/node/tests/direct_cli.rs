@@ -185,20 +185,14 @@ fn a_copy_that_was_cut_off_goes_on() {
     let source = place.path("source");
     fs::write(&source, &contents).unwrap();
     let object = format!("fb://{NAMESPACE}/value");
-    // Parts of an upload that somebody left, one of them of other bytes.
+    // A part of an upload that was cut off, and one of other bytes.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let client = server.client();
-        let put = forebay_client::PutOptions::default();
-        let upload = client
-            .create_upload(NAMESPACE, "value", &put)
-            .await
-            .unwrap();
-        let part = |number: usize| contents[(number - 1) << 24..number << 24].to_vec();
-        for (number, body) in [(1, part(1)), (2, part(1))] {
-            let sent = client.upload_part(NAMESPACE, "value", &upload, number, body.into());
-            sent.await.unwrap();
-        }
+        let upload = harness::cut_off(&client, &source, (NAMESPACE, "value"), 16 << 20).await;
+        let part = contents[..16 << 20].to_vec();
+        let sent = client.upload_part(NAMESPACE, "value", &upload, 2, part.into());
+        sent.await.unwrap();
     });
     let told = server.json(&["cp", text(&source), &object]);
     assert_eq!(

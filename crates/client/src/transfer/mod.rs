@@ -1,7 +1,9 @@
 //! Whole files and streams: in parallel parts, verified, resumed.
 //!
 //! A file is sent as one object when it fits one part, else as a multipart upload. The server keeps the parts of an attempt that
-//! was cut off: [`upload_file`] asks for them, compares each one's CRC-64/NVME with the file's bytes, and sends the rest.
+//! was cut off: [`upload_file`] asks for them, compares each one's CRC-64/NVME with the file's bytes, and sends the rest. It takes an
+//! upload for its own that has its mark: part 10 000, which the object never gets, a digest of the host and of the file's path, length
+//! and time. An upload that was taken so and does not go on is begun anew.
 //! [`download_file`] writes beside the target (`NAME.forebay-partial`, with what has arrived in `NAME.forebay-progress`) and
 //! renames when all is verified and synced: the target is never half.
 //!
@@ -11,6 +13,7 @@
 
 mod copy;
 mod download;
+mod mark;
 mod staging;
 mod upload;
 
@@ -27,8 +30,8 @@ pub use upload::{upload_file, upload_stream};
 
 /// The size of a part unless the value needs larger ones; a multiple of the store's blocks.
 pub const PART_BYTES: u64 = 16 << 20;
-/// S3's bound on the number of parts.
-const PARTS_MAX: u64 = 10_000;
+/// S3's bound on the number of parts, but for the one that is a mark.
+const PARTS_MAX: u64 = mark::NUMBER as u64 - 1;
 /// S3's bound on the size of a part but the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
 /// Parts in flight on the way here by the direct path.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
+use super::mark::Mark;
 use super::staging::{Piece, put_staged};
 use super::{Moved, Options, Staging};
 use crate::direct::Path as Way;
@@ -176,14 +177,67 @@ async fn upload_parts(
 ) -> Result<Moved> {
     // What an upload keeps was said when it was begun, and cannot be asked for.
     let resume = options.resume && put.attributes == Attributes::default();
-    let (upload, there) = match resume {
-        true => match unfinished(client, namespace, key, source).await? {
-            Some(found) => found,
-            None => (client.create_upload(namespace, key, put).await?, Vec::new()),
-        },
-        false => (client.create_upload(namespace, key, put).await?, Vec::new()),
+    let mark = resume.then(|| Mark::of(&source.path, &source.metadata, source.part_bytes));
+    let mut found = match &mark {
+        Some(mark) => unfinished(client, namespace, key, mark).await?,
+        None => None,
     };
-    let (upload, there) = (&upload, &there);
+    // Another copy of the same file may go on with the same upload, and end it.
+    let mut again = resume;
+    loop {
+        let adopted = found.is_some();
+        let (upload, there) = match found.take() {
+            Some(found) => found,
+            None => {
+                let begun = begin(client, namespace, key, put, mark.as_ref());
+                (begun.await?, Vec::new())
+            }
+        };
+        let sent = send_parts(client, (namespace, key), source, &upload, &there, options).await;
+        let Err(error) = &sent else {
+            return sent;
+        };
+        let anew = again && has_ended(error, adopted);
+        // Of a file that has changed the mark is another one.
+        if anew || mark.is_none() || source.settled().await.is_err() {
+            // Nobody will go on with it. The first error is the one to report.
+            let _ = client.abort_upload(namespace, key, &upload).await;
+        }
+        if !anew {
+            return sent;
+        }
+        again = false;
+    }
+}
+
+/// A new upload, with its mark if it is to have one.
+async fn begin(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    put: &PutOptions,
+    mark: Option<&Mark>,
+) -> Result<String> {
+    let upload = client.create_upload(namespace, key, put).await?;
+    if let Some(mark) = mark
+        && let Err(error) = mark.put(client, namespace, key, &upload).await
+    {
+        // The first error is the one to report.
+        let _ = client.abort_upload(namespace, key, &upload).await;
+        return Err(error);
+    }
+    Ok(upload)
+}
+
+/// Sends the parts that are not `there`, and has the upload completed.
+async fn send_parts(
+    client: &Client,
+    (namespace, key): (&str, &str),
+    source: &Source,
+    upload: &str,
+    there: &[Part],
+    options: &Options,
+) -> Result<Moved> {
     let results: Vec<(Part, Crc64, u64, Option<Way>)> = stream::iter(1..=source.parts())
         .map(|number| async move {
             let (piece, crc) = source.part(number).await?;
@@ -223,30 +277,38 @@ async fn upload_parts(
     })
 }
 
-/// The newest upload of this key that was begun with the same part size, and its parts.
+/// The newest upload of this key that has the mark, and its parts.
 async fn unfinished(
     client: &Client,
     namespace: &str,
     key: &str,
-    source: &Source,
+    mark: &Mark,
 ) -> Result<Option<(String, Vec<Part>)>> {
     let mut uploads = client.uploads(namespace, key).await?;
     uploads.retain(|upload| upload.key == key);
     uploads.sort_by_key(|upload| std::cmp::Reverse(upload.initiated));
     for upload in uploads {
-        let parts = client.parts(namespace, key, &upload.id).await?;
-        let fits = |part: &Part| {
-            part.number <= source.parts()
-                && (part.size == source.part_bytes || part.number == source.parts())
-        };
-        if !parts.is_empty() && parts.iter().all(fits) {
-            return Ok(Some((upload.id, parts)));
+        match client.parts(namespace, key, &upload.id).await {
+            Ok(parts) if mark.is_among(&parts) => return Ok(Some((upload.id, parts))),
+            Ok(_) => {}
+            Err(error) if has_ended(&error, false) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(None)
 }
 
-/// Stores what `reader` yields, whose length nobody knows. It cannot be resumed; when it fails, the parts sent go.
+/// Whether an upload has ended; or, of one that was `adopted`, is not what it was taken for.
+fn has_ended(error: &Error, adopted: bool) -> bool {
+    let Error::Refused(refusal) = error else {
+        return false;
+    };
+    refusal.code == "NoSuchUpload"
+        || (adopted && (refusal.status == 400 || refusal.code == "InvalidPart"))
+}
+
+/// Stores what `reader` yields, which errors call `name`, and whose length nobody knows. It cannot be resumed; when it fails, the parts
+/// sent go.
 ///
 /// # Errors
 /// As every call; [`Error::Local`] when reading fails.

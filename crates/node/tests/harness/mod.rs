@@ -10,9 +10,10 @@ use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use forebay_client::{Client, Config, Credentials};
+use forebay_client::{Client, Config, Credentials, PutOptions, transfer};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -332,6 +333,28 @@ impl Ran {
         assert_eq!(self.code, Some(code), "{self:?}");
         self
     }
+}
+
+/// Sends the first part of a file as `forebay cp` does, and is cut off; the id of the upload that stays.
+pub async fn cut_off(client: &Client, file: &Path, to: (&str, &str), part_bytes: usize) -> String {
+    let options = transfer::Options {
+        part_bytes: Some(part_bytes as u64),
+        parallel: 1,
+        // With one part in flight nothing else is on its way now.
+        progress: Arc::new(|_| std::panic::resume_unwind(Box::new("cut off"))),
+        ..transfer::Options::default()
+    };
+    let before = client.uploads(to.0, to.1).await.unwrap();
+    let (sending, file) = (client.clone(), file.to_owned());
+    let (namespace, key) = (to.0.to_owned(), to.1.to_owned());
+    let sent = tokio::spawn(async move {
+        let put = PutOptions::default();
+        transfer::upload_file(&sending, &namespace, &key, &file, &put, &options).await
+    });
+    sent.await.expect_err("it is cut off");
+    let mut uploads = client.uploads(to.0, to.1).await.unwrap();
+    uploads.retain(|upload| !before.contains(upload));
+    uploads.pop().unwrap().id
 }
 
 /// Bytes that look random and are the same for the same seed.
