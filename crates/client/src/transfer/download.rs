@@ -1,29 +1,28 @@
 //! From the server to a file.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use parking_lot::Mutex;
 
 use super::staging::Staged;
-use super::{Known, Moved, Options, Staging, find};
+use super::target::{Place, Target};
+use super::upload::joined;
+use super::{Moved, Options, Staging, find};
 use crate::client::pause;
 use crate::direct::Path as Way;
 use crate::{Client, Crc64, Error, Result};
 
-const PARTIAL: &str = ".forebay-partial";
-const PROGRESS: &str = ".forebay-progress";
-
 /// Retrieves an object into the file at `path`, which appears (or changes) only when all of it is there. With a `size` from a
-/// list, an object of one part costs one request; such a file is not synced to disk.
+/// list, an object of one part costs one request; such a file is not synced to disk. Where a link leads to a file, or to nothing, that
+/// is the file; a pipe or a device is written to, as [`download_stream`] would.
 ///
 /// # Errors
-/// As every call; [`Error::Local`] when the file cannot be written; [`Error::Corrupt`].
+/// As every call; [`Error::Local`] when the file cannot be written, or is that of a copy which is not done, or another copy fills it;
+/// [`Error::Corrupt`].
 pub async fn download_file(
     client: &Client,
     namespace: &str,
@@ -32,6 +31,11 @@ pub async fn download_file(
     size: Option<u64>,
     options: &Options,
 ) -> Result<Moved> {
+    let path = match Place::of(path)? {
+        Place::File(path) => path,
+        Place::Stream => return download_into(client, namespace, key, path, options).await,
+    };
+    let path = path.as_path();
     let small = size.filter(|size| *size <= options.part_bytes(*size));
     if let Some(size) = small {
         if let Some(staging) = options.staging(size) {
@@ -44,8 +48,12 @@ pub async fn download_file(
     }
     let (info, direct) = find(client, namespace, key, options).await?;
     let part_bytes = options.part_bytes(info.size);
-    let target = Target::open(path, &info, part_bytes, options.resume)?;
     let count = info.size.div_ceil(part_bytes);
+    // Of one part there is nothing to go on with.
+    let target = match options.resume && count > 1 {
+        true => Target::resumed(path, &info, part_bytes)?,
+        false => Target::fresh(path)?,
+    };
     let (target_ref, info_ref) = (&target, &info);
     let staging = direct.filter(|staging| staging.takes(part_bytes.min(info.size)));
     let parts: Vec<(Crc64, u64, Option<Way>)> = stream::iter(0..count)
@@ -95,7 +103,7 @@ pub async fn download_file(
         let way = way.unwrap_or(Way::Http);
         return Err(Error::of_download(&about, way, whole.value(), stated));
     }
-    target.finish(info.size)?;
+    target.finish(info.size, true)?;
     Ok(Moved {
         bytes: info.size,
         resumed: parts.iter().map(|(_, resumed, _)| resumed).sum(),
@@ -131,17 +139,16 @@ async fn download_whole(
     options: &Options,
 ) -> Result<Moved> {
     let mut download = client.get(namespace, key, None, None).await?;
-    let partial = beside(path, PARTIAL);
-    let file = File::create(&partial).map_err(Error::local(partial.display()))?;
+    let target = Target::fresh(path)?;
+    let mut size = 0;
     while let Some(bytes) = download.next().await? {
-        (&file)
-            .write_all(&bytes)
-            .map_err(Error::local(partial.display()))?;
+        target.write(size, &bytes)?;
+        size += bytes.len() as u64;
     }
-    fs::rename(&partial, path).map_err(Error::local(path.display()))?;
-    (options.progress)(download.info().size);
+    target.finish(size, false)?;
+    (options.progress)(size);
     Ok(Moved {
-        bytes: download.info().size,
+        bytes: size,
         resumed: 0,
         verified: download.stated().is_some(),
         path: Some(Way::Http),
@@ -162,15 +169,10 @@ async fn download_staged(
         .await?;
     let direct = staging.client();
     let got = direct.get_into(namespace, key, .., staged.window()).await?;
-    let partial = beside(path, PARTIAL);
-    let file = File::create(&partial).map_err(Error::local(partial.display()))?;
+    let target = Target::fresh(path)?;
     let staged = staged.cut(got.bytes);
-    staged.each_step(|_, bytes| {
-        let mut file = &file;
-        file.write_all(bytes)
-            .map_err(Error::local(partial.display()))
-    })?;
-    fs::rename(&partial, path).map_err(Error::local(path.display()))?;
+    staged.each_step(|at, bytes| target.write(at, bytes))?;
+    target.finish(got.bytes, false)?;
     (options.progress)(got.bytes);
     Ok(Moved {
         bytes: got.bytes,
@@ -178,6 +180,24 @@ async fn download_staged(
         verified: got.checksum.is_some(),
         path: Some(got.path),
     })
+}
+
+/// Retrieves an object into what is there and is no file.
+async fn download_into(
+    client: &Client,
+    namespace: &str,
+    key: &str,
+    path: &Path,
+    options: &Options,
+) -> Result<Moved> {
+    let name = path.display().to_string();
+    let path = path.to_owned();
+    // Opening a pipe waits for who reads from it.
+    let open = move || OpenOptions::new().write(true).open(path);
+    let opened = joined(tokio::task::spawn_blocking(open).await)?;
+    let mut into = opened.map_err(Error::local(&name))?;
+    let sink = |bytes: &[u8]| into.write_all(bytes).map_err(Error::local(&name));
+    download_stream(client, namespace, key, None, options, sink).await
 }
 
 /// Feeds bytes `range` of a value (all of it without one), in order, to `sink`; by the direct path if `options` has one.
@@ -258,133 +278,6 @@ pub async fn download_stream(
         verified,
         path: way,
     })
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// The file being filled. Its progress file begins with a line that names the value (so that another value's bytes are never
-/// taken for this one's), then holds a line for each part that is on disk.
-struct Target {
-    path: PathBuf,
-    partial: PathBuf,
-    progress: PathBuf,
-    file: File,
-    log: Mutex<File>,
-    there: Vec<(u64, u64)>,
-}
-
-impl Target {
-    fn open(path: &Path, info: &Known, part_bytes: u64, resume: bool) -> Result<Target> {
-        let (partial, progress) = (beside(path, PARTIAL), beside(path, PROGRESS));
-        let title = format!("{} {} {part_bytes}", info.etag, info.size);
-        let there = match resume {
-            true => read_progress(&partial, &progress, &title).unwrap_or_default(),
-            false => Vec::new(),
-        };
-        let open = |path: &Path| {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(there.is_empty())
-                .open(path)
-                .map_err(Error::local(path.display()))
-        };
-        let file = open(&partial)?;
-        let mut log = open(&progress)?;
-        let started = match there.is_empty() {
-            true => writeln!(log, "{title}"),
-            false => io::Seek::seek(&mut log, io::SeekFrom::End(0)).map(|_| ()),
-        };
-        started.map_err(Error::local(progress.display()))?;
-        Ok(Target {
-            path: path.to_owned(),
-            partial,
-            progress,
-            file,
-            log: Mutex::new(log),
-            there,
-        })
-    }
-
-    fn there(&self, index: u64) -> Option<u64> {
-        let found = self.there.iter().find(|(there, _)| *there == index);
-        found.map(|(_, crc)| *crc)
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file
-            .write_all_at(bytes, offset)
-            .map_err(Error::local(self.partial.display()))
-    }
-
-    fn arrived(&self, index: u64, crc: Crc64) -> Result<()> {
-        writeln!(self.log.lock(), "{index} {:016x}", crc.value())
-            .map_err(Error::local(self.progress.display()))
-    }
-
-    fn discard(&self) {
-        // Best effort: the error that led here is the one to report.
-        let _ = fs::remove_file(&self.partial);
-        let _ = fs::remove_file(&self.progress);
-    }
-
-    fn finish(self, size: u64) -> Result<()> {
-        let done = || -> io::Result<()> {
-            self.file.set_len(size)?;
-            self.file.sync_data()?;
-            fs::rename(&self.partial, &self.path)?;
-            fs::remove_file(&self.progress)
-        };
-        done().map_err(Error::local(self.path.display()))
-    }
-}
-
-/// The parts that are there, each checked again: after a crash of the machine the file may hold less than its progress says.
-fn read_progress(partial: &Path, progress: &Path, title: &str) -> io::Result<Vec<(u64, u64)>> {
-    let mut lines = BufReader::new(File::open(progress)?).lines();
-    let (etag, part_bytes, size) = {
-        let mut fields = title.rsplitn(3, ' ');
-        let part: u64 = number(fields.next())?;
-        let size: u64 = number(fields.next())?;
-        (fields.next().unwrap_or_default(), part, size)
-    };
-    if etag.is_empty() || lines.next().transpose()?.as_deref() != Some(title) {
-        return Ok(Vec::new());
-    }
-    let file = File::open(partial)?;
-    let mut there = Vec::new();
-    for line in lines {
-        let line = line?;
-        let Some((index, crc)) = line.split_once(' ') else {
-            continue;
-        };
-        let (Ok(index), Ok(crc)) = (index.parse::<u64>(), u64::from_str_radix(crc, 16)) else {
-            continue;
-        };
-        let Some(start) = index.checked_mul(part_bytes).filter(|start| *start < size) else {
-            continue;
-        };
-        if holds(&file, start..(start + part_bytes).min(size), crc) {
-            there.push((index, crc));
-        }
-    }
-    Ok(there)
-}
-
-fn number(field: Option<&str>) -> io::Result<u64> {
-    field
-        .and_then(|field| field.parse().ok())
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-fn holds(file: &File, range: Range<u64>, crc: u64) -> bool {
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_exact_at(&mut bytes, range.start).is_ok() && Crc64::of(&bytes).value() == crc
 }
 
 #[cfg(test)]

@@ -4,8 +4,11 @@
 //! was cut off: [`upload_file`] asks for them, compares each one's CRC-64/NVME with the file's bytes, and sends the rest. It takes an
 //! upload for its own that has its mark: part 10 000, which the object never gets, a digest of the host and of the file's path, length
 //! and time. An upload that was taken so and does not go on is begun anew.
-//! [`download_file`] writes beside the target (`NAME.forebay-partial`, with what has arrived in `NAME.forebay-progress`) and
-//! renames when all is verified and synced: the target is never half.
+//!
+//! [`download_file`] writes beside the target and renames when all is there: the target is never half. What comes in several parts, and
+//! may be gone on with, is in `NAME.forebay-partial`, locked by the copy that fills it, with what has arrived in
+//! `NAME.forebay-progress`; anything else is in a file of a name of its own, which goes when the copy fails. Files that only have such
+//! names are left alone, and no object gets one.
 //!
 //! With [`Options::direct`] the bytes go by the direct path: parts of an upload as S3 requests whose payload a token names, everything
 //! else as direct calls. A part that cannot go that way goes as a body; so does what lies in another tenant's namespace, where a
@@ -15,6 +18,7 @@ mod copy;
 mod download;
 mod mark;
 mod staging;
+mod target;
 mod upload;
 
 use std::fmt;
@@ -26,6 +30,7 @@ use crate::{Client, ObjectInfo, Result};
 pub use copy::copy_object;
 pub use download::{download_file, download_stream};
 pub use staging::Staging;
+pub use target::is_partial;
 pub use upload::{upload_file, upload_stream};
 
 /// The size of a part unless the value needs larger ones; a multiple of the store's blocks.

@@ -7,7 +7,10 @@ mod progress;
 mod tests;
 mod work;
 
+use std::fs;
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -48,9 +51,13 @@ Examples:
 Payloads take the best path there is: memory shared with a server on this host (shm), RDMA over TCP (iwarp), the bodies of HTTP
 requests (http). The last line says which one it was, and why no better one.
 
-A copy that was cut off goes on where it ended when it is run again: parts that are there are compared by checksum and not
-moved again, and so are objects and files of 1 MiB and more that are there already. A file appears only when it is whole.
-Objects that are given a type, a rule, metadata or tags are sent anew each time.")]
+A copy that was cut off goes on where it ended when it is run again on the same host with the same file: parts that are there are
+compared by checksum and not moved again, and so are objects and files of 1 MiB and more that are there already. Objects that are
+given a type, a rule, metadata or tags are sent anew each time.
+
+A file appears only when it is whole; where the target is a link, the file that it leads to. Until then an object of several parts is
+in NAME.forebay-partial and NAME.forebay-progress, which one copy at a time fills; folders are sent without such files, and no
+object is retrieved into one. Pipes, devices and files of no length are read to their end; pipes and devices are written to.")]
 pub struct CopyArgs {
     /// From: files, folders, patterns, fb://NAMESPACE/KEY, fb://NAMESPACE/PREFIX/, or - for standard input
     #[arg(required = true, value_name = "SRC")]
@@ -133,7 +140,8 @@ struct Context {
 }
 
 /// Copies.
-pub async fn run(args: CopyArgs) -> Outcome {
+pub async fn run(mut args: CopyArgs) -> Outcome {
+    args.target = as_standard(args.target);
     let attributes = Attributes::from(args.attributes.clone());
     check(&args.sources, &attributes)?;
     let parallel = usize::from(args.parallel);
@@ -202,6 +210,23 @@ pub async fn run(args: CopyArgs) -> Outcome {
     }
 }
 
+/// A pipe or device that is standard output, under whatever name, is standard output: what is told of the copy must not go there.
+fn as_standard(target: Place) -> Place {
+    let out = |path: &FilePath| {
+        let there = fs::metadata(path).ok();
+        let there = there.filter(|there| !there.is_file() && !there.is_dir());
+        there.map(|there| (there.dev(), there.ino()))
+    };
+    match &target {
+        Place::Local(path)
+            if out(path).is_some() && out(path) == out(FilePath::new("/dev/stdout")) =>
+        {
+            Place::Standard
+        }
+        _ => target,
+    }
+}
+
 /// Refuses attributes that nothing would get: objects that are copied inside the server keep theirs, and files have none.
 fn check(sources: &[Place], attributes: &Attributes) -> Outcome {
     let remote = |source: &&Place| matches!(source, Place::Remote(_));
@@ -234,7 +259,7 @@ fn report(args: &CopyArgs, tally: &Tally, why: Option<&str>, seconds: f64) -> Ou
         json!({
             "copies": tally.copies, "bytes": tally.bytes, "seconds": seconds, "bytes_per_s": rate,
             "resumed_bytes": tally.resumed, "unchanged": tally.unchanged, "skipped": tally.skipped,
-            "failed": tally.failures.len(), "verified": tally.verified, "path": path, "why": why,
+            "leftovers": tally.leftovers, "failed": tally.failures.len(), "verified": tally.verified, "path": path, "why": why,
         })
         .to_string()
     } else {
@@ -260,6 +285,12 @@ fn report(args: &CopyArgs, tally: &Tally, why: Option<&str>, seconds: f64) -> Ou
         }
         if tally.skipped > 0 {
             text.push_str(&format!(", {} not copied (no plain files)", tally.skipped));
+        }
+        if tally.leftovers > 0 {
+            text.push_str(&format!(
+                ", {} not copied (left by copies that were cut off)",
+                tally.leftovers
+            ));
         }
         if !tally.failures.is_empty() {
             text.push_str(&format!(", {} failed", tally.failures.len()));

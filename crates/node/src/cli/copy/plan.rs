@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use forebay_client::transfer;
+
 use super::super::address::Address;
 use super::super::glob;
 use crate::exit::{Failure, Outcome};
@@ -27,6 +29,8 @@ pub struct Walk {
     pub uploads: Vec<Upload>,
     /// Links to directories, sockets, devices.
     pub skipped: usize,
+    /// What downloads that were cut off have left.
+    pub leftovers: usize,
 }
 
 /// What `source` sends to `target`. With `several` sources, a folder keeps its own name below the target.
@@ -162,6 +166,10 @@ fn walk(root: &Path, key_of: impl Fn(&str) -> Option<String>) -> Outcome<Walk> {
                 Err(error) => return Err(Failure::io(path.display())(error)),
             };
             if let Some(key) = key_of(&format!("{relative}{name}")) {
+                if transfer::is_partial(name) {
+                    found.leftovers += 1;
+                    continue;
+                }
                 found.uploads.push(Upload {
                     path,
                     size: metadata.len(),

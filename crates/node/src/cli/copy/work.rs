@@ -32,6 +32,8 @@ pub struct Tally {
     pub unchanged: usize,
     /// Things found that are no plain files.
     pub skipped: usize,
+    /// Files found that downloads which were cut off have left.
+    pub leftovers: usize,
     /// Whether all bytes were compared by checksum from end to end.
     pub verified: bool,
     /// The way the bytes took, the worst of them if they took several; none when none moved between here and the server.
@@ -89,6 +91,7 @@ pub async fn run(context: &Context, sources: &[Place], target: &Place) -> Outcom
             (Place::Local(source), Place::Remote(target)) => {
                 let walk = plan::uploads(source, target, several)?;
                 tally.skipped += walk.skipped;
+                tally.leftovers += walk.leftovers;
                 upload(context, walk.uploads, target, &mut tally).await;
             }
             (Place::Remote(source), Place::Local(target)) => {
