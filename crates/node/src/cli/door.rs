@@ -7,6 +7,9 @@ use forebay_client::direct::{self, Entry, Listing};
 use forebay_client::{Client, Error, ListingPage, ObjectInfo};
 use futures_util::stream::{self, StreamExt};
 
+use super::address::Address;
+use super::glob;
+
 /// Deletes in flight where each is a call.
 const DELETES: usize = 16;
 
@@ -117,6 +120,18 @@ impl Door {
             }
         }
         Ok(page)
+    }
+
+    /// Whether an address is a pattern. What is there comes first: it is none where an object has just that key, or, of what may be a
+    /// `prefix`, where keys begin so. Patterns are looked for in lists: who may make those may ask this.
+    pub async fn is_pattern(&self, address: &Address, prefix: bool) -> Result<bool, Error> {
+        let Address { namespace, key } = address;
+        if !glob::is_pattern(key) {
+            return Ok(false);
+        }
+        let page = self.list(namespace, key, None, None).await?;
+        let another = |first: &Listed| !prefix && first.key != key.as_bytes();
+        Ok(page.objects.first().is_none_or(another))
     }
 
     pub async fn delete(&self, namespace: &str, key: &str) -> Result<(), Error> {

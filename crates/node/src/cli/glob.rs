@@ -1,14 +1,21 @@
-//! Patterns over paths and keys: `*` and `?` within a segment, `**` across segments, `[a-z]`, `[!x]`.
+//! Patterns over paths and keys: `*` and `?` within a segment, `**` across segments, `[a-z]`, `[!x]`; `\` before any character takes it
+//! as it is.
 
 /// Whether `text` holds a pattern's character.
 pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// What comes before the first pattern character: every match begins so.
-pub fn literal_prefix(pattern: &str) -> &str {
-    let end = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
-    &pattern[..end]
+/// What comes before the first pattern character, without escapes: every match begins so.
+pub fn literal_prefix(pattern: &str) -> String {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let (mut prefix, mut at) = (String::new(), 0);
+    while at < pattern.len() && !matches!(pattern[at], '*' | '?' | '[') {
+        let (literal, end) = literal(&pattern, at);
+        prefix.push(literal);
+        at = end;
+    }
+    prefix
 }
 
 /// Whether `text` matches the whole `pattern`.
@@ -46,9 +53,10 @@ pub fn matches(pattern: &str, text: &str) -> bool {
                 step(&reached, &mut next, &text, |c| c != '/');
                 at += 1;
             }
-            literal => {
+            _ => {
+                let (literal, end) = literal(&pattern, at);
                 step(&reached, &mut next, &text, |c| c == literal);
-                at += 1;
+                at = end;
             }
         }
         reached = next;
@@ -62,10 +70,25 @@ fn step(reached: &[bool], next: &mut [bool], text: &[char], fits: impl Fn(char) 
     }
 }
 
+/// The character that stands at `at` for itself, and where it ends.
+fn literal(pattern: &[char], at: usize) -> (char, usize) {
+    match (pattern[at], pattern.get(at + 1)) {
+        ('\\', Some(escaped)) => (*escaped, at + 2),
+        (plain, _) => (plain, at + 1),
+    }
+}
+
 fn class_end(pattern: &[char], start: usize) -> Option<usize> {
     // A `]` right after the opening stands for itself.
     let first = start + 1 + usize::from(pattern.get(start + 1) == Some(&'!'));
-    (first + 1..pattern.len()).find(|index| pattern[*index] == ']')
+    let mut at = first;
+    while at < pattern.len() {
+        if pattern[at] == ']' && at > first {
+            return Some(at);
+        }
+        at = literal(pattern, at).1;
+    }
+    None
 }
 
 fn in_class(class: &[char], c: char) -> bool {
@@ -76,12 +99,14 @@ fn in_class(class: &[char], c: char) -> bool {
     let mut found = false;
     let mut at = 0;
     while at < class.len() {
-        if at + 2 < class.len() && class[at + 1] == '-' {
-            found |= (class[at]..=class[at + 2]).contains(&c);
-            at += 3;
+        let (first, end) = literal(class, at);
+        if class.get(end) == Some(&'-') && end + 1 < class.len() {
+            let (last, end) = literal(class, end + 1);
+            found |= (first..=last).contains(&c);
+            at = end;
         } else {
-            found |= class[at] == c;
-            at += 1;
+            found |= first == c;
+            at = end;
         }
     }
     found != negated
@@ -106,6 +131,15 @@ mod tests {
             ("", "", true),
             ("", "a", false),
             ("*", "", true),
+            (r"a\*", "a*", true),
+            (r"a\*", "ab", false),
+            (r"\[x]", "[x]", true),
+            (r"\\*", r"\x", true),
+            (r"*\", r"x\", true),
+            (r"[\]a]", "]", true),
+            (r"[a\-c]", "b", false),
+            (r"[a\-c]", "-", true),
+            (r"[\a-c]", "b", true),
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }
@@ -113,5 +147,6 @@ mod tests {
         let pattern = format!("{}b", "a*".repeat(200));
         assert!(!matches(&pattern, &"a".repeat(500)));
         assert_eq!(literal_prefix("dir/a*"), "dir/a");
+        assert_eq!(literal_prefix(r"d\[1]/a\*?*"), "d[1]/a*");
     }
 }

@@ -19,7 +19,10 @@ use crate::exit::{Exit, Failure, Outcome};
 Examples:
   forebay ls                        namespaces, with their durability where the server's socket or gRPC door tells it
   forebay ls fb://data/train/       one level
-  forebay ls -r 'fb://data/*.bin'   everything that matches")]
+  forebay ls -r 'fb://data/*.bin'   everything that matches
+
+Patterns: * and ? within a level, ** across levels, [a-z], [!x]; \\ before a character takes it as it is. Where keys begin just as
+it is written, it is no pattern.")]
 pub struct ListArgs {
     /// fb://NAMESPACE[/PREFIX or PATTERN]; all namespaces when missing
     address: Option<Address>,
@@ -76,10 +79,10 @@ async fn namespaces(server: &ServerArgs) -> Outcome {
 
 async fn objects(args: &ListArgs, address: &Address) -> Outcome {
     let client = args.server.door(1).await?;
-    let pattern = glob::is_pattern(&address.key);
-    let prefix = match pattern {
+    let pattern = client.is_pattern(address, true).await?;
+    let prefix = &match pattern {
         true => glob::literal_prefix(&address.key),
-        false => &address.key,
+        false => address.key.clone(),
     };
     let delimiter = (!args.recursive && !pattern).then_some("/");
     let mut next = None;

@@ -56,7 +56,11 @@ pub struct CatArgs {
 Examples:
   forebay rm fb://data/old.bin
   forebay rm 'fb://data/tmp/*.part'
-  forebay rm -r fb://data/tmp/       everything below; the namespace itself: forebay admin namespace rm")]
+  forebay rm -r fb://data/tmp/       everything below; the namespace itself: forebay admin namespace rm
+  forebay rm 'fb://data/a[1].txt'    the object of that name if there is one, else what matches
+
+Patterns: * and ? within a level, ** across levels, [a-z], [!x]; \\ before a character takes it as it is. Where an object has just
+the key that is written (with -r: where keys begin so), it is no pattern.")]
 pub struct RemoveArgs {
     /// fb://NAMESPACE/KEY or PATTERN; with -r a prefix
     #[arg(required = true)]
@@ -179,8 +183,10 @@ pub async fn remove(args: RemoveArgs) -> Outcome {
     let mut removed = 0;
     let mut failed = Vec::new();
     for address in &args.addresses {
-        if args.recursive || glob::is_pattern(&address.key) {
-            removed += remove_many(&client, address, args.recursive, &mut failed).await?;
+        let pattern = client.is_pattern(address, args.recursive).await?;
+        if args.recursive || pattern {
+            let many = remove_many(&client, address, args.recursive, pattern, &mut failed);
+            removed += many.await?;
         } else if address.key.is_empty() {
             return Err(Failure::new(
                 Exit::Usage,
@@ -210,12 +216,12 @@ async fn remove_many(
     client: &Door,
     address: &Address,
     recursive: bool,
+    pattern: bool,
     failed: &mut Vec<(String, String)>,
 ) -> Outcome<usize> {
-    let pattern = glob::is_pattern(&address.key);
-    let prefix = match pattern {
+    let prefix = &match pattern {
         true => glob::literal_prefix(&address.key),
-        false => &address.key,
+        false => address.key.clone(),
     };
     let mut removed = 0;
     let mut next = None;

@@ -43,6 +43,7 @@ Examples:
   forebay cp 'fb://data/v1/*.bin' ./out/                          what matches
   forebay cp fb://data/v1/ ./out                                  everything below v1/
   forebay cp fb://data/v1/ fb://archive/v1                        inside the server
+  forebay cp 'fb://data/a[1].txt' ./out/                          the object of that name, if there is one
   tar c . | forebay cp - fb://backup/today.tar                    from standard input
   forebay cp <(tar c .) fb://backup/today.tar                     from a pipe
   forebay cp fb://backup/today.tar - | tar t                      to standard output
@@ -50,6 +51,9 @@ Examples:
 
 Payloads take the best path there is: memory shared with a server on this host (shm), RDMA over TCP (iwarp), the bodies of HTTP
 requests (http). The last line says which one it was, and why no better one.
+
+Patterns: * and ? within a level, ** across levels, [a-z], [!x]; \\ before a character takes it as it is. Where a file has just the
+name that is written, or an object the key (ending in /: where keys begin so), it is no pattern.
 
 A copy that was cut off goes on where it ended when it is run again on the same host with the same file: parts that are there are
 compared by checksum and not moved again, and so are objects and files of 1 MiB and more that are there already. Objects that are

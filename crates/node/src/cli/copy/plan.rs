@@ -36,7 +36,7 @@ pub struct Walk {
 /// What `source` sends to `target`. With `several` sources, a folder keeps its own name below the target.
 pub fn uploads(source: &Path, target: &Address, several: bool) -> Outcome<Walk> {
     let text = source.to_string_lossy();
-    if !source.exists() && glob::is_pattern(&text) {
+    if fs::symlink_metadata(source).is_err() && glob::is_pattern(&text) {
         return matching(&text, target);
     }
     let metadata = fs::metadata(source).map_err(|error| match error.kind() {
@@ -107,15 +107,10 @@ fn name(path: &Path) -> Outcome<String> {
 
 fn matching(pattern: &str, target: &Address) -> Outcome<Walk> {
     let literal = glob::literal_prefix(pattern);
-    let base = match literal.rsplit_once('/') {
-        Some(("", _)) => "/",
-        Some((base, _)) => base,
-        None => ".",
-    };
-    let shown = match base {
-        "." => "",
-        "/" => "/",
-        base => &pattern[..base.len() + 1],
+    let shown = literal.rfind('/').map_or("", |slash| &literal[..=slash]);
+    let base = match shown {
+        "" => ".",
+        shown => shown,
     };
     let prefix = folder(&target.key);
     let walk = walk(Path::new(base), |relative| {

@@ -226,7 +226,8 @@ async fn download(
 ) -> Outcome {
     let into_folder =
         several || target.is_dir() || target.as_os_str().as_encoded_bytes().ends_with(b"/");
-    if !names_many(source) {
+    let pattern = context.door.is_pattern(source, is_prefix(source)).await?;
+    if !pattern && !is_prefix(source) {
         let path = match into_folder {
             true => {
                 let name = source.key.rsplit('/').next().unwrap_or_default();
@@ -240,7 +241,7 @@ async fn download(
         tally.add(done);
         return Ok(());
     }
-    let (base, found) = search(&context.door, source).await?;
+    let (base, found) = search(&context.door, source, pattern).await?;
     fs::create_dir_all(target).map_err(Failure::io(target.display()))?;
     let context = &context.for_many(found.len());
     context
@@ -318,7 +319,8 @@ async fn copy_inside(
     tally: &mut Tally,
 ) -> Outcome {
     let client = &context.client;
-    if !names_many(source) {
+    let pattern = context.door.is_pattern(source, is_prefix(source)).await?;
+    if !pattern && !is_prefix(source) {
         let into_folder = several || target.key.is_empty() || target.key.ends_with('/');
         let key = match into_folder {
             true => {
@@ -336,7 +338,7 @@ async fn copy_inside(
         tally.add(Ok(moved.into()));
         return Ok(());
     }
-    let (base, found) = search(&context.door, source).await?;
+    let (base, found) = search(&context.door, source, pattern).await?;
     let context = &context.for_many(found.len());
     context
         .progress
@@ -354,9 +356,9 @@ async fn copy_inside(
     Ok(())
 }
 
-/// Whether an address stands for all that match or lie below.
-fn names_many(source: &Address) -> bool {
-    source.key.is_empty() || source.key.ends_with('/') || glob::is_pattern(&source.key)
+/// Whether an address stands for all that lies below.
+fn is_prefix(source: &Address) -> bool {
+    source.key.is_empty() || source.key.ends_with('/')
 }
 
 /// The size of one object; when there is none but others lie below that name, says how to mean those.
@@ -383,11 +385,10 @@ async fn find(context: &Context, source: &Address) -> Outcome<u64> {
 }
 
 /// The objects that an address stands for, and how much of each key is not part of its name below the target.
-async fn search(door: &Door, source: &Address) -> Outcome<(usize, Vec<Listed>)> {
-    let pattern = glob::is_pattern(&source.key);
-    let prefix = match pattern {
+async fn search(door: &Door, source: &Address, pattern: bool) -> Outcome<(usize, Vec<Listed>)> {
+    let prefix = &match pattern {
         true => glob::literal_prefix(&source.key),
-        false => &source.key,
+        false => source.key.clone(),
     };
     let base = prefix.rfind('/').map_or(0, |slash| slash + 1);
     let mut found = Vec::new();
