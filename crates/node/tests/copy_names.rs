@@ -1,4 +1,4 @@
-//! Keys that look like patterns, and no key at all.
+//! Keys that look like patterns, keys of folders, and no key at all.
 
 mod harness;
 
@@ -116,6 +116,33 @@ fn files_are_named_before_patterns_and_escaped_in_them() {
     let escaped = from(r"a\[?]").replace("so[", r"so\[");
     server.ok(&["cp", &escaped, "fb://names/two/"]);
     assert_eq!(keys(&server, "fb://names/two/"), ["two/a[1]", "two/a[2]"]);
+}
+
+#[test]
+fn a_folders_own_key_is_no_file() {
+    let (place, server) = with_keys(&["v1/", "v1/a", "v1/sub/", "v1/sub/b"]);
+    for target in ["fb://names/v2", "fb://names/v3/"] {
+        server.ok(&["cp", "fb://names/v1/", target]);
+    }
+    for prefix in ["v2", "v3"] {
+        let wanted = ["/", "/a", "/sub/", "/sub/b"].map(|key| format!("{prefix}{key}"));
+        assert_eq!(keys(&server, &format!("fb://names/{prefix}/")), wanted);
+    }
+    // A namespace has no key of its own.
+    server.ok(&["admin", "namespace", "create", "others"]);
+    server.ok(&["cp", "fb://names/v1/", "fb://others"]);
+    assert_eq!(keys(&server, "fb://others"), ["a", "sub/", "sub/b"]);
+    server.ok(&["cp", "fb://names/v1/*", "fb://others/all"]);
+    assert_eq!(keys(&server, "fb://others/all"), ["all/", "all/a"]);
+    for from in ["fb://names/v1/", "fb://names/v1/**"] {
+        let out = place.path("out");
+        server.ok(&["cp", from, text(&out)]);
+        assert_eq!(
+            tree(&out).into_keys().collect::<Vec<_>>(),
+            ["a", "sub/b"].map(std::path::PathBuf::from)
+        );
+        fs::remove_dir_all(out).unwrap();
+    }
 }
 
 #[test]

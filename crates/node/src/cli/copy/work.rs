@@ -251,9 +251,15 @@ async fn download(
         let key = object.text()?;
         let relative = key.get(base..).unwrap_or_default();
         // What other tools leave for a folder.
-        if let Some(name) = relative.strip_suffix('/')
+        let folder = match relative {
+            "" => Some(target.to_owned()),
+            _ => {
+                let name = relative.strip_suffix('/');
+                name.and_then(|name| local_path(target, name))
+            }
+        };
+        if let Some(path) = folder
             && object.size == 0
-            && let Some(path) = local_path(target, name)
         {
             fs::create_dir_all(&path).map_err(broken(&path))?;
             return Ok(transfer::Moved {
@@ -338,12 +344,14 @@ async fn copy_inside(
         tally.add(Ok(moved.into()));
         return Ok(());
     }
-    let (base, found) = search(&context.door, source, pattern).await?;
+    let (base, mut found) = search(&context.door, source, pattern).await?;
+    let prefix = &folder(&target.key);
+    // The folder's own key is that of the new folder, which a namespace does not have.
+    found.retain(|object| object.size > 0 || object.key.len() > base || !prefix.is_empty());
     let context = &context.for_many(found.len());
     context
         .progress
         .expect(found.iter().map(|object| object.size).sum());
-    let prefix = &folder(&target.key);
     let copies = found.into_iter().map(|object| async move {
         let key = object.text()?;
         let relative = key.get(base..).unwrap_or_default();
