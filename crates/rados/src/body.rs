@@ -373,24 +373,23 @@ impl Core {
             return Ok(Some(body));
         }
         let Range { start: first, end } = blocks_of(&wanted, value.size);
-        let mut bufs = data;
-        let mut have = begin;
-        match begin <= first {
-            true => have += bufs.iter().map(|buf| buf.len() as u64).sum::<u64>(),
-            false => {
-                bufs.clear();
-                have = first;
-            }
+        let (mut bufs, mut begin) = (data, begin);
+        let came = bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
+        let mut have = begin + came;
+        if came == 0 || first < begin {
+            bufs.clear();
+            (begin, have) = (first, first);
         }
-        let begin = match bufs.is_empty() {
-            true => {
-                have = first;
-                first
-            }
-            false => begin,
-        };
         if have < end {
-            let Some(rest) = self.read_rest(namespace, named, seen, have..end).await? else {
+            let mut rest = self.some_now((end - have) as usize);
+            if (room_of(&rest) as u64) < end - have {
+                // Whoever waits for buffers holds none: what came is read once more.
+                drop((rest, std::mem::take(&mut bufs)));
+                (begin, have) = (first, first);
+                rest = self.gather((end - have) as usize).await;
+            }
+            let rest = self.read_rest(namespace, named, seen, have..end, rest);
+            let Some(rest) = rest.await? else {
                 return Ok(None);
             };
             bufs.extend(rest);
@@ -405,12 +404,13 @@ impl Core {
         named: &Named,
         seen: &Seen,
         range: Range<u64>,
+        bufs: Vec<BufMut>,
     ) -> Result<Option<Vec<BufMut>>> {
         let (place, object) = namespace.object(named.space, &named.key);
         let len = (range.end - range.start) as usize;
         let mut op = ReadOp::new(place);
         op.assert_version(seen.version);
-        op.read_all(range.start, self.gather(len).await);
+        op.read_all(range.start, bufs);
         match self.access.read(place, &object, op, len).await {
             Ok(read) => Ok(Some(read.data)),
             Err(Errno(libc::ENOENT | libc::ERANGE | libc::EOVERFLOW)) => Ok(None),

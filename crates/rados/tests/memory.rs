@@ -9,7 +9,7 @@ use forebay_rados::RadosStore;
 use forebay_store::suite::TestClock;
 use forebay_store::{Address, Seal, Store, StoreOptions, Upload};
 use futures_util::future::join_all;
-use support::{cluster, config, runtime, versioned};
+use support::{bytes, cluster, config, get, open, put, runtime, space, versioned};
 
 const NS: &str = "memory";
 const POOL_BYTES: usize = 4 << 20;
@@ -58,5 +58,35 @@ fn who_keeps_what_is_replaced_waits_for_nobody_s_buffers() {
         store.settle().await.unwrap();
         let audit = store.audit(NS).await.unwrap();
         assert!(audit.is_clean(), "{audit:?}");
+    });
+}
+
+#[test]
+fn who_reads_what_is_longer_than_expected_waits_for_nobody_s_buffers() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let writer = open(config.clone(), clock.clone());
+        space(&writer, NS).await;
+        let first = Address::object(NS, b"first");
+        put(&writer, first, &bytes(1, VALUE_BYTES)).await;
+        let keys: Vec<[u8; 1]> = (0..4 * WRITERS).map(|key| [key]).collect();
+        for key in &keys {
+            let value = bytes(key[0], 3 * VALUE_BYTES);
+            put(&writer, Address::object(NS, key), &value).await;
+        }
+        // One that remembers no record, and has seen a shorter value.
+        let (pool, told) = (Pool::new(POOL_BYTES), move || clock.now());
+        let reader = RadosStore::open(config, pool, told).unwrap();
+        assert!(get(&reader, first).await == bytes(1, VALUE_BYTES));
+        let reads = keys
+            .iter()
+            .map(|key| get(&reader, Address::object(NS, key)));
+        let read = tokio::time::timeout(AT_MOST, join_all(reads)).await;
+        for (key, value) in keys.iter().zip(read.expect("nobody waits for ever")) {
+            assert!(value == bytes(key[0], 3 * VALUE_BYTES));
+        }
     });
 }
