@@ -285,6 +285,7 @@ async fn renew(core: Arc<Core>, lease: Arc<Lease>, mut ended: oneshot::Receiver<
 /// Who swept has forgotten this gateway, and has taken over what it had counted.
 async fn return_to_life(core: Arc<Core>) {
     if let Err(error) = core.register().await {
+        // It is tried again whenever the registry is read.
         tracing::warn!(%error, "this gateway is not known to the others");
     }
     if let Err(error) = core.recount_all().await {

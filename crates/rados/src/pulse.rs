@@ -35,6 +35,11 @@ impl Pulse {
         self.ended.store(true, Relaxed);
     }
 
+    /// Whether it leaves.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Relaxed)
+    }
+
     /// Which life this is: the next begins when a lease was lost and taken anew.
     pub fn life(&self) -> u64 {
         self.life.load(Relaxed)
@@ -68,15 +73,14 @@ impl Pulse {
 
     fn alive_at(&self, life: u64, now: Duration) -> bool {
         let renewed = Duration::from_millis(self.renewed_ms.load(Relaxed));
-        let ended = self.ended.load(Relaxed);
-        !ended && now < renewed + self.hold * 3 / 4 && self.life() == life
+        !self.has_ended() && now < renewed + self.hold * 3 / 4 && self.life() == life
     }
 
     /// Waits until the lease is held again.
     pub async fn wait(&self, patience: Duration) -> Result<()> {
         let begun = Instant::now();
         while !self.is_alive_since(self.life()) {
-            if self.ended.load(Relaxed) {
+            if self.has_ended() {
                 return Err(StoreError::new(ErrorKind::Io, "the store is being closed"));
             }
             if begun.elapsed() > patience {

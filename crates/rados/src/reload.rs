@@ -17,6 +17,7 @@ use crate::keeper::REFRESH;
 use crate::names::NAMESPACES;
 use crate::namespaces::{NAMESPACE, PATIENCE, Registered, TENANT, read_quota};
 use crate::record::begin;
+use crate::sweep::registered_name;
 use crate::sys::Errno;
 use crate::under_way::Sum;
 
@@ -48,7 +49,8 @@ impl Core {
         let _one = self.reloading.lock().await;
         let mut registered = Vec::new();
         let mut tenants = Vec::new();
-        let mut gateways = 0;
+        let own = registered_name(self.gateway);
+        let (mut others, mut is_known) = (0, false);
         let mut broken = false;
         let each = |name: Bytes, value: Bytes| match name.first() {
             Some(&NAMESPACE) => match Registered::decode(&value) {
@@ -63,14 +65,22 @@ impl Core {
                     Err(_) => broken = true,
                 }
             }
-            Some(b'g') => gateways += 1,
+            Some(b'g') if name == own[..] => is_known = true,
+            Some(b'g') => others += 1,
             _ => {}
         };
         self.keys(&self.registry, NAMESPACES, b"", each).await?;
         if broken {
             return Err(malformed("a namespace"));
         }
-        self.notices.set_alone(gateways <= 1);
+        self.notices.set_alone(others == 0);
+        // Who took this gateway for dead has forgotten it, and it may have failed to enter itself since.
+        if !is_known
+            && !self.pulse.has_ended()
+            && let Err(error) = self.register().await
+        {
+            tracing::warn!(%error, "this gateway is not known to the others");
+        }
         let ids: Vec<u32> = registered.iter().map(|found| found.info.id).collect();
         self.books.keep(|id| ids.contains(&id), &tenants);
         let old = self.snapshot();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_store::Result;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::core::{Core, Namespace};
 use crate::error::{Parts, shown, unread, unwritten};
@@ -73,7 +74,7 @@ impl Core {
         }
         // Asking made an object of those that nobody knew any more.
         for gateway in dead.difference(&gateways) {
-            parts.done("a gateway", self.forget_gateway(*gateway).await);
+            parts.done("a gateway", self.forget_dead(*gateway).await);
         }
         parts.end()?;
         Ok(swept)
@@ -140,17 +141,51 @@ impl Core {
 
     /// Cleans up after a gateway whose lock is held; false when it came back meanwhile.
     async fn sweep_gateway(self: &Arc<Self>, gateway: u64) -> Result<bool> {
-        let mut parts = Parts::default();
-        for (name, namespace) in &self.snapshot().namespaces {
-            if !self.take_over(gateway).await? {
-                return Ok(false);
+        let sweeping = async {
+            let mut parts = Parts::default();
+            for (name, namespace) in &self.snapshot().namespaces {
+                parts.done(name, self.sweep_namespace(namespace, gateway).await);
             }
-            parts.done(name, self.sweep_namespace(namespace, gateway).await);
-        }
+            parts.end()
+        };
+        let Some(swept) = self.while_held(gateway, sweeping).await? else {
+            return Ok(false);
+        };
         // As long as something is left of it, it stays known.
-        parts.end()?;
-        self.forget_gateway(gateway).await?;
-        Ok(true)
+        swept?;
+        self.forget_dead(gateway).await
+    }
+
+    /// Does something for as long as the lock of a dead gateway is held, which is renewed meanwhile: the index may be long, and keep
+    /// silent for long. `None` when the gateway came back; what was cut short is begun anew by the next sweep.
+    async fn while_held<T>(
+        &self,
+        gateway: u64,
+        work: impl Future<Output = T>,
+    ) -> Result<Option<T>> {
+        let mut renewal = interval(self.config.lease / 4);
+        renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                _ = renewal.tick() => {
+                    if !self.take_over(gateway).await? {
+                        return Ok(None);
+                    }
+                }
+                done = &mut work => return Ok(Some(done)),
+            }
+        }
+    }
+
+    /// Forgets a gateway that nothing is left of; false when it came back meanwhile.
+    async fn forget_dead(&self, gateway: u64) -> Result<bool> {
+        let is_dead = self.take_over(gateway).await?;
+        if is_dead {
+            self.forget_gateway(gateway).await?;
+        }
+        Ok(is_dead)
     }
 
     async fn sweep_namespace(
@@ -336,7 +371,9 @@ impl Core {
         Ok(())
     }
 
+    /// Its name goes first: with the object its lock goes, and whoever takes that anew enters his name after it.
     async fn forget_gateway(&self, gateway: u64) -> Result<()> {
+        self.forget_registered(&registered_name(gateway)).await?;
         let object = names::gateway(gateway);
         let mut op = WriteOp::new(&self.registry);
         op.remove();
@@ -345,12 +382,9 @@ impl Core {
             .write(&self.registry, &object, op, None, 0)
             .await
         {
-            Ok(_) | Err(Errno(libc::ENOENT)) => {}
-            Err(errno) => return Err(unwritten(errno, "a gateway")),
+            Ok(_) | Err(Errno(libc::ENOENT)) => Ok(()),
+            Err(errno) => Err(unwritten(errno, "a gateway")),
         }
-        let mut key = GATEWAYS.to_vec();
-        key.extend_from_slice(format!("{gateway:016x}").as_bytes());
-        self.forget_registered(&key).await
     }
 
     /// Forgets something in the registry.
@@ -362,8 +396,7 @@ impl Core {
 
     /// Enters this gateway among the living.
     pub async fn register(&self) -> Result<()> {
-        let mut key = GATEWAYS.to_vec();
-        key.extend_from_slice(format!("{:016x}", self.gateway).as_bytes());
+        let key = registered_name(self.gateway);
         let mut op = WriteOp::new(&self.registry).guard(Guard::Exists);
         op.omap_set([(&key[..], &[][..])]);
         self.write_registry(op).await
@@ -373,4 +406,9 @@ impl Core {
     pub async fn unregister_gateway(&self) -> Result<()> {
         self.forget_gateway(self.gateway).await
     }
+}
+
+/// What the registry has of a gateway.
+pub(crate) fn registered_name(gateway: u64) -> Vec<u8> {
+    [GATEWAYS, format!("{gateway:016x}").as_bytes()].concat()
 }

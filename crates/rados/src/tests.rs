@@ -12,11 +12,11 @@ use crate::config::Config;
 use crate::core::Namespace;
 use crate::heads::set_record;
 use crate::names;
-use crate::namespaces::GATEWAYS;
 use crate::orphans::{ORPHANS, Orphan};
 use crate::record::{Head, Segment};
 use crate::store::RadosStore;
 use crate::support::{Cluster, bytes, cluster, config, get, open, put, runtime, space};
+use crate::sweep::registered_name;
 use crate::sys::{Guard, WriteOp};
 use crate::under_way::{Named, Pending};
 
@@ -42,7 +42,7 @@ fn short_lived(cluster: &Cluster) -> Config {
 /// Has everybody know of a gateway that does not live.
 async fn register_dead(store: &RadosStore, gateway: u64) {
     let core = store.core();
-    let name = [GATEWAYS, format!("{gateway:016x}").as_bytes()].concat();
+    let name = registered_name(gateway);
     let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
     op.omap_set([(&name[..], &[][..])]);
     core.write_registry(op).await.unwrap();

@@ -10,7 +10,9 @@ use crate::audit::names_in;
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
 use crate::heads::Seen;
+use crate::namespaces::GATEWAYS;
 use crate::plan::Draft;
+use crate::sys::{Errno, Lease};
 use crate::under_way::Taken;
 
 /// A gateway that nobody has ever seen.
@@ -292,5 +294,70 @@ fn who_has_unregistered_is_swept_all_the_same() {
             get(&store, Address::object("left", b"k")).await,
             b"acknowledged"
         );
+    });
+}
+
+#[test]
+fn who_was_forgotten_is_known_again() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        let core = one.core();
+        let name = registered_name(core.gateway);
+        core.forget_registered(&name).await.unwrap();
+        core.reload().await.unwrap();
+        assert!(!core.notices.is_alone(), "the other one is there");
+        let mut known = false;
+        let each = |found: bytes::Bytes, _| known |= found == name[..];
+        let registry = &two.core().registry;
+        let read = core.keys(registry, names::NAMESPACES, GATEWAYS, each);
+        read.await.unwrap();
+        assert!(known, "it enters itself once it reads that it is not");
+    });
+}
+
+#[test]
+fn nobody_comes_back_while_he_is_swept() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let config = Config {
+            lease: Duration::from_secs(3),
+            patience: Duration::from_secs(1),
+            ..short_lived(&cluster)
+        };
+        let store = open(config.clone(), TestClock::default());
+        space(&store, "left").await;
+        put(&store, Address::object("left", b"k"), b"acknowledged").await;
+        store.settle().await.unwrap();
+        let core = store.core();
+        let namespace = core.namespace("left").unwrap();
+        let pending = Pending {
+            named: Named::object(b"k".to_vec()),
+            composes: false,
+            freed: Vec::new(),
+        };
+        let entry = (names::pending(u128::from(DEAD) << 64), pending.encode());
+        namespace.journal.enter(vec![entry]).await.unwrap();
+        register_dead(&store, DEAD).await;
+        // The index does not answer for longer than the dead one's lock is held at a time.
+        let entry = names::entry(Space::Objects, b"k");
+        let stuck = namespace.shard(&entry).hold().await;
+        let long = config.lease + 2 * core.access.patience() + Duration::from_secs(1);
+        let coming_back = async {
+            tokio::time::sleep(long).await;
+            let lease = Lease::new(&core.registry, &names::gateway(DEAD), b"back").unwrap();
+            let taken = tokio::task::spawn_blocking(move || lease.take(config.lease));
+            let taken = taken.await.unwrap();
+            drop(stuck);
+            taken
+        };
+        let (swept, taken) = tokio::join!(store.sweep(), coming_back);
+        assert_eq!(taken, Err(Errno(libc::EBUSY)));
+        assert_eq!(swept.unwrap(), 1);
     });
 }
