@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::core::{Core, Namespace, Pinned};
 use crate::error::{no_such_version, not_found, shown, unread};
 use crate::heads::{LOOKS, Seen, changing};
-use crate::pieces::{PieceAt, WholeObject, inline, striped};
+use crate::pieces::{PieceAt, Pieces, WholeObject};
 use crate::record::{BLOCK_BYTES, Kept, Layout, Value};
 use crate::stripes::{blocks_of, checked};
 use crate::sys::{Errno, ReadOp};
@@ -26,7 +26,7 @@ pub(crate) const AHEAD: usize = 2;
 /// The bytes of a value in RADOS.
 pub struct RadosBody {
     pub(crate) ready: VecDeque<Buf>,
-    pub(crate) pieces: VecDeque<PieceAt>,
+    pub(crate) pieces: Pieces,
     reading: Reading,
     pub(crate) core: Arc<Core>,
     pub(crate) namespace: Arc<Namespace>,
@@ -79,9 +79,6 @@ impl RadosBody {
                 return;
             }
             let now = piece.split(room_of(&bufs));
-            if piece.len() == 0 {
-                self.pieces.pop_front();
-            }
             let (core, namespace) = (self.core.clone(), self.namespace.clone());
             let reading = async move { core.read_piece(&namespace, now, bufs).await };
             self.reading.0.push_back(tokio::spawn(reading));
@@ -345,7 +342,7 @@ impl Core {
     ) -> Result<Option<RadosBody>> {
         let mut body = RadosBody {
             ready: VecDeque::new(),
-            pieces: VecDeque::new(),
+            pieces: Pieces::default(),
             reading: Reading::default(),
             core: self.clone(),
             namespace: namespace.clone(),
@@ -355,7 +352,7 @@ impl Core {
             Layout::Away(away) => return Err(StoreError::let_go(value.meta(), *away)),
             Layout::Striped(segments) => {
                 body._pinned = Some(self.pins.pin(segments));
-                body.pieces = striped(segments, wanted, self.config.object_bytes);
+                body.pieces = Pieces::striped(segments, wanted, self.config.object_bytes);
                 return Ok(Some(body));
             }
             Layout::Inline(_) if wanted.is_empty() => return Ok(Some(body)),
@@ -369,7 +366,7 @@ impl Core {
                 sums: sums.clone(),
                 size: value.size,
             };
-            body.pieces = inline(object, wanted);
+            body.pieces = Pieces::inline(object, wanted);
             return Ok(Some(body));
         }
         let Range { start: first, end } = blocks_of(&wanted, value.size);

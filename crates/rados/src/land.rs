@@ -134,9 +134,6 @@ impl RadosBody {
                 && let Some(whole) = pieces.front_mut()
             {
                 let piece = whole.split(landing_bytes(whole));
-                if whole.len() == 0 {
-                    pieces.pop_front();
-                }
                 let end = at + piece.len();
                 let part = target.slice(at..end).ok_or_else(too_short)?;
                 at = end;

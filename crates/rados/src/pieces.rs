@@ -45,7 +45,17 @@ impl PieceAt {
 
     /// Takes off what `room` bytes, whole blocks, have room for.
     pub fn split(&mut self, room: usize) -> PieceAt {
-        let end = self.blocks().start + room as u64;
+        self.split_at(self.blocks().start + room as u64)
+    }
+
+    /// Takes off what is before the next multiple of `bytes`.
+    fn cut(&mut self, bytes: u64) -> PieceAt {
+        let (PieceAt::Stripe(_, range) | PieceAt::Inline(_, range)) = self;
+        let end = (range.start / bytes + 1) * bytes;
+        self.split_at(end)
+    }
+
+    fn split_at(&mut self, end: u64) -> PieceAt {
         let mut first = self.clone();
         let (PieceAt::Stripe(_, taken) | PieceAt::Inline(_, taken)) = &mut first;
         let (PieceAt::Stripe(_, left) | PieceAt::Inline(_, left)) = self;
@@ -55,77 +65,118 @@ impl PieceAt {
     }
 }
 
-/// The pieces that hold some bytes of a striped value: stripes, unless another gateway was set up to make them larger than `object_bytes`,
-/// which is what this one wants to read at once.
-pub(crate) fn striped(
-    segments: &[Segment],
-    wanted: Range<u64>,
-    object_bytes: u32,
-) -> VecDeque<PieceAt> {
-    let mut pieces = VecDeque::new();
-    let mut begin = 0;
-    for segment in segments {
-        let end = begin + segment.len;
-        let from = wanted.start.max(begin);
-        let to = wanted.end.min(end);
-        if from < to {
-            let bytes = match segment.stripe_bytes {
-                bytes if bytes <= object_bytes => u64::from(bytes),
-                _ => PIECE_BYTES as u64,
-            };
-            let ranges = cut(from - begin..to - begin, bytes);
-            pieces.extend(ranges.map(|range| PieceAt::Stripe(*segment, range)));
+/// What is left of a body. A piece is cut off when it is asked for: of a long value a list of all would itself be long.
+#[derive(Clone, Default)]
+pub(crate) struct Pieces {
+    /// The next piece; what was split off is gone from it.
+    next: Option<PieceAt>,
+    /// Everything after it, and at the multiples of how many bytes it is cut.
+    rest: VecDeque<(PieceAt, u64)>,
+}
+
+impl Pieces {
+    /// Those that hold some bytes of a striped value: stripes, unless another gateway was set up to make them larger than `object_bytes`,
+    /// which is what this one wants to read at once.
+    pub fn striped(segments: &[Segment], wanted: Range<u64>, object_bytes: u32) -> Pieces {
+        let mut rest = VecDeque::new();
+        let mut begin = 0;
+        for segment in segments {
+            let end = begin + segment.len;
+            let from = wanted.start.max(begin);
+            let to = wanted.end.min(end);
+            if from < to {
+                let bytes = match segment.stripe_bytes {
+                    bytes if bytes <= object_bytes => u64::from(bytes),
+                    _ => PIECE_BYTES as u64,
+                };
+                rest.push_back((PieceAt::Stripe(*segment, from - begin..to - begin), bytes));
+            }
+            begin = end;
         }
-        begin = end;
+        Pieces { next: None, rest }
     }
-    pieces
-}
 
-/// The pieces that hold some bytes of a key's object.
-pub(crate) fn inline(object: WholeObject, wanted: Range<u64>) -> VecDeque<PieceAt> {
-    let object = Arc::new(object);
-    let ranges = cut(wanted, PIECE_BYTES as u64);
-    ranges
-        .map(|range| PieceAt::Inline(object.clone(), range))
-        .collect()
-}
+    /// Those that hold some bytes of a key's object.
+    pub fn inline(object: WholeObject, wanted: Range<u64>) -> Pieces {
+        let all = PieceAt::Inline(Arc::new(object), wanted);
+        Pieces {
+            next: None,
+            rest: VecDeque::from([(all, PIECE_BYTES as u64)]),
+        }
+    }
 
-/// A range cut at the multiples of `bytes`.
-fn cut(range: Range<u64>, bytes: u64) -> impl Iterator<Item = Range<u64>> {
-    let mut at = range.start;
-    std::iter::from_fn(move || {
-        (at < range.end).then(|| {
-            let begin = at;
-            at = ((begin / bytes + 1) * bytes).min(range.end);
-            begin..at
-        })
-    })
+    /// The next piece, of which something is left.
+    pub fn front_mut(&mut self) -> Option<&mut PieceAt> {
+        if self.next.as_ref().is_none_or(|piece| piece.len() == 0) {
+            self.next = self.cut();
+        }
+        self.next.as_mut()
+    }
+
+    fn cut(&mut self) -> Option<PieceAt> {
+        let (whole, bytes) = self.rest.front_mut()?;
+        let piece = whole.cut(*bytes);
+        if whole.len() == 0 {
+            self.rest.pop_front();
+        }
+        Some(piece)
+    }
 }
 
 const _: () = assert!((PIECE_BYTES as u64).is_multiple_of(BLOCK_BYTES));
 
 #[cfg(test)]
+impl Iterator for Pieces {
+    type Item = PieceAt;
+
+    fn next(&mut self) -> Option<PieceAt> {
+        let piece = self.front_mut()?;
+        Some(piece.split(piece.room()))
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use forebay_store::limits::VALUE_BYTES_MAX;
+
     use super::*;
+
+    fn segment(len: u64) -> Segment {
+        Segment {
+            id: 1,
+            len,
+            stripe_bytes: 4 << 20,
+        }
+    }
 
     #[test]
     fn a_piece_is_split_where_blocks_end() {
-        let segment = Segment {
-            id: 1,
-            len: 9 << 20,
-            stripe_bytes: 4 << 20,
-        };
-        let mut pieces = striped(&[segment], 100..(9 << 20) - 5, 4 << 20);
-        let lengths: Vec<usize> = pieces.iter().map(PieceAt::len).collect();
+        let segment = segment(9 << 20);
+        let mut pieces = Pieces::striped(&[segment], 100..(9 << 20) - 5, 4 << 20);
+        let lengths: Vec<usize> = pieces.clone().map(|piece| piece.len()).collect();
         assert_eq!(lengths, [(4 << 20) - 100, 4 << 20, (1 << 20) - 5]);
-        let rooms: Vec<usize> = pieces.iter().map(PieceAt::room).collect();
+        let rooms: Vec<usize> = pieces.clone().map(|piece| piece.room()).collect();
         assert_eq!(rooms, [4 << 20, 4 << 20, 1 << 20]);
-        let first = &mut pieces[0];
+        let first = pieces.front_mut().unwrap();
         assert_eq!(first.split(1 << 20).len(), (1 << 20) - 100);
         assert_eq!((first.len(), first.room()), (3 << 20, 3 << 20));
         assert_eq!(first.split(4 << 20).len(), 3 << 20);
         assert_eq!(first.len(), 0);
+        assert_eq!(pieces.front_mut().map(|next| next.len()), Some(4 << 20));
         // Stripes that are larger than this gateway's are read a MiB at a time.
-        assert_eq!(striped(&[segment], 100..4 << 20, 1 << 20).len(), 4);
+        assert_eq!(
+            Pieces::striped(&[segment], 100..4 << 20, 1 << 20).count(),
+            4
+        );
+    }
+
+    #[test]
+    fn of_a_long_value_only_the_next_piece_is_known() {
+        let segments = [segment(VALUE_BYTES_MAX - (5 << 20)), segment(5 << 20)];
+        let mut pieces = Pieces::striped(&segments, 0..VALUE_BYTES_MAX, 4 << 20);
+        assert_eq!(pieces.rest.len(), segments.len());
+        assert_eq!(pieces.next().map(|piece| piece.len()), Some(4 << 20));
+        let left = pieces.map(|piece| piece.len() as u64);
+        assert_eq!(left.sum::<u64>(), VALUE_BYTES_MAX - (4 << 20));
     }
 }

@@ -33,7 +33,7 @@ fn what_waits_for_room_is_sent_whoever_looks() {
         let range = ByteRange::From(STRIPED as u64 / 2 - BLOCK_BYTES);
         let found = store.retrieve(key, None, range).await;
         let mut body = found.unwrap().body;
-        let room = body.pieces.iter().map(|piece| units(piece.len()));
+        let room = body.pieces.clone().map(|piece| units(piece.len()));
         let room: Vec<u32> = room.collect();
         let access = &store.core().access;
         let others = access.crowd(UNITS - room[1]).await;
