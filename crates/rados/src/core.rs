@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub tasks: mpsc::UnboundedSender<Task>,
     /// Whether this gateway is known to be alive; else what it wrote may be swept, and it commits nothing.
     pub pulse: Pulse,
+    /// In which company what others have counted was read last. (Who opens a namespace reads it, too.)
+    pub counted: AtomicU64,
     /// Held while namespaces are read.
     pub reloading: AsyncMutex<()>,
     /// Namespaces that are being opened, by their numbers.
@@ -280,6 +282,7 @@ impl Core {
             notices: Notices::default(),
             tasks,
             pulse,
+            counted: AtomicU64::new(0),
             reloading: AsyncMutex::new(()),
             openings: Mutex::default(),
             composing: Mutex::default(),

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use forebay_store::Result;
@@ -31,6 +32,9 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(10);
 const SWEEP: Duration = Duration::from_secs(30);
 /// Who leaves waits so long for what is being done: what is left then is swept.
 const LEAVE: Duration = Duration::from_secs(5);
+
+/// Company of no moment: what others have counted is to be read in any case.
+const NEVER: u64 = u64::MAX;
 
 /// Something for the keeper to do.
 pub(crate) enum Task {
@@ -301,18 +305,22 @@ async fn not_yet(error: forebay_store::StoreError, pause: &mut Duration) {
 }
 
 impl Core {
-    /// Reads again what others have counted, if there are others.
+    /// Reads again what others have counted, if there are others, or were until after it was read last.
     async fn recount_others(&self) -> Result<()> {
-        match self.notices.is_alone() {
+        let company = self.notices.company();
+        match self.notices.is_alone() && self.counted.load(Relaxed) == company {
             true => Ok(()),
             false => self.recount_all().await,
         }
     }
 
     async fn recount_all(&self) -> Result<()> {
+        let company = self.notices.company();
+        self.counted.store(NEVER, Relaxed);
         for namespace in self.snapshot().namespaces.values() {
             self.recount(namespace).await?;
         }
+        self.counted.store(company, Relaxed);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Telling other gateways what changed, and hearing from them.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use forebay_store::{Notice, Watch};
@@ -20,7 +20,8 @@ const BEHIND: usize = 4096;
 pub(crate) struct Notices {
     outgoing: Mutex<Outgoing>,
     pub something: Notify,
-    alone: AtomicBool,
+    /// How often others came or went: even when there are none.
+    company: AtomicU64,
     incoming: broadcast::Sender<Notice>,
 }
 
@@ -35,26 +36,33 @@ impl Default for Notices {
         Notices {
             outgoing: Mutex::default(),
             something: Notify::new(),
-            alone: AtomicBool::new(true),
+            company: AtomicU64::new(0),
             incoming: broadcast::channel(BEHIND).0,
         }
     }
 }
 
 impl Notices {
-    /// Says whether there is nobody to tell.
+    /// Says whether there is nobody to tell. One at a time does.
     pub fn set_alone(&self, alone: bool) {
-        self.alone.store(alone, Relaxed);
+        if alone != self.is_alone() {
+            self.company.fetch_add(1, Relaxed);
+        }
     }
 
     /// Whether there is nobody to tell.
     pub fn is_alone(&self) -> bool {
-        self.alone.load(Relaxed)
+        self.company().is_multiple_of(2)
+    }
+
+    /// Another number whenever others come or go.
+    pub fn company(&self) -> u64 {
+        self.company.load(Relaxed)
     }
 
     /// A value of ours changed.
     pub fn changed(&self, namespace: &str, key: &[u8]) {
-        if self.alone.load(Relaxed) {
+        if self.is_alone() {
             return;
         }
         let mut outgoing = self.outgoing.lock();

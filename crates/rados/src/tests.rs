@@ -158,6 +158,27 @@ fn a_gateway_that_was_swept_counts_once() {
 }
 
 #[test]
+fn who_is_left_counts_what_the_one_who_went_has_stored() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "counted").await;
+        one.core().refresh().await.unwrap();
+        put(&two, Address::object("counted", b"k"), &bytes(1, 100)).await;
+        two.close().await;
+        let counted = async {
+            one.core().refresh().await.unwrap();
+            let usage = one.usage(Scope::Namespace("counted")).unwrap();
+            (usage.objects, usage.bytes)
+        };
+        assert_eq!(counted.await, (1, 100));
+    });
+}
+
+#[test]
 fn a_quota_bounds_gateways_together() {
     let Some(cluster) = cluster() else {
         return;
