@@ -3,6 +3,7 @@
 //! What cannot be cleaned up keeps nothing else: every gateway, namespace and key is tried each time. Gateways come first: what one has
 //! left open would keep a key from expiring.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,12 +12,13 @@ use futures_util::{StreamExt, stream};
 
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
-use crate::error::{Parts, shown, unread};
+use crate::error::{Parts, shown, unread, unwritten};
 use crate::heads::Seen;
 use crate::index::Shard;
 use crate::names::{self, GARBAGE};
 use crate::plan::Draft;
-use crate::sys::{Errno, ReadOp};
+use crate::record::Segment;
+use crate::sys::{Errno, Guard, ReadOp, WriteOp};
 use crate::under_way::{Garbage, Named};
 
 /// Expired entries that one look gives.
@@ -130,7 +132,7 @@ impl Core {
         let mut parts = Parts::default();
         for (name, value) in due {
             if let Ok(garbage) = Garbage::decode(&value) {
-                let removed = self.remove_garbage(namespace, garbage).await;
+                let removed = self.remove_garbage(namespace, &name, garbage).await;
                 if parts.done("stripes", removed).is_none() {
                     continue;
                 }
@@ -140,17 +142,86 @@ impl Core {
         parts.end()
     }
 
-    async fn remove_garbage(&self, namespace: &Arc<Namespace>, garbage: Garbage) -> Result<()> {
-        let Garbage { segment, meant_for } = garbage;
+    async fn remove_garbage(
+        &self,
+        namespace: &Arc<Namespace>,
+        name: &[u8],
+        garbage: Garbage,
+    ) -> Result<()> {
+        let Garbage { segment, meant_for } = &garbage;
         if let Some(named) = meant_for {
-            let (_, referenced) = self.look_raw(namespace, &named).await?;
+            let (_, referenced) = self.look_raw(namespace, named).await?;
             if referenced.contains(&segment.id) {
                 // It arrived, and the index may not know.
-                self.find_out(namespace, named);
+                self.find_out(namespace, named.clone());
+                return Ok(());
+            }
+            // It may have arrived and been joined to another key before this looked: then it is garbage no more.
+            if !self.condemn(namespace, name, &garbage).await? {
                 return Ok(());
             }
         }
-        self.remove_stripes(&namespace.stripes, segment).await
+        self.remove_stripes(&namespace.stripes, *segment).await
+    }
+
+    /// Says that stripes which may have arrived go in any case from now on; false when somebody took them out of the garbage before.
+    async fn condemn(&self, namespace: &Namespace, name: &[u8], garbage: &Garbage) -> Result<bool> {
+        let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+        op.omap_equals(name, &garbage.encode());
+        op.omap_set([(name, &Garbage::of(garbage.segment).encode()[..])]);
+        self.change_garbage(namespace, op).await
+    }
+
+    /// Takes what is to be joined out of the garbage, where it is if it came late; false when some of it goes already.
+    pub async fn save(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        joined: &[Segment],
+    ) -> Result<bool> {
+        let joined: HashSet<u128> = joined.iter().map(|segment| segment.id).collect();
+        let mut found = Vec::new();
+        let each = |name: Bytes, value: Bytes| {
+            if names::garbage_id(&name).is_some_and(|(_, id)| joined.contains(&id)) {
+                found.push((name, value));
+            }
+        };
+        let journal = namespace.journal.object();
+        self.keys(&namespace.index, journal, GARBAGE, each).await?;
+        if found.is_empty() {
+            return Ok(true);
+        }
+        let mut arrived = Vec::new();
+        for (_, value) in &found {
+            match Garbage::decode(value).map(|garbage| garbage.meant_for) {
+                Ok(None) => return Ok(false),
+                Ok(Some(named)) => arrived.push(named),
+                Err(_) => {}
+            }
+        }
+        let mut op = WriteOp::new(&namespace.index).guard(Guard::Exists);
+        for (name, value) in &found {
+            op.omap_equals(name, value);
+        }
+        op.omap_remove(found.iter().map(|(name, _)| &name[..]));
+        let saved = self.change_garbage(namespace, op).await?;
+        if saved {
+            // The index may not know.
+            arrived
+                .into_iter()
+                .for_each(|named| self.find_out(namespace, named));
+        }
+        Ok(saved)
+    }
+
+    /// Whether all was as the operation asserts.
+    async fn change_garbage(&self, namespace: &Namespace, op: WriteOp) -> Result<bool> {
+        let journal = namespace.journal.object();
+        let changed = self.access.write(&namespace.index, journal, op, None, 0);
+        match changed.await {
+            Ok(_) => Ok(true),
+            Err(Errno(libc::ECANCELED | libc::ENOENT)) => Ok(false),
+            Err(errno) => Err(unwritten(errno, "the journal")),
+        }
     }
 }
 

@@ -160,7 +160,10 @@ impl Core {
             let life = self.pulse.life();
             self.say(namespace, &named, number, &taken, &content)
                 .await?;
-            let claimed = match self.claim(namespace, number, &taken).await {
+            let claimed = match self
+                .save_and_claim(namespace, number, &taken, &content)
+                .await
+            {
                 Ok(Claims::All(claimed)) => claimed,
                 Ok(Claims::Again) => {
                     open.end().await?;
@@ -211,6 +214,24 @@ impl Core {
             };
         }
         Err(changing(&named.key))
+    }
+
+    /// Makes sure that nobody removes what is to be joined: neither its stripes nor, in its stead, what refers to them.
+    async fn save_and_claim(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        number: u128,
+        taken: &BTreeMap<Vec<u8>, Seen>,
+        content: &Content,
+    ) -> Result<Claims> {
+        let saved = match &content.layout {
+            Layout::Striped(segments) => self.save(namespace, segments).await?,
+            Layout::Inline(_) | Layout::Away(_) => true,
+        };
+        match saved {
+            true => self.claim(namespace, number, taken).await,
+            false => Ok(Claims::Again),
+        }
     }
 
     /// What a composition takes, as long as it is not over.

@@ -14,7 +14,7 @@ use crate::heads::{CLAIM, KeptView, Seen};
 use crate::plan::Draft;
 use crate::support::versioned;
 use crate::sys::Errno;
-use crate::under_way::Taken;
+use crate::under_way::{Garbage, Taken};
 use crate::upload::new_head;
 
 const NS: &str = "joined";
@@ -382,5 +382,49 @@ fn a_composition_that_nobody_waits_for_is_finished() {
         store.settle().await.unwrap();
         let audit = store.audit(NS).await.unwrap();
         assert!(audit.is_clean(), "{audit:?}");
+    });
+}
+
+/// Has the journal say that the part's stripes are garbage whose time is over.
+async fn let_go(store: &RadosStore, meant_for: Option<Named>) {
+    let segment = segments(store, NS, Space::Staging, b"part").await[0];
+    let garbage = Garbage { segment, meant_for };
+    let entry = (names::garbage(0, segment.id), garbage.encode());
+    let namespace = store.core().namespace(NS).unwrap();
+    namespace.journal.enter(vec![entry]).await.unwrap();
+}
+
+#[test]
+fn a_part_that_came_late_keeps_its_stripes_where_it_is_joined() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, NS).await;
+        put(&store, part(), &bytes(1, PART)).await;
+        let_go(&store, Some(staged(b"part".to_vec()))).await;
+        compose(&store, &[Source::any(b"part")]).await;
+        is_clean(&store).await;
+        assert!(get(&store, target()).await == bytes(1, PART));
+    });
+}
+
+#[test]
+fn a_part_whose_stripes_go_is_not_joined() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, NS).await;
+        put(&store, part(), &bytes(1, PART)).await;
+        put(&store, target(), b"before").await;
+        let_go(&store, None).await;
+        let (options, seal) = (StoreOptions::default(), Seal::default());
+        let parts = [Source::any(b"part")];
+        let refused = store.compose(target(), &parts, &[], options, seal).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(get(&store, target()).await, b"before");
     });
 }
