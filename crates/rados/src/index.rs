@@ -297,10 +297,9 @@ impl Shard {
                 Ok(_) => {
                     counter.replaced(counted);
                     core.books.changed(namespace.id, by.minus(settle.counted));
-                    // A staged value that is gone may also have been joined to another key, which has its stripes now: rather than lose
-                    // them they are left lying.
-                    let joined =
-                        settle.unsure && settle.named.space == Space::Staging && seen.is_none();
+                    // A staged value may also have been joined to another key, which has its stripes now, whatever is under its key since:
+                    // rather than lose them they are left lying.
+                    let joined = settle.unsure && settle.named.space == Space::Staging;
                     let free = settle.freed.iter().filter(|_| !joined);
                     let freed = free.filter(|segment| !referenced.contains(&segment.id));
                     let settle = Settle {

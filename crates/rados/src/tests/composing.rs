@@ -428,3 +428,32 @@ fn a_part_whose_stripes_go_is_not_joined() {
         assert_eq!(get(&store, target()).await, b"before");
     });
 }
+
+#[test]
+fn a_change_that_was_cut_short_frees_no_joined_part_whose_key_is_there_again() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, NS).await;
+        put(&store, part(), &bytes(1, PART)).await;
+        let freed = segments(&store, NS, Space::Staging, b"part").await;
+        let namespace = store.core().namespace(NS).unwrap();
+        let pending = Pending {
+            named: staged(b"part".to_vec()),
+            composes: false,
+            freed,
+        };
+        let entry = (names::pending(NUMBER), pending.encode());
+        namespace.journal.enter(vec![entry]).await.unwrap();
+        register_dead(&store, DEAD).await;
+        compose(&store, &[Source::any(b"part")]).await;
+        put(&store, part(), &bytes(2, PART)).await;
+        store.settle().await.unwrap();
+        assert_eq!(store.sweep().await.unwrap(), 1);
+        is_clean(&store).await;
+        assert!(get(&store, target()).await == bytes(1, PART));
+        assert!(get(&store, part()).await == bytes(2, PART));
+    });
+}
