@@ -84,6 +84,14 @@ pub(crate) struct Snapshot {
     pub tenants: HashMap<String, Quota>,
 }
 
+impl Snapshot {
+    /// Whether the namespace of this name is the one with this number.
+    pub fn has(&self, name: &str, id: u32) -> bool {
+        let namespace = self.namespaces.get(name);
+        namespace.is_some_and(|namespace| namespace.id == id)
+    }
+}
+
 /// A namespace, ready to be used.
 pub(crate) struct Namespace {
     pub id: u32,

@@ -13,7 +13,7 @@ use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep_until};
 
 use crate::codec::{Malformed, Reader, Writer};
-use crate::core::{Core, Namespace};
+use crate::core::{Core, Namespace, Snapshot};
 use crate::error::{malformed, no_such_namespace, unread, unwritten};
 use crate::keeper::{REFRESH, Task};
 use crate::names::{self, NAMESPACES};
@@ -126,15 +126,22 @@ fn key_of(section: u8, name: &str) -> Vec<u8> {
 }
 
 impl Core {
-    /// Tells everybody that namespaces or tenants changed.
-    async fn registry_changed(&self) -> Result<()> {
+    /// Tells everybody that namespaces or tenants changed. An error is the change's own: once this gateway has it, as `is_known` says, what
+    /// else cannot be read is no affair of who made it.
+    async fn registry_changed(&self, is_known: impl FnOnce(&Snapshot) -> bool) -> Result<()> {
         let changed = Instant::now();
         let reloaded = self.reload().await;
         if let Err(errno) = self.announce().await {
             tracing::info!(%errno, "a gateway did not hear of a changed namespace, and reads of it by itself");
             sleep_until(changed + REFRESH + PATIENCE).await;
         }
-        reloaded
+        match reloaded {
+            Err(error) if is_known(&self.snapshot()) => {
+                tracing::warn!(%error, "other news is read later");
+                Ok(())
+            }
+            reloaded => reloaded,
+        }
     }
 
     /// Has all other gateways read the registry again, and waits until they have.
@@ -255,7 +262,8 @@ impl Core {
         {
             return Err(exists());
         }
-        self.registry_changed().await?;
+        let id = registered.info.id;
+        self.registry_changed(|now| now.has(name, id)).await?;
         Ok(self.namespace(name)?.info())
     }
 
@@ -286,7 +294,12 @@ impl Core {
                 .registry_swap(&key, before, Some(&registered.encode()))
                 .await?
             {
-                self.registry_changed().await?;
+                let revision = registered.info.revision;
+                let is_known = |now: &Snapshot| {
+                    let namespace = now.namespaces.get(name);
+                    namespace.is_some_and(|known| known.info().revision >= revision)
+                };
+                self.registry_changed(is_known).await?;
                 return Ok(self.namespace(name)?.info());
             }
         }
@@ -308,7 +321,8 @@ impl Core {
             .write(&self.registry, NAMESPACES, op, None, 0)
             .await;
         done.map_err(|errno| unwritten(errno, "the tenant"))?;
-        self.registry_changed().await
+        self.registry_changed(|now| now.tenants.get(tenant) == Some(&quota))
+            .await
     }
 
     /// See [`forebay_store::Store::delete_namespace`]. Removing the journal is what decides: no change can begin afterwards, because it
@@ -426,7 +440,8 @@ impl Core {
                 break;
             }
         }
-        self.registry_changed().await
+        self.registry_changed(|now| !now.has(name, namespace.id))
+            .await
     }
 
     /// Whether a namespace has its journal, without which nothing comes of it any more.

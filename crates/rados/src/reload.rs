@@ -2,7 +2,7 @@
 //!
 //! What is new is opened beside that, by itself: as long as its index does not answer it is not there, and keeps no other news back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use tokio::time::timeout;
 
 use crate::core::{Core, Namespace, Snapshot};
-use crate::error::{Parts, malformed, unread};
+use crate::error::{Parts, unread};
 use crate::keeper::REFRESH;
 use crate::names::NAMESPACES;
 use crate::namespaces::{NAMESPACE, PATIENCE, Registered, TENANT, read_quota};
@@ -51,28 +51,41 @@ impl Core {
         let mut tenants = Vec::new();
         let own = registered_name(self.gateway);
         let (mut others, mut is_known) = (0, false);
-        let mut broken = false;
+        let (old, mut kept) = (self.snapshot(), BTreeMap::new());
+        let unreadable = |what: &str| {
+            tracing::warn!(
+                what,
+                "its record cannot be read: what was known of it holds"
+            );
+        };
         let each = |name: Bytes, value: Bytes| match name.first() {
             Some(&NAMESPACE) => match Registered::decode(&value) {
                 Ok(found) => registered.push(found),
-                Err(_) => broken = true,
+                Err(_) => {
+                    let name = String::from_utf8_lossy(&name[1..]).into_owned();
+                    unreadable(&name);
+                    kept.extend(
+                        old.namespaces
+                            .get(&name)
+                            .cloned()
+                            .map(|known| (name, known)),
+                    );
+                }
             },
             Some(&TENANT) => {
                 let tenant = String::from_utf8_lossy(&name[1..]).into_owned();
                 let quota = begin(&value).and_then(|mut reader| read_quota(&mut reader));
-                match quota {
-                    Ok(quota) => tenants.push((tenant, quota)),
-                    Err(_) => broken = true,
-                }
+                let quota = quota.ok().or_else(|| {
+                    unreadable(&tenant);
+                    old.tenants.get(&tenant).copied()
+                });
+                tenants.extend(quota.map(|quota| (tenant, quota)));
             }
             Some(b'g') if name == own[..] => is_known = true,
             Some(b'g') => others += 1,
             _ => {}
         };
         self.keys(&self.registry, NAMESPACES, b"", each).await?;
-        if broken {
-            return Err(malformed("a namespace"));
-        }
         self.notices.set_alone(others == 0);
         // Who took this gateway for dead has forgotten it, and it may have failed to enter itself since.
         if !is_known
@@ -81,11 +94,11 @@ impl Core {
         {
             tracing::warn!(%error, "this gateway is not known to the others");
         }
-        let ids: Vec<u32> = registered.iter().map(|found| found.info.id).collect();
+        let ids = registered.iter().map(|found| found.info.id);
+        let ids: HashSet<u32> = ids.chain(kept.values().map(|known| known.id)).collect();
         self.books.keep(|id| ids.contains(&id), &tenants);
-        let old = self.snapshot();
         let mut snapshot = Snapshot {
-            namespaces: BTreeMap::new(),
+            namespaces: kept,
             tenants: tenants.into_iter().collect(),
         };
         let mut new = Vec::new();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_mem::Region;
-use forebay_store::{ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Versioning};
+use forebay_store::{ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Quota, Versioning};
 
 use super::*;
 use crate::support::rados;
@@ -231,5 +231,84 @@ fn a_namespace_that_does_not_open_keeps_no_news_back() {
         tokio::join!(space(&one, "next"), hearing);
         core.reload().await.unwrap();
         assert_eq!(two.namespace("next").unwrap().id, next);
+    });
+}
+
+#[test]
+fn a_change_that_took_effect_is_none_that_failed() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&two, "updated").await;
+        space(&two, "deleted").await;
+        // Numbers follow each other: this one cannot open the next.
+        let next = two.namespace("deleted").unwrap().id + 1;
+        let _stuck = two.core().opening(next).await;
+        let kept = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            versioning: Versioning::Enabled,
+            ..NamespaceConfig::default()
+        };
+        let quota = Quota {
+            objects: Some(7),
+            bytes: None,
+        };
+        let others = async {
+            let there = async {
+                while !two.core().is_registered("stuck").await.unwrap() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            soon(there, "the other one makes it").await;
+            let (made, updated, bounded, deleted) = tokio::join!(
+                two.create_namespace("made", kept.clone()),
+                two.update_namespace("updated", None, kept.clone()),
+                two.set_tenant_quota("acme", quota),
+                two.delete_namespace("deleted"),
+            );
+            assert_eq!(made.unwrap().config, kept);
+            assert_eq!(updated.unwrap().config, kept);
+            bounded.unwrap();
+            deleted.unwrap();
+            assert_eq!(two.tenant_quota("acme"), quota);
+        };
+        tokio::join!(space(&one, "stuck"), others);
+    });
+}
+
+#[test]
+fn a_record_that_cannot_be_read_keeps_no_news_back() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let store = open(config.clone(), clock.clone());
+        space(&store, "known").await;
+        let key = Address::object("known", b"k");
+        put(&store, key, b"v").await;
+        let quota = Quota {
+            objects: Some(7),
+            bytes: None,
+        };
+        store.set_tenant_quota("known", quota).await.unwrap();
+        let core = store.core();
+        let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
+        let broken = [&b"nknown"[..], b"nnever", b"tknown", b"tnever"];
+        op.omap_set(broken.map(|name| (name, &b"????"[..])));
+        core.write_registry(op).await.unwrap();
+        space(&store, "made").await;
+        assert_eq!(store.tenant_quota("known"), quota, "as it was known");
+        put(&store, key, b"w").await;
+        assert_eq!(get(&store, key).await, b"w");
+        assert!(store.namespace("never").is_err());
+        let usage = store.usage(Scope::Namespace("known")).unwrap();
+        assert_eq!(usage.objects, 1);
+        // Who knows nothing of it has the others.
+        let other = open(config, clock);
+        assert!(other.namespace("made").is_ok() && other.namespace("known").is_err());
     });
 }
