@@ -55,8 +55,7 @@ pub(crate) struct Room {
 impl Drop for Room {
     fn drop(&mut self) {
         if let Some(book) = self.books.state.lock().books.get_mut(&self.namespace) {
-            book.promised.objects -= self.usage.objects;
-            book.promised.bytes -= self.usage.bytes;
+            book.promised = book.promised.less(self.usage);
         }
     }
 }
@@ -105,15 +104,15 @@ impl Books {
         })
     }
 
-    /// Promises room for `growth`. What `instead` was promised counts as given back.
+    /// Promises room for `growth`, in place of what `room` was promised, which stays as it is when that is refused.
     pub fn promise(
         self: &Arc<Self>,
         id: u32,
         growth: Usage,
-        instead: Option<&Room>,
-    ) -> Result<Room> {
+        room: &mut Option<Room>,
+    ) -> Result<()> {
         let mut state = self.state.lock();
-        let back = instead.map_or_else(Usage::default, |room| room.usage);
+        let back = room.as_ref().map_or_else(Usage::default, |room| room.usage);
         if let Some(book) = state.books.get(&id) {
             let taken = book.taken().less(back);
             book.quota.admit(taken, growth, "namespace")?;
@@ -125,13 +124,19 @@ impl Books {
             }
         }
         if let Some(book) = state.books.get_mut(&id) {
-            book.promised = book.promised.plus(growth);
+            book.promised = book.promised.less(back).plus(growth);
         }
-        Ok(Room {
-            books: self.clone(),
-            namespace: id,
-            usage: growth,
-        })
+        match room {
+            Some(room) => room.usage = growth,
+            None => {
+                *room = Some(Room {
+                    books: self.clone(),
+                    namespace: id,
+                    usage: growth,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// A change of this gateway's happened.
@@ -145,5 +150,52 @@ impl Books {
     pub fn fulfilled(&self, id: u32, by: Sum, room: Option<Room>) {
         self.changed(id, by);
         drop(room);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_store::{ErrorKind, NamespaceConfig};
+
+    use super::*;
+
+    fn bytes(bytes: u64) -> Usage {
+        Usage { objects: 1, bytes }
+    }
+
+    #[test]
+    fn what_a_commit_needs_is_promised_once() {
+        let books = Arc::new(Books::default());
+        books.open(&bounded(1, 100), None);
+        let (mut one, mut other) = (None, None);
+        books.promise(1, bytes(60), &mut one).unwrap();
+        // When it ends what it replaces is looked at again.
+        books.promise(1, bytes(60), &mut one).unwrap();
+        let promised = books.promise(1, bytes(40), &mut other);
+        promised.expect("both fit");
+        let refused = books.promise(1, bytes(70), &mut one).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::QuotaExceeded);
+        books.promise(1, bytes(50), &mut one).unwrap();
+        books.promise(1, bytes(50), &mut other).unwrap();
+        drop((one, other));
+        books.promise(1, bytes(100), &mut None).unwrap();
+    }
+
+    fn bounded(id: u32, bytes: u64) -> NamespaceInfo {
+        let config = NamespaceConfig {
+            tenant: "acme".to_owned(),
+            quota: Quota {
+                objects: None,
+                bytes: Some(bytes),
+            },
+            ..NamespaceConfig::default()
+        };
+        NamespaceInfo {
+            name: "bounded".to_owned(),
+            id,
+            created: 0,
+            revision: 1,
+            config,
+        }
     }
 }

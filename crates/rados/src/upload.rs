@@ -168,12 +168,8 @@ impl RadosUpload {
             objects: weight(self.named.space).saturating_sub(held.objects),
             bytes: size.saturating_sub(held.bytes),
         };
-        let room = self
-            .core
-            .books
-            .promise(self.namespace.id, growth, self.room.as_ref())?;
-        self.room = Some(room);
-        Ok(())
+        let books = &self.core.books;
+        books.promise(self.namespace.id, growth, &mut self.room)
     }
 
     /// How long a value may be to be one object, as far as is known.
@@ -524,13 +520,11 @@ impl Decide for Put<'_> {
             objects: after.objects.saturating_sub(before.objects),
             bytes: after.bytes.saturating_sub(before.bytes + freed.bytes),
         };
-        let room = core
-            .books
-            .promise(namespace.id, growth, self.room.as_ref())?;
+        core.books.promise(namespace.id, growth, &mut self.room)?;
         let mut step = Step::new(draft);
         step.bufs = self.content.bufs.clone();
         step.intents = intents;
-        step.room = Some(room);
+        step.room = self.room.take();
         step.composition = self.composition;
         // The earlier of both: what was written in it must still be there.
         step.life = self.life.or(self.copy.as_ref().map(|copy| copy.life));
