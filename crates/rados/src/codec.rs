@@ -3,6 +3,9 @@
 use bytes::Bytes;
 use forebay_store::{Attributes, Etag, Usage};
 
+/// No version has a greater number, no key more objects or bytes: whatever follows, or is added, is a number still.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// Bytes that are not what the format says. The caller knows where they came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stored bytes do not follow the format")]
@@ -97,10 +100,18 @@ impl<'a> Reader<'a> {
         Attributes::decode(Bytes::copy_from_slice(self.string()?)).ok_or(Malformed)
     }
 
+    /// The number of a version, or of objects or bytes.
+    pub fn number(&mut self) -> Result<u64, Malformed> {
+        match self.u64()? {
+            number if number <= NUMBER_MAX => Ok(number),
+            _ => Err(Malformed),
+        }
+    }
+
     pub fn usage(&mut self) -> Result<Usage, Malformed> {
         Ok(Usage {
-            objects: self.u64()?,
-            bytes: self.u64()?,
+            objects: self.number()?,
+            bytes: self.number()?,
         })
     }
 

@@ -176,10 +176,8 @@ impl Core {
                     return Err(error);
                 }
             };
-            let freed = Usage {
-                objects: 0,
-                bytes: claimed.iter().map(|(_, seen)| bytes(seen)).sum(),
-            };
+            let freed = claimed.iter().map(|(_, seen)| held(seen));
+            let freed = freed.fold(Usage::default(), Usage::plus);
             let put = Put {
                 core: self,
                 namespace,
@@ -393,8 +391,9 @@ impl Core {
     }
 }
 
-fn bytes(seen: &Seen) -> u64 {
-    seen.head.as_ref().map_or(0, |head| head.usage.bytes)
+fn held(seen: &Seen) -> Usage {
+    let head = seen.head.as_ref();
+    head.map(|head| head.usage).unwrap_or_default()
 }
 
 /// What is under a staged key.

@@ -350,14 +350,15 @@ impl Core {
         u128::from(self.gateway) << 64 | u128::from(number)
     }
 
-    /// A version that is greater than `last`, and unused: milliseconds, then some bits that gateways differ in.
+    /// A version that is greater than `last`, and unused: milliseconds, then some bits that gateways differ in. A key that is far ahead of
+    /// the clock takes no other along.
     pub fn fresh(&self, last: u64) -> VersionId {
         let by_time = self.now() << 20 | (self.gateway & 0x3ff) << 10;
-        let next = |seq: u64| by_time.max(seq + 1).max(last + 1);
+        let next = |seq: u64| by_time.max(seq + 1);
         let before = self
             .seqs
             .fetch_update(Relaxed, Relaxed, |seq| Some(next(seq)));
-        VersionId(before.map_or_else(next, next))
+        VersionId(before.map_or_else(next, next).max(last + 1))
     }
 
     /// Changes of one key by this gateway happen one after the other.

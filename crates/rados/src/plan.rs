@@ -236,7 +236,7 @@ impl Draft {
         if kept.version() == VersionId::NULL {
             self.head.kept_null = Some(kept.seq());
         }
-        self.head.kept += 1;
+        self.head.kept = self.head.kept.saturating_add(1);
         self.list.insert(0, kept.clone());
         self.put.push(kept);
     }

@@ -1,5 +1,6 @@
 //! What is kept of a value and of a key (`docs/rados.md` sections 2 and 3).
 
+use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::{Attributes, Away, Etag, Meta, Usage, VersionId};
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -49,6 +50,8 @@ pub(crate) struct Segment {
 
 impl Segment {
     const BYTES: usize = 28;
+    /// Of a value whose length nobody knows up to twice as much may be announced as there will be.
+    const LEN_MAX: u64 = 2 * VALUE_BYTES_MAX;
 
     /// How many stripes.
     pub fn stripes(&self) -> u64 {
@@ -68,7 +71,8 @@ impl Segment {
             stripe_bytes: reader.u32()?,
         };
         let whole = u64::from(segment.stripe_bytes);
-        match whole > 0 && whole.is_multiple_of(BLOCK_BYTES) {
+        let fits = whole > 0 && whole.is_multiple_of(BLOCK_BYTES);
+        match fits && segment.len <= Segment::LEN_MAX {
             true => Ok(segment),
             false => Err(Malformed),
         }
@@ -149,7 +153,7 @@ impl Value {
 
     fn read(reader: &mut Reader<'_>) -> Result<Value, Malformed> {
         let value = Value {
-            seq: reader.u64()?,
+            seq: reader.number()?,
             null: reader.bool()?,
             size: reader.u64()?,
             crc64nvme: reader.u64()?,
@@ -172,7 +176,7 @@ impl Value {
             }
             Layout::Away(_) => value.size > 0,
         };
-        match whole {
+        match whole && value.size <= VALUE_BYTES_MAX {
             true => Ok(value),
             false => Err(Malformed),
         }
@@ -252,7 +256,7 @@ impl Kept {
         let kept = match reader.u8()? {
             0 => Kept::Value(Value::read(&mut reader)?),
             1 => Kept::Marker {
-                seq: reader.u64()?,
+                seq: reader.number()?,
                 null: reader.bool()?,
                 modified: reader.u64()?,
             },
@@ -348,11 +352,11 @@ impl Head {
         let mut reader = begin(encoded)?;
         let head = Head {
             stamp: reader.u64()? as i64,
-            last_seq: reader.u64()?,
+            last_seq: reader.number()?,
             usage: reader.usage()?,
             expires_next: reader.option(Reader::u64)?,
             kept: reader.u32()?,
-            kept_null: reader.option(Reader::u64)?,
+            kept_null: reader.option(Reader::number)?,
             marker: reader.option(read_marker)?,
             composition: reader.option(Reader::u128)?,
             key: reader.option(|reader| Ok(reader.string()?.to_vec()))?,
@@ -370,7 +374,7 @@ fn write_marker(writer: &mut Writer, (seq, null, modified): (u64, bool, u64)) {
 }
 
 fn read_marker(reader: &mut Reader<'_>) -> Result<(u64, bool, u64), Malformed> {
-    Ok((reader.u64()?, reader.bool()?, reader.u64()?))
+    Ok((reader.number()?, reader.bool()?, reader.u64()?))
 }
 
 /// What the index knows of a key: made from its head and the version of its object alone, so that whoever knows the two knows what must

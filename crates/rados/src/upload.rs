@@ -518,7 +518,7 @@ impl Decide for Put<'_> {
         let after = draft.head.usage;
         let growth = Usage {
             objects: after.objects.saturating_sub(before.objects),
-            bytes: after.bytes.saturating_sub(before.bytes + freed.bytes),
+            bytes: after.bytes.saturating_sub(before.plus(freed).bytes),
         };
         core.books.promise(namespace.id, growth, &mut self.room)?;
         let mut step = Step::new(draft);

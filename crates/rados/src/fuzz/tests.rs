@@ -1,5 +1,6 @@
 //! Replays the corpus, and holds the records to their layout.
 
+use forebay_store::limits::VALUE_BYTES_MAX;
 use forebay_store::suite::{check_seed, corpus};
 use forebay_store::{
     Attributes, Away, Etag, NamespaceConfig, NamespaceInfo, Space, Usage, Versioning,
@@ -8,6 +9,7 @@ use forebay_store::{
 use super::record;
 use crate::names;
 use crate::namespaces::Registered;
+use crate::orphans::Orphan;
 use crate::record::{Entry, Head, Kept, Layout, Segment, Value};
 use crate::under_way::{Garbage, Intent, Named, Pending, Sum, Taken};
 
@@ -54,6 +56,48 @@ fn records_come_back() {
     assert!(Head::decode(&[2]).is_err(), "another format");
 }
 
+#[test]
+fn absurd_numbers_are_refused() {
+    let is_refused = |absurd: &dyn Fn(&mut Head)| {
+        let mut head = head();
+        absurd(&mut head);
+        Head::decode(&head.encode()).is_err()
+    };
+    let longest = segment_of(2 * VALUE_BYTES_MAX);
+    assert!(Garbage::decode(&Garbage::of(longest).encode()).is_ok());
+    // Nothing can come after them.
+    assert!(is_refused(&|head| head.last_seq = u64::MAX));
+    assert!(is_refused(&|head| head.kept_null = Some(u64::MAX)));
+    assert!(is_refused(&|head| head.marker = Some((u64::MAX, false, 0))));
+    assert!(is_refused(&|head| head.usage.bytes = u64::MAX));
+    for size in [VALUE_BYTES_MAX + 1, u64::MAX] {
+        for layout in [
+            Layout::Away(Away(1)),
+            Layout::Striped(vec![segment_of(size)]),
+        ] {
+            let absurd = Value {
+                size,
+                ..value(layout)
+            };
+            assert!(Kept::decode(&Kept::Value(absurd.clone()).encode()).is_err());
+            assert!(is_refused(&|head| head.current = Some(absurd.clone())));
+        }
+    }
+    let absurd = segment_of(u64::MAX);
+    assert!(Garbage::decode(&Garbage::of(absurd).encode()).is_err());
+    let intent = Intent {
+        named: Named::object(b"k".to_vec()),
+        segment: absurd,
+    };
+    assert!(Intent::decode(&intent.encode()).is_err());
+    let orphan = Orphan {
+        namespace: "ns".to_owned(),
+        segment: absurd,
+        id: None,
+    };
+    assert!(Orphan::decode(&orphan.encode()).is_err());
+}
+
 fn value(layout: Layout) -> Value {
     Value {
         seq: 1 << 40,
@@ -72,9 +116,13 @@ fn value(layout: Layout) -> Value {
 }
 
 fn segment() -> Segment {
+    segment_of(70_000)
+}
+
+fn segment_of(len: u64) -> Segment {
     Segment {
         id: 5 << 64 | 9,
-        len: 70_000,
+        len,
         stripe_bytes: 4 << 20,
     }
 }

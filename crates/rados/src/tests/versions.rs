@@ -95,3 +95,18 @@ fn a_version_keeps_its_stripes_whatever_is_put_over_it() {
         assert!(get(&store, key()).await == bytes(1, (5 << 20) + 1));
     });
 }
+
+#[test]
+fn a_key_that_is_far_ahead_takes_no_other_along() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        let core = store.core();
+        let (before, far) = (core.fresh(0).0, u64::MAX / 2);
+        assert!(core.fresh(far).0 > far);
+        let after = core.fresh(0).0;
+        assert!(before < after && after < far);
+    });
+}
