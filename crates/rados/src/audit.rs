@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_store::{Result, Space};
 
 use crate::core::{Core, Namespace};
-use crate::error::{shown, unread};
+use crate::error::{is_unreadable, shown, unread};
 use crate::heads::{LOOKS, Seen, changing};
 use crate::names;
 use crate::record::{Entry, Kept, Segment, Value};
@@ -29,6 +29,8 @@ pub struct Audit {
     pub missing: Vec<String>,
     /// Keys for which values are said to be under way that nobody has, in words.
     pub left: Vec<String>,
+    /// Keys whose record or kept versions cannot be read, in words.
+    pub unreadable: Vec<String>,
     /// Whether the counters add up to what the entries say.
     pub counted: bool,
 }
@@ -43,9 +45,10 @@ impl Audit {
             orphans,
             missing,
             left,
+            unreadable,
             counted,
         } = self;
-        [unlisted, phantoms, orphans, missing, left]
+        [unlisted, phantoms, orphans, missing, left, unreadable]
             .iter()
             .all(|list| list.is_empty())
             && *counted
@@ -58,8 +61,17 @@ impl Core {
         let mut audit = Audit::default();
         let mut heads: BTreeMap<Named, Seen> = BTreeMap::new();
         let mut referenced: HashSet<Vec<u8>> = HashSet::new();
+        let mut unreadable = HashSet::new();
         for named in self.all_keys(namespace).await? {
-            let Some((seen, kept)) = self.look_at_all(namespace, &named).await? else {
+            let looked = match self.look_at_all(namespace, &named).await {
+                Err(error) if is_unreadable(&error) => {
+                    audit.unreadable.push(shown(&named.key));
+                    unreadable.insert(named);
+                    continue;
+                }
+                looked => looked?,
+            };
+            let Some((seen, kept)) = looked else {
                 continue;
             };
             let current = seen.head.as_ref().and_then(|head| head.current.as_ref());
@@ -103,7 +115,9 @@ impl Core {
                 audit.unlisted.push(shown(&named.key));
             }
         }
-        audit.phantoms = entries.into_keys().map(|named| shown(&named.key)).collect();
+        let phantoms = entries.into_keys();
+        let phantoms = phantoms.filter(|named| !unreadable.contains(named));
+        audit.phantoms = phantoms.map(|named| shown(&named.key)).collect();
         let mut known = referenced.clone();
         let each = |name: Bytes, value: Bytes| {
             let segment = match name.first() {

@@ -7,7 +7,7 @@ use forebay_store::{Result, Space, StoreError};
 
 use crate::books::Room;
 use crate::core::{Core, Namespace};
-use crate::error::{is_certain, shown, unread, unwritten};
+use crate::error::{is_certain, is_unreadable, shown, unread, unwritten};
 use crate::heads::{CLAIM, LOOKS, Seen, changing, set_record};
 use crate::index::Settle;
 use crate::keeper::Task;
@@ -16,6 +16,7 @@ use crate::plan::{Data, Draft};
 use crate::record::{Head, Kept, Segment, Value};
 use crate::sys::{Errno, Guard, WriteOp};
 use crate::under_way::{Named, Pending, Sum};
+use crate::upload::new_head;
 
 /// What a caller decides about a key that was seen.
 pub(crate) enum Decision<T> {
@@ -31,6 +32,11 @@ pub(crate) enum Decision<T> {
 pub(crate) trait Decide: Send {
     /// What the caller is told in the end.
     type Answer: Send;
+
+    /// Whether it replaces or removes what is there whatever that is, also what nobody can read.
+    fn is_unconditional(&self) -> bool {
+        false
+    }
 
     /// What is to be done with what was seen.
     fn decide(
@@ -232,7 +238,13 @@ impl Core {
         for _ in 0..LOOKS {
             let now = match seen.take() {
                 Some(seen) => seen,
-                None => self.look_free(namespace, named).await?,
+                None => match self.look_free(namespace, named).await {
+                    Err(error) if is_unreadable(&error) && decide.is_unconditional() => {
+                        self.adopt(namespace, named, true).await?;
+                        continue;
+                    }
+                    seen => seen?,
+                },
             };
             let (step, answer) = match decide.decide(&now).await {
                 // What was only remembered says nothing for certain.
@@ -452,7 +464,7 @@ impl Core {
     ) -> Result<Option<Seen>> {
         let (place, object) = namespace.object(named.space, &named.key);
         let old = seen.head.as_deref().cloned();
-        let mut head = old.unwrap_or_else(|| Head::new(None));
+        let mut head = old.unwrap_or_else(|| new_head(named));
         let (freed, forgotten) = match head.current.take() {
             Some(value) => {
                 head.usage.objects = head.usage.objects.saturating_sub(1);

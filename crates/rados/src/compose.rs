@@ -19,7 +19,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::claims::{Claims, staged};
 use crate::core::{Core, Namespace};
-use crate::error::{unread, unwritten};
+use crate::error::{malformed, shown, unread, unwritten};
 use crate::heads::{LOOKS, Seen, changing};
 use crate::keeper::Task;
 use crate::names;
@@ -259,7 +259,7 @@ impl Core {
                 break;
             }
         }
-        let taken = Taken::decode(&taken).map_err(|_| crate::error::malformed("a composition"))?;
+        let taken = Taken::decode(&taken).map_err(|_| malformed("a composition"))?;
         Ok(Some(taken.keys))
     }
 
@@ -420,6 +420,10 @@ fn joined(
         let part = there(taken, key, now)?;
         let seen = seen.as_ref();
         Source { key, seen }.check(&part.meta())?;
+        // Another hand's: what has no stripes has nothing that could be taken.
+        if part.size > 0 && part.segments().is_empty() {
+            return Err(malformed(&shown(key)));
+        }
         let crc64nvme = checksum_combine(
             CrcAlgorithm::Crc64Nvme,
             content.crc64nvme,

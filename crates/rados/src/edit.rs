@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use forebay_store::{
-    Attributes, Change, DeleteOptions, Deleted, Meta, Plan, Present, Result, Space, VersionId,
-    Versioning, answer_delete, plan_delete,
+    Attributes, Change, Condition, DeleteOptions, Deleted, Meta, Plan, Present, Result, Space,
+    VersionId, Versioning, answer_delete, plan_delete,
 };
 
 use crate::change::{Decide, Decision, Step};
@@ -69,6 +69,10 @@ struct Delete<'d> {
 
 impl Decide for Delete<'_> {
     type Answer = Deleted;
+
+    fn is_unconditional(&self) -> bool {
+        self.options.version.is_none() && self.options.condition == Condition::None
+    }
 
     async fn decide(&mut self, seen: &Seen) -> Result<Decision<Deleted>> {
         let (core, namespace, named) = (self.core, self.namespace, self.named);

@@ -101,6 +101,11 @@ pub(crate) fn malformed(what: &str) -> StoreError {
     .with_source(Malformed)
 }
 
+/// Whether what is kept of something cannot be read: looking again does not help.
+pub(crate) fn is_unreadable(error: &StoreError) -> bool {
+    error.kind() == ErrorKind::Corrupt
+}
+
 pub(crate) fn no_such_namespace(name: &str) -> StoreError {
     StoreError::new(
         ErrorKind::NoSuchNamespace,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_store::{ErrorKind, Result, StoreError, Versioning};
+use forebay_store::{ErrorKind, Result, Space, StoreError, Versioning};
 
 use crate::core::{Core, Namespace};
 use crate::error::{malformed, shown, unread, unwritten};
@@ -70,6 +70,8 @@ enum Found {
     Ours(Seen),
     /// Written by another hand: its length and time, and the record of this namespace that it may have had before.
     Foreign(Seen, u64, i64),
+    /// Its record does not follow its format: the same, without that.
+    Unreadable(Seen, u64, i64),
 }
 
 /// What is known of a key's kept versions: all, or the newest.
@@ -111,8 +113,8 @@ impl Core {
         let (seen, read) = match found {
             None => (Seen::absent(0), None),
             Some((Found::Ours(seen), read)) => (seen, Some(read)),
-            Some((Found::Foreign(..), _)) => {
-                let seen = Box::pin(self.adopt(namespace, named)).await?;
+            Some((Found::Foreign(..) | Found::Unreadable(..), _)) => {
+                let seen = Box::pin(self.adopt(namespace, named, false)).await?;
                 // What was read along was read before.
                 (seen, None)
             }
@@ -136,6 +138,7 @@ impl Core {
                 Some((Found::Ours(seen), _)) => (seen, true),
                 // Whoever takes it over lets go what the record calls current, and keeps what it has besides.
                 Some((Found::Foreign(seen, ..), _)) => (seen, false),
+                Some((Found::Unreadable(..), _)) => return Err(malformed(&shown(&named.key))),
             };
             let Some(kept) = self.all_kept(namespace, named, &seen).await? else {
                 continue;
@@ -163,9 +166,10 @@ impl Core {
         for _ in 0..LOOKS {
             let (version, time) = match self.find(namespace, named, |_| {}, 0).await? {
                 None => return Ok((None, HashSet::new())),
-                Some((Found::Ours(seen) | Found::Foreign(seen, ..), read)) => {
-                    (seen.version, read.stat.map(|(_, time)| time))
-                }
+                Some((
+                    Found::Ours(seen) | Found::Foreign(seen, ..) | Found::Unreadable(seen, ..),
+                    read,
+                )) => (seen.version, read.stat.map(|(_, time)| time)),
             };
             let mut op = WriteOp::new(place).guard(Guard::Version(version));
             op.set_xattr(FENCE, &self.gateway.to_le_bytes());
@@ -202,13 +206,10 @@ impl Core {
         };
         // One from before the number was kept is taken for this namespace's.
         let is_ours = attribute(NAMESPACE).is_none_or(|id| id == namespace.id.to_le_bytes());
-        let head = match record.filter(|_| is_ours) {
-            Some(record) => {
-                let head = Head::decode(&record).map_err(|_| malformed(&shown(&named.key)))?;
-                Some(Arc::new(head))
-            }
-            None => None,
-        };
+        let record = record.filter(|_| is_ours);
+        let head = record.as_deref().map(Head::decode).transpose();
+        let is_readable = head.is_ok();
+        let head = head.unwrap_or_default().map(Arc::new);
         let claim = attribute(CLAIM).and_then(|claim| claim.try_into().ok());
         let (size, time) = read.stat.unwrap_or_default();
         let ours = head
@@ -223,23 +224,35 @@ impl Core {
         };
         let found = match ours {
             true => Found::Ours(seen),
+            false if !is_readable => Found::Unreadable(seen, size, time),
             false => Found::Foreign(seen, size, time),
         };
         Ok(Some((found, read)))
     }
 
-    /// Takes an object over that another hand wrote: reads it once, sums it, and gives it a record. Its data stays.
-    async fn adopt(self: &Arc<Self>, namespace: &Arc<Namespace>, named: &Named) -> Result<Seen> {
+    /// Takes an object over that another hand wrote: reads it once, sums it, and gives it a record. Its data stays. With `unreadable` also
+    /// one whose record nobody can read: what that let be known of stripes and older versions is lost, and frees nothing.
+    pub async fn adopt(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        named: &Named,
+        unreadable: bool,
+    ) -> Result<Seen> {
         // Else it may be a value of the namespace that has this name now.
         self.check_there(namespace).await?;
-        if named.key.contains(&0) || named.space == forebay_store::Space::Staging {
-            return Err(malformed(&shown(&named.key)));
-        }
+        let is_named = !named.key.contains(&0) && named.space == Space::Objects;
         for _ in 0..LOOKS {
-            let (seen, size, time) = match self.find(namespace, named, |_| {}, 0).await? {
+            let found = self.find(namespace, named, |_| {}, 0).await?;
+            let (seen, size, time) = match found.map(|(found, _)| found) {
                 None => return Ok(Seen::absent(0)),
-                Some((Found::Ours(seen), _)) => return Ok(seen),
-                Some((Found::Foreign(seen, size, time), _)) => (seen, size, time),
+                Some(Found::Ours(seen)) => return Ok(seen),
+                Some(Found::Foreign(seen, size, time)) if is_named || unreadable => {
+                    (seen, size, time)
+                }
+                Some(Found::Unreadable(seen, size, time)) if unreadable => (seen, size, time),
+                Some(Found::Foreign(..) | Found::Unreadable(..)) => {
+                    return Err(malformed(&shown(&named.key)));
+                }
             };
             let Some(value) = self
                 .sum_foreign(namespace, named, &seen, size, time)
@@ -449,7 +462,7 @@ impl Core {
         for number in compositions {
             for key in self.taken_by(namespace, number).await?.unwrap_or_default() {
                 keys.insert(Named {
-                    space: forebay_store::Space::Staging,
+                    space: Space::Staging,
                     key,
                 });
             }

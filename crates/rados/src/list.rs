@@ -14,7 +14,7 @@ use futures_util::future::try_join_all;
 use tokio::time::timeout;
 
 use crate::core::{Core, Namespace};
-use crate::error::{malformed, no_such_namespace, unread};
+use crate::error::{is_unreadable, malformed, no_such_namespace, unread};
 use crate::heads::{LOOKS, Seen, changing};
 use crate::names;
 use crate::record::{Entry, Kept, Known, Value};
@@ -202,19 +202,29 @@ impl<'w> Walk<'w> {
 
     /// All versions, newest first.
     async fn versions(&self, key: &Bytes, at: &At) -> Result<Vec<VersionItem>> {
+        let value = |meta| VersionItem::Value {
+            key: key.clone(),
+            meta,
+            latest: true,
+        };
         // Who looks for more looks at a later moment, at which what was current may be kept.
         if let At::Known(known) = at
             && known.kept == 0
             && !known.attributes_elsewhere
         {
             let meta = self.current(key, at).await?;
-            let value = |meta| VersionItem::Value {
-                key: key.clone(),
-                meta,
-                latest: true,
-            };
             return Ok(meta.map(value).into_iter().collect());
         }
+        match (self.look_at_versions(key).await, at) {
+            // Whoever reads it finds that it cannot be read; nobody else is kept from the rest of the list.
+            (Err(error), At::Known(known)) if is_unreadable(&error) => {
+                Ok(known.current.clone().map(value).into_iter().collect())
+            }
+            (looked, _) => looked,
+        }
+    }
+
+    async fn look_at_versions(&self, key: &Bytes) -> Result<Vec<VersionItem>> {
         let named = self.named(key);
         for _ in 0..LOOKS {
             let seen = self.core.look(self.namespace, &named).await?;

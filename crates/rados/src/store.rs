@@ -22,7 +22,7 @@ use crate::audit::Audit;
 use crate::body::{AHEAD, RadosBody};
 use crate::config::Config;
 use crate::core::Core;
-use crate::error::{OpenError, unread};
+use crate::error::{OpenError, is_unreadable, unread};
 use crate::keeper::{self, Stop, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
 use crate::record::Entry;
@@ -187,10 +187,10 @@ impl RadosStore {
             .iter()
             .filter(|key| check_key(forebay_store::Space::Objects, key).is_ok())
         {
-            core.enter_unlisted(&namespace, &Named::object(key.clone()))
-                .await?;
+            let named = Named::object(key.clone());
+            unless_unreadable(core.enter_unlisted(&namespace, &named).await)?;
         }
-        core.settle(&namespace).await?;
+        unless_unreadable(core.settle(&namespace).await)?;
         let after = core.books.namespace(namespace.id).objects;
         Ok(after.saturating_sub(before) as usize)
     }
@@ -202,7 +202,7 @@ impl RadosStore {
     pub async fn audit(&self, namespace: &str) -> Result<Audit> {
         let core = self.core();
         let namespace = core.namespace(namespace)?;
-        core.settle(&namespace).await?;
+        unless_unreadable(core.settle(&namespace).await)?;
         let flushed = namespace.journal.flush().await;
         flushed.map_err(|errno| unread(errno, "the journal"))?;
         core.audit(&namespace).await
@@ -504,6 +504,17 @@ impl Store for RadosStore {
 
     fn changes(&self) -> Option<Box<dyn Watch>> {
         Some(self.core().notices.watch())
+    }
+}
+
+/// What cannot be read keeps nothing else from being looked at; whoever reads it finds it.
+fn unless_unreadable<T>(done: Result<T>) -> Result<()> {
+    match done {
+        Err(error) if is_unreadable(&error) => {
+            tracing::warn!(%error, "it is left as it is");
+            Ok(())
+        }
+        done => done.map(drop),
     }
 }
 

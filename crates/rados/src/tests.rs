@@ -27,6 +27,7 @@ mod crowded;
 mod inactive;
 mod left;
 mod sweeping;
+mod unreadable;
 mod versions;
 
 /// Of gateways that are taken for dead soon.

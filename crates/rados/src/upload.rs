@@ -15,7 +15,7 @@ use forebay_store::{
 use crate::books::Room;
 use crate::change::{Decide, Decision, Step};
 use crate::core::{Core, Namespace};
-use crate::error::{condition_failed, no_such_namespace, too_large, unread};
+use crate::error::{condition_failed, is_unreadable, no_such_namespace, too_large, unread};
 use crate::heads::Seen;
 use crate::held::Holding;
 use crate::keeper::Task;
@@ -98,7 +98,13 @@ impl RadosUpload {
         let bounded = core.books.is_bounded(namespace.id);
         let mut held = Usage::default();
         if bounded || options.condition != Condition::None {
-            let seen = core.look(&namespace, &named).await?;
+            let seen = match core.look(&namespace, &named).await {
+                // It is replaced whatever it is.
+                Err(error) if is_unreadable(&error) && options.condition == Condition::None => {
+                    Seen::absent(0)
+                }
+                seen => seen?,
+            };
             let head = seen.head.as_deref();
             let current = head.and_then(|head| head.current(core.now()));
             if !options.condition.holds(current.map(|value| &value.etag)) {
@@ -460,6 +466,10 @@ pub(crate) struct Put<'p> {
 
 impl Decide for Put<'_> {
     type Answer = bool;
+
+    fn is_unconditional(&self) -> bool {
+        self.condition == Condition::None && self.composition.is_none()
+    }
 
     async fn decide(&mut self, seen: &Seen) -> Result<Decision<bool>> {
         let (core, namespace, named) = (self.core, self.namespace, self.named);

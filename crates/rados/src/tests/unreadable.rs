@@ -1,0 +1,124 @@
+//! Objects whose records nobody can read: they keep nothing else, and can be replaced and removed.
+
+use forebay_store::{
+    After, Condition, DeleteOptions, Deleted, Etag, ListOptions, Result, VersionItem,
+};
+
+use super::*;
+use crate::support::versioned;
+
+const NS: &str = "unreadable";
+
+fn at(key: &[u8]) -> Address<'_> {
+    Address::object(NS, key)
+}
+
+/// Damages the record of a key that is there, as a hand does that knows no better.
+async fn damage(store: &RadosStore, space: Space, key: &[u8]) {
+    store.settle().await.unwrap();
+    let core = store.core();
+    let namespace = core.namespace(NS).unwrap();
+    let (place, object) = namespace.object(space, key);
+    let mut op = WriteOp::new(place).guard(Guard::Exists);
+    op.set_xattr(b"forebay", b"\x04\0\0\0????");
+    let written = core.access.write(place, &object, op, None, 0);
+    written.await.unwrap();
+}
+
+async fn delete(store: &RadosStore, address: Address<'_>, condition: Condition) -> Result<Deleted> {
+    let options = DeleteOptions {
+        condition,
+        ..DeleteOptions::default()
+    };
+    store.delete(address, options).await
+}
+
+#[test]
+fn what_cannot_be_read_can_be_replaced_and_removed() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let store = open(config.clone(), clock.clone());
+        space(&store, NS).await;
+        let addresses = [at(b"whole"), at(b"a\0b"), Address::staging(NS, b"part")];
+        for address in addresses {
+            put(&store, address, &bytes(1, 70_000)).await;
+            damage(&store, address.space, address.key).await;
+        }
+        // One that remembers them, and one that does not.
+        for store in [&store, &open(config, clock)] {
+            for address in addresses {
+                damage(store, address.space, address.key).await;
+                let refused = store.stat(address, None).await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Corrupt);
+                // Whoever says what is to be there is told that nobody knows.
+                let condition = Condition::IfMatch(Etag::of_value(1, 1));
+                let refused = delete(store, address, condition).await.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::Corrupt);
+                put(store, address, b"replaced").await;
+                assert_eq!(get(store, address).await, b"replaced");
+                damage(store, address.space, address.key).await;
+                assert!(
+                    delete(store, address, Condition::None)
+                        .await
+                        .unwrap()
+                        .existed
+                );
+                let gone = store.stat(address, None).await.unwrap_err();
+                assert_eq!(gone.kind(), ErrorKind::NotFound);
+                put(store, address, b"again").await;
+            }
+            store.settle().await.unwrap();
+        }
+        let usage = store.usage(Scope::Namespace(NS)).unwrap();
+        assert_eq!((usage.objects, usage.bytes), (2, 15));
+        let audit = store.audit(NS).await.unwrap();
+        assert_eq!((audit.keys, audit.counted), (3, true), "{audit:?}");
+        assert_eq!(audit.unlisted, [""; 0]);
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_found_and_keeps_nothing_else() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(config(&cluster), TestClock::default());
+        versioned(&store, NS).await;
+        for key in [b"a", b"b", b"c"] {
+            put(&store, at(key), b"first").await;
+            put(&store, at(key), b"second").await;
+        }
+        damage(&store, Space::Objects, b"b").await;
+        // Another one, which the index does not know.
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        let (place, object) = namespace.object(Space::Objects, b"unlisted");
+        let mut op = WriteOp::new(place);
+        op.set_xattr(b"forebay", b"\x04\0\0\0????");
+        let written = core.access.write(place, &object, op, None, 0);
+        written.await.unwrap();
+        store.adopt(NS).await.unwrap();
+        let audit = store.audit(NS).await.unwrap();
+        assert_eq!(audit.unreadable, ["\"b\"", "\"unlisted\""]);
+        assert!(!audit.is_clean() && audit.keys == 2, "{audit:?}");
+        let options = ListOptions {
+            namespace: NS,
+            space: Space::Objects,
+            prefix: b"",
+            delimiter: None,
+            after: After::Start,
+            limit: 1000,
+        };
+        let page = store.list_versions(options).await.unwrap();
+        let keys = page.items.iter().map(|item| match item {
+            VersionItem::Value { key, .. } | VersionItem::Marker { key, .. } => &key[..],
+            VersionItem::Prefix(prefix) => &prefix[..],
+        });
+        let keys: Vec<&[u8]> = keys.collect();
+        assert_eq!(keys, [b"a", b"a", b"b", b"c", b"c"], "as far as is known");
+    });
+}
