@@ -216,6 +216,9 @@ impl Core {
         guess: bool,
         mut decide: D,
     ) -> Result<(D::Answer, Seen)> {
+        let entry = names::entry(named.space, &named.key);
+        let shard = namespace.shard(&entry);
+        shard.has_room(&entry, self.config.patience).await?;
         let _only = self.lock(namespace.id, named).await;
         // What a composition has a hand on is looked at, and waited for.
         let free = |seen: &Seen| {

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_store::{ErrorKind, Result, Space, StoreError, Usage};
@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::sleep;
 
 use crate::codec::Malformed;
 use crate::core::{Core, Namespace};
@@ -28,6 +29,8 @@ pub(crate) use crate::waiting::Settle;
 
 /// Entries that one operation replaces.
 const BATCH: usize = 64;
+/// How often who waits for that looks.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How often a replaced entry is looked at again.
 const ATTEMPTS: usize = 32;
 /// Keys that are looked at at once.
@@ -112,6 +115,21 @@ impl Shard {
     /// How many changes wait, or are being entered.
     pub fn waiting(&self) -> usize {
         self.queue.lock().waiting.len()
+    }
+
+    /// Waits until one more change of a key may wait: the keeper enters what does.
+    pub async fn has_room(&self, entry: &[u8], patience: Duration) -> Result<()> {
+        let begun = Instant::now();
+        while self.queue.lock().waiting.is_full_for(entry) {
+            if begun.elapsed() > patience {
+                return Err(StoreError::new(
+                    ErrorKind::Busy,
+                    "the index is too far behind: the cluster does not answer",
+                ));
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(())
     }
 
     /// Whether a change of a key waits.

@@ -6,6 +6,9 @@ use crate::names;
 use crate::record::{Entry, Segment};
 use crate::under_way::{Named, Sum};
 
+/// Keys of one object of an index that may wait, and changes of one key: whoever makes more waits with them.
+pub(crate) const WAITING_MOST: usize = 64 << 10;
+
 /// A change that happened and that the index has to know.
 #[derive(Debug, Clone)]
 pub(crate) struct Settle {
@@ -82,6 +85,14 @@ impl Waiting {
     pub fn has(&self, entry: &[u8]) -> bool {
         let unknown = |unsure| self.unknown.contains_key(&(entry.to_vec(), unsure));
         self.known.contains_key(entry) || unknown(false) || unknown(true)
+    }
+
+    /// Whether no other change of this entry is to wait.
+    pub fn is_full_for(&self, entry: &[u8]) -> bool {
+        let unknown = |unsure| self.unknown.get(&(entry.to_vec(), unsure));
+        let of_it = [self.known.get(entry), unknown(false), unknown(true)];
+        let is_long = |settle: &Settle| settle.ended.len() >= WAITING_MOST;
+        self.len() >= WAITING_MOST || of_it.into_iter().flatten().any(is_long)
     }
 
     /// One more.
@@ -186,5 +197,22 @@ mod tests {
         let ended: Vec<usize> = all.iter().map(|settle| settle.ended.len()).collect();
         assert_eq!(ended, [2, 2, 0], "as many changes as there were");
         assert_eq!(all[0].counted.bytes, 10);
+    }
+
+    #[test]
+    fn of_one_key_no_more_waits_than_of_all() {
+        let mut waiting = Waiting::default();
+        let mut before = None;
+        for version in 0..WAITING_MOST as u64 {
+            assert!(!waiting.is_full_for(b"ok"));
+            let after = Some(Entry::of(version, None));
+            waiting.add(Settle {
+                before: std::mem::replace(&mut before, after.clone()),
+                after,
+                ..found(b"k", &[b"p"])
+            });
+        }
+        assert!(waiting.is_full_for(b"ok") && !waiting.is_full_for(b"other"));
+        assert_eq!(waiting.len(), 1);
     }
 }

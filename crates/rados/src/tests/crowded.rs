@@ -5,7 +5,11 @@ use tokio::runtime::Builder;
 
 use super::*;
 use crate::access::{UNITS, units};
-use crate::record::BLOCK_BYTES;
+use crate::index::Settle;
+use crate::keeper::Task;
+use crate::record::{BLOCK_BYTES, Entry};
+use crate::under_way::Sum;
+use crate::waiting::WAITING_MOST;
 
 const NS: &str = "crowded";
 /// Two stripes.
@@ -69,6 +73,54 @@ fn who_finds_no_room_is_told_so() {
         let told = in_time(upload.commit(Seal::default())).await.unwrap_err();
         assert_eq!(told.kind(), ErrorKind::Busy, "nothing was sent: {told}");
         drop(others);
+        assert_eq!(get(&store, key).await, b"v");
+    });
+}
+
+#[test]
+fn changes_wait_for_an_index_that_is_too_far_behind() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let config = Config {
+            patience: Duration::from_secs(2),
+            ..config(&cluster)
+        };
+        let store = open(config, TestClock::default());
+        space(&store, NS).await;
+        let namespace = store.core().namespace(NS).unwrap();
+        let key = Address::object(NS, b"k");
+        let shard = namespace.shard(&names::entry(key.space, key.key));
+        let stuck = shard.hold().await;
+        // Keys that went as soon as they came.
+        for number in 0..WAITING_MOST {
+            shard.settle(Settle {
+                named: Named::object(number.to_be_bytes().to_vec()),
+                before: None,
+                after: Some(Entry::of(1, None)),
+                ended: Vec::new(),
+                freed: Vec::new(),
+                unsure: false,
+                counted: Sum::default(),
+            });
+        }
+        let write = async || {
+            let upload = store.store(key, StoreOptions::default()).await;
+            let mut upload = upload.unwrap();
+            upload.write(b"v".to_vec().into()).await.unwrap();
+            upload.commit(Seal::default()).await
+        };
+        store.core().task(Task::Settle(namespace.clone()));
+        let refused = in_time(write()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+        assert_eq!(shard.waiting(), WAITING_MOST);
+        let entered = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            drop(stuck);
+        };
+        let (stored, ()) = tokio::join!(in_time(write()), entered);
+        stored.unwrap();
         assert_eq!(get(&store, key).await, b"v");
     });
 }
