@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_mem::Pool;
 use forebay_rados::{Config, RadosStore};
-use forebay_store::{Store, StoreError};
+use forebay_store::{ErrorKind, Store, StoreError};
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::UnixClock;
@@ -78,9 +78,20 @@ pub fn open(place: &Place, args: &CephArgs, pool: Pool, clock: UnixClock) -> Out
 /// Takes over what other hands wrote, and cleans up what is left of gateways that died.
 pub async fn tidy(store: &RadosStore) -> Result<(), StoreError> {
     for namespace in store.namespaces() {
-        store.adopt(&namespace.name).await?;
+        pass_over(store.adopt(&namespace.name).await)?;
     }
-    store.sweep().await.map(drop)
+    pass_over(store.sweep().await)
+}
+
+/// What cannot be read keeps nothing else back: who reads everything finds it.
+fn pass_over<T>(done: Result<T, StoreError>) -> Result<(), StoreError> {
+    match done {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            tracing::warn!(%error, "something cannot be read, and is passed over");
+            Ok(())
+        }
+        done => done.map(drop),
+    }
 }
 
 /// Leaves the cluster; blocking.
