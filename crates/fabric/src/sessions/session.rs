@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound::{Excluded, Unbounded};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use forebay_io::{Clock, UnixMillis};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::grant::{Grant, Granted};
 use super::lent::{Lent, Registered, RegisteredId};
@@ -49,16 +50,20 @@ pub struct Session {
     mapped: Arc<Share>,
     state: Mutex<State>,
     /// How many of its links are being served.
-    served: watch::Sender<usize>,
+    served: AtomicUsize,
+    /// Told when there are none any more.
+    silent: Notify,
 }
 
 /// While there is one, a link of its session is being served.
 #[derive(Debug)]
-pub struct Serving<'a>(&'a watch::Sender<usize>);
+pub struct Serving<'a>(&'a Session);
 
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|links| *links -= 1);
+        if self.0.served.fetch_sub(1, SeqCst) == 1 {
+            self.0.silent.notify_waiters();
+        }
     }
 }
 
@@ -150,7 +155,8 @@ impl Session {
             iwarp: Traffic::default(),
             mapped,
             state: Mutex::default(),
-            served: watch::Sender::new(0),
+            served: AtomicUsize::new(0),
+            silent: Notify::new(),
         }
     }
 
@@ -177,16 +183,22 @@ impl Session {
 
     /// A link of it is served until what this gives is dropped.
     pub fn serve(&self) -> Serving<'_> {
-        self.served.send_modify(|links| *links += 1);
-        Serving(&self.served)
+        self.served.fetch_add(1, SeqCst);
+        Serving(self)
     }
 
     /// Returns when no link of it is served. Of a session that has ended, all that was asked over its links has happened then, or never
     /// will.
     pub async fn quiet(&self) {
-        let mut served = self.served.subscribe();
-        // The sender is this session's own.
-        let _ = served.wait_for(|links| *links == 0).await;
+        loop {
+            let mut told = pin!(self.silent.notified());
+            // From here on nothing is missed.
+            told.as_mut().enable();
+            if self.served.load(SeqCst) == 0 {
+                return;
+            }
+            told.await;
+        }
     }
 
     /// When it was opened.
