@@ -7,6 +7,7 @@ use forebay_io::{Disk, File};
 use forebay_store::{ErrorKind, Result, StoreError};
 use parking_lot::Mutex;
 
+use crate::core::device_failed;
 use crate::extent::{GRANULE_BYTES, Run};
 
 /// Below this the extent space does not grow: the file system is as good as full.
@@ -291,9 +292,5 @@ impl Runs {
 }
 
 fn failed(error: io::Error) -> StoreError {
-    let kind = match error.kind() {
-        io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-        _ => ErrorKind::Io,
-    };
-    StoreError::new(kind, "the extent space cannot grow").with_source(error)
+    device_failed("the extent space cannot grow")(error)
 }

@@ -1,6 +1,7 @@
 //! What the engine's threads and its callers share.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -366,4 +367,15 @@ pub(crate) fn read_only() -> StoreError {
         ErrorKind::ReadOnly,
         "the store takes no more changes since a sync failed; restart it to go on",
     )
+}
+
+/// The device did not take a write, or had no space for it.
+pub(crate) fn device_failed(what: &'static str) -> impl FnOnce(io::Error) -> StoreError {
+    move |error| {
+        let kind = match error.kind() {
+            io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+            _ => ErrorKind::Io,
+        };
+        StoreError::new(kind, what).with_source(error)
+    }
 }

@@ -198,9 +198,9 @@ impl Draft {
 
     /// Frees the bytes of a value. What the record has no room for is left to the sweep: nothing else refers to it any more.
     pub fn free(&mut self, view: View<'_>, place: Place) -> Result<()> {
-        let mut len = self.record.encoded_len() as u64;
         match place {
             Place::Joined(body) => {
+                let mut len = self.record.encoded_len() as u64;
                 let mut parts = view.parts(body)?.ok_or_else(|| corrupt("a layout"))?;
                 let count = parts.len();
                 while len < self.freeing_bytes_max
@@ -222,7 +222,7 @@ impl Draft {
                 }
                 Ok(())
             }
-            Place::Layout(body) if len >= self.freeing_bytes_max => {
+            Place::Layout(body) if self.record.encoded_len() as u64 >= self.freeing_bytes_max => {
                 self.leave(body, &place);
                 Ok(())
             }

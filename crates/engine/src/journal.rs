@@ -16,7 +16,7 @@ use crate::Result;
 use crate::batch::{Batch, Decider, Settled};
 use crate::codec::crc32c;
 use crate::command::Command;
-use crate::core::{Core, read_only};
+use crate::core::{Core, device_failed, read_only};
 use crate::extent::GRANULE_BYTES;
 use crate::group::{Header, Position, group_bytes};
 use crate::reclaim::Freed;
@@ -456,11 +456,7 @@ impl<D: Disk> Journal<D> {
 }
 
 fn failed(error: io::Error) -> StoreError {
-    let kind = match error.kind() {
-        io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-        _ => ErrorKind::Io,
-    };
-    StoreError::new(kind, "the data file failed").with_source(error)
+    device_failed("the data file failed")(error)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use forebay_store::{
 use crate::batch::{SMALL_BYTES_MAX, check};
 use crate::checkpoint::{Orphan, Writing};
 use crate::command::{Command, Content, StoreCommand, TakeBackCommand, Target};
-use crate::core::Core;
+use crate::core::{Core, device_failed};
 use crate::draft::weight;
 use crate::entry::Place;
 use crate::extent::{BLOCK_BYTES, EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, Run, Sums, granules};
@@ -334,11 +334,7 @@ fn poll_writes(
                 drop(writing.swap_remove(at));
                 done.map_err(|error| {
                     suspect.push(run);
-                    let kind = match error.kind() {
-                        std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-                        _ => ErrorKind::Io,
-                    };
-                    StoreError::new(kind, "writing a value failed").with_source(error)
+                    device_failed("writing a value failed")(error)
                 })?;
             }
         }

@@ -174,6 +174,18 @@ async fn ask(near: &Any, operation: Operation, elements: impl FnOnce(&mut Reques
     near.send(&message).await.unwrap();
 }
 
+/// Asks to store, and loses the link when the store has come to the gate.
+async fn lose_a_store(near: &Any, far: &Any, gate: &Gate) {
+    ask(near, Operation::Store, |writer| {
+        let first = plain(b"key", Body::Message(b"first"));
+        writer.store(&first).unwrap();
+    })
+    .await;
+    gate.arrived.notified().await;
+    near.close(CloseReason::Lost);
+    far.closed().await;
+}
+
 /// Whoever loses a link stores once more over another one: the first store, still in progress, must not come after that.
 #[tokio::test(flavor = "local")]
 async fn a_store_in_progress_ends_with_its_link() {
@@ -181,14 +193,7 @@ async fn a_store_in_progress_ends_with_its_link() {
         let server = Server::new().await;
         let gate = Gate::default();
         let (near, far, serving) = served(&server, way, &gate).await;
-        ask(&near, Operation::Store, |writer| {
-            let first = plain(b"key", Body::Message(b"first"));
-            writer.store(&first).unwrap();
-        })
-        .await;
-        gate.arrived.notified().await;
-        near.close(CloseReason::Lost);
-        far.closed().await;
+        lose_a_store(&near, &far, &gate).await;
         server.set(NAMESPACE, b"key", b"second").await;
         gate.open.send_replace(true);
         serving.await.unwrap();
@@ -217,14 +222,7 @@ async fn a_session_is_quiet_when_nothing_of_its_links_may_still_happen() {
         let session = server.session(TENANT);
         let committing = Committing(gate.clone());
         let (near, far, serving) = served_of(&server, session.clone(), way, &committing).await;
-        ask(&near, Operation::Store, |writer| {
-            let first = plain(b"key", Body::Message(b"first"));
-            writer.store(&first).unwrap();
-        })
-        .await;
-        gate.arrived.notified().await;
-        near.close(CloseReason::Lost);
-        far.closed().await;
+        lose_a_store(&near, &far, &gate).await;
         server.sessions.close(session.id());
         let mut quiet = pin!(session.quiet());
         assert!(poll_immediate(&mut quiet).await.is_none(), "{way:?}");

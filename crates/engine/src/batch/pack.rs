@@ -5,6 +5,7 @@ use forebay_io::{Disk, File};
 use forebay_mem::{Buf, CopySite, Pool, copy, count_copy};
 use forebay_store::{ErrorKind, Result, StoreError};
 
+use crate::core::device_failed;
 use crate::draft::Draft;
 use crate::entry::Place;
 use crate::extent::{EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, Run, granules};
@@ -71,11 +72,7 @@ impl<D: Disk> Decider<D> {
             let offset = core.space.offset(run.start);
             if let Err(error) = core.data.write_all_at(offset, &zeroes) {
                 core.space.put_suspect(run);
-                let kind = match error.kind() {
-                    std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-                    _ => ErrorKind::Io,
-                };
-                return Err(StoreError::new(kind, "new space cannot be written").with_source(error));
+                return Err(device_failed("new space cannot be written")(error));
             }
         }
         Ok(run)

@@ -17,7 +17,8 @@ use super::{Decider, SWEEP_MAX};
 impl<D: Disk> Decider<D> {
     /// Whether anything may be past its time.
     pub(super) fn is_due(&self) -> bool {
-        self.next_expiry <= keys::expiry(self.now, u64::MAX)
+        let time = self.next_expiry.first_chunk::<8>();
+        time.is_none_or(|time| u64::from_be_bytes(*time) <= self.now)
     }
 
     /// Something expires at `time`.

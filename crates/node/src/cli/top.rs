@@ -177,11 +177,8 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
         let (row, sessions) = rows
             .entry(key)
             .or_insert_with_key(|(tenant, path)| (Row::of(tenant, path), Vec::new()));
-        let per_second = |count: u64| count as f64 / elapsed.max(1e-9);
-        let rate = |count: fn(&live::Link) -> u64| {
-            let then = known.get(&link.id).map_or(0, |link| count(link));
-            per_second(count(link).saturating_sub(then))
-        };
+        let then = known.get(&link.id).copied();
+        let rate = |count| rate(then, link, count, elapsed);
         let mut bytes = [link.sent_bytes, link.received_bytes];
         if bytes != [0; 2]
             && let Some(then) = moved.remove(&(&*link.session, &*link.path))
@@ -192,8 +189,8 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
         row.in_flight += link.in_flight;
         row.requests_per_s += rate(|link| link.requests);
         row.failures_per_s += rate(|link| link.failures);
-        row.get_bytes_per_s += per_second(bytes[0]);
-        row.put_bytes_per_s += per_second(bytes[1]);
+        row.get_bytes_per_s += per_second(bytes[0], elapsed);
+        row.put_bytes_per_s += per_second(bytes[1], elapsed);
         sessions.push(&link.session);
     }
     let mut rows: Vec<Row> = rows
@@ -216,6 +213,15 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
     rows
 }
 
+fn per_second(count: u64, elapsed: f64) -> f64 {
+    count as f64 / elapsed.max(1e-9)
+}
+
+/// By how much a count grew between two looks; of what is new since, from zero.
+fn rate<T>(then: Option<&T>, now: &T, count: fn(&T) -> u64, elapsed: f64) -> f64 {
+    per_second(count(now).saturating_sub(then.map_or(0, count)), elapsed)
+}
+
 /// The rows of tenants who asked by HTTP between two looks, or wait for an answer.
 fn http_rows(before: &Live, now: &Live, elapsed: f64) -> impl Iterator<Item = Row> {
     let known: BTreeMap<&str, &live::Tenant> = before
@@ -224,14 +230,11 @@ fn http_rows(before: &Live, now: &Live, elapsed: f64) -> impl Iterator<Item = Ro
         .map(|tenant| (tenant.tenant.as_str(), tenant))
         .collect();
     now.http.iter().filter_map(move |tenant| {
-        let then = known.get(tenant.tenant.as_str());
-        if tenant.in_flight == 0 && then == Some(&tenant) {
+        let then = known.get(tenant.tenant.as_str()).copied();
+        if tenant.in_flight == 0 && then == Some(tenant) {
             return None;
         }
-        let rate = |count: fn(&live::Tenant) -> u64| {
-            let then = then.map_or(0, |then| count(then));
-            count(tenant).saturating_sub(then) as f64 / elapsed.max(1e-9)
-        };
+        let rate = |count| rate(then, tenant, count, elapsed);
         Some(Row {
             in_flight: tenant.in_flight,
             requests_per_s: rate(|tenant| tenant.requests),
@@ -252,10 +255,8 @@ fn nvme_rows(before: &Live, now: &Live, elapsed: f64) -> impl Iterator<Item = Ro
         .collect();
     let mut rows: BTreeMap<(&str, &str), Row> = BTreeMap::new();
     for controller in &now.nvme {
-        let rate = |count: fn(&live::Controller) -> u64| {
-            let then = known.get(&controller.id).map_or(0, |then| count(then));
-            count(controller).saturating_sub(then) as f64 / elapsed.max(1e-9)
-        };
+        let then = known.get(&controller.id).copied();
+        let rate = |count| rate(then, controller, count, elapsed);
         let row = rows
             .entry((&controller.tenant, &controller.path))
             .or_insert_with_key(|(tenant, path)| Row::of(tenant, path));
