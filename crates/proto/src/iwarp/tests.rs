@@ -324,6 +324,10 @@ fn a_message_is_whole_and_in_order() {
         (vec![send(1, 0, true, 1), send(1, 0, true, 1)], Fault::Msn),
         (vec![send(1, 4, true, 1)], Fault::Mo),
         (vec![send(1, 0, false, 4), send(1, 5, true, 1)], Fault::Mo),
+        (
+            vec![send(1, 0, false, 4), send(1, u32::MAX, true, 4)],
+            Fault::Mo,
+        ),
         (vec![send(1, 0, false, 4), send(2, 4, true, 1)], Fault::Msn),
         (vec![send(1, 0, false, 4), solicited(1, 4)], Fault::Opcode),
         (vec![send(1, 0, true, 1001)], Fault::TooLong),
@@ -420,6 +424,12 @@ fn reads_are_answered_in_order_and_no_deeper_than_agreed() {
     assert_eq!(ask(|r| r.sink_offset = u64::MAX), Some(Fault::ReadWrap));
     assert_eq!(ask(|r| (r.bytes, r.source_stag) = (0, 0)), None);
     assert_eq!(fault_of(&[read_request(2, REQUEST)]), Some(Fault::Msn));
+    let header = untagged(Opcode::ReadRequest, 1, 1, 0, true);
+    let body = REQUEST.encode();
+    let long = [&body[..], b"x"].concat();
+    for (body, fault) in [(&body[1..], Fault::Length), (&long, Fault::TooLong)] {
+        assert_eq!(fault_of(&[frame(header, body, false)]), Some(fault));
+    }
 }
 
 #[test]

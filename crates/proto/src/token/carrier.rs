@@ -1,7 +1,7 @@
 //! Other vendors' headers that carry a DC descriptor. They are read only where a listener says so; and whether it does or
 //! not, a write that has one of them is never taken for an empty object.
 //!
-//! `x-amz-meta-rdma-token` carries one too, and is never looked at: to S3 it is metadata of the user.
+//! One of them has a name that is metadata of the user to S3: it is nothing else where a listener does not read these headers.
 
 use super::TokenError;
 use super::dc::{Descriptor, WIDTHS, is_shaped, narrowed};
@@ -10,6 +10,8 @@ use super::dc::{Descriptor, WIDTHS, is_shaped, narrowed};
 pub const INFO: &str = "x-rdma-info";
 /// Scality's.
 pub const SCALITY: &str = "x-scal-rdma";
+/// Dell's storage-performance-tool's.
+pub const METADATA: &str = "x-amz-meta-rdma-token";
 /// versitygw's first protocol: the descriptor.
 pub const CUOBJ: &str = "x-cuobj-rdma-descr";
 /// The length of the window there, in decimal.
@@ -18,7 +20,7 @@ pub const CUOBJ_LENGTH: &str = "x-cuobj-content-length";
 pub const CUOBJ_START: &str = "x-cuobj-remote-buf-start";
 
 /// The headers that stand for a token.
-pub const CARRIERS: [&str; 3] = [INFO, SCALITY, CUOBJ];
+pub const CARRIERS: [&str; 4] = [INFO, SCALITY, CUOBJ, METADATA];
 
 /// Reads the descriptor of one carrier, the other headers of the request being found by `header`.
 ///

@@ -39,12 +39,18 @@ pub(crate) struct Carried(());
 
 impl Carried {
     /// Looks for the headers that matter to the operations with a payload; the others ignore them.
-    pub(crate) fn of(op: Operation, request: &HeaderMap) -> Option<Carried> {
+    pub(crate) fn of(
+        op: Operation,
+        request: &HeaderMap,
+        lender: Option<&Lender>,
+    ) -> Option<Carried> {
         let payload = matches!(
             op,
             Operation::GetObject | Operation::PutObject | Operation::UploadPart
         );
-        (payload && request.keys().any(is_carrier)).then_some(Carried(()))
+        let vendors = lender.is_some_and(|lender| lender.direct.vendor_carriers);
+        let carries = |name| is_carrier(name, vendors);
+        (payload && request.keys().any(carries)).then_some(Carried(()))
     }
 
     /// Serves, declines or refuses it.
@@ -72,12 +78,13 @@ impl Carried {
 }
 
 /// Told by length first: this runs for every request with a payload.
-fn is_carrier(name: &HeaderName) -> bool {
+fn is_carrier(name: &HeaderName, vendors: bool) -> bool {
     let name = name.as_str();
     match name.len() {
         11 => name == carrier::INFO || name == carrier::SCALITY,
         16 => name == token::names::TOKEN,
         18 => name == carrier::CUOBJ,
+        21 => vendors && name == carrier::METADATA,
         _ => false,
     }
 }
@@ -148,9 +155,10 @@ async fn attempt<S: Store>(
 /// The one token of a request, when it is one that is served here (section 6.1).
 fn token_of(lender: &Lender, request: &HeaderMap) -> Result<Sealed, Halt> {
     let mut tokens = request.get_all(TOKEN).iter();
+    let read = |name: &str| name != carrier::METADATA || lender.direct.vendor_carriers;
     let vendor = carrier::CARRIERS
         .into_iter()
-        .find(|name| request.contains_key(*name));
+        .find(|name| request.contains_key(*name) && read(name));
     let first = match (tokens.next(), tokens.next(), vendor) {
         (Some(value), None, None) => value,
         (None, _, Some(vendor)) => return Err(foreign(lender, request, vendor)),

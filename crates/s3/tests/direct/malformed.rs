@@ -113,9 +113,11 @@ async fn vendors_headers_are_read_where_a_listener_says_so() {
     let rig = Rig::with(Config::default(), |direct| direct.vendor_carriers = true).await;
     let etag = victim(&rig).await;
     let with = |name: &str, value: &str| Ask::new("PUT", "/bucket/victim").header(name, value);
-    declined(&rig.server.ask(ALPHA, with("x-rdma-info", DC81)).await);
     let wrong = DC81.replacen(":000042:", ":000000:", 1);
-    bad(&rig.server.ask(ALPHA, with("x-rdma-info", &wrong)).await);
+    for name in ["x-rdma-info", "x-scal-rdma", "x-amz-meta-rdma-token"] {
+        declined(&rig.server.ask(ALPHA, with(name, DC81)).await);
+        bad(&rig.server.ask(ALPHA, with(name, &wrong)).await);
+    }
     let outside = with("x-cuobj-rdma-descr", DC81).header("x-cuobj-remote-buf-start", "1");
     bad(&rig.server.ask(ALPHA, outside).await);
     unhurt(&rig, &etag).await;
