@@ -104,7 +104,7 @@ async fn an_import_that_works_on_much_looks_at_the_time_meanwhile() {
         );
         let error = world.failure(&own(&text, "")).await;
         assert_kind(&error, ErrorKind::ProgramStopped);
-        // Compiled code is watched by a thread of its own, which looks at this clock, too: to it any call is late.
+        // Compiled code looks at this clock at every tick of the real one, too: how late a call is depends on the machine.
         if cfg!(not(feature = "wasm-jit")) {
             world.is_unharmed().await;
         }
