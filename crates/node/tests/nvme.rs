@@ -3,6 +3,7 @@
 mod harness;
 
 use std::fs;
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
@@ -100,6 +101,56 @@ fn a_value_is_an_object_and_an_object_a_value() {
         assert!(metrics.contains(line), "{line}");
     }
     assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_written_takes_no_file_with_it() {
+    let place = Place::new();
+    let server = place.serve(&["--nvme-namespace", "values=7"]);
+    let values = device(&server, 7);
+    let (file, folder) = (place.path("file"), place.path("folder"));
+    let value = bytes(1, 3 << 20);
+    fs::write(&file, &value).unwrap();
+    nvme(&["store", &values, "k", file.to_str().unwrap()]).expect(0);
+    fs::create_dir(&folder).unwrap();
+
+    // A limit on the size of files stands for a full disk.
+    let old = folder.join("old");
+    fs::write(&old, b"good").unwrap();
+    let mut small = std::process::Command::new("sh");
+    small.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh"]);
+    small.args([env!("CARGO_BIN_EXE_forebay"), "nvme", "retrieve"]);
+    small.args([&values, "k"]).arg(&old);
+    harness::Ran::new(small.output().unwrap()).expect(1);
+    assert_eq!(fs::read(&old).unwrap(), b"good");
+    assert_eq!(harness::tree(&folder).len(), 1, "nothing is left beside it");
+
+    // A program that runs cannot be written to, but can be replaced.
+    let program = folder.join("program");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let mut running = std::process::Command::new(&program);
+    let mut running = running.arg("600").spawn().unwrap();
+    let retrieved = nvme(&["retrieve", &values, "k", program.to_str().unwrap()]);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    retrieved.expect(0);
+    assert!(fs::read(&program).unwrap() == value);
+
+    // A pipe that is read no more stays.
+    let pipe = folder.join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    thread::scope(|scope| {
+        scope.spawn(|| fs::File::open(&pipe).unwrap().read_exact(&mut [0]).unwrap());
+        nvme(&["retrieve", &values, "k", pipe.to_str().unwrap()]).expect(1);
+    });
+    assert!(!fs::symlink_metadata(&pipe).unwrap().is_file());
+    // A link stays, and what it leads to changes.
+    let link = folder.join("link");
+    std::os::unix::fs::symlink("old", &link).unwrap();
+    nvme(&["retrieve", &values, "k", link.to_str().unwrap()]).expect(0);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::read(&old).unwrap() == value);
 }
 
 /// By a vfio-user socket, also of a server that was started anew meanwhile.

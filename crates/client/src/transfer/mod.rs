@@ -30,7 +30,7 @@ use crate::{Client, ObjectInfo, Result};
 pub use copy::copy_object;
 pub use download::{download_file, download_stream};
 pub use staging::Staging;
-pub use target::is_partial;
+pub use target::{is_partial, write_file};
 pub use upload::{upload_file, upload_stream};
 
 /// The size of a part unless the value needs larger ones; a multiple of the store's blocks.

@@ -24,6 +24,26 @@ pub fn is_partial(name: &str) -> bool {
     name.ends_with(PARTIAL) || name.ends_with(PROGRESS)
 }
 
+/// Writes a value that is here already to the file at `path`, as [`download_file`](super::download_file) does; blocking.
+///
+/// # Errors
+/// [`Error::Local`]: nothing of the file has changed then, if it is one.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    match Place::of(path)? {
+        Place::File(path) => {
+            let target = Target::fresh(&path)?;
+            target.write(0, bytes)?;
+            target.finish(bytes.len() as u64, true)
+        }
+        Place::Stream => {
+            let opened = OpenOptions::new().write(true).open(path);
+            opened
+                .and_then(|mut into| into.write_all(bytes))
+                .map_err(Error::local(path.display()))
+        }
+    }
+}
+
 /// What there is at the path of a target.
 pub(super) enum Place {
     /// A file, or nothing yet; where links lead to, so that they stay.

@@ -4,12 +4,13 @@ mod connect;
 mod device;
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use forebay_bench::Size;
+use forebay_client::transfer;
 use forebay_nvme::initiator::StoreOptions;
 use forebay_proto::nvme::Status;
 use serde_json::json;
@@ -250,13 +251,7 @@ async fn retrieve(args: &DeviceArgs, key: &str, file: &Path) -> Outcome {
     if file == Path::new("-") {
         return show::bytes(&value);
     }
-    // A file that cannot be written whole must not look like one that was.
-    let written = fs::File::create(file).and_then(|mut out| out.write_all(&value));
-    if let Err(error) = written {
-        // The error that led here is the one to report.
-        let _ = fs::remove_file(file);
-        return Err(Failure::io(file.display())(error));
-    }
+    transfer::write_file(file, &value)?;
     match args.host.json {
         true => show::json(&json!({"key": args.shown(&key), "bytes": value.len()})),
         false => show::line(&format!("{} bytes retrieved", value.len())),
