@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use forebay_client::Credentials;
+use forebay_io::Disk;
+use forebay_io::files::Directory;
 use harness::{Place, Ran, Server, bytes, s3};
 
 /// A start that was refused in one line, which says so.
@@ -114,12 +116,35 @@ fn what_a_damaged_journal_costs_is_for_people_to_accept() {
 
 #[test]
 fn one_process_a_directory() {
-    let place = Place::new();
-    let server = place.serve(&[]);
-    let second = Ran::new(place.serve_command(&[]).output().unwrap()).expect(1);
-    assert!(second.err.contains("in use"), "{}", second.err);
-    assert_eq!(server.terminate(), Some(0));
-    assert_eq!(place.serve(&[]).terminate(), Some(0));
+    for backend in ["engine", "memory"] {
+        let place = Place::new();
+        let server = place.serve(&[]);
+        let flags = ["--backend", backend];
+        let second = Ran::new(place.serve_command(&flags).output().unwrap()).expect(1);
+        assert!(second.err.contains("in use"), "{}", second.err);
+        // Whoever waits for the first finds it.
+        assert!(place.path("ready.json").exists());
+        server.ok(&["ls"]);
+    }
+}
+
+/// Who was killed holds its directory for a moment.
+#[test]
+fn a_server_waits_for_its_directory() {
+    for backend in ["engine", "memory"] {
+        let place = Place::new();
+        fs::create_dir(place.data()).unwrap();
+        let lock = Directory::open(place.data()).unwrap().lock().unwrap();
+        let flags = ["--backend", backend, "--log-level", "debug"];
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| place.try_serve(&flags).map(drop));
+            while !place.log().contains("is held") && !served.is_finished() {
+                std::thread::yield_now();
+            }
+            drop(lock);
+            served.join().unwrap().unwrap();
+        });
+    }
 }
 
 #[test]

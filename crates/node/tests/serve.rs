@@ -86,6 +86,17 @@ fn a_configuration_is_the_flags_and_flags_win() {
     with("shards = 0\n", &[]).expect(2);
     with("this is not TOML", &[]).expect(2);
     with("config = \"other.toml\"\n", &[]).expect(2);
+    for wrong in [
+        "s3 = false",
+        "nvme = true",
+        "capacity = false",
+        "shards = [true]",
+        "no-s3 = [false]",
+    ] {
+        let ran = with(wrong, &[]).expect(2);
+        let (key, _) = wrong.split_once(' ').unwrap();
+        assert!(ran.err.contains(&format!("{key} ")), "{wrong}: {}", ran.err);
+    }
     let ran = with("s3 = \"0.0.0.0:0\"\n", &[]).expect(2);
     assert!(ran.err.contains("--insecure"), "{}", ran.err);
     let ran = with("console = \"[::]:0\"\ns3 = \"127.0.0.1:0\"\n", &[]).expect(2);
@@ -94,7 +105,7 @@ fn a_configuration_is_the_flags_and_flags_win() {
     // The address here would be refused: the harness' flags win over it.
     fs::write(
         &config,
-        "s3 = \"0.0.0.0:0\"\nconsole = \"0.0.0.0:0\"\nshards = 3\nno-s3 = true\nno-uring = true\n",
+        "s3 = \"0.0.0.0:0\"\nconsole = \"0.0.0.0:0\"\nshards = 3\nno-s3 = true\nno-uring = true\nno-nvme = false\n",
     )
     .unwrap();
     let server = place.serve(&["--config", config.to_str().unwrap()]);
@@ -113,6 +124,8 @@ fn wrong_flags_are_wrong_usage() {
         &["serve", "--export", "disk"],
         &["serve", "--s3-tls-cert", "x.pem"],
         &["serve", "--connections", "0"],
+        &["serve", "--log-level", "verbose"],
+        &["serve", "--log-level", "forebay_s3=debug,verbose"],
         &["serve", "--connections", "4294967296"],
         &["frobnicate"],
         &["cp", "only-one"],
@@ -175,6 +188,41 @@ fn credentials_are_private_and_last() {
         .map(Ran::new)
         .unwrap();
     ran.expect(2);
+}
+
+#[test]
+fn the_credentials_of_a_directory_are_known_to_its_store_or_it_is_said() {
+    let place = Place::new();
+    let server = place.serve(&["--backend", "memory"]);
+    let first = server.credentials();
+    assert_eq!(server.terminate(), Some(0));
+
+    // A new store takes the key that is there.
+    let server = place.serve(&[]);
+    assert_eq!(server.credentials(), first);
+    server.ok(&["ls"]);
+    let second = &server.json(&["admin", "key", "create", "root"])[0]["access_key"];
+    server.ok(&["admin", "key", "rm", &first.access_key]);
+    assert_eq!(server.terminate(), Some(0));
+
+    // One that does not know it says so, and what helps.
+    assert!(!place.log().contains("does not know"));
+    let server = place.serve(&[]);
+    server.run(&["ls"]).expect(4);
+    let log = place.log();
+    let said = log
+        .lines()
+        .find(|line| line.contains("does not know"))
+        .unwrap();
+    let file = place.data().join("credentials");
+    assert!(said.contains(file.to_str().unwrap()), "{said}");
+    server.ok(&["admin", "key", "rm", second.as_str().unwrap()]);
+    assert_eq!(server.terminate(), Some(0));
+
+    // A key that was removed stays so; the one that is made then is nowhere else.
+    let server = place.serve(&[]);
+    assert_ne!(server.credentials().access_key, first.access_key);
+    server.ok(&["ls"]);
 }
 
 #[test]

@@ -10,6 +10,13 @@ use toml::Value;
 
 use crate::exit::{Exit, Failure, Outcome};
 
+/// A flag of `serve`.
+struct Flag<'a> {
+    id: &'a str,
+    long: &'a str,
+    has_value: bool,
+}
+
 /// `argv` of a `serve` command with the file's keys put before the flags given, which win.
 pub fn merge(
     argv: &[OsString],
@@ -23,46 +30,55 @@ pub fn merge(
     let table: toml::Table = text
         .parse()
         .map_err(|error: toml::de::Error| wrong(error.to_string()))?;
-    let known: Vec<(&str, String)> = serve
+    let known: Vec<Flag> = serve
         .get_arguments()
         .filter(|arg| !matches!(arg.get_id().as_str(), "config" | "help" | "version"))
         .map(|arg| {
             let id = arg.get_id().as_str();
-            (id, arg.get_long().unwrap_or(id).to_owned())
+            Flag {
+                id,
+                long: arg.get_long().unwrap_or(id),
+                has_value: arg.get_action().takes_values(),
+            }
         })
         .collect();
     let is_given = |id: &str| {
-        known.iter().any(|(known, _)| *known == id)
+        known.iter().any(|known| known.id == id)
             && given.value_source(id) == Some(ValueSource::CommandLine)
     };
     let mut flags = Vec::new();
     let mut positional = Vec::new();
     for (key, value) in &table {
-        let Some((id, long)) = known.iter().find(|(_, long)| long == key) else {
-            return Err(wrong(unknown(
-                key,
-                known.iter().map(|(_, long)| long.as_str()),
-            )));
+        let Some(Flag {
+            id,
+            long,
+            has_value,
+        }) = known.iter().find(|known| known.long == key)
+        else {
+            return Err(wrong(unknown(key, known.iter().map(|known| known.long))));
         };
         // A flag that opens a door wins over a key that closes it.
         let opens = id.strip_prefix("no_").is_some_and(is_given);
         if is_given(id) || opens {
             continue;
         }
+        if !has_value {
+            match value {
+                Value::Boolean(true) => flags.push(format!("--{long}").into()),
+                Value::Boolean(false) => {}
+                _ => return Err(wrong(format!("{key} is true or false"))),
+            }
+            continue;
+        }
         let values = match value {
-            Value::Boolean(true) => vec![None],
-            Value::Boolean(false) => Vec::new(),
-            Value::Array(values) => values.iter().map(plain).map(Some).collect(),
-            value => vec![Some(plain(value))],
+            Value::Array(values) => values.iter().map(plain).collect(),
+            value => vec![plain(value)],
         };
         for value in values {
             match value {
-                None => flags.push(format!("--{long}").into()),
-                Some(None) => {
-                    return Err(wrong(format!("{key} needs a string, a number or true")));
-                }
-                Some(Some(value)) if *id == "dir" => positional.push(OsString::from(value)),
-                Some(Some(value)) => flags.push(format!("--{long}={value}").into()),
+                None => return Err(wrong(format!("{key} needs a string or a number"))),
+                Some(value) if *id == "dir" => positional.push(OsString::from(value)),
+                Some(value) => flags.push(format!("--{long}={value}").into()),
             }
         }
     }

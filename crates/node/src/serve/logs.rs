@@ -3,7 +3,7 @@
 use std::io;
 use std::str::FromStr;
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
@@ -22,7 +22,7 @@ pub struct Logs {
 impl Logs {
     /// Starts logging for this process. Within a runtime, which then carries the traces.
     pub fn start(args: &ServeArgs) -> Outcome<Logs> {
-        let filter = Targets::from_str(&args.log_level).map_err(|error| {
+        let filter = filter(&args.log_level).map_err(|error| {
             Failure::new(
                 Exit::Usage,
                 format_args!("--log-level {}: {error}", args.log_level),
@@ -75,6 +75,14 @@ impl Logs {
             }
         }
     }
+}
+
+/// What is logged. A word that is no level is a mistake: it would be taken for a target, and all others would be silent.
+fn filter(levels: &str) -> Result<Targets, String> {
+    for word in levels.split(',').filter(|word| !word.contains('=')) {
+        LevelFilter::from_str(word).map_err(|_| format!("{word:?} is no level"))?;
+    }
+    Targets::from_str(levels).map_err(|error| error.to_string())
 }
 
 #[cfg(feature = "otlp")]

@@ -10,6 +10,7 @@ mod direct;
 mod doors;
 mod ending;
 mod exec;
+mod held;
 mod http;
 mod leaf;
 mod limits;
@@ -33,10 +34,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use forebay_control::Identities;
+use forebay_control::{Identities, ROOT_TENANT};
 use forebay_fabric::Sessions;
 use forebay_io::files::Directory;
-use forebay_io::{Clock, Disk, SystemClock};
+use forebay_io::{Clock, SystemClock};
 use forebay_mem::Pool;
 use tokio::sync::watch;
 
@@ -45,6 +46,7 @@ use args::{Backend, ServeArgs};
 use device::Device;
 use doors::Listeners;
 use ending::Signals;
+use held::{Held, hold};
 use leaf::Leaf;
 use limits::Memory;
 use logs::Logs;
@@ -89,8 +91,27 @@ fn run_here(args: &ServeArgs) -> Outcome {
 }
 
 async fn open(args: &ServeArgs) -> Outcome {
+    // There may be much to read before anything is served.
+    let mut signals = Signals::watch()?;
+    let (node, listeners, _held) = tokio::select! {
+        started = start(args) => started?,
+        signal = signals.next() => {
+            tracing::info!(signal, "ended before anything was served");
+            return Ok(());
+        }
+    };
+    serve(args, node, listeners, signals).await
+}
+
+/// What is to be served, with doors that are bound and closed; and what keeps other servers out of DIR, where the leaf does not.
+async fn start(args: &ServeArgs) -> Outcome<(Node, Listeners, Option<Held>)> {
     doors::check(args)?;
-    forget_ready_file(args);
+    if args.device.is_some() && args.backend != Backend::Engine {
+        return Err(Failure::new(
+            Exit::Usage,
+            "--device keeps the values of --backend engine",
+        ));
+    }
     limits::raise_descriptors();
     DirBuilder::new()
         .recursive(true)
@@ -105,29 +126,28 @@ async fn open(args: &ServeArgs) -> Outcome {
     let memory = Memory::of(args);
     let pool = Pool::new(memory.pool);
     let disk = Directory::open(&args.dir).map_err(Failure::io(args.dir.display()))?;
-    match &args.backend {
+    let held = hold(&disk, args).await?;
+    let (leaf, held) = match &args.backend {
         Backend::Engine => {
-            let sessions = sessions(args, &system);
             let disk = Device::open(disk, args).await?;
-            let leaf = Leaf::engine(disk, system, pool.clone(), &memory, args)?;
-            serve(args, leaf, pool, clock, sessions).await
+            // It takes the directory itself.
+            drop(held);
+            let leaf = Leaf::engine(disk, system.clone(), pool.clone(), &memory, args);
+            (leaf.await?, None)
         }
-        Backend::Memory | Backend::Rados(_) if args.device.is_some() => Err(Failure::new(
-            Exit::Usage,
-            "--device keeps the values of --backend engine",
-        )),
         Backend::Memory => {
-            let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
             let capacity = args.capacity.map_or(u64::MAX, |size| size.0);
             let leaf = Leaf::memory(pool.clone(), clock.clone(), capacity);
-            serve(args, leaf, pool, clock, sessions(args, &system)).await
+            (leaf, Some(held))
         }
         Backend::Rados(place) => {
-            let _lock = disk.lock().map_err(Failure::io(args.dir.display()))?;
-            let leaf = Leaf::rados(place, &args.ceph, pool.clone(), clock.clone()).await?;
-            serve(args, leaf, pool, clock, sessions(args, &system)).await
+            let leaf = Leaf::rados(place, &args.ceph, pool.clone(), clock.clone());
+            (leaf.await?, Some(held))
         }
-    }
+    };
+    let sessions = sessions(args, &system);
+    let (node, listeners) = Node::assemble(args, leaf, pool, clock, sessions).await?;
+    Ok((node, listeners, held))
 }
 
 /// Their links are connections of the shards, which S3 shares with them.
@@ -141,13 +161,10 @@ fn sessions(args: &ServeArgs, clock: &Arc<SystemClock>) -> Arc<Sessions> {
 
 async fn serve(
     args: &ServeArgs,
-    leaf: Leaf,
-    pool: Pool,
-    clock: UnixClock,
-    sessions: Arc<Sessions>,
+    node: Node,
+    listeners: Listeners,
+    mut signals: Signals,
 ) -> Outcome {
-    let mut signals = Signals::watch()?;
-    let (node, listeners) = Node::assemble(args, leaf, pool, clock, sessions).await?;
     let open = node.open(args, &listeners)?;
     listeners.write_ready_file(args)?;
     welcome::print(args, &listeners, &node.disk_io);
@@ -162,7 +179,6 @@ async fn serve(
     ending::end(args, node, open, signals).await
 }
 
-/// Whoever waits for a server must not find the last one's doors.
 fn forget_ready_file(args: &ServeArgs) {
     if let Some(path) = &args.ready_file {
         // Usually there is none.
@@ -170,8 +186,8 @@ fn forget_ready_file(args: &ServeArgs) {
     }
 }
 
-/// Makes the root key at the first start and writes it to DIR/credentials; writes the file again when it is gone or when the
-/// environment gives the key.
+/// Makes the root key at the first start, that of DIR/credentials if there is one, and writes it there; writes the file again when it
+/// is gone, when the environment gives the key, or when the root tenant has lost all of its keys.
 async fn prepare_credentials<S: forebay_store::Store>(
     args: &ServeArgs,
     identities: &Identities<S>,
@@ -192,17 +208,24 @@ async fn prepare_credentials<S: forebay_store::Store>(
         }
     };
     let path = credentials_path(&args.dir);
-    // A memory leaf forgets its keys; the file still holds them for those who use it. New ones beside a damaged file would be
-    // nobody's.
-    let kept = match (&given, &args.backend) {
-        (None, Backend::Memory) if path.exists() => {
-            let (kept, _) = forebay_client::Credentials::from_file(&path, "default")
+    let kept = path
+        .exists()
+        .then(|| forebay_client::Credentials::from_file(&path, "default"));
+    let is_new = identities.tenant(ROOT_TENANT).is_err();
+    let had_key = !identities.keys_of(ROOT_TENANT).is_empty();
+    let taken = match &kept {
+        // A store that knows nobody yet may be a memory leaf, which forgets its keys; the file still holds them for those who use
+        // it. New ones beside a damaged file would be nobody's.
+        Some(kept) if is_new && given.is_none() => {
+            let (kept, _) = kept
+                .as_ref()
                 .map_err(|error| Failure::new(Exit::Failed, error))?;
-            Some((kept.access_key, kept.secret_key))
+            Some((kept.access_key.clone(), kept.secret_key.clone()))
         }
-        _ => None,
+        Some(_) | None => None,
     };
-    let chosen = given.clone().or(kept);
+    let made = !had_key && taken.is_none();
+    let chosen = given.clone().or(taken);
     let key = identities
         .ensure_root(
             chosen
@@ -210,11 +233,24 @@ async fn prepare_credentials<S: forebay_store::Store>(
                 .map(|(id, secret)| (id.as_str(), secret.as_str())),
         )
         .await?;
-    if given.is_some() || !path.exists() {
-        credentials::write(&path, &key, listeners.s3_url().as_deref())
-            .map_err(Failure::io(path.display()))?;
+    match kept {
+        Some(kept) if given.is_none() && !made => {
+            let is_known = kept.is_ok_and(|(kept, _)| {
+                let known = identities.find(&kept.access_key);
+                known.is_some_and(|known| known.secret == kept.secret_key)
+            });
+            if !is_known {
+                tracing::warn!(
+                    file = %path.display(),
+                    "the store does not know the access key in this file: commands that use it are denied. \
+                     Without the file the next start writes it with a key of the root tenant"
+                );
+            }
+            Ok(())
+        }
+        _ => credentials::write(&path, &key, listeners.s3_url().as_deref())
+            .map_err(Failure::io(path.display())),
     }
-    Ok(())
 }
 
 /// Where the root access key is.

@@ -56,7 +56,7 @@ impl Node {
         sessions: Arc<Sessions>,
     ) -> Outcome<(Node, Listeners)> {
         let cold = ColdSide::open(args, &leaf, &pool, &clock).await?;
-        let store = stack(&cold.store, args, &pool, &clock)?;
+        let store = stack(&cold.store, args, &pool, &clock).await?;
         let listeners = Listeners::bind(args)?;
         let identities = Arc::new(Identities::open(store.clone(), clock.clone()).await?);
         prepare_credentials(args, &identities, &listeners).await?;

@@ -49,6 +49,15 @@ struct Arrival {
     permit: OwnedSemaphorePermit,
 }
 
+/// Takes one off a count when it is dropped, by a panic, too.
+pub struct OneLess<'a>(pub &'a AtomicUsize);
+
+impl Drop for OneLess<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// How the shards reach the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DiskIo {
@@ -239,10 +248,25 @@ fn run(
         while let Some(arrival) = queue.recv().await {
             let active = active.clone();
             tokio::task::spawn_local(async move {
-                (arrival.work)().await;
-                active.fetch_sub(1, Relaxed);
-                drop(arrival.permit);
+                let Arrival { work, permit } = arrival;
+                let _permit = permit;
+                let _one = OneLess(&active);
+                work().await;
             });
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_whose_task_panics_is_over() {
+        let (shards, _) = Shards::start(1, 1, false).await.unwrap();
+        let panics: Work = Box::new(|| Box::pin(async { std::panic::resume_unwind(Box::new(())) }));
+        assert!(shards.give(panics));
+        shards.drained().await;
+        assert_eq!(shards.connections(), 0);
+    }
 }

@@ -10,6 +10,7 @@ use forebay_tier::Tier;
 use forebay_tier::cold::Cold;
 
 use super::args::ServeArgs;
+use super::held::aside;
 use super::leaf::Leaf;
 use super::{UnixClock, cache, exec};
 use crate::exit::Outcome;
@@ -17,14 +18,19 @@ use crate::exit::Outcome;
 /// What doors speak to.
 pub type Stack = Exec<Tier<Cold<Leaf>>>;
 
-/// The layers over a leaf and its cold side.
-pub fn stack(
+/// The layers over a leaf and its cold side. A cache may have a journal to replay, too.
+pub async fn stack(
     cold: &Cold<Leaf>,
     args: &ServeArgs,
     pool: &Pool,
     clock: &UnixClock,
 ) -> Outcome<Arc<Stack>> {
-    let tier = cache::open(Arc::new(cold.clone()), args, pool, clock.clone())?;
-    let executor = exec::open(&args.exec, &args.dir, pool)?;
-    Ok(Arc::new(Exec::new(tier, executor)))
+    let (cold, args) = (Arc::new(cold.clone()), args.clone());
+    let (pool, clock) = (pool.clone(), clock.clone());
+    aside(move || {
+        let tier = cache::open(cold, &args, &pool, clock)?;
+        let executor = exec::open(&args.exec, &args.dir, &pool)?;
+        Ok(Arc::new(Exec::new(tier, executor)))
+    })
+    .await?
 }

@@ -21,7 +21,8 @@ use forebay_tier::{Config, Tier, Trust, buffer_bytes};
 use self::flags::{CacheArgs, CacheDisk};
 use super::UnixClock;
 use super::args::ServeArgs;
-use super::leaf::{patiently, refused};
+use super::held::patiently;
+use super::leaf::refused;
 use crate::exit::{Failure, Outcome};
 
 /// What the index of the cache's disk may keep in memory, in bytes.
@@ -108,7 +109,8 @@ fn open_disk(disk: &CacheDisk, pool: &Pool) -> Outcome<Option<Engine<Directory>>
         })?;
         Engine::open(directory, clock.clone(), pool.clone(), config.clone())
     };
-    let mut opened = patiently(open);
+    let is_held = |error: &OpenError| matches!(error, OpenError::Locked(_));
+    let mut opened = patiently(open, is_held);
     if let Err(error) = &opened
         && is_damage(error)
     {
@@ -121,7 +123,7 @@ fn open_disk(disk: &CacheDisk, pool: &Pool) -> Outcome<Option<Engine<Directory>>
             aside = %aside.display(),
             "the cache's disk is damaged: it begins empty; what there was may be removed"
         );
-        opened = patiently(open);
+        opened = patiently(open, is_held);
     }
     match opened {
         Ok(engine) => Ok(Some(engine)),

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use forebay_engine::{Engine, OpenError};
 use forebay_io::SystemClock;
@@ -16,44 +15,28 @@ use prometheus_client::registry::Unit;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::args::ServeArgs;
 use crate::serve::device::Device;
+use crate::serve::held::aside;
 use crate::serve::limits::Memory;
 
-/// A server that was killed holds its directory until the system has taken its memory back.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
-const LOCK_RETRY: Duration = Duration::from_millis(50);
 /// Bounded steps of one sweep: the rest waits for the next.
 const SWEEP_STEPS: usize = 64;
 
-/// Opens the directory; blocks while a journal is replayed.
-pub fn open(
+/// Opens the directory, in which a journal may have to be replayed.
+pub async fn open(
     disk: Device,
     clock: Arc<SystemClock>,
     pool: Pool,
     memory: &Memory,
     args: &ServeArgs,
 ) -> Outcome<Engine<Device>> {
-    let place = args.dir.display();
     let config = forebay_engine::Config {
         cache_bytes: memory.cache,
         capacity_bytes: args.capacity.map_or(u64::MAX, |size| size.0),
         lose_journal_from: args.lose_journal_from,
         ..forebay_engine::Config::default()
     };
-    let open = || Engine::open(disk.clone(), clock.clone(), pool.clone(), config.clone());
-    patiently(open).map_err(|error| refused(&place, &error))
-}
-
-/// Opens a directory, once who was killed has let it go.
-pub fn patiently<T>(open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    let begun = Instant::now();
-    loop {
-        match open() {
-            Err(OpenError::Locked(_)) if begun.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(LOCK_RETRY);
-            }
-            opened => return opened,
-        }
-    }
+    let opened = aside(move || Engine::open(disk, clock, pool, config)).await?;
+    opened.map_err(|error| refused(args.dir.display(), &error))
 }
 
 /// An engine's directory was not opened: why, and what to do.

@@ -18,10 +18,11 @@ use prometheus_client::registry::Registry;
 use super::UnixClock;
 use super::args::ServeArgs;
 use super::device::Device;
+use super::held::aside;
 use super::limits::Memory;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::Outcome;
 
-pub use engine::{patiently, refused};
+pub use engine::refused;
 pub use rados::{CephArgs, Place};
 
 /// A leaf of the store, and the care that it needs. It is a store itself: which one it is, is a branch of a match. Clones are the
@@ -37,17 +38,16 @@ pub enum Leaf {
 }
 
 impl Leaf {
-    /// Opens the directory; blocks while a journal is replayed.
-    pub fn engine(
+    /// Opens the directory, in which a journal may have to be replayed.
+    pub async fn engine(
         disk: Device,
         clock: Arc<SystemClock>,
         pool: Pool,
         memory: &Memory,
         args: &ServeArgs,
     ) -> Outcome<Leaf> {
-        Ok(Leaf::Engine(Arc::new(engine::open(
-            disk, clock, pool, memory, args,
-        )?)))
+        let opened = engine::open(disk, clock, pool, memory, args).await?;
+        Ok(Leaf::Engine(Arc::new(opened)))
     }
 
     /// An empty one, of at most `capacity` bytes.
@@ -64,10 +64,7 @@ impl Leaf {
         clock: UnixClock,
     ) -> Outcome<Leaf> {
         let (place, args) = (place.clone(), args.clone());
-        let opened = tokio::task::spawn_blocking(move || rados::open(&place, &args, pool, clock));
-        let opened = opened
-            .await
-            .map_err(|error| Failure::new(Exit::Failed, error))?;
+        let opened = aside(move || rados::open(&place, &args, pool, clock)).await?;
         opened.map(Leaf::Rados)
     }
 

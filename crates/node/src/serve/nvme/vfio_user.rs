@@ -19,7 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
 use super::super::doors::absolute;
-use super::super::shards::Shards;
+use super::super::shards::{OneLess, Shards};
 use super::super::stopped;
 use super::Nvme;
 use crate::exit::{Exit, Failure, Outcome};
@@ -95,8 +95,8 @@ impl Socket {
                     let viewer = Viewer::Everything;
                     let end = stopped(stopping);
                     nvme.devices.fetch_add(1, Relaxed);
+                    let _one = OneLess(&nvme.devices);
                     let ended = vfio_user::serve(stream, &nvme.target, viewer, end).await;
-                    nvme.devices.fetch_sub(1, Relaxed);
                     tracing::debug!(?ended, "a vfio-user client has ended");
                 })
             }));

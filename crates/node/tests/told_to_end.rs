@@ -1,0 +1,58 @@
+//! Processes that are told to end before they are done.
+
+mod harness;
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Child;
+
+use forebay_io::Disk;
+use forebay_io::files::Directory;
+use harness::Place;
+use rustix::process::{Pid, Signal, kill_process};
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// A server that waits for who answers nothing.
+#[test]
+fn a_server_ends_while_it_waits_for_its_device() {
+    let place = Place::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let device = format!("nvme+tcp://{address}/nqn.2026-01.com.example:silent/1");
+    for told in [Signal::TERM, Signal::INT] {
+        let mut server = place.serve_command(&["--device", &device]).spawn().unwrap();
+        let _asked = silent.accept().unwrap();
+        signal(&server, told);
+        assert_eq!(server.wait().unwrap().code(), Some(0));
+    }
+}
+
+/// One that waits for a directory that another has.
+#[test]
+fn a_server_ends_while_it_waits_for_a_directory() {
+    let place = Place::new();
+    let held = place.path("held");
+    fs::create_dir(&held).unwrap();
+    let _lock = Directory::open(&held).unwrap().lock().unwrap();
+    let disk = format!("{}:64MiB", held.display());
+    let cache = ["--cache-memory", "16MiB", "--cache-disk", &disk];
+    for (dir, flags) in [(held.clone(), &[][..]), (place.data(), &cache)] {
+        let log = fs::File::create(place.path("log")).unwrap();
+        let mut command = harness::forebay();
+        command.arg("serve").arg(dir).args(flags);
+        command.args(["--log-level", "debug"]);
+        for door in ["--s3", "--rpc", "--direct", "--console", "--nvme"] {
+            command.args([door, "127.0.0.1:0"]);
+        }
+        let mut server = command.stderr(log).spawn().unwrap();
+        while !place.log().contains("is held") && server.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        signal(&server, Signal::TERM);
+        assert_eq!(server.wait().unwrap().code(), Some(0), "{}", place.log());
+    }
+}
