@@ -124,6 +124,8 @@ impl<S: Store> Admin<S> {
     /// # Errors
     /// [`Kind::NotFound`], or of the store.
     pub async fn set_tenant_quota(&self, name: &str, limits: Limits) -> Result<Tenant> {
+        // What is read here must not be changed before it is written back.
+        let _changing = self.identities.begin_change().await?;
         let tenant = self.identities.tenant(name)?;
         let quota = limits.apply(self.store.tenant_quota(name));
         self.store.set_tenant_quota(name, quota).await?;

@@ -17,8 +17,7 @@ pub struct Reply {
 }
 
 impl<S: Store> Admin<S> {
-    /// Answers one request; see [`crate::api`] for the list. Segments of `path` are plain: no name that is legal needs
-    /// percent-encoding.
+    /// Answers one request; see [`crate::api`] for the list. Names in segments of `path` may be percent-encoded.
     pub async fn handle(&self, method: &str, path: &str, body: &[u8]) -> Reply {
         match self.route(method, path, body).await {
             Ok(Some(body)) => Reply { status: 200, body },
@@ -37,7 +36,10 @@ impl<S: Store> Admin<S> {
     }
 
     async fn route(&self, method: &str, path: &str, body: &[u8]) -> Result<Option<Vec<u8>>> {
-        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let segments: Option<Vec<String>> = path.split('/').skip(1).map(decoded).collect();
+        let segments =
+            segments.ok_or_else(|| Error::new(Kind::Invalid, format!("{path:?} is no path")))?;
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match (method, segments.as_slice()) {
             ("GET", ["v1", "server"]) => json(&self.server()),
             ("POST", ["v1", "scrub"]) => json(&self.scrub().await?),
@@ -95,6 +97,21 @@ impl<S: Store> Admin<S> {
             )),
         }
     }
+}
+
+/// A segment without its percent-encoding (RFC 3986 section 2.1).
+fn decoded(segment: &str) -> Option<String> {
+    let mut parts = segment.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend(rest.bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {

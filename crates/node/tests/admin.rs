@@ -378,6 +378,147 @@ fn a_server_that_ends_has_refused_nobody() {
     ended.join().unwrap();
 }
 
+/// Answers one request to the admin API of a directory.
+fn answering(place: &Place, answer: &'static str) -> std::thread::JoinHandle<()> {
+    let run = place.path("data/run");
+    std::fs::create_dir_all(&run).unwrap();
+    let socket = run.join("forebay.sock");
+    // Usually there is none.
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n{}") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            asked.extend(byte);
+        }
+        let len = answer.len();
+        write!(
+            stream,
+            "HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n{answer}"
+        )
+        .unwrap();
+    })
+}
+
+#[test]
+fn what_was_not_done_is_a_failure() {
+    let place = Place::new();
+    let lifecycle = r#"{"expired":1,"versions":2,"markers":3,"uploads":4,"failed":5}"#;
+    let pass =
+        r#"{"at":1,"moved":6,"moved_bytes":7,"cold":8,"cold_bytes":9,"failed":5,"gave_up":false}"#;
+    for (arguments, answer, told) in [
+        (&["lifecycle-run"][..], lifecycle, "5 failed"),
+        (&["tier", "run", "frames"], pass, "5 did not go"),
+    ] {
+        for json in [&[][..], &["--json"]] {
+            let answered = answering(&place, answer);
+            let ran = harness::forebay()
+                .arg("admin")
+                .args(arguments)
+                .args(json)
+                .arg("--dir")
+                .arg(place.data())
+                .output()
+                .map(harness::Ran::new)
+                .unwrap()
+                .expect(1);
+            answered.join().unwrap();
+            let told = if json.is_empty() {
+                told
+            } else {
+                "\"failed\":5"
+            };
+            assert!(ran.out.contains(told), "{ran:?}");
+            assert!(
+                ran.err.lines().count() == 1 && ran.err.contains('5'),
+                "{ran:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_quota_is_shown_without_a_change_and_changed_in_part() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "tenant", "create", "red"]);
+    server.ok(&["admin", "namespace", "create", "reds", "--tenant", "red"]);
+    let before = server.metric("forebay_engine_changes_total");
+    server.ok(&["admin", "quota", "tenant", "red"]);
+    server.ok(&["admin", "quota", "namespace", "reds"]);
+    assert_eq!(server.metric("forebay_engine_changes_total"), before);
+
+    let change = |what: &str, to: u64| {
+        let body = format!("{{\"{what}\":{to}}}");
+        let mut stream = UnixStream::connect(&server.doors["admin"]).unwrap();
+        let len = body.len();
+        write!(
+            stream,
+            "PUT /v1/tenants/red/quota HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    };
+    for to in 1..=50 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| change("bytes", to));
+            change("objects", to);
+        });
+        let shown = &server.json(&["admin", "quota", "tenant", "red"])[0]["quota"];
+        assert_eq!(*shown, serde_json::json!({"bytes": to, "objects": to}));
+    }
+}
+
+#[test]
+fn a_secret_need_not_be_an_argument() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let secret = "a-secret-from-elsewhere";
+    let import = ["admin", "key", "create", "root", "--access-key", "IMPORTED"];
+    let imported = server.run_with(&import, |command| {
+        command.env("FOREBAY_IMPORT_SECRET_KEY", secret);
+    });
+    assert!(imported.expect(0).out.contains(secret));
+    let imported = Credentials {
+        access_key: "IMPORTED".to_owned(),
+        secret_key: secret.to_owned(),
+    };
+    run_as(&server, &imported, &["ls"]).expect(0);
+    let chap = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
+    let add = [
+        "admin",
+        "host",
+        "add",
+        "nqn.2026-01.com.example:a",
+        "--json",
+    ];
+    let added = server.run_with(&add, |command| {
+        command.env("FOREBAY_HOST_CHAP_SECRET", chap);
+        command.env("FOREBAY_HOST_TLS_KEY", "new");
+    });
+    let added: serde_json::Value = serde_json::from_str(&added.expect(0).out).unwrap();
+    assert_eq!(
+        (&added["chap"], &added["tls"]),
+        (&true.into(), &true.into())
+    );
+    for help in [&import[..3], &add[..3], &["nvme", "list"]] {
+        let help = server.run_with(&[help, &["--help"]].concat(), |command| {
+            for name in ["IMPORT_SECRET_KEY", "HOST_CHAP_SECRET", "HOST_TLS_KEY"] {
+                command.env(format!("FOREBAY_{name}"), "shown-to-nobody");
+            }
+            for name in ["CHAP_SECRET", "CONTROLLER_SECRET", "TLS_KEY"] {
+                command.env(format!("FOREBAY_NVME_{name}"), "shown-to-nobody");
+            }
+        });
+        assert!(!help.expect(0).out.contains("shown-to-nobody"));
+    }
+}
+
 #[test]
 fn a_stranger_at_the_socket_is_sent_away() {
     use std::os::unix::fs::PermissionsExt;

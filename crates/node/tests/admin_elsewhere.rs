@@ -138,6 +138,43 @@ fn every_command_says_the_same_both_ways() {
 }
 
 #[test]
+fn a_name_means_nothing_but_itself() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let root = server.credentials();
+    server.ok(&["admin", "tenant", "create", "vision"]);
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "frames",
+        "--tenant",
+        "vision",
+    ]);
+    for line in [
+        "admin namespace rm frames?old",
+        "admin namespace rm frames#old",
+        "admin namespace set frames? --ttl 1s",
+        "admin quota namespace frames?",
+        "admin quota tenant vision?",
+        "admin tenant rm vision/grants",
+        "admin tenant rm vision%2Fgrants",
+        "admin key list vision?",
+        "admin key rm vision/",
+        "admin host rm nqn.2026-01.com.example:a?b",
+        "admin module rm name?",
+        "stat fb://frames?old/",
+    ] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let by_socket = server.run(&arguments).expect(3);
+        let by_rpc = from_elsewhere(&server, &root, &arguments).expect(3);
+        assert_eq!(by_rpc.err, by_socket.err, "{line}");
+    }
+    let left = server.json(&["admin", "namespace", "list"]);
+    assert!(left.iter().any(|left| left["name"] == "frames"), "{left:?}");
+}
+
+#[test]
 fn answers_as_json_are_the_same_bytes() {
     let place = Place::new();
     let server = place.serve(&[]);
@@ -236,6 +273,9 @@ fn what_is_no_grpc_endpoint_is_said() {
     server.ok(&["admin", "tenant", "list", "--endpoint", &server.s3()]);
     let closed = server.rpc();
     server.kill();
-    let said = run(&closed);
-    assert!(said.contains(&closed), "{said}");
+    // Nobody listens there; no way leads there.
+    for nowhere in [&closed, "http://255.255.255.255:9001"] {
+        let said = run(nowhere);
+        assert!(said.contains(nowhere) && !said.contains("S3"), "{said}");
+    }
 }

@@ -148,6 +148,24 @@ fn a_server_waits_for_its_directory() {
 }
 
 #[test]
+fn a_directory_that_is_named_is_the_server_s_or_nobody_s() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["ls"]);
+    assert_eq!(server.terminate(), Some(0));
+    for arguments in [
+        &["ls"][..],
+        &["rm", "-r", "fb://data/"],
+        &["cp", "fb://data/a", "b"],
+    ] {
+        let mut command = harness::forebay();
+        command.args(arguments).arg("--dir").arg(place.data());
+        let ran = Ran::new(command.output().unwrap()).expect(1);
+        assert!(ran.err.contains("no server uses"), "{ran:?}");
+    }
+}
+
+#[test]
 fn a_directory_that_cannot_be_written_is_named() {
     let place = Place::new();
     fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).unwrap();

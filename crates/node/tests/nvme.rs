@@ -249,6 +249,12 @@ fn top_shows_who_does_what() {
         );
         assert!(text.contains("(everybody)"), "{text}");
     });
+    let totals = &server.json(&["top", "--once", "--interval", "0.1"])[0];
+    assert_eq!(
+        (&totals["sessions"], &totals["controllers"]),
+        (&0.into(), &2.into()),
+        "{totals}"
+    );
     drop((by_tcp, by_device));
     assert_eq!(server.terminate(), Some(0));
 }
@@ -281,6 +287,8 @@ fn what_is_published_and_exported_keeps_its_number() {
         ]
     );
     assert_eq!(first[1]["bytes"], 1 << 20);
+    let units = [1, 0].map(|n| first[n]["unit"].as_str().unwrap());
+    assert_eq!(units, ["blocks of 512 B", "values to 64.0 MiB"]);
     let found = json(&["discover", &server.doors["nvme"]]);
     let strings = json(&["connect-string", &server.doors["nvme"]]);
     let name = found[0]["subsystem"].as_str().unwrap();

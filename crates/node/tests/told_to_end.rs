@@ -3,12 +3,14 @@
 mod harness;
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::Child;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
 
 use forebay_io::Disk;
 use forebay_io::files::Directory;
-use harness::Place;
+use harness::{Place, Ran};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn signal(child: &Child, signal: Signal) {
@@ -55,4 +57,32 @@ fn a_server_ends_while_it_waits_for_a_directory() {
         signal(&server, Signal::TERM);
         assert_eq!(server.wait().unwrap().code(), Some(0), "{}", place.log());
     }
+}
+
+#[test]
+fn doctor_removes_what_it_made() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    // A process for each look would be too slow.
+    let doctors = || {
+        let mut stream = UnixStream::connect(&server.doors["admin"]).unwrap();
+        let asked = b"GET /v1/namespaces HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        stream.write_all(asked).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        answer.matches("\"forebay-doctor-").count()
+    };
+    server.ok(&["doctor"]);
+    assert_eq!(doctors(), 0);
+
+    let mut command = harness::forebay();
+    command.arg("doctor").arg("--dir").arg(place.data());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut doctor = command.spawn().unwrap();
+    while doctors() == 0 && doctor.try_wait().unwrap().is_none() {}
+    signal(&doctor, Signal::INT);
+    let ran = Ran::new(doctor.wait_with_output().unwrap()).expect(1);
+    assert!(ran.err.contains("interrupted"), "{ran:?}");
+    assert_eq!(doctors(), 0);
 }

@@ -107,7 +107,13 @@ enum KeyCommand {
         #[arg(long, requires = "secret_key")]
         access_key: Option<String>,
         /// Its secret
-        #[arg(long, requires = "access_key", allow_hyphen_values = true)]
+        #[arg(
+            long,
+            requires = "access_key",
+            allow_hyphen_values = true,
+            env = "FOREBAY_IMPORT_SECRET_KEY",
+            hide_env_values = true
+        )]
         secret_key: Option<String>,
         #[command(flatten)]
         server: ServerArgs,
@@ -313,13 +319,20 @@ pub async fn run(args: AdminArgs) -> Outcome {
         What::Scrub(server) => scrub(&server).await,
         What::LifecycleRun(server) => {
             let report: LifecycleReport = server
-                .ask(Method::POST, "/v1/lifecycle-run", &json!({}))
+                .ask(Method::POST, &["lifecycle-run"], &json!({}))
                 .await?;
             match server.json {
-                true => show::json(&report),
+                true => show::json(&report)?,
                 false => show::line(&format!(
                     "removed: {} objects, {} old versions, {} delete markers, {} unfinished uploads; {} failed",
                     report.expired, report.versions, report.markers, report.uploads, report.failed
+                ))?,
+            }
+            match report.failed {
+                0 => Ok(()),
+                failed => Err(Failure::new(
+                    Exit::Failed,
+                    format_args!("{failed} removals failed; the next run tries again"),
                 )),
             }
         }
@@ -334,14 +347,14 @@ async fn tenant(command: TenantCommand) -> Outcome {
             server,
         } => {
             let new = NewTenant { name, display_name };
-            let tenant: Tenant = server.ask(Method::POST, "/v1/tenants", &new).await?;
+            let tenant: Tenant = server.ask(Method::POST, &["tenants"], &new).await?;
             show_tenants(&server, &[tenant])
         }
         TenantCommand::List(server) => {
-            let tenants: Vec<Tenant> = server.ask(Method::GET, "/v1/tenants", &()).await?;
+            let tenants: Vec<Tenant> = server.ask(Method::GET, &["tenants"], &()).await?;
             show_tenants(&server, &tenants)
         }
-        TenantCommand::Rm { name, server } => remove(&server, &format!("/v1/tenants/{name}")).await,
+        TenantCommand::Rm { name, server } => remove(&server, &["tenants", &name]).await,
     }
 }
 
@@ -357,8 +370,7 @@ async fn key(command: KeyCommand) -> Outcome {
                 access_key,
                 secret_key,
             };
-            let path = format!("/v1/keys/{tenant}");
-            let key: Key = server.ask(Method::POST, &path, &new).await?;
+            let key: Key = server.ask(Method::POST, &["keys", &tenant], &new).await?;
             if server.json {
                 return show::json(&key);
             }
@@ -370,10 +382,7 @@ async fn key(command: KeyCommand) -> Outcome {
             ))
         }
         KeyCommand::List { tenant, server } => {
-            let path = match tenant {
-                Some(tenant) => format!("/v1/keys/{tenant}"),
-                None => "/v1/keys".to_owned(),
-            };
+            let path: Vec<&str> = ["keys"].into_iter().chain(tenant.as_deref()).collect();
             let keys: Vec<Key> = server.ask(Method::GET, &path, &()).await?;
             if server.json {
                 return keys.iter().try_for_each(show::json);
@@ -383,9 +392,7 @@ async fn key(command: KeyCommand) -> Outcome {
                 .map(|key| vec![key.access_key, key.tenant, show::millis(key.created)]);
             show::table(&["access key", "tenant", "created"], rows.collect())
         }
-        KeyCommand::Rm { access_key, server } => {
-            remove(&server, &format!("/v1/keys/{access_key}")).await
-        }
+        KeyCommand::Rm { access_key, server } => remove(&server, &["keys", &access_key]).await,
     }
 }
 
@@ -402,24 +409,23 @@ async fn namespace(command: NamespaceCommand) -> Outcome {
                 tenant,
                 config: config.into(),
             };
-            let made: Namespace = server.ask(Method::POST, "/v1/namespaces", &new).await?;
+            let made: Namespace = server.ask(Method::POST, &["namespaces"], &new).await?;
             show_namespaces(&server, &[made])
         }
         NamespaceCommand::List(server) => {
-            let namespaces: Vec<Namespace> = server.ask(Method::GET, "/v1/namespaces", &()).await?;
+            let namespaces: Vec<Namespace> = server.ask(Method::GET, &["namespaces"], &()).await?;
             show_namespaces(&server, &namespaces)
         }
-        NamespaceCommand::Rm { name, server } => {
-            remove(&server, &format!("/v1/namespaces/{name}")).await
-        }
+        NamespaceCommand::Rm { name, server } => remove(&server, &["namespaces", &name]).await,
         NamespaceCommand::Set {
             name,
             config,
             server,
         } => {
-            let path = format!("/v1/namespaces/{name}");
             let change = NamespaceChange::from(config);
-            let changed: Namespace = server.ask(Method::PATCH, &path, &change).await?;
+            let changed: Namespace = server
+                .ask(Method::PATCH, &["namespaces", &name], &change)
+                .await?;
             show_namespaces(&server, &[changed])
         }
     }
@@ -432,9 +438,15 @@ async fn quota(command: QuotaCommand) -> Outcome {
             limits,
             server,
         } => {
-            let path = format!("/v1/tenants/{name}/quota");
             let limits = Limits::from(limits);
-            let tenant: Tenant = server.ask(Method::PUT, &path, &limits).await?;
+            let asked = match limits == Limits::default() {
+                true => server.ask(Method::GET, &["tenants", &name], &()).await,
+                false => {
+                    let path = ["tenants", &name, "quota"];
+                    server.ask(Method::PUT, &path, &limits).await
+                }
+            };
+            let tenant: Tenant = asked?;
             show_tenants(&server, &[tenant])
         }
         QuotaCommand::Namespace {
@@ -442,19 +454,23 @@ async fn quota(command: QuotaCommand) -> Outcome {
             limits,
             server,
         } => {
-            let path = format!("/v1/namespaces/{name}");
+            let path = ["namespaces", &name];
             let change = NamespaceChange {
                 quota: limits.into(),
                 ..NamespaceChange::default()
             };
-            let namespace: Namespace = server.ask(Method::PATCH, &path, &change).await?;
+            let asked = match change == NamespaceChange::default() {
+                true => server.ask(Method::GET, &path, &()).await,
+                false => server.ask(Method::PATCH, &path, &change).await,
+            };
+            let namespace: Namespace = asked?;
             show_namespaces(&server, &[namespace])
         }
     }
 }
 
 async fn scrub(server: &ServerArgs) -> Outcome {
-    let report: ScrubReport = server.ask(Method::POST, "/v1/scrub", &json!({})).await?;
+    let report: ScrubReport = server.ask(Method::POST, &["scrub"], &json!({})).await?;
     if server.json {
         show::json(&report)?;
     } else {
@@ -487,7 +503,7 @@ async fn scrub(server: &ServerArgs) -> Outcome {
 }
 
 /// Removes what `path` names.
-pub async fn remove(server: &ServerArgs, path: &str) -> Outcome {
+pub async fn remove(server: &ServerArgs, path: &[&str]) -> Outcome {
     server.ask::<Value>(Method::DELETE, path, &()).await?;
     match server.json {
         true => show::json(&json!({"removed": true})),

@@ -15,6 +15,7 @@ use http::Method;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
+use super::interrupt::Interrupt;
 use super::server::ServerArgs;
 use super::show;
 use crate::exit::{Exit, Failure, Outcome};
@@ -71,6 +72,33 @@ fn check(check: &'static str, state: State, detail: impl Into<String>) -> Check 
 
 /// Checks.
 pub async fn run(args: DoctorArgs) -> Outcome {
+    let mut interrupt = Interrupt::watch()?;
+    let Found {
+        failed,
+        wanted,
+        answers,
+    } = interrupt.or(look(&args)).await?;
+    let works = super::paths::show(&args.server, PATIENCE, &mut interrupt).await?;
+    match failed {
+        0 if works || answers || !wanted => Ok(()),
+        0 => Err(Failure::new(Exit::Failed, "no path to the server works")),
+        _ => Err(Failure::new(
+            Exit::Failed,
+            format_args!("{failed} checks failed"),
+        )),
+    }
+}
+
+/// What the checks came to, but for the paths.
+struct Found {
+    failed: usize,
+    /// Whether there is to be a server.
+    wanted: bool,
+    /// Whether its S3 door answers.
+    answers: bool,
+}
+
+async fn look(args: &DoctorArgs) -> Outcome<Found> {
     let dir = existing(&args.server.dir());
     let mut failed = 0;
     let mut tell = |check: Check| {
@@ -92,15 +120,11 @@ pub async fn run(args: DoctorArgs) -> Outcome {
     let answers = door.state == State::Ok;
     tell(running)?;
     tell(door)?;
-    let works = super::paths::show(&args.server, PATIENCE).await?;
-    match failed {
-        0 if works || answers || !wanted => Ok(()),
-        0 => Err(Failure::new(Exit::Failed, "no path to the server works")),
-        _ => Err(Failure::new(
-            Exit::Failed,
-            format_args!("{failed} checks failed"),
-        )),
-    }
+    Ok(Found {
+        failed,
+        wanted,
+        answers,
+    })
 }
 
 fn print(check: &Check, json: bool) -> Outcome {
@@ -358,7 +382,7 @@ fn gpu() -> Check {
 
 async fn running(server: &ServerArgs) -> Check {
     let asked = server
-        .ask::<api::Server>(Method::GET, "/v1/server", &())
+        .ask::<api::Server>(Method::GET, &["server"], &())
         .await;
     match asked {
         Ok(running) => {

@@ -73,7 +73,7 @@ pub async fn run(command: GrantCommand) -> Outcome {
             server,
             ..
         } => {
-            let path = format!("/v1/tenants/{tenant}/grants");
+            let path = ["tenants", &tenant, "grants"];
             let ended: SessionsEnded = server.ask(Method::DELETE, &path, &()).await?;
             match server.json {
                 true => show::json(&ended),
@@ -90,7 +90,9 @@ async fn list(server: &ServerArgs, tenant: Option<String>) -> Outcome {
         ..GrantsAsked::default()
     };
     loop {
-        let page: GrantPage = server.ask(Method::POST, "/v1/grants/list", &asked).await?;
+        let page: GrantPage = server
+            .ask(Method::POST, &["grants", "list"], &asked)
+            .await?;
         show_grants(server, &page.grants)?;
         asked.page_token = page.next_page_token;
         if asked.page_token.is_none() {
@@ -103,7 +105,7 @@ async fn list(server: &ServerArgs, tenant: Option<String>) -> Outcome {
 async fn remove(server: &ServerArgs, ids: &[GrantId]) -> Outcome {
     let mut failed = None;
     for id in ids {
-        let path = format!("/v1/grants/{id}");
+        let path = ["grants", &id.to_string()];
         match server.ask::<Value>(Method::DELETE, &path, &()).await {
             Ok(_) if server.json => show::json(&json!({"id": id, "removed": true}))?,
             Ok(_) => show::line(&format!("removed {id}"))?,

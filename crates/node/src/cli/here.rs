@@ -14,14 +14,14 @@ use crate::serve::socket;
 
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Calls the admin API of the server that uses `dir`.
+/// Calls the admin API of the server that uses `dir`. `path`: the segments after `/v1`, names among them as they are.
 pub async fn ask<T: DeserializeOwned>(
     dir: &Path,
     method: Method,
-    path: &str,
+    path: &[&str],
     body: &impl Serialize,
 ) -> Outcome<T> {
-    let reply = exchange(dir, method, path, body).await?;
+    let reply = exchange(dir, method, &written(path), body).await?;
     // 204 has no body; `null` is its JSON.
     let text = if reply.is_empty() {
         b"null"
@@ -30,6 +30,22 @@ pub async fn ask<T: DeserializeOwned>(
     };
     serde_json::from_slice(text)
         .map_err(|error| Failure::new(Exit::Failed, format_args!("the server's answer: {error}")))
+}
+
+/// A path in which a segment is one, whatever is in it (RFC 3986 section 2.1).
+fn written(segments: &[&str]) -> String {
+    let mut path = "/v1".to_owned();
+    for segment in segments {
+        path.push('/');
+        for byte in segment.bytes() {
+            match byte {
+                b'-' | b'.' | b'_' | b'~' | b':' => path.push(byte.into()),
+                _ if byte.is_ascii_alphanumeric() => path.push(byte.into()),
+                _ => path.push_str(&format!("%{byte:02X}")),
+            }
+        }
+    }
+    path
 }
 
 async fn exchange(

@@ -19,7 +19,7 @@ pub enum HostCommand {
     #[command(after_help = "\
 Examples:
   forebay admin host add $(cat /etc/nvme/hostnqn) --tenant vision --tls-key new
-  forebay admin host add $(cat /etc/nvme/hostnqn) --tenant vision --chap-secret $(nvme gen-dhchap-key)")]
+  FOREBAY_HOST_CHAP_SECRET=$(nvme gen-dhchap-key) forebay admin host add $(cat /etc/nvme/hostnqn) --tenant vision")]
     Add {
         /// Its NVMe Qualified Name; on Linux /etc/nvme/hostnqn has it
         nqn: String,
@@ -27,10 +27,20 @@ Examples:
         #[arg(long, default_value = forebay_control::ROOT_TENANT)]
         tenant: String,
         /// What it must prove to hold (DH-HMAC-CHAP): DHHC-1:...
-        #[arg(long, value_name = "SECRET")]
+        #[arg(
+            long,
+            value_name = "SECRET",
+            env = "FOREBAY_HOST_CHAP_SECRET",
+            hide_env_values = true
+        )]
         chap_secret: Option<String>,
         /// The key of its TLS, NVMeTLSkey-1:..., or `new` for one that is made and printed this once; then it must come by TLS
-        #[arg(long, value_name = "KEY")]
+        #[arg(
+            long,
+            value_name = "KEY",
+            env = "FOREBAY_HOST_TLS_KEY",
+            hide_env_values = true
+        )]
         tls_key: Option<String>,
         #[command(flatten)]
         server: ServerArgs,
@@ -65,19 +75,17 @@ pub async fn run(command: HostCommand) -> Outcome {
                 chap_secret,
                 tls_key: made.clone().or(tls_key),
             };
-            let host: Host = server.ask(Method::POST, "/v1/hosts", &new).await?;
+            let host: Host = server.ask(Method::POST, &["hosts"], &new).await?;
             match made {
                 Some(key) => show_key(&server, &host, &key),
                 None => show_hosts(&server, &[host]),
             }
         }
         HostCommand::List(server) => {
-            let hosts: Vec<Host> = server.ask(Method::GET, "/v1/hosts", &()).await?;
+            let hosts: Vec<Host> = server.ask(Method::GET, &["hosts"], &()).await?;
             show_hosts(&server, &hosts)
         }
-        HostCommand::Rm { nqn, server } => {
-            admin::remove(&server, &format!("/v1/hosts/{nqn}")).await
-        }
+        HostCommand::Rm { nqn, server } => admin::remove(&server, &["hosts", &nqn]).await,
     }
 }
 

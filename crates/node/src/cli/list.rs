@@ -43,7 +43,7 @@ pub async fn run(args: ListArgs) -> Outcome {
 
 async fn namespaces(server: &ServerArgs) -> Outcome {
     // S3 cannot say how durable a namespace is; the server's socket and its gRPC door can.
-    let known = server.ask::<Vec<Namespace>>(Method::GET, "/v1/namespaces", &());
+    let known = server.ask::<Vec<Namespace>>(Method::GET, &["namespaces"], &());
     let known = known.await;
     let (found, known) = match server.door(1).await? {
         Door::S3(client) => (client.namespaces().await?, known.unwrap_or_default()),

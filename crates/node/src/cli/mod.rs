@@ -11,6 +11,7 @@ mod glob;
 mod grants;
 mod here;
 mod hosts;
+mod interrupt;
 mod list;
 mod modules;
 mod nvme;
@@ -31,6 +32,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::{self, args::ServeArgs};
+use interrupt::Interrupt;
 
 /// A direct object store
 #[derive(Debug, Parser)]
@@ -85,7 +87,7 @@ pub fn run(argv: Vec<OsString>) -> Outcome {
         Command::Rm(args) => wait(objects::remove(args)),
         Command::Exec(args) => wait(exec::run(args)),
         Command::Bench(args) => bench::run(args),
-        Command::Doctor(args) => wait(doctor::run(args)),
+        Command::Doctor(args) => wait_to_the_end(doctor::run(args)),
         Command::Top(args) => wait(top::run(args)),
         Command::Admin(args) => wait(admin::run(args)),
         Command::Nvme(args) => wait(nvme::run(args)),
@@ -137,19 +139,20 @@ fn matches(command: &clap::Command, argv: &[OsString]) -> Outcome<Option<clap::A
     }
 }
 
+/// Runs a command, of which nothing is left to do when it is interrupted.
 fn wait(command: impl Future<Output = Outcome>) -> Outcome {
+    wait_to_the_end(async { Interrupt::watch()?.or(command).await })
+}
+
+/// Runs a command that looks after interrupts itself.
+fn wait_to_the_end(command: impl Future<Output = Outcome>) -> Outcome {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
         .build()
         .map_err(Failure::io("cannot start"))?;
-    let outcome = runtime.block_on(async {
-        tokio::select! {
-            outcome = command => outcome,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Failed, "interrupted")),
-        }
-    });
+    let outcome = runtime.block_on(command);
     // A thread that waits for standard input has nothing left to do.
     runtime.shutdown_background();
     outcome

@@ -75,11 +75,11 @@ pub async fn run(command: ModuleCommand) -> Outcome {
                 function,
                 source: source(module)?,
             };
-            let module: Module = server.ask(Method::POST, "/v1/modules", &new).await?;
+            let module: Module = server.ask(Method::POST, &["modules"], &new).await?;
             show_modules(&server, &[module])
         }
         ModuleCommand::List(server) => {
-            let modules: Vec<Module> = server.ask(Method::GET, "/v1/modules", &()).await?;
+            let modules: Vec<Module> = server.ask(Method::GET, &["modules"], &()).await?;
             show_modules(&server, &modules)
         }
         ModuleCommand::Rm {
@@ -89,8 +89,8 @@ pub async fn run(command: ModuleCommand) -> Outcome {
             server,
         } => {
             let module = module.strip_prefix("sha256:").unwrap_or(&module);
-            let namespace = namespace.map_or_else(String::new, |name| format!("/{name}"));
-            let path = format!("/v1/modules/{tenant}/{module}{namespace}");
+            let path = ["modules", &tenant, module].into_iter();
+            let path: Vec<&str> = path.chain(namespace.as_deref()).collect();
             admin::remove(&server, &path).await
         }
     }

@@ -127,7 +127,7 @@ pub async fn stat(args: StatArgs) -> Outcome {
 }
 
 async fn stat_namespace(args: &StatArgs) -> Outcome {
-    let path = format!("/v1/namespaces/{}", args.address.namespace);
+    let path = ["namespaces", &args.address.namespace];
     let namespace: Namespace = args.server.ask(Method::GET, &path, &()).await?;
     super::admin::show_namespaces(&args.server, &[namespace])
 }

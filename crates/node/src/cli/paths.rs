@@ -8,9 +8,10 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::time::timeout;
 
+use super::interrupt::Interrupt;
 use super::server::ServerArgs;
 use super::show;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 
 /// The value that is moved back and forth, and how long each way.
 const VALUE_BYTES: usize = 4 << 20;
@@ -28,11 +29,16 @@ struct Row {
     why: Option<String>,
 }
 
-/// Tries every path to the endpoint, and measures those that work in a namespace of its own that is removed again.
-/// Says whether one of them works. `patience`: how long each may take to answer, and then to be measured.
-pub async fn show(server: &ServerArgs, patience: Duration) -> Outcome<bool> {
-    let rows = match rows(server, patience).await {
-        Ok(rows) => rows,
+/// Tries every path to the endpoint, and measures those that work in a namespace of its own that is removed again, also after an
+/// interrupt. Says whether one of them works. `patience`: how long each may take to answer, and then to be measured.
+pub async fn show(
+    server: &ServerArgs,
+    patience: Duration,
+    interrupt: &mut Interrupt,
+) -> Outcome<bool> {
+    let connecting = async { Ok(connect(server, patience).await) };
+    let rows = match interrupt.or(connecting).await? {
+        Ok(clients) => rows(&clients, patience, interrupt).await?,
         Err(failure) => Path::ALL.map(|path| unavailable(path, &failure)).into(),
     };
     let works = rows.iter().any(|row| row.available);
@@ -74,7 +80,10 @@ fn unavailable(path: Path, why: impl std::fmt::Display) -> Row {
     }
 }
 
-async fn rows(server: &ServerArgs, patience: Duration) -> Outcome<Vec<Row>> {
+/// A client by each path, or why there is none.
+type Clients = Vec<(Path, Result<Client, Error>)>;
+
+async fn connect(server: &ServerArgs, patience: Duration) -> Outcome<Clients> {
     // The server on this host is asked where its doors are.
     let found = timeout(patience, server.rpc()).await;
     let (endpoint, credentials) = found.map_err(|_| Error::TimedOut(patience))??;
@@ -82,22 +91,52 @@ async fn rows(server: &ServerArgs, patience: Duration) -> Outcome<Vec<Row>> {
         deadline: patience,
         ..server.options(Choice::Auto)?
     };
-    let connect = |path| {
+    let clients = Path::ALL.map(|path| {
         let options = Options {
             path: Choice::Only(path),
             ..options.clone()
         };
-        Client::connect(&endpoint, &credentials, options)
+        let connecting = Client::connect(&endpoint, &credentials, options);
+        async move { (path, connecting.await) }
+    });
+    Ok(join_all(clients).await)
+}
+
+async fn rows(
+    clients: &Clients,
+    patience: Duration,
+    interrupt: &mut Interrupt,
+) -> Outcome<Vec<Row>> {
+    let mut random = [0; 8];
+    forebay_io::random(&mut random).map_err(Failure::io("random bytes"))?;
+    let namespace = &format!("forebay-doctor-{:016x}", u64::from_le_bytes(random));
+    let keeper = clients.iter().find_map(|(_, client)| client.as_ref().ok());
+    // Nobody else has the name: whatever else this comes to, it may have been made.
+    let made = match keeper {
+        Some(client) => client.create_namespace(namespace, 1000).await,
+        None => Ok(false),
     };
-    let clients = join_all(Path::ALL.map(connect)).await;
-    let namespace = format!("forebay-doctor-{}", std::process::id());
-    let made = match clients.iter().find_map(|client| client.as_ref().ok()) {
-        Some(client) => client.create_namespace(&namespace, 1000).await.map(drop),
-        None => Ok(()),
-    };
-    let mut rows = Vec::with_capacity(Path::ALL.len());
+    let rows = interrupt
+        .or(measured(clients, namespace, &made, patience))
+        .await;
+    if let Some(client) = keeper {
+        // What cannot be removed was not made.
+        let _ = client.delete(namespace, KEY).await;
+        let _ = client.remove_namespace(namespace).await;
+    }
+    rows
+}
+
+/// What each path is like, by values in a namespace if it could be made.
+async fn measured(
+    clients: &Clients,
+    namespace: &str,
+    made: &Result<bool, Error>,
+    patience: Duration,
+) -> Outcome<Vec<Row>> {
+    let mut rows = Vec::with_capacity(clients.len());
     // One after the other: they would share what they are measured by.
-    for (path, client) in Path::ALL.iter().zip(&clients) {
+    for (path, client) in clients {
         let client = match client {
             Ok(client) => client,
             Err(error) => {
@@ -105,20 +144,16 @@ async fn rows(server: &ServerArgs, patience: Duration) -> Outcome<Vec<Row>> {
                 continue;
             }
         };
-        let measured = match &made {
-            Ok(()) => {
-                let measured = timeout(patience, measure(client, &namespace)).await;
-                measured.unwrap_or(Err(Error::TimedOut(patience)))
+        let rates = match made {
+            Ok(_) => {
+                let measured = timeout(patience, measure(client, namespace)).await;
+                measured
+                    .unwrap_or(Err(Error::TimedOut(patience)))
+                    .map_err(|error| error.to_string())
             }
-            Err(error) => {
-                rows.push(Row {
-                    available: true,
-                    ..unavailable(*path, error)
-                });
-                continue;
-            }
+            Err(error) => Err(error.to_string()),
         };
-        rows.push(match measured {
+        rows.push(match rates {
             Ok((get, put)) => Row {
                 path: path.name(),
                 available: true,
@@ -126,16 +161,11 @@ async fn rows(server: &ServerArgs, patience: Duration) -> Outcome<Vec<Row>> {
                 put_bytes_per_s: Some(put),
                 why: None,
             },
-            Err(error) => Row {
+            Err(why) => Row {
                 available: true,
-                ..unavailable(*path, error)
+                ..unavailable(*path, why)
             },
         });
-    }
-    if let Some(client) = clients.into_iter().find_map(Result::ok) {
-        // What cannot be removed was not made.
-        let _ = client.delete(&namespace, KEY).await;
-        let _ = client.remove_namespace(&namespace).await;
     }
     Ok(rows)
 }

@@ -23,19 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// certificates.
 pub async fn speaks_http2(endpoint: &Endpoint, ca: Option<&Path>) -> bool {
     let asked = async {
-        let stream = TcpStream::connect((endpoint.host(), endpoint.port())).await?;
+        let Ok(stream) = TcpStream::connect((endpoint.host(), endpoint.port())).await else {
+            return true;
+        };
         match endpoint.secure() {
-            true => agrees_on_http2(stream, endpoint, ca).await,
-            false => begins_with_settings(stream).await,
+            true => agrees_on_http2(stream, endpoint, ca).await.unwrap_or(true),
+            false => begins_with_settings(stream).await.unwrap_or(false),
         }
     };
-    match tokio::time::timeout(PATIENCE, asked).await {
-        Ok(Ok(speaks)) => speaks,
-        Ok(Err(error)) => {
-            endpoint.secure() || error.kind() == std::io::ErrorKind::ConnectionRefused
-        }
-        Err(_) => true,
-    }
+    tokio::time::timeout(PATIENCE, asked).await.unwrap_or(true)
 }
 
 async fn begins_with_settings(mut stream: TcpStream) -> std::io::Result<bool> {

@@ -20,38 +20,37 @@ use super::grants;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Asks, and answers as the socket does; `null` where that says nothing.
-pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Outcome<Value> {
-    let segments: Vec<&str> = path.split('/').skip(1).collect();
+pub async fn ask(admin: &Admin, method: &Method, path: &[&str], body: Value) -> Outcome<Value> {
     let name = |name: &&str| (*name).to_owned();
-    match (method.as_str(), segments.as_slice()) {
-        ("GET", ["v1", "server"]) => {
+    match (method.as_str(), path) {
+        ("GET", ["server"]) => {
             let asked = admin.get_server(v1::GetServerRequest {}).await;
             json(server(asked.map_err(refused)?))
         }
-        ("POST", ["v1", "scrub"]) => json(scrub(admin.scrub().await.map_err(refused)?)),
-        ("POST", ["v1", "lifecycle-run"]) => {
+        ("POST", ["scrub"]) => json(scrub(admin.scrub().await.map_err(refused)?)),
+        ("POST", ["lifecycle-run"]) => {
             json(lifecycle(admin.run_lifecycle().await.map_err(refused)?))
         }
 
-        ("GET", ["v1", "tenants"]) => {
+        ("GET", ["tenants"]) => {
             let asked = admin.list_tenants(v1::ListTenantsRequest {}).await;
             let tenants = asked.map_err(refused)?.tenants.into_iter();
             json(tenants.map(tenant).collect::<Vec<_>>())
         }
-        ("POST", ["v1", "tenants"]) => {
+        ("POST", ["tenants"]) => {
             let NewTenant { name, display_name } = parse(body)?;
             let new = v1::CreateTenantRequest { name, display_name };
             json(tenant(admin.create_tenant(new).await.map_err(refused)?))
         }
-        ("GET", ["v1", "tenants", which]) => {
+        ("GET", ["tenants", which]) => {
             let asked = v1::GetTenantRequest { name: name(which) };
             json(tenant(admin.get_tenant(asked).await.map_err(refused)?))
         }
-        ("DELETE", ["v1", "tenants", which]) => {
+        ("DELETE", ["tenants", which]) => {
             let asked = v1::RemoveTenantRequest { name: name(which) };
             done(admin.remove_tenant(asked).await)
         }
-        ("PUT", ["v1", "tenants", which, "quota"]) => {
+        ("PUT", ["tenants", which, "quota"]) => {
             let asked = v1::SetTenantQuotaRequest {
                 name: name(which),
                 quota: Some(limits(parse(body)?)),
@@ -60,13 +59,13 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
             json(tenant(changed.map_err(refused)?))
         }
 
-        ("GET", ["v1", "keys", whose @ ..]) if whose.len() <= 1 => {
+        ("GET", ["keys", whose @ ..]) if whose.len() <= 1 => {
             let tenant = whose.first().map(name).unwrap_or_default();
             let asked = admin.list_keys(v1::ListKeysRequest { tenant }).await;
             let keys = asked.map_err(refused)?.keys.into_iter();
             json(keys.map(key).collect::<Vec<_>>())
         }
-        ("POST", ["v1", "keys", whose]) => {
+        ("POST", ["keys", whose]) => {
             let new: NewKey = parse(body)?;
             let asked = v1::CreateKeyRequest {
                 tenant: name(whose),
@@ -75,19 +74,19 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
             };
             json(key(admin.create_key(asked).await.map_err(refused)?))
         }
-        ("DELETE", ["v1", "keys", which]) => {
+        ("DELETE", ["keys", which]) => {
             let access_key = name(which);
             let asked = v1::RemoveKeyRequest { access_key };
             done(admin.remove_key(asked).await)
         }
 
-        ("GET", ["v1", "namespaces"]) => {
+        ("GET", ["namespaces"]) => {
             let asked = admin.list_namespaces(v1::ListNamespacesRequest {}).await;
             let namespaces = asked.map_err(refused)?.namespaces;
             let namespaces: Outcome<Vec<_>> = namespaces.into_iter().map(namespace).collect();
             json(namespaces?)
         }
-        ("POST", ["v1", "namespaces"]) => {
+        ("POST", ["namespaces"]) => {
             let new: NewNamespace = parse(body)?;
             let asked = v1::CreateNamespaceRequest {
                 name: new.name,
@@ -97,16 +96,16 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
             let made = admin.create_namespace(asked).await;
             json(namespace(made.map_err(refused)?)?)
         }
-        ("GET", ["v1", "namespaces", which]) => {
+        ("GET", ["namespaces", which]) => {
             let asked = v1::GetNamespaceRequest { name: name(which) };
             let found = admin.get_namespace(asked).await;
             json(namespace(found.map_err(refused)?)?)
         }
-        ("DELETE", ["v1", "namespaces", which]) => {
+        ("DELETE", ["namespaces", which]) => {
             let asked = v1::RemoveNamespaceRequest { name: name(which) };
             done(admin.remove_namespace(asked).await)
         }
-        ("PATCH", ["v1", "namespaces", which]) => {
+        ("PATCH", ["namespaces", which]) => {
             let asked = v1::ChangeNamespaceRequest {
                 name: name(which),
                 change: Some(change(parse(body)?)),
@@ -115,16 +114,16 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
             json(namespace(changed.map_err(refused)?)?)
         }
 
-        ("GET", ["v1", "modules"]) => {
+        ("GET", ["modules"]) => {
             let modules = admin.execution().list_modules().await.map_err(refused)?;
             json(modules.into_iter().map(module).collect::<Vec<_>>())
         }
-        ("POST", ["v1", "modules"]) => {
+        ("POST", ["modules"]) => {
             let asked = new_module(parse(body)?)?;
             let added = admin.execution().add_module(asked).await;
             json(module(added.map_err(refused)?))
         }
-        ("DELETE", ["v1", "modules", tenant, which, namespace @ ..]) if namespace.len() <= 1 => {
+        ("DELETE", ["modules", tenant, which, namespace @ ..]) if namespace.len() <= 1 => {
             let asked = v1::RemoveModuleRequest {
                 tenant: name(tenant),
                 namespace: namespace.first().map(name).unwrap_or_default(),
@@ -133,24 +132,24 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
             done(admin.execution().remove_module(asked).await)
         }
 
-        (method @ ("GET" | "PUT" | "DELETE" | "POST"), ["v1", "tier", rest @ ..]) => {
+        (method @ ("GET" | "PUT" | "DELETE" | "POST"), ["tier", rest @ ..]) => {
             tier(admin, method, rest, body).await
         }
-        ("POST", ["v1", "tier-sweep"]) => {
+        ("POST", ["tier-sweep"]) => {
             let swept = admin.sweep_tier().await.map_err(refused)?.swept;
             json(Swept { swept })
         }
 
-        ("POST", ["v1", "grants", "list"]) => grants::page_elsewhere(admin, body).await,
-        ("DELETE", ["v1", "grants", id]) => grants::remove_elsewhere(admin, id).await,
-        ("DELETE", ["v1", "tenants", which, "grants"]) => grants::end_elsewhere(admin, which).await,
+        ("POST", ["grants", "list"]) => grants::page_elsewhere(admin, body).await,
+        ("DELETE", ["grants", id]) => grants::remove_elsewhere(admin, id).await,
+        ("DELETE", ["tenants", which, "grants"]) => grants::end_elsewhere(admin, which).await,
 
-        ("GET", ["v1", "hosts"]) => {
+        ("GET", ["hosts"]) => {
             let asked = admin.list_hosts(v1::ListHostsRequest {}).await;
             let hosts = asked.map_err(refused)?.hosts.into_iter();
             json(hosts.map(host).collect::<Vec<_>>())
         }
-        ("POST", ["v1", "hosts"]) => {
+        ("POST", ["hosts"]) => {
             let new: NewHost = parse(body)?;
             let asked = v1::CreateHostRequest {
                 nqn: new.nqn,
@@ -160,13 +159,13 @@ pub async fn ask(admin: &Admin, method: &Method, path: &str, body: Value) -> Out
             };
             json(host(admin.create_host(asked).await.map_err(refused)?))
         }
-        ("DELETE", ["v1", "hosts", which]) => {
+        ("DELETE", ["hosts", which]) => {
             let asked = v1::RemoveHostRequest { nqn: name(which) };
             done(admin.remove_host(asked).await)
         }
         _ => Err(Failure::new(
             Exit::NotFound,
-            format_args!("there is no {method} {path} in this API"),
+            format_args!("there is no {method} {} in this API", path.join("/")),
         )),
     }
 }

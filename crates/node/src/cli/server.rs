@@ -24,8 +24,8 @@ const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:9001";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServerArgs {
-    /// The gRPC endpoint; an S3 endpoint will do, too, but then payloads go by HTTP [default: of the server that uses DIR,
-    /// else http://127.0.0.1:9001]
+    /// The gRPC endpoint; an S3 endpoint will do, too, but then payloads go by HTTP [default: of the server that uses DIR; without
+    /// --dir and such a server http://127.0.0.1:9001]
     #[arg(long, env = "FOREBAY_ENDPOINT", value_name = "URL")]
     endpoint: Option<Endpoint>,
     /// Data directory of a server on this host, for its credentials and its socket [default: ./forebay-data]
@@ -253,12 +253,17 @@ impl ServerArgs {
             });
         }
         let dir = self.dir();
-        let asked = here::ask::<api::Server>(&dir, Method::GET, "/v1/server", &());
-        let Ok(server) = asked.await else {
-            return Ok(Doors {
-                rpc: Some(DEFAULT_ENDPOINT.parse().map_err(wrong)?),
-                s3: None,
-            });
+        let asked = here::ask::<api::Server>(&dir, Method::GET, &["server"], &());
+        let server = match asked.await {
+            Ok(server) => server,
+            // Whoever names a directory means no other server of this host.
+            Err(failure) if self.dir.is_some() => return Err(failure),
+            Err(_) => {
+                return Ok(Doors {
+                    rpc: Some(DEFAULT_ENDPOINT.parse().map_err(wrong)?),
+                    s3: None,
+                });
+            }
         };
         let door = |name: &str| server.doors.get(name).map(|url| url.parse()).transpose();
         Ok(Doors {
@@ -330,10 +335,11 @@ impl ServerArgs {
     }
 
     /// Calls the admin API: of the server that `--endpoint` names, by gRPC, else of the one that uses the directory, by its socket.
+    /// `path`: the segments after `/v1`, names among them as they are.
     pub async fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
-        path: &str,
+        path: &[&str],
         body: &impl Serialize,
     ) -> Outcome<T> {
         let Some(admin) = self.elsewhere().await? else {

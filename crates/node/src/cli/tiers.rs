@@ -92,7 +92,7 @@ enum RecallArg {
 pub async fn run(command: TierCommand) -> Outcome {
     match command {
         TierCommand::Show { namespace, server } => {
-            let path = format!("/v1/tier/{namespace}");
+            let path = ["tier", &namespace];
             let tier: Tier = server.ask(Method::GET, &path, &()).await?;
             show_tier(&server, &tier)
         }
@@ -111,20 +111,24 @@ pub async fn run(command: TierCommand) -> Outcome {
                     RecallArg::Never => TierRecall::Never,
                 },
             };
-            let path = format!("/v1/tier/{namespace}");
+            let path = ["tier", &namespace];
             let tier: Tier = server.ask(Method::PUT, &path, &policy).await?;
             show_tier(&server, &tier)
         }
         TierCommand::Run { namespace, server } => {
-            let path = format!("/v1/tier/{namespace}/run");
+            let path = ["tier", &namespace, "run"];
             let pass: TierPass = server.ask(Method::POST, &path, &json!({})).await?;
             show_pass(&server, &pass)?;
-            match pass.gave_up {
-                true => Err(Failure::new(
+            match (pass.gave_up, pass.failed) {
+                (true, _) => Err(Failure::new(
                     Exit::Failed,
                     "the cold tier could not be reached; the rest goes with a later pass",
                 )),
-                false => Ok(()),
+                (false, 0) => Ok(()),
+                (false, failed) => Err(Failure::new(
+                    Exit::Failed,
+                    format_args!("{failed} values did not go; the next pass tries again"),
+                )),
             }
         }
         TierCommand::Recall {
@@ -132,7 +136,7 @@ pub async fn run(command: TierCommand) -> Outcome {
             version,
             server,
         } => {
-            let path = format!("/v1/tier/{}/recall", object.namespace);
+            let path = ["tier", &object.namespace, "recall"];
             let asked = Recall {
                 key: object.key.clone(),
                 version,
@@ -148,7 +152,7 @@ pub async fn run(command: TierCommand) -> Outcome {
         }
         TierCommand::Sweep(server) => {
             let swept: Swept = server
-                .ask(Method::POST, "/v1/tier-sweep", &json!({}))
+                .ask(Method::POST, &["tier-sweep"], &json!({}))
                 .await?;
             match server.json {
                 true => show::json(&swept),
@@ -156,7 +160,7 @@ pub async fn run(command: TierCommand) -> Outcome {
             }
         }
         TierCommand::Rm { namespace, server } => {
-            admin::remove(&server, &format!("/v1/tier/{namespace}")).await
+            admin::remove(&server, &["tier", &namespace]).await
         }
     }
 }

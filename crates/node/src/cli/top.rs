@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use http::Method;
 use serde::Serialize;
+use serde_json::json;
 
 use super::server::DEFAULT_DIR;
 use super::{here, show};
@@ -25,7 +26,7 @@ counts where it goes as bodies. A link of the paths nvme-tcp and vfio-user is a 
 Examples:
   forebay top                          redraws every second
   forebay top --interval 5 --dir /srv/forebay
-  forebay top --once --json | jq       one look, an object a line")]
+  forebay top --once --json | jq       one look: an object of totals, then one for each row")]
 pub struct TopArgs {
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
@@ -105,21 +106,20 @@ pub async fn run(args: TopArgs) -> Outcome {
 }
 
 async fn look(dir: &Path) -> Outcome<Live> {
-    here::ask(dir, Method::GET, live::PATH, &()).await
+    here::ask(dir, Method::GET, &["live"], &()).await
 }
 
 fn draw(args: &TopArgs, live: &Live, rows: &[Row], redraw: bool) -> Outcome {
+    let (sessions, links, controllers) = (live.sessions, live.links.len(), live.nvme.len());
     if args.json {
+        show::json(&json!({"sessions": sessions, "links": links, "controllers": controllers}))?;
         return rows.iter().try_for_each(show::json);
     }
     if redraw {
         show::bytes(REDRAW.as_bytes())?;
     }
     show::line(&format!(
-        "{} sessions, {} links, {} NVMe controllers",
-        live.sessions,
-        live.links.len(),
-        live.nvme.len()
+        "{sessions} sessions, {links} links, {controllers} NVMe controllers"
     ))?;
     let rate = |bytes: f64| format!("{}/s", show::size(bytes as u64));
     let cells = rows.iter().map(|row| {

@@ -77,10 +77,22 @@ pub struct HostArgs {
     #[arg(long, help_heading = HEADING, value_name = "NQN")]
     host_nqn: Option<String>,
     /// What proves it (DH-HMAC-CHAP): DHHC-1:...
-    #[arg(long, help_heading = HEADING, value_name = "SECRET")]
+    #[arg(
+        long,
+        help_heading = HEADING,
+        value_name = "SECRET",
+        env = "FOREBAY_NVME_CHAP_SECRET",
+        hide_env_values = true
+    )]
     chap_secret: Option<String>,
     /// Ask the controller to prove this, too
-    #[arg(long, help_heading = HEADING, value_name = "SECRET")]
+    #[arg(
+        long,
+        help_heading = HEADING,
+        value_name = "SECRET",
+        env = "FOREBAY_NVME_CONTROLLER_SECRET",
+        hide_env_values = true
+    )]
     controller_secret: Option<String>,
     /// The key of TLS, as nvme-cli writes it: NVMeTLSkey-1:...; with one nothing is said in the clear
     #[arg(
@@ -403,7 +415,7 @@ impl Row {
     fn json(&self) -> Value {
         json!({
             "nsid": self.nsid, "keeps": self.kind, "bytes": self.bytes, "used": self.used,
-            "uuid": self.uuid, "url": self.url,
+            "unit": self.unit, "uuid": self.uuid, "url": self.url,
         })
     }
 }
