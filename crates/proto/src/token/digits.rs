@@ -20,14 +20,18 @@ pub(super) fn fixed(text: &str, width: usize) -> Option<u64> {
 
 /// Bytes of exactly twice as many hexadecimal digits.
 pub(super) fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    if text.len() != 2 * N {
-        return None;
+    hex::decode(text.as_bytes())
+}
+
+/// The next bytes of a block whose length was checked; zeroes behind its end.
+pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+    match rest.split_first_chunk() {
+        Some((bytes, later)) => {
+            *rest = later;
+            *bytes
+        }
+        None => [0; N],
     }
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = hex::digit(pair[0])? << 4 | hex::digit(pair[1])?;
-    }
-    Some(bytes)
 }
 
 /// The 32 lower-case hexadecimal digits of a session id or a nonce.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::TokenError;
 use super::dc::narrowed;
-use super::digits::{self, check_window};
+use super::digits::{self, check_window, take};
 use crate::hex;
 
 const BYTES: usize = 44;
@@ -100,17 +100,6 @@ impl HipToken {
             Some(_) => Ok(token),
             None => Err(malformed("the window leaves the address space")),
         }
-    }
-}
-
-/// The next bytes of a block whose length was checked.
-fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
-    match rest.split_first_chunk() {
-        Some((bytes, later)) => {
-            *rest = later;
-            *bytes
-        }
-        None => [0; N],
     }
 }
 

@@ -22,6 +22,7 @@ pub use seal::{PAYLOAD_BYTES_MAX, Payload, Sealed, TAG_BYTES};
 pub use tlv::{DcEndpoint, MemoryKind, Promise, SEGMENTS_MAX, Segment, Segments, Slot};
 
 use super::TokenError;
+use super::digits::take;
 
 /// The number in the prefix, and the first byte of the payload.
 pub const VERSION: u8 = 1;
@@ -265,17 +266,6 @@ impl OpenToken {
                 .ok_or(TokenError::Malformed("the segments are too long"))?;
         }
         Ok(())
-    }
-}
-
-/// The next bytes of a block whose length was checked; zeroes behind its end.
-fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
-    match rest.split_first_chunk() {
-        Some((bytes, later)) => {
-            *rest = later;
-            *bytes
-        }
-        None => [0; N],
     }
 }
 
