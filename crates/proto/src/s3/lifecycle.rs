@@ -211,7 +211,7 @@ impl Configuration {
     }
 
     /// Reads and checks the body of `PutBucketLifecycleConfiguration`. A rule without an id gets
-    /// one from its position.
+    /// one from its position, or the next that is free.
     ///
     /// # Errors
     /// `MalformedXML`, `InvalidRequest`, `InvalidArgument`; `NotImplemented` for transitions.
@@ -222,11 +222,8 @@ impl Configuration {
             if name != "Rule" || rules.len() == MAX_RULES {
                 return Err(ErrorCode::MalformedXML.into());
             }
-            let mut rule = read_rule(&mut scanner)?;
-            if rule.id.is_empty() {
-                rule.id = format!("rule-{}", rules.len() + 1);
-            }
-            if rules.iter().any(|other| other.id == rule.id) {
+            let rule = read_rule(&mut scanner)?;
+            if !rule.id.is_empty() && rules.iter().any(|other| other.id == rule.id) {
                 return Err(argument(
                     "Rule ID must be unique. Found same ID for more than one rule",
                 ));
@@ -237,6 +234,7 @@ impl Configuration {
         if rules.is_empty() {
             return Err(ErrorCode::MalformedXML.into());
         }
+        name_unnamed(&mut rules);
         Ok(Configuration { rules })
     }
 
@@ -282,6 +280,17 @@ impl Configuration {
             writer.close("Rule");
         }
         writer.finish(ROOT)
+    }
+}
+
+/// Gives rules without an id one that no other rule has.
+fn name_unnamed(rules: &mut [Rule]) {
+    for at in 0..rules.len() {
+        if rules[at].id.is_empty() {
+            let mut ids = (at + 1..).map(|number| format!("rule-{number}"));
+            let free = |id: &String| rules.iter().all(|other| other.id != *id);
+            rules[at].id = ids.find(free).unwrap_or_default();
+        }
     }
 }
 

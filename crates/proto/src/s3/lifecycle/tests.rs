@@ -30,6 +30,31 @@ fn documents_round_trip() {
 }
 
 #[test]
+fn rules_without_an_id_get_one_that_is_free() {
+    let rule = |id: &str| {
+        format!(
+            "<Rule>{id}<Filter/><Status>Enabled</Status><Expiration><Days>1</Days></Expiration></Rule>"
+        )
+    };
+    let of = |ids: &[&str]| {
+        let rules: String = ids.iter().map(|id| rule(id)).collect();
+        let body = format!("<LifecycleConfiguration>{rules}</LifecycleConfiguration>");
+        Configuration::from_xml(body.as_bytes()).map(|read| {
+            read.rules
+                .into_iter()
+                .map(|rule| rule.id)
+                .collect::<Vec<_>>()
+        })
+    };
+    let named = of(&["", "<ID>rule-1</ID>", "<ID/>", "<ID>rule-2</ID>", ""]);
+    assert_eq!(
+        named.expect("valid"),
+        ["rule-3", "rule-1", "rule-4", "rule-2", "rule-5"]
+    );
+    assert!(of(&["<ID>a</ID>", "", "<ID>a</ID>"]).is_err());
+}
+
+#[test]
 fn ages_round_up_to_midnight() {
     let rules = rules();
     let none = Tags::default();

@@ -3,11 +3,12 @@
 //! A policy is JSON of at most [`MAX_POLICY`] bytes. [`Policy::parse`] accepts only what
 //! [`Policy::evaluate`] understands: an unknown operator, condition key or policy variable is
 //! refused when the policy is put, since a statement that silently never matches would let
-//! through what its author forbade.
+//! through what its author forbade. So is one that names a member twice.
 //!
 //! Not here: identity policies, groups of principals beyond accounts, policy variables.
 
 mod condition;
+mod document;
 mod pattern;
 
 pub use pattern::matches as pattern_matches;
@@ -112,8 +113,8 @@ impl Policy {
         if body.first() != Some(&b'{') {
             return Err(ErrorCode::MalformedPolicy.into());
         }
-        let document: Value = serde_json::from_slice(body)
-            .map_err(|_| malformed("This policy contains invalid Json"))?;
+        let document =
+            document::parse(body).map_err(|_| malformed("This policy contains invalid Json"))?;
         let mut statements = None;
         for (name, value) in object(&document)? {
             match name.as_str() {

@@ -46,6 +46,28 @@ fn a_denial_wins() {
 }
 
 #[test]
+fn no_member_is_named_twice() {
+    let condition = |key: &str| format!(r#"{{"StringEquals":{{"{key}":"x"}}}}"#);
+    let (first, second) = (condition("s3:prefix"), condition("aws:userid"));
+    let with = |members: &str| PUBLIC_READ.replace("\"Sid\":\"r\"", members);
+    for members in [
+        format!(r#""Condition":{first},"Condition":{second}"#),
+        r#""Condition":{"StringEquals":{"s3:prefix":"x"},"StringEquals":{"aws:userid":"x"}}"#
+            .to_owned(),
+        r#""Condition":{"StringEquals":{"s3:prefix":"x","s3:prefix":"y"}}"#.to_owned(),
+        r#""Effect":"Deny""#.to_owned(),
+        // The same, written otherwise.
+        r#""Condition":{},"\u0043ondition":{}"#.to_owned(),
+    ] {
+        assert!(policy(&with(&members)).is_err(), "{members}");
+    }
+    let both = r#""Condition":{"StringEquals":{"s3:prefix":"x","aws:userid":"x"},"StringLike":{"s3:prefix":"x"}}"#;
+    assert!(policy(&with(both)).is_ok());
+    let doubled = format!(r#"{{"Statement":[{PUBLIC_READ}],"Statement":[{PUBLIC_READ}]}}"#);
+    assert!(Policy::parse(doubled.as_bytes(), "b").is_err());
+}
+
+#[test]
 fn principals_are_accounts_or_names() {
     for (principal, ann, other) in [
         ("t1", Decision::Allow, Decision::Neutral),
