@@ -273,7 +273,7 @@ impl Controller {
         let NamespaceContent::Block(block) = info.kind else {
             return Err(Error::invalid(format!("namespace {nsid} has no blocks")));
         };
-        self.know(nsid, descriptors);
+        self.know(nsid, descriptors)?;
         BlockNamespace::new(self.clone(), nsid, block)
     }
 
@@ -288,12 +288,19 @@ impl Controller {
                 "namespace {nsid} has no keys and values"
             )));
         };
-        self.know(nsid, descriptors);
+        self.know(nsid, descriptors)?;
         Ok(KeyValueNamespace::new(self.clone(), nsid, info))
     }
 
-    fn know(&self, nsid: u32, descriptors: Vec<u8>) {
-        self.shared.known.lock().insert(nsid, descriptors);
+    /// Another namespace than the one that this controller was used with is not used: who has the other would use it, too.
+    fn know(&self, nsid: u32, descriptors: Vec<u8>) -> Result<()> {
+        let mut known = self.shared.known.lock();
+        match *known.entry(nsid).or_insert_with(|| descriptors.clone()) == descriptors {
+            true => Ok(()),
+            false => Err(Error::Unreachable(format!(
+                "namespace {nsid} is not the one that it was"
+            ))),
+        }
     }
 
     /// Reads `bytes` (a multiple of 4) of a log page from `offset` on.
@@ -308,7 +315,7 @@ impl Controller {
         offset: u64,
         bytes: u32,
     ) -> Result<Vec<u8>> {
-        let entry = keeper::log_page(log.into(), nsid, csi, offset, bytes);
+        let entry = keeper::log_page(log, nsid, csi, offset, bytes);
         let sink = Sink::Bytes(vec![0; bytes as usize]);
         let (done, data) = self.admin(entry, Data::In(sink), Repeat::Safe).await;
         done?;

@@ -5,13 +5,12 @@ use forebay_proto::nvme::discovery::{
     TRANSPORT_TCP,
 };
 use forebay_proto::nvme::fabrics::DISCOVERY_NQN;
+use forebay_proto::nvme::log_page::lid;
 
 use super::controller::Controller;
 use super::host::{Address, Options};
 use super::{Error, Result};
 
-/// Log page: Discovery.
-const DISCOVERY: u8 = 0x70;
 /// Bytes that are read with one command.
 const STEP_BYTES: usize = 64 * ENTRY_BYTES;
 /// How often a log that changes while it is read is begun again.
@@ -119,7 +118,7 @@ async fn read(controller: &Controller) -> Result<Vec<Discovered>> {
 
 async fn part(controller: &Controller, from: usize, bytes: usize) -> Result<Vec<u8>> {
     let page = controller
-        .log_page(DISCOVERY, 0, 0, from as u64, bytes as u32)
+        .log_page(lid::DISCOVERY, 0, 0, from as u64, bytes as u32)
         .await?;
     match page.len() == bytes {
         true => Ok(page),

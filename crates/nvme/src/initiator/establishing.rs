@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, DISCOVERY_NQN};
+use forebay_proto::nvme::feature::fid;
 use forebay_proto::nvme::identify::cns;
 use forebay_proto::nvme::property::{Capabilities, Configuration, ControllerStatus, offset};
 use tokio::sync::{oneshot, watch};
@@ -19,13 +20,10 @@ use super::keeper::{
 };
 use super::queue::{Dial, Queue, Way};
 use super::setup::Purpose;
-use super::slots::GiveUp;
 use super::{Error, Result};
 
 /// Payload that may go with an admin or fabrics command (NVMe/TCP 3.3.2.1.3).
 const ADMIN_IN_CAPSULE_BYTES_MAX: u64 = 8192;
-/// FID: Number of Queues.
-const NUMBER_OF_QUEUES: u32 = 0x07;
 /// Controller Configuration without further command sets: entries of 64 and 16 bytes, enabled.
 const ENABLE_NVM: Configuration = Configuration(0x0046_0001);
 
@@ -80,7 +78,8 @@ impl Establishing<'_> {
             return Ok(info);
         }
         let wanted = shared.io.len() as u32 - 1;
-        let granted = set_features(shared, NUMBER_OF_QUEUES, wanted | wanted << 16).await? as u32;
+        let granted =
+            set_features(shared, fid::NUMBER_OF_QUEUES, wanted | wanted << 16).await? as u32;
         let granted = (granted & 0xffff).min(granted >> 16) as usize + 1;
         let active = granted.min(shared.io.len());
         let depth = self.depth(capabilities, &info);
@@ -138,28 +137,33 @@ impl Establishing<'_> {
 
     /// So many I/O queues are there.
     async fn finish(&self, active: usize) -> Result<()> {
-        for idle in &self.shared.io[active..] {
-            let fewer = Error::Unreachable("the controller grants fewer queues now".to_owned());
-            idle.slots.give_up(GiveUp::All, &fewer);
-        }
-        self.recognise().await?;
+        // First: nobody is to choose one that has none any more.
         self.shared.active.store(active, Relaxed);
-        Ok(())
+        self.shared.give_up_idle();
+        recognise(self.shared).await
     }
+}
 
-    /// Whether the namespaces in use are still those that they were: a number alone may be given to another one.
-    async fn recognise(&self) -> Result<()> {
-        let known = self.shared.known.lock().clone();
-        for (nsid, before) in known {
-            let data = identify(self.shared, cns::NAMESPACE_DESCRIPTORS, nsid, 0, true).await?;
-            if data != before {
-                return Err(Error::Unreachable(format!(
-                    "namespace {nsid} is not the one that it was"
-                )));
+/// Looks whether the namespaces in use are still those that they were, for a number alone may be given to another one: commands of those
+/// that are not wait.
+pub(super) async fn recognise(shared: &Shared) -> Result<()> {
+    let known = shared.known.lock().clone();
+    let mut others = Vec::new();
+    for (nsid, before) in known {
+        match identify(shared, cns::NAMESPACE_DESCRIPTORS, nsid, 0, true).await {
+            Ok(data) if data == before => {}
+            // Another one, or none.
+            Ok(_) | Err(Error::Status(_)) => {
+                tracing::warn!(place = %shared.place, nsid, "the namespace is not the one that it was");
+                others.push(nsid);
             }
+            Err(error) => return Err(error),
         }
-        Ok(())
     }
+    for queue in &shared.io {
+        queue.slots.withhold(&others);
+    }
+    Ok(())
 }
 
 async fn wait_until_ready(shared: &Shared) -> Result<()> {

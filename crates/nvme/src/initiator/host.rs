@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use forebay_proto::nvme::NQN_BYTES_MAX;
 use forebay_proto::nvme::psk::TlsKey;
 use tokio::runtime::Handle;
 
@@ -16,8 +17,6 @@ pub const PORT: u16 = 4420;
 pub const DISCOVERY_PORT: u16 = 8009;
 /// The most commands in flight of one queue.
 pub const DEPTH_MAX: u16 = 1023;
-/// The longest NQN, in bytes (NVMe Base 4.7).
-const NQN_BYTES_MAX: usize = 223;
 
 /// Where a controller listens: a name or address, and a TCP port.
 #[derive(Debug, Clone, PartialEq, Eq)]

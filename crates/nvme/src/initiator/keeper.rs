@@ -5,12 +5,15 @@
 //! while a new association is made, each as long as its patience lasts.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use forebay_proto::nvme::fabrics::Property;
+use forebay_proto::nvme::feature::{EVENT_DISCOVERY, EVENT_NAMESPACES, fid};
 use forebay_proto::nvme::identify::BYTES as IDENTIFY_BYTES;
+use forebay_proto::nvme::log_page::{GetLogPage, lid};
 use forebay_proto::nvme::opcode::admin;
 use forebay_proto::nvme::property::{Configuration, ControllerStatus, offset};
 use forebay_proto::nvme::{NSID_ALL, SubmissionQueueEntry};
@@ -20,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::data::{Data, Sink};
 use super::device::Attached;
-use super::establishing::Establishing;
+use super::establishing::{Establishing, recognise};
 use super::host::{Options, Place};
 use super::identify::ControllerInfo;
 use super::queue::{Gone, Queue};
@@ -38,10 +41,6 @@ pub(super) const ADMIN_KEPT: u16 = 4;
 pub(super) const READY_PAUSE: Duration = Duration::from_millis(5);
 /// How long a controller may take to prepare for its end.
 const SHUTDOWN: Duration = Duration::from_secs(1);
-/// FID: Asynchronous Event Configuration.
-const EVENT_CONFIGURATION: u32 = 0x0b;
-/// Log page: Changed Namespace List.
-const CHANGED_NAMESPACES: u32 = 0x04;
 /// What is known of a controller now.
 #[derive(Debug, Clone)]
 pub(super) enum State {
@@ -78,6 +77,19 @@ impl Shared {
         std::iter::once(&self.admin)
             .chain(&self.io)
             .map(|queue| &queue.slots)
+    }
+
+    /// The I/O queues that have no connections.
+    fn idle(&self) -> &[Queue] {
+        &self.io[self.active.load(Relaxed).min(self.io.len())..]
+    }
+
+    /// Gives up commands of queues that have no connections: whoever chose one may have done so before there were fewer.
+    pub(super) fn give_up_idle(&self) {
+        let fewer = Error::Unreachable("the controller grants fewer queues now".to_owned());
+        for idle in self.idle() {
+            idle.slots.give_up(GiveUp::All, &fewer);
+        }
     }
 }
 
@@ -257,6 +269,7 @@ impl Keeper {
                 Over::Closed(order.map(|Order::Close(told)| told))
             }
             why = attend(&shared, self.attached.as_deref()) => Over::Lost(why),
+            never = sweep_live(&shared) => match never {},
         }
     }
 
@@ -297,6 +310,27 @@ async fn lost(
     }
 }
 
+/// Gives up what waits in spite of a connection: commands of queues that have none, and those of namespaces that are others than they
+/// were, as long as their patience lasts.
+async fn sweep_live(shared: &Shared) -> Infallible {
+    let mut changes = shared.changes.subscribe();
+    let another = Error::Unreachable("the namespace is not the one that it was".to_owned());
+    loop {
+        shared.give_up_idle();
+        for queue in &shared.io {
+            queue
+                .slots
+                .give_up(GiveUp::WithheldAt(Instant::now()), &another);
+        }
+        let withholds = shared.io.iter().any(|queue| queue.slots.withholds());
+        if withholds || !shared.idle().is_empty() {
+            sleep(SWEEP).await;
+        } else if changes.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
 /// Does what an association needs, until that fails.
 async fn attend(shared: &Shared, attached: Option<&Attached>) -> String {
     match attached {
@@ -328,13 +362,14 @@ async fn keep_alive(shared: &Shared) -> String {
 /// Hears what the controller tells of its own accord. Ends only with the association.
 async fn hear(shared: &Shared) -> String {
     let events = {
-        let entry =
-            SubmissionQueueEntry::new(admin::GET_FEATURES, 0, 0).with_cdw(10, EVENT_CONFIGURATION);
+        let entry = SubmissionQueueEntry::new(admin::GET_FEATURES, 0, 0)
+            .with_cdw(10, fid::ASYNC_EVENT_CONFIGURATION.into());
         preparation(shared, entry, Data::None).await
     };
     // A controller without this feature raises no optional events.
     if events.is_ok() {
-        let _ = set_features(shared, EVENT_CONFIGURATION, 1 << 8 | 1 << 31).await;
+        let wanted = EVENT_NAMESPACES | EVENT_DISCOVERY;
+        let _ = set_features(shared, fid::ASYNC_EVENT_CONFIGURATION, wanted).await;
     }
     loop {
         let entry = SubmissionQueueEntry::new(admin::ASYNC_EVENT_REQUEST, 0, 0);
@@ -345,16 +380,24 @@ async fn hear(shared: &Shared) -> String {
             // As after a loss, of which others tell; or it has none to tell of.
             Err(_) => return std::future::pending().await,
         };
-        let log = event >> 16 & 0xff;
-        if log == CHANGED_NAMESPACES {
+        let log = (event >> 16) as u8;
+        if log == lid::CHANGED_NAMESPACES {
             // Reading it lets the controller raise the event again.
-            let entry = log_page(CHANGED_NAMESPACES, NSID_ALL, 0, 0, IDENTIFY_BYTES as u32);
+            let entry = log_page(
+                lid::CHANGED_NAMESPACES,
+                NSID_ALL,
+                0,
+                0,
+                IDENTIFY_BYTES as u32,
+            );
             let _ = preparation(
                 shared,
                 entry,
                 Data::In(Sink::Bytes(vec![0; IDENTIFY_BYTES])),
             )
             .await;
+            // When it cannot look, the association is lost, of which others tell.
+            let _ = recognise(shared).await;
         }
         shared.changes.send_modify(|changes| *changes += 1);
     }
@@ -393,9 +436,9 @@ pub(super) async fn property_set(shared: &Shared, at: u32, value: u64) -> Result
     preparation(shared, entry, Data::None).await.map(drop)
 }
 
-pub(super) async fn set_features(shared: &Shared, feature: u32, value: u32) -> Result<u64> {
+pub(super) async fn set_features(shared: &Shared, feature: u8, value: u32) -> Result<u64> {
     let entry = SubmissionQueueEntry::new(admin::SET_FEATURES, 0, 0)
-        .with_cdw(10, feature)
+        .with_cdw(10, feature.into())
         .with_cdw(11, value);
     let (completed, _) = preparation(shared, entry, Data::None).await?;
     Ok(completed.result)
@@ -429,19 +472,20 @@ pub(super) async fn identify(
 
 /// Get Log Page.
 pub(super) fn log_page(
-    log: u32,
+    lid: u8,
     nsid: u32,
     csi: u8,
     offset: u64,
     bytes: u32,
 ) -> SubmissionQueueEntry {
-    let dwords = (bytes / 4).saturating_sub(1);
-    SubmissionQueueEntry::new(admin::GET_LOG_PAGE, 0, nsid)
-        .with_cdw(10, log | (dwords & 0xffff) << 16)
-        .with_cdw(11, dwords >> 16)
-        .with_cdw(12, offset as u32)
-        .with_cdw(13, (offset >> 32) as u32)
-        .with_cdw(14, u32::from(csi) << 24)
+    let asked = GetLogPage {
+        lid,
+        retain_event: false,
+        bytes: bytes.into(),
+        offset,
+        csi,
+    };
+    asked.entry(0, nsid)
 }
 
 /// What arrived in memory of its own.

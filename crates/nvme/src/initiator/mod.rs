@@ -39,7 +39,7 @@
 //! [`Options::patience`]. A command that was with the controller is sent again where making it twice is the same as making it once:
 //! reads, compares, flushes, lists, exist, and those that write the same bytes to the same place (write, write zeroes, deallocate,
 //! unconditional store). Others (delete, conditional store, parts of a value) end with [`Error::Lost`]: they may have taken place. A
-//! namespace that is another one than before is not used: commands end as if there were no connection. This trusts a controller to
+//! namespace that is another one than before is not used: its commands end as if there were no connection, and others go on. This trusts a controller to
 //! carry out nothing of a connection that has ended after it has let the same host connect again, as our target does.
 //!
 //! A controller that stops amid a write and starts again has perhaps forgotten what it had not flushed.

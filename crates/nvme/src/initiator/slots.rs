@@ -67,6 +67,8 @@ struct State {
     preparing: VecDeque<u16>,
     /// Whether commands besides those of preparation may be taken.
     open: bool,
+    /// Namespaces whose commands may not.
+    withheld: Vec<u32>,
     /// The driver sleeps, and is to be woken by this.
     sleeper: Option<Waker>,
     closed: bool,
@@ -100,6 +102,7 @@ impl Slots {
                 ready: VecDeque::with_capacity(depth.into()),
                 preparing: VecDeque::new(),
                 open: false,
+                withheld: Vec::new(),
                 sleeper: None,
                 closed: false,
             }),
@@ -182,7 +185,7 @@ impl Slots {
         let mut state = self.state.lock();
         while into.len() < most {
             let next = match state.preparing.pop_front() {
-                None if state.open => state.ready.pop_front(),
+                None if state.open => state.next_ready(),
                 next => next,
             };
             let Some(at) = next else { break };
@@ -273,15 +276,30 @@ impl Slots {
         }
     }
 
-    /// Ends commands that are not with the controller: those without patience at `now`, those of preparation, or all. The driver
-    /// has none then.
+    /// Withholds commands of these namespaces, and lets those of others through.
+    pub(super) fn withhold(&self, nsids: &[u32]) {
+        let mut state = self.state.lock();
+        nsids.clone_into(&mut state.withheld);
+        let sleeper = state.sleeper.take();
+        drop(state);
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+    }
+
+    /// Whether commands of any namespace are withheld.
+    pub(super) fn withholds(&self) -> bool {
+        !self.state.lock().withheld.is_empty()
+    }
+
+    /// Ends commands that are not with the controller. The driver has none then, but for namespaces that are not withheld.
     pub(super) fn give_up(&self, which: GiveUp, error: &Error) {
         let mut ended = Vec::new();
         let mut wakers = Vec::new();
         let mut released = Released::default();
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let places = &mut state.places;
+        let (places, withheld) = (&mut state.places, &state.withheld);
         let mut stays = |at: &u16| {
             let place = &mut places[usize::from(*at)];
             let Stage::Ready(command) = &place.stage else {
@@ -290,7 +308,11 @@ impl Slots {
             let stays = match which {
                 GiveUp::All => false,
                 GiveUp::Preparing => !command.preparing,
-                GiveUp::At(now) => !place.abandoned && command.patience.is_none_or(|end| end > now),
+                GiveUp::At(now) => !place.abandoned && command.is_patient(now),
+                GiveUp::WithheldAt(now) => {
+                    !withheld.contains(&command.entry.nsid())
+                        || !place.abandoned && command.is_patient(now)
+                }
             };
             if stays {
                 return true;
@@ -341,6 +363,31 @@ pub(super) enum GiveUp {
     Preparing,
     /// Those whose patience ends by then.
     At(Instant),
+    /// Those of them that are withheld.
+    WithheldAt(Instant),
+}
+
+impl Command {
+    /// Whether it may still wait for a connection.
+    fn is_patient(&self, now: Instant) -> bool {
+        self.patience.is_none_or(|end| end > now)
+    }
+}
+
+impl State {
+    /// The first that may be taken.
+    fn next_ready(&mut self) -> Option<u16> {
+        if self.withheld.is_empty() {
+            return self.ready.pop_front();
+        }
+        let (places, withheld) = (&self.places, &self.withheld);
+        let may = |at: &u16| match &places[usize::from(*at)].stage {
+            Stage::Ready(command) => !withheld.contains(&command.entry.nsid()),
+            _ => true,
+        };
+        let first = self.ready.iter().position(may)?;
+        self.ready.remove(first)
+    }
 }
 
 impl Place {

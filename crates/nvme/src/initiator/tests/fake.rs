@@ -61,6 +61,8 @@ pub struct Manner {
     /// Whether data digests of C2HData are wrong, as long as this is not 0: counted down.
     pub wrong_digests: Arc<AtomicUsize>,
     pub conduct: Arc<Conduct>,
+    /// I/O queues that are granted at most.
+    pub queues: u32,
     /// Whether writes are lost when they are not flushed before the target is restarted.
     pub volatile: bool,
 }
@@ -77,6 +79,7 @@ impl Default for Manner {
             connect: Status::SUCCESS,
             wrong_digests: Arc::default(),
             conduct: Arc::new(|_| Answer::Proper),
+            queues: 64,
             volatile: false,
         }
     }
@@ -108,7 +111,10 @@ pub struct Kept {
     pub values: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     /// Keys that handles stand for.
     bound: Mutex<Vec<Vec<u8>>>,
+    /// The name of the blocks; they are not there while it is 0.
     pub uuid: Mutex<[u8; 16]>,
+    /// Nobody is told what namespaces are called while this is true.
+    pub silent: tokio::sync::watch::Sender<bool>,
     pub writes: AtomicUsize,
     pub connections: AtomicUsize,
     pub keep_alives: AtomicUsize,
@@ -137,6 +143,7 @@ impl Fake {
                 values: Mutex::default(),
                 bound: Mutex::default(),
                 uuid: Mutex::new([7; 16]),
+                silent: tokio::sync::watch::Sender::new(false),
                 writes: AtomicUsize::new(0),
                 connections: AtomicUsize::new(0),
                 keep_alives: AtomicUsize::new(0),
@@ -310,6 +317,10 @@ async fn serve(mut stream: TcpStream, kept: Arc<Kept>) -> Option<()> {
             Event::CapsuleCmd(bytes) => {
                 let entry = SubmissionQueueEntry::from_bytes(&bytes);
                 let manner = connection.kept.manner.lock().clone();
+                if entry.opcode() == admin::IDENTIFY && entry.cdw(10) & 0xff == 3 {
+                    let mut silent = connection.kept.silent.subscribe();
+                    silent.wait_for(|silent| !silent).await.ok()?;
+                }
                 let io = connection.qid > 0 && entry.opcode() != opcode::FABRICS;
                 let answer = match io {
                     true => (manner.conduct)(&entry),
@@ -472,7 +483,7 @@ impl Connection {
             },
             admin::SET_FEATURES => {
                 let granted = match entry.cdw(10) & 0xff {
-                    7 => entry.cdw(11),
+                    7 => (entry.cdw(11) & 0xffff).min(manner.queues - 1) * 0x0001_0001,
                     _ => 0,
                 };
                 self.complete(cid, Status::SUCCESS, granted.into());
@@ -542,7 +553,9 @@ impl Connection {
                     put(&mut page, at * 4, &nsid.to_le_bytes());
                 }
             }
+            (3, 1) if uuid == [0; 16] => return None,
             (3, nsid @ 1..=2) => {
+                let uuid = if nsid == 1 { uuid } else { [9; 16] };
                 put(&mut page, 0, &[3, 16, 0, 0]);
                 put(&mut page, 4, &uuid);
                 put(&mut page, 20, &[4, 1, 0, 0, nsid as u8 - 1]);

@@ -125,15 +125,68 @@ async fn another_namespace_in_the_same_place_is_not_used() {
         ..options()
     };
     let (fake, namespace) = blocks(Manner::default(), impatient).await;
-    *fake.shared.uuid.lock() = [8; 16];
-    fake.cut();
-    namespace.controller().disconnected().await;
-    let written = namespace.write(0, source(&[1; 512]), false).await;
-    assert!(matches!(written, Err(Error::Unreachable(_))), "{written:?}");
-    assert_eq!(fake.shared.writes.load(SeqCst), 0);
+    let controller = namespace.controller();
+    let values = controller.key_value(2).await.unwrap();
+    // Another one, and none.
+    for uuid in [[8; 16], [0; 16]] {
+        *fake.shared.uuid.lock() = uuid;
+        fake.cut();
+        controller.disconnected().await;
+        let written = namespace.write(0, source(&[1; 512]), false).await;
+        assert!(matches!(written, Err(Error::Unreachable(_))), "{written:?}");
+        assert_eq!(fake.shared.writes.load(SeqCst), 0);
+        // The others are used on.
+        assert!(!values.exist(b"key").await.unwrap());
+        assert!(controller.block(1).await.is_err());
+    }
     *fake.shared.uuid.lock() = [7; 16];
-    namespace.controller().connected().await.unwrap();
-    namespace.write(0, source(&[1; 512]), false).await.unwrap();
+    // The controller tells that there is a change; once, or when that comes before it is awaited, with the next.
+    fake.shared.events.send_replace(2 | 4 << 16);
+    while namespace.write(0, source(&[1; 512]), false).await.is_err() {
+        fake.shared.events.send_modify(|event| *event ^= 1 << 24);
+    }
+    controller.block(1).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_grants_fewer_queues_is_used_by_those() {
+    let two = Options {
+        queues: 2,
+        ..options()
+    };
+    let (fake, namespace) = blocks(Manner::default(), two).await;
+    let before = fake.shared.connections.load(SeqCst);
+    assert_eq!(before, 3);
+    fake.shared.silent.send_replace(true);
+    fake.behave(Manner {
+        queues: 1,
+        ..Manner::default()
+    });
+    fake.cut();
+    // Both its connections are there, and it does not know yet whether it is the same namespace.
+    while fake.shared.connections.load(SeqCst) < before + 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Of two threads one has the second queue.
+    let runtime = tokio::runtime::Handle::current();
+    let reads: Vec<_> = (0..2)
+        .map(|_| {
+            let (namespace, runtime) = (namespace.clone(), runtime.clone());
+            let read = async move {
+                let read = namespace.read(0, room(512));
+                let done = tokio::time::timeout(Duration::from_secs(20), read).await;
+                done.map(|(done, _)| done.map(drop))
+            };
+            std::thread::spawn(move || runtime.block_on(read))
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    fake.shared.silent.send_replace(false);
+    for read in reads {
+        let done = tokio::task::spawn_blocking(move || read.join().unwrap());
+        assert_eq!(done.await.unwrap().expect("an end"), Ok(()));
+    }
 }
 
 #[tokio::test]
