@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_io::{File, Hold};
-use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, Pool};
+use forebay_mem::{BLOCK_MAX_BYTES, Buf, BufMut, PAGE_BYTES, Pool};
 use forebay_proto::nvme::nvm::{self, DsmRange, NvmCommand};
 use forebay_proto::nvme::{NamespaceKind, Status};
 use tokio::sync::RwLock;
@@ -11,6 +11,7 @@ use tokio::sync::RwLock;
 use super::Payload;
 use super::landing::{UnderWay, Whose};
 use super::status::of_file;
+use super::syncs::Syncs;
 
 /// A file seen as blocks. What does not fill a block at its end is left out.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct Blocks<F> {
     read_only: bool,
     blocks: u64,
     order: Order,
+    syncs: Syncs,
     hold: Hold,
 }
 
@@ -32,8 +34,11 @@ pub(super) struct Order {
 }
 
 /// The longest fused operation, many times what a host locks with (ACWU is a block): a host that begins one and does not send its data
-/// holds twice this.
+/// holds the buffer of all three: what is there, what that is compared with, and what is written.
 const FUSED_BYTES_MAX: u64 = 64 << 10;
+/// What is compared at once: what is there and what the host sends lie in one buffer. Whoever held one buffer while it waited for another
+/// might wait for ever for others that do the same.
+const COMPARED_BYTES_MAX: usize = BLOCK_MAX_BYTES / 2;
 
 /// The half of a fused operation that failed, and how; the other one is aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +57,12 @@ struct Bytes {
 impl Bytes {
     /// The next piece that one buffer holds.
     fn next(&mut self) -> Option<(u64, usize)> {
-        let len = self.left.min(BLOCK_MAX_BYTES as u64) as usize;
+        self.next_within(BLOCK_MAX_BYTES)
+    }
+
+    /// The next piece, of so many bytes at most.
+    fn next_within(&mut self, most: usize) -> Option<(u64, usize)> {
+        let len = self.left.min(most as u64) as usize;
         let at = self.at;
         self.at += len as u64;
         self.left -= len as u64;
@@ -70,6 +80,7 @@ impl<F: File> Blocks<F> {
             read_only,
             blocks,
             order,
+            syncs: Syncs::default(),
             hold: Arc::new(()),
         }
     }
@@ -132,7 +143,6 @@ impl<F: File> Blocks<F> {
                 deallocate,
                 fua,
             } => {
-                let _shared = self.order.gate.read().await;
                 let bytes = self.bytes(blocks);
                 if !(deallocate && self.punch(whose, bytes).await?) {
                     self.zero(pool, whose, bytes).await?;
@@ -169,20 +179,22 @@ impl<F: File> Blocks<F> {
         let len = left as usize;
         // All that the host has a part in comes first: one that keeps its data back must not keep others from their blocks.
         compare.ready().await.map_err(first)?;
-        let mut both = pool.take(2 * len).await;
-        append(compare, &mut both, len).await.map_err(first)?;
+        let front = front(len);
+        let mut all = pool.take(front + 2 * len).await;
+        all.set_len(front);
+        append(compare, &mut all, len).await.map_err(first)?;
         write.ready().await.map_err(second)?;
-        append(write, &mut both, len).await.map_err(second)?;
-        let both = both.freeze();
-        let here = pool.take(len).await;
-        let _alone = self.order.gate.write().await;
+        append(write, &mut all, len).await.map_err(second)?;
+        let alone = self.order.gate.write().await;
         self.order.under_way.settled(None).await;
-        let here = self.fetch(here, at, len).await.map_err(first)?;
-        if here[..] != both[..len] {
+        let mut all = self.read_front(all, at, len).await.map_err(first)?;
+        all.set_len(front + 2 * len);
+        if all[..len] != all[front..front + len] {
             return Err(first(Status::COMPARE_FAILURE));
         }
-        let written = self.put(whose, at, both.slice(len..2 * len)).await;
-        written.map_err(second)?;
+        let ours = all.freeze().slice(front + len..front + 2 * len);
+        self.put(whose, at, ours).await.map_err(second)?;
+        drop(alone);
         match fua {
             true => self.flush().await.map_err(second),
             false => Ok(()),
@@ -217,10 +229,15 @@ impl<F: File> Blocks<F> {
     }
 
     async fn fetch(&self, buf: BufMut, at: u64, len: usize) -> Result<Buf, Status> {
+        self.read_front(buf, at, len).await.map(BufMut::freeze)
+    }
+
+    /// Reads into the front of a buffer.
+    async fn read_front(&self, buf: BufMut, at: u64, len: usize) -> Result<BufMut, Status> {
         let (read, buf) = self.file.read_at(at, buf, len).await;
         read.map_err(|error| of_file(&error))?;
         match buf.len() == len {
-            true => Ok(buf.freeze()),
+            true => Ok(buf),
             // The file is shorter than it was.
             false => Err(Status::INTERNAL_ERROR),
         }
@@ -241,15 +258,20 @@ impl<F: File> Blocks<F> {
             payload.ready().await?;
             let mut buf = pool.take(len).await;
             payload.receive(&mut buf, len).await?;
-            // Not sooner: a host that keeps its data back would keep fused operations of others waiting, and all behind them. What is
-            // atomic is a block (AWUN): fused operations may come between the pieces of one command.
-            let _shared = self.order.gate.read().await;
-            self.put(whose, at, buf.freeze()).await?;
+            self.put_shared(whose, at, buf.freeze()).await?;
         }
         match fua {
             true => self.flush().await,
             false => Ok(()),
         }
+    }
+
+    /// Changes a piece of blocks. What it holds and waits for it has by now: whoever waited for a buffer, or for its host, behind the gate
+    /// would keep fused operations of others waiting, and all behind them. What is atomic is a block (AWUN): fused operations may come
+    /// between the pieces of one command.
+    async fn put_shared(&self, whose: &Whose, at: u64, buf: Buf) -> Result<(), Status> {
+        let _shared = self.order.gate.read().await;
+        self.put(whose, at, buf).await
     }
 
     async fn put(&self, whose: &Whose, at: u64, buf: Buf) -> Result<(), Status> {
@@ -268,12 +290,15 @@ impl<F: File> Blocks<F> {
         if payload.len() < bytes.left {
             return Err(Status::DATA_SGL_LENGTH_INVALID);
         }
-        while let Some((at, len)) = bytes.next() {
+        while let Some((at, len)) = bytes.next_within(COMPARED_BYTES_MAX) {
             payload.ready().await?;
-            let mut theirs = pool.take(len).await;
-            payload.receive(&mut theirs, len).await?;
-            let ours = pool.take(len).await;
-            if self.fetch(ours, at, len).await?[..] != theirs[..] {
+            let front = front(len);
+            let mut both = pool.take(front + len).await;
+            both.set_len(front);
+            payload.receive(&mut both, len).await?;
+            let mut both = self.read_front(both, at, len).await?;
+            both.set_len(front + len);
+            if both[..len] != both[front..] {
                 return Err(Status::COMPARE_FAILURE);
             }
         }
@@ -295,7 +320,7 @@ impl<F: File> Blocks<F> {
         buf.fill(0);
         let zeroes = buf.freeze();
         while let Some((at, len)) = bytes.next() {
-            self.put(whose, at, zeroes.slice(0..len)).await?;
+            self.put_shared(whose, at, zeroes.slice(0..len)).await?;
         }
         Ok(())
     }
@@ -327,7 +352,6 @@ impl<F: File> Blocks<F> {
         if !deallocate {
             return Ok(());
         }
-        let _shared = self.order.gate.read().await;
         for range in ranges() {
             // A host that says what it does not need any more is not owed that it goes.
             let bytes = Bytes {
@@ -344,6 +368,7 @@ impl<F: File> Blocks<F> {
         if bytes.left == 0 {
             return Ok(true);
         }
+        let _shared = self.order.gate.read().await;
         let file = self.file.clone();
         let under_way = self.order.under_way.begin(whose);
         let punched = tokio::task::spawn_blocking(move || {
@@ -361,13 +386,13 @@ impl<F: File> Blocks<F> {
     }
 
     async fn flush(&self) -> Result<(), Status> {
-        let file = self.file.clone();
-        match tokio::task::spawn_blocking(move || file.sync_data()).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(of_file(&error)),
-            Err(_) => Err(Status::INTERNAL_ERROR),
-        }
+        self.syncs.sync(&self.file).await
     }
+}
+
+/// Room at the front of a buffer for `len` bytes of a file. What comes behind it begins on a page: devices take whole ones.
+fn front(len: usize) -> usize {
+    len.next_multiple_of(PAGE_BYTES)
 }
 
 /// Appends the next `len` bytes of the host to `into`.

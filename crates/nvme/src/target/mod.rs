@@ -34,6 +34,7 @@ mod results;
 mod session;
 mod shown;
 mod status;
+mod syncs;
 mod transfer;
 
 pub use admission::{Admitted, Arrival, Proven};

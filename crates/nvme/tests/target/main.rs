@@ -9,5 +9,6 @@ mod hostile;
 mod model;
 #[path = "../../../exec/tests/doors/programs.rs"]
 mod programs;
+mod scarce;
 mod support;
 mod values;

@@ -274,8 +274,12 @@ pub fn block(nsid: u32, file: SimFile, read_only: bool) -> Published<SimFile> {
 
 impl Fixture {
     pub async fn new() -> Fixture {
+        Fixture::over(Pool::new(64 << 20)).await
+    }
+
+    /// With buffers of this pool.
+    pub async fn over(pool: Pool) -> Fixture {
         let clock = SimClock::new(NOW_MS);
-        let pool = Pool::new(64 << 20);
         let time = clock.clone();
         let store = Arc::new(MemoryStore::new(pool.clone(), move || time.unix_millis()));
         for (name, tenant) in [("values", "ours"), ("theirs", "others")] {

@@ -1,6 +1,8 @@
 //! Writes that stay with the device for long, while their hosts give them up or go.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_io::files::Directory;
@@ -16,17 +18,22 @@ use crate::world::{BLOCK, BLOCK_BYTES, KV, World};
 
 type Plain = <Directory as Disk>::File;
 
-/// A file whose device keeps what is written for as long as it is told.
+/// A file whose device keeps what is written, and syncs, for as long as it is told.
 #[derive(Clone)]
 pub struct Slow {
     file: Plain,
     keeps: watch::Sender<bool>,
+    /// Syncs that have begun.
+    syncs: Arc<AtomicUsize>,
 }
 
 impl Slow {
     pub fn new(file: Plain) -> Slow {
-        let keeps = watch::Sender::new(false);
-        Slow { file, keeps }
+        Slow {
+            file,
+            keeps: watch::Sender::new(false),
+            syncs: Arc::default(),
+        }
     }
 
     pub fn keep(&self, keeps: bool) {
@@ -63,6 +70,10 @@ impl File for Slow {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, Relaxed);
+        while *self.keeps.borrow() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.file.sync_data()
     }
 
@@ -161,4 +172,35 @@ fn a_host_does_not_wait_for_what_others_wrote_and_keeps_nobody_waiting() {
     assert_eq!(exist(&mut other), Status::KV_KEY_DOES_NOT_EXIST);
     world.file.keep(false);
     assert_eq!(io.completion().cid, entry.cid());
+}
+
+#[test]
+fn flushes_share_what_the_device_does() {
+    let world = World::new();
+    let (_admin, mut io) = world.host(PLAIN);
+    world.file.keep(true);
+    let first = io.numbered(NvmCommand::Flush.entry(0, BLOCK));
+    io.capsule(&first, &[]);
+    while world.file.syncs.load(Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    for _ in 0..20 {
+        let flush = io.numbered(NvmCommand::Flush.entry(0, BLOCK));
+        io.capsule(&flush, &[]);
+    }
+    // Their connection is gone before the sync that they wait for has begun: the next ones do not wait for them.
+    let (_other, mut gone) = world.host(OTHER);
+    let flush = gone.numbered(NvmCommand::Flush.entry(0, BLOCK));
+    gone.capsule(&flush, &[]);
+    assert_eq!(exist(&mut gone), Status::KV_KEY_DOES_NOT_EXIST);
+    drop(gone);
+    world.wait_for_ends(1);
+    assert!(!io.has_more(SHORT), "before the device is done");
+    assert_eq!(world.file.syncs.load(Relaxed), 1);
+    world.file.keep(false);
+    for _ in 0..21 {
+        assert!(io.completion().status.is_success());
+    }
+    // The first one, and one for all that came meanwhile.
+    assert_eq!(world.file.syncs.load(Relaxed), 2);
 }
