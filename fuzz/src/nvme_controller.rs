@@ -234,6 +234,11 @@ fn check(controller: &mut Controller, device: bool, reply: AdminReply) {
                 _ => {}
             }
         }
+        AdminReply::Authenticate { qid } => {
+            let mut asked = controller.authenticating(qid).expect("a message");
+            asked.compute();
+            controller.authenticated(0, qid, asked);
+        }
         AdminReply::Held
         | AdminReply::Abort { .. }
         | AdminReply::DeleteQueue(_)

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use forebay_mem::RegionSlice;
 
-pub use options::{connect, connect_blocking, is_within, set_send_buffer, unpaced};
+pub use options::{connect, connect_blocking, is_within, set_keep_alive, set_send_buffer, unpaced};
 pub use plain::{PLAIN_BYTES_MAX, Parts, Plain};
 
 /// The most places of one call.

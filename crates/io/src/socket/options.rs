@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use tokio::net::TcpSocket;
@@ -70,6 +71,19 @@ pub fn is_within(peer: SocketAddr, local: SocketAddr) -> bool {
 /// The system's.
 pub fn set_send_buffer(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_send_buffer_size(socket.as_fd(), bytes)?)
+}
+
+/// Has the system ask whether the peer's is still there when nothing came for `silence`, and as often again; a connection ends with the
+/// last of `probes` that is not answered.
+///
+/// # Errors
+/// The system's.
+pub fn set_keep_alive(socket: impl AsFd, silence: Duration, probes: u32) -> io::Result<()> {
+    let socket = socket.as_fd();
+    sockopt::set_tcp_keepidle(socket, silence)?;
+    sockopt::set_tcp_keepintvl(socket, silence)?;
+    sockopt::set_tcp_keepcnt(socket, probes)?;
+    Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ use super::live::Counting;
 use super::session::{FUSING_MAX, Session, Viewer};
 use super::{Target, bound, parts, results};
 
+/// Entries of a queue over TCP: tags name the places of commands in so many bits.
+pub(crate) const TCP_QUEUE_ENTRIES_MAX: u32 = 1024;
+
 /// What a transport knows of a host beside its words.
 #[derive(Debug, Clone, Default)]
 pub struct Arrival {
@@ -90,7 +93,8 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
-    fn authentication_of(&self, nqn: &str) -> Option<Authentication> {
+    /// What a host has to prove; `None`: nothing.
+    pub(super) fn authentication_of(&self, nqn: &str) -> Option<Authentication> {
         let shown = self.shown.read();
         let host = shown.host(nqn)?;
         Some(Authentication {
@@ -117,7 +121,8 @@ impl<S: Store, F: File> Target<S, F> {
         connect: &Connect,
         arrival: Arrival,
     ) -> Result<Admitted<S>, Refused> {
-        Controller::check_admin_connect(connect, self.config.queue_entries_max)?;
+        let entries_max = self.config.queue_entries_max.min(TCP_QUEUE_ENTRIES_MAX);
+        Controller::check_admin_connect(connect, entries_max)?;
         if let Some(proven) = &arrival.proven {
             if proven.host != connect.hostnqn {
                 return Err(Status::CONNECT_INVALID_HOST.into());
@@ -152,7 +157,14 @@ impl<S: Store, F: File> Target<S, F> {
             _ => Holder::Stranger,
         };
         let session = self
-            .session(holder, Some(connect.hostnqn.clone()), viewer, arrival)
+            .session(
+                holder,
+                Some(connect.hostnqn.clone()),
+                viewer,
+                arrival,
+                authentication.clone(),
+                kind,
+            )
             .ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
         let config = ControllerConfig {
             kind,
@@ -163,6 +175,12 @@ impl<S: Store, F: File> Target<S, F> {
                 nqn: connect.hostnqn.clone(),
                 id: connect.host_id,
             },
+            queue_entries_max: entries_max,
+            // No more than it may have connections for.
+            io_queues_max: self
+                .config
+                .io_queues_max
+                .min(self.identifiers.io_queues_max()),
             kato_ms: connect.kato_ms,
             authentication,
             ..self.controller_config(session.cntlid())
@@ -184,7 +202,15 @@ impl<S: Store, F: File> Target<S, F> {
     /// A session for a device with `vectors` interrupts, and how to make its controller: again after each reset of the device.
     /// `None` when there are too many.
     pub fn attach(&self, viewer: Viewer) -> Option<Arc<Session<S>>> {
-        self.session(Holder::Device, None, viewer, Arrival::default())
+        let arrival = Arrival::default();
+        self.session(
+            Holder::Device,
+            None,
+            viewer,
+            arrival,
+            None,
+            ControllerKind::Io,
+        )
     }
 
     /// The controller of a device as it is after power was turned on.
@@ -246,14 +272,18 @@ impl<S: Store, F: File> Target<S, F> {
         host: Option<String>,
         viewer: Viewer,
         arrival: Arrival,
+        authentication: Option<Authentication>,
+        kind: ControllerKind,
     ) -> Option<Arc<Session<S>>> {
-        let identifier = self.identifiers.take(holder)?;
+        let identifier = Arc::new(self.identifiers.take(holder)?);
         let host: Option<Arc<str>> = host.map(Arc::from);
         Some(Arc::new(Session {
             identifier,
+            kind,
             live: Counting::new(&self.live, viewer.clone(), host.clone()),
             host,
             arrival,
+            authentication,
             viewer,
             bound: Mutex::new(bound::Bound::default()),
             parts: Mutex::new(parts::Parts::default()),

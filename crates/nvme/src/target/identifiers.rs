@@ -1,4 +1,4 @@
-//! Numbers of controllers, and who may have how many: whoever comes often leaves some to the others.
+//! Numbers of controllers, and who may have how many, and how many connections: whoever comes often leaves some to the others.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -32,12 +32,22 @@ pub(super) struct Identifiers {
 #[derive(Debug, Default)]
 struct Taken {
     previous: u16,
-    holders: BTreeMap<u16, Holder>,
+    held: BTreeMap<u16, Held>,
+}
+
+/// A number that is in use.
+#[derive(Debug)]
+struct Held {
+    by: Holder,
+    /// Connections of its controller, beside the first.
+    connections: usize,
 }
 
 impl Taken {
+    /// Connections of a holder: one of each of its controllers, and more.
     fn held_by(&self, holder: &Holder) -> usize {
-        self.holders.values().filter(|held| *held == holder).count()
+        let held = self.held.values().filter(|held| held.by == *holder);
+        held.map(|held| 1 + held.connections).sum()
     }
 }
 
@@ -56,7 +66,7 @@ impl Identifiers {
         })
     }
 
-    /// How many of the numbers such a holder may have.
+    /// How many connections such a holder may have: no more than a part of the numbers.
     fn share(&self, holder: &Holder) -> usize {
         match holder {
             Holder::Device => self.max,
@@ -65,12 +75,18 @@ impl Identifiers {
         }
     }
 
+    /// I/O queues that each host can have.
+    pub(super) fn io_queues_max(&self) -> u16 {
+        let share = self.max.div_ceil(HOST_SHARE).saturating_sub(1).max(1);
+        u16::try_from(share).unwrap_or(u16::MAX)
+    }
+
     /// A number that was not given out for as long as can be: a host that comes too late with an old one finds nobody. `None`: all, or all
     /// that such a holder may have, are taken.
     pub(super) fn take(self: &Arc<Identifiers>, holder: Holder) -> Option<Identifier> {
         const LAST: u16 = 0xffef;
         let mut taken = self.taken.lock();
-        if taken.holders.len() >= self.max || taken.held_by(&holder) >= self.share(&holder) {
+        if taken.held.len() >= self.max || taken.held_by(&holder) >= self.share(&holder) {
             return None;
         }
         loop {
@@ -80,8 +96,11 @@ impl Identifiers {
                 taken.previous + 1
             };
             taken.previous = next;
-            if let Entry::Vacant(free) = taken.holders.entry(next) {
-                free.insert(holder);
+            if let Entry::Vacant(free) = taken.held.entry(next) {
+                free.insert(Held {
+                    by: holder,
+                    connections: 0,
+                });
                 return Some(Identifier {
                     cntlid: next,
                     all: self.clone(),
@@ -100,20 +119,50 @@ impl Identifier {
     pub(super) fn proven(&self, nqn: &str) -> bool {
         let host = Holder::Host(nqn.into());
         let mut taken = self.all.taken.lock();
-        if taken.holders.get(&self.cntlid) == Some(&host) {
+        let before = taken.held_by(&host);
+        let Some(held) = taken.held.get_mut(&self.cntlid) else {
+            return false;
+        };
+        if held.by == host {
             return true;
         }
-        let room = taken.held_by(&host) < self.all.share(&host);
+        let room = before < self.all.share(&host);
         if room {
-            taken.holders.insert(self.cntlid, host);
+            held.by = host;
         }
         room
     }
 }
 
+/// One more connection of a controller, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Connection(Arc<Identifier>);
+
+impl Connection {
+    /// `None`: its holder has all that it may have.
+    pub(super) fn of(identifier: &Arc<Identifier>) -> Option<Connection> {
+        let mut taken = identifier.all.taken.lock();
+        let by = taken.held.get(&identifier.cntlid)?.by.clone();
+        if taken.held_by(&by) >= identifier.all.share(&by) {
+            return None;
+        }
+        taken.held.get_mut(&identifier.cntlid)?.connections += 1;
+        Some(Connection(identifier.clone()))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Connection(identifier) = self;
+        if let Some(held) = identifier.all.taken.lock().held.get_mut(&identifier.cntlid) {
+            held.connections -= 1;
+        }
+    }
+}
+
 impl Drop for Identifier {
     fn drop(&mut self) {
-        self.all.taken.lock().holders.remove(&self.cntlid);
+        self.all.taken.lock().held.remove(&self.cntlid);
     }
 }
 

@@ -41,7 +41,7 @@ impl KeyBuf {
 }
 
 /// DW0 alone: what does not fit is said as the greatest number.
-fn dword(size: u64) -> u64 {
+pub(super) fn dword(size: u64) -> u64 {
     size.min(u64::from(u32::MAX))
 }
 

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use forebay_mem::BLOCK_MAX_BYTES;
+use forebay_proto::nvme::nvm::NvmCommand;
+use forebay_proto::nvme::{IoCommand, IoVerb};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -17,6 +19,15 @@ const UNIT_BYTES: u32 = 4096;
 /// What a command in progress holds of its data at most: a buffer that moves and one that follows, or all of a value that its store keeps
 /// as one object.
 const COMMAND_BYTES_MAX: u32 = 4 * BLOCK_MAX_BYTES as u32;
+
+/// What a command holds whose host moves so many bytes.
+pub(crate) fn held_bytes(command: &IoCommand, bytes: u32) -> u32 {
+    match command.verb {
+        // They are held beside those that they are compared with.
+        IoVerb::Nvm(NvmCommand::Compare { .. }) => bytes.saturating_mul(2),
+        _ => bytes,
+    }
+}
 
 /// So much memory, lent in the order in which it is asked for.
 #[derive(Debug)]

@@ -37,13 +37,15 @@ mod status;
 mod syncs;
 mod transfer;
 
+pub(crate) use admission::TCP_QUEUE_ENTRIES_MAX;
 pub use admission::{Admitted, Arrival, Proven};
 pub use counters::{Counted, Executed};
 pub use fused::{Fused, Fuser};
-pub(crate) use lending::{Hosts, Lent, Share};
+pub(crate) use identifiers::Connection;
+pub(crate) use lending::{Hosts, Lent, Share, held_bytes};
 pub use live::LiveController;
 pub use payload::Payload;
-pub use session::{Change, Session, Viewer};
+pub use session::{Change, Prepared, Session, Viewer};
 pub use shown::{Backing, Host, Published};
 
 use std::sync::Arc;
@@ -54,6 +56,7 @@ use forebay_mem::Pool;
 use forebay_proto::nvme::discovery::{DiscoveryEntry, DiscoveryLog};
 use forebay_store::Store;
 use parking_lot::RwLock;
+use tokio::sync::Semaphore;
 
 use counters::Counters;
 use identifiers::Identifiers;
@@ -71,6 +74,9 @@ const RESULTS_SHARE: u64 = 8;
 /// Commands that wait for their hosts hold at most this part of the pool: the rest serves whatever waits for nobody.
 const LENDING_SHARE: u64 = 2;
 
+/// Proofs of hosts that are computed at once: each takes milliseconds of a processor, and anybody may ask for one.
+const PROVING_MAX: usize = 2;
+
 /// What is chosen for a target.
 #[derive(Debug, Clone)]
 pub struct TargetConfig {
@@ -86,14 +92,14 @@ pub struct TargetConfig {
     pub value_bytes_max: u32,
     /// What KV namespaces without a bound of their own may hold, in bytes.
     pub capacity_bytes: u64,
-    /// Entries of a queue: 32 to 65536.
+    /// Entries of a queue: 32 to 65536; over TCP 1024 at most.
     pub queue_entries_max: u32,
     /// I/O queues of a controller.
     pub io_queues_max: u16,
     /// Data that may follow a command in its capsule on an I/O queue, in bytes; a multiple of 16.
     pub in_capsule_bytes: u32,
-    /// Controllers at once, of all transports. One host has at most a quarter of them; those that did not prove who they are, where they
-    /// have to, and those that ask for discovery have half.
+    /// Controllers at once, of all transports. One host has at most a quarter of them, and as many connections; those that did not prove
+    /// who they are, where they have to, and those that ask for discovery have half.
     pub controllers_max: u16,
     /// Whether hosts that nobody made known see every namespace.
     pub allow_any_host: bool,
@@ -139,6 +145,8 @@ pub struct Target<S: Store, F: File> {
     live: Arc<Live>,
     results: Arc<results::Room>,
     lending: Arc<Lending>,
+    /// One for each proof that is computed.
+    proving: Arc<Semaphore>,
 }
 
 impl<S: Store, F: File> Target<S, F> {
@@ -168,6 +176,7 @@ impl<S: Store, F: File> Target<S, F> {
             watchers: Watchers::default(),
             counters: Counters::default(),
             live: Arc::default(),
+            proving: Arc::new(Semaphore::new(PROVING_MAX)),
         }
     }
 
@@ -196,7 +205,8 @@ impl<S: Store, F: File> Target<S, F> {
         self.live.look()
     }
 
-    /// Replaces the hosts that may come. Associations of hosts that may not any more, or that belong to another tenant now, end.
+    /// Replaces the hosts that may come. Associations of hosts that may not any more, that belong to another tenant now, or that have to
+    /// prove something else, end.
     pub fn set_hosts(&self, hosts: Vec<Host>) {
         // What discovery tells a host depends on what is known of it.
         self.change_discovery(|_| self.shown.write().set_hosts(hosts));

@@ -6,6 +6,7 @@ use forebay_proto::nvme::kv::{KvCommand, head};
 use forebay_store::{Execute, Executed, Input, Module, Store};
 
 use super::entered::Entered;
+use super::kv::{KeyBuf, dword};
 use super::session::Session;
 use super::status::of_store;
 use super::{Payload, Target};
@@ -18,11 +19,6 @@ struct Asked<'a, S> {
     operation: u32,
     /// Room for the result.
     capacity: u32,
-}
-
-/// DW0 alone: what does not fit is said as the greatest number.
-fn dword(len: u64) -> u64 {
-    len.min(u64::from(u32::MAX))
 }
 
 impl<S: Store, F: File> Target<S, F> {
@@ -136,7 +132,7 @@ impl<S: Store, F: File> Target<S, F> {
         &self,
         payload_bytes: u32,
         payload: &mut impl Payload,
-    ) -> Result<(super::kv::KeyBuf, Vec<u8>), Status> {
+    ) -> Result<(KeyBuf, Vec<u8>), Status> {
         let payload_bytes = u64::from(payload_bytes);
         if payload.len() < payload_bytes {
             return Err(Status::DATA_SGL_LENGTH_INVALID);

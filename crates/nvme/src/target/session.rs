@@ -2,13 +2,16 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::ops::DerefMut;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use forebay_io::File;
-use forebay_proto::nvme::{Controller, ControllerKind, SubmissionQueueEntry, opcode};
+use forebay_proto::nvme::auth::{Authenticating, Authentication};
+use forebay_proto::nvme::discovery::DiscoveryLog;
+use forebay_proto::nvme::{Controller, ControllerKind, SubmissionQueueEntry, Subsystem, opcode};
 use forebay_store::Store;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
@@ -18,7 +21,7 @@ use tokio::time::sleep;
 use super::Target;
 use super::admission::{Arrival, Proven};
 use super::bound::Bound;
-use super::identifiers::Identifier;
+use super::identifiers::{Connection, Identifier};
 use super::landing::Whose;
 use super::live::Counting;
 use super::parts::Parts;
@@ -76,10 +79,13 @@ pub(super) const FUSING_MAX: usize = 4;
 
 /// The execution side of one controller. It ends when it is dropped: bound keys, unfinished values and results are forgotten.
 pub struct Session<S: Store> {
-    pub(super) identifier: Identifier,
+    pub(super) identifier: Arc<Identifier>,
+    pub(super) kind: ControllerKind,
     /// The host's NQN; `None` for a device.
     pub(super) host: Whose,
     pub(super) arrival: Arrival,
+    /// What the host had to prove when it came.
+    pub(super) authentication: Option<Authentication>,
     pub(super) viewer: Viewer,
     pub(super) live: Counting,
     pub(super) bound: Mutex<Bound>,
@@ -125,6 +131,16 @@ impl<S: Store> Session<S> {
         self.host().is_none_or(|nqn| self.identifier.proven(nqn))
     }
 
+    /// Whether the host has to prove who it is before it sees anything.
+    pub(crate) fn has_to_prove(&self) -> bool {
+        self.authentication.is_some()
+    }
+
+    /// One more connection of the host's, beside that of the admin queue; `None`: it has as many as it may have.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        Connection::of(&self.identifier)
+    }
+
     /// Whose namespaces the host sees.
     pub fn viewer(&self) -> &Viewer {
         &self.viewer
@@ -143,16 +159,9 @@ impl<S: Store, F: File> Target<S, F> {
         self.generation.load(Relaxed)
     }
 
-    /// Gets a controller ready for an admin command: it shows the present, and how full namespaces are when that is asked.
-    pub fn prepare(
-        &self,
-        session: &Session<S>,
-        controller: &mut Controller,
-        entry: &SubmissionQueueEntry,
-    ) {
-        if entry.opcode() == opcode::admin::IDENTIFY {
-            self.show(session, controller);
-        }
+    /// What a controller is to show before an admin command: the present, with how full namespaces are, when that is asked.
+    pub fn prepare(&self, session: &Session<S>, entry: &SubmissionQueueEntry) -> Option<Prepared> {
+        (entry.opcode() == opcode::admin::IDENTIFY).then(|| self.present(session))
     }
 
     /// Waits until what the target shows has changed since it was last waited for, or the host may not be here any more. One task a
@@ -179,33 +188,76 @@ impl<S: Store, F: File> Target<S, F> {
     }
 
     /// Lets the controller show what there is now, and says whether the host may stay. To be called after
-    /// [`changed`](Target::changed); events may follow.
-    pub fn update(&self, session: &Session<S>, controller: &mut Controller) -> Change {
+    /// [`changed`](Target::changed); events may follow. `controller` is taken when all is known that it is to show.
+    pub fn update<C: DerefMut<Target = Controller>>(
+        &self,
+        session: &Session<S>,
+        controller: impl FnOnce() -> C,
+    ) -> Change {
         if let Some(host) = &session.host {
-            let io = controller.config().kind == ControllerKind::Io;
+            let io = session.kind == ControllerKind::Io;
             if io && !self.is_secure_enough(host, session.arrival.proven.as_deref()) {
+                return Change::Over;
+            }
+            // What it has proven to hold is of no worth any more.
+            if io && self.authentication_of(host) != session.authentication {
                 return Change::Over;
             }
             match self.viewer_of(host, session.arrival.trusted) {
                 Some(viewer) if viewer == session.viewer => {}
-                _ if controller.config().kind == ControllerKind::Discovery => {}
+                _ if !io => {}
                 _ => return Change::Over,
             }
         }
         if session.seen.swap(self.generation(), Relaxed) != self.generation() {
-            self.show(session, controller);
+            let present = self.present(session);
+            present.show(&mut controller());
         }
         Change::Shown
     }
 
-    fn show(&self, session: &Session<S>, controller: &mut Controller) {
-        match controller.config().kind {
-            ControllerKind::Io => {
-                controller.set_subsystem(Arc::new(self.snapshot(&session.viewer)));
+    fn present(&self, session: &Session<S>) -> Prepared {
+        Prepared(match session.kind {
+            ControllerKind::Io => Present::Subsystem(Arc::new(self.snapshot(&session.viewer))),
+            ControllerKind::Discovery => Present::Discovery(self.discovery_for(session)),
+        })
+    }
+
+    /// Computes what a host's proof takes, where that keeps nobody waiting but others who prove something. `None`: it failed, or there is
+    /// nothing to compute.
+    pub(crate) async fn compute(&self, asked: Option<Authenticating>) -> Option<Authenticating> {
+        let mut asked = asked?;
+        let turn = self.proving.clone().acquire_owned().await.ok()?;
+        let computed = tokio::task::spawn_blocking(move || {
+            asked.compute();
+            // Also when nobody waits for it any more.
+            drop(turn);
+            asked
+        });
+        computed.await.ok()
+    }
+}
+
+/// What is there, as a session's host sees it.
+#[derive(Debug)]
+pub struct Prepared(Present);
+
+#[derive(Debug)]
+enum Present {
+    Subsystem(Arc<Subsystem>),
+    Discovery(Arc<DiscoveryLog>),
+}
+
+impl Prepared {
+    /// Lets the host's controller show it, unless that shows something newer.
+    pub fn show(self, controller: &mut Controller) {
+        match self.0 {
+            Present::Subsystem(subsystem) => {
+                if subsystem.generation >= controller.subsystem().generation {
+                    controller.set_subsystem(subsystem);
+                }
             }
-            ControllerKind::Discovery => {
-                controller.set_discovery(self.discovery_for(session));
-            }
+            Present::Discovery(log) => controller.set_discovery(log),
         }
     }
 }

@@ -1,18 +1,25 @@
 //! A controller, and the queues that have joined it, wherever they are served.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release};
-use std::task::Context;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use forebay_proto::nvme::Controller;
 use forebay_proto::nvme::fabrics::{Connect, Refused, connect_at};
+use forebay_proto::nvme::{Controller, Status};
 use forebay_store::Store;
 use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use crate::target::{Session, Share};
+use super::leaving::Leaving;
+use crate::target::{Connection, Session, Share};
+
+/// How long an Abort waits for the end of its command, which may be that of a device or of its host's data.
+const ABORT: Duration = Duration::from_secs(2);
 
 /// What a queue is told from outside of its connection.
 #[derive(Default)]
@@ -58,6 +65,28 @@ impl Orders {
     pub(super) fn end(&self, ending: Ending) {
         self.give(|given| given.ending = given.ending.max(Some(ending)));
     }
+
+    /// Waits until the queue is to end, while it has no commands yet.
+    pub(super) async fn ended(&self) {
+        poll_fn(|cx| match self.take(cx) {
+            Some(given) if given.ending.is_some() => Poll::Ready(()),
+            _ => Poll::Pending,
+        })
+        .await;
+    }
+}
+
+/// A queue that has joined, one of the connections that its host has.
+#[derive(Clone)]
+pub(super) struct Member {
+    orders: Arc<Orders>,
+    _connection: Arc<Connection>,
+}
+
+impl PartialEq for Member {
+    fn eq(&self, other: &Member) -> bool {
+        Arc::ptr_eq(&self.orders, &other.orders)
+    }
 }
 
 /// One controller and its queues.
@@ -67,11 +96,12 @@ pub(super) struct Association<S: Store> {
     queues: Mutex<Queues>,
     /// What commands of all its queues together may hold.
     pub(super) lending: Arc<Share>,
+    leaving: Arc<Leaving>,
 }
 
 #[derive(Default)]
 struct Queues {
-    orders: BTreeMap<u16, Arc<Orders>>,
+    members: BTreeMap<u16, Member>,
     over: bool,
 }
 
@@ -80,12 +110,14 @@ impl<S: Store> Association<S> {
         controller: Controller,
         session: Arc<Session<S>>,
         lending: Share,
+        leaving: Arc<Leaving>,
     ) -> Association<S> {
         Association {
             session,
             controller: Mutex::new(controller),
             queues: Mutex::default(),
             lending: Arc::new(lending),
+            leaving,
         }
     }
 
@@ -97,57 +129,92 @@ impl<S: Store> Association<S> {
     ///
     /// # Errors
     /// What to answer.
-    pub(super) fn join(&self, connect: &Connect, orders: &Arc<Orders>) -> Result<u64, Refused> {
+    pub(super) fn join(
+        &self,
+        connect: &Connect,
+        orders: &Arc<Orders>,
+    ) -> Result<(Member, u64), Refused> {
         let mut queues = self.queues.lock();
         if queues.over {
             return Err(Refused::in_data(connect_at::CNTLID));
         }
+        let connection = self.session.connection();
+        let connection = connection.ok_or(Status::CONNECT_CONTROLLER_BUSY)?;
         let mut controller = self.controller.lock();
         controller.connect_io(connect)?;
-        queues.orders.insert(connect.qid, orders.clone());
-        Ok(controller.connect_result())
+        let member = Member {
+            orders: orders.clone(),
+            _connection: Arc::new(connection),
+        };
+        queues.members.insert(connect.qid, member.clone());
+        Ok((member, controller.connect_result()))
     }
 
     /// An I/O queue has ended, and nothing of it is in progress.
-    pub(super) fn leave(&self, qid: u16, orders: &Arc<Orders>) {
+    pub(super) fn leave(&self, qid: u16, member: &Member) {
         let mut queues = self.queues.lock();
-        let joined = queues.orders.get(&qid);
         // After a reset another may have come in its place.
-        if joined.is_some_and(|joined| Arc::ptr_eq(joined, orders)) {
-            queues.orders.remove(&qid);
-            self.controller.lock().disconnect_io(qid);
+        if queues.members.get(&qid) == Some(member) {
+            queues.members.remove(&qid);
+            let mut controller = self.controller.lock();
+            controller.disconnect_io(qid);
+            if queues.members.is_empty() {
+                controller.shutdown_done();
+            }
+        }
+        drop(queues);
+        self.leaving.leave(member);
+    }
+
+    /// The host shuts the controller down: its I/O queues end.
+    pub(super) fn shut_down(&self) {
+        let queues = self.queues.lock();
+        for member in queues.members.values() {
+            member.orders.end(Ending::Soon);
+        }
+        if queues.members.is_empty() {
+            self.controller.lock().shutdown_done();
         }
     }
 
-    /// Ends all I/O queues. After a reset others may join in their place.
-    pub(super) fn end_io_queues(&self, ending: Ending) {
-        for orders in self.queues.lock().orders.values() {
-            orders.end(ending);
-        }
-    }
-
-    /// The controller was reset.
+    /// The controller was reset: others may join in the place of its queues.
     pub(super) fn reset(&self) {
-        self.end_io_queues(Ending::Now);
+        self.end_io_queues(&mut self.queues.lock());
         self.session.reset();
     }
 
     /// The admin queue has ended, and the controller with it.
     pub(super) fn end(&self) {
-        self.queues.lock().over = true;
-        self.end_io_queues(Ending::Now);
+        let mut queues = self.queues.lock();
+        queues.over = true;
+        self.end_io_queues(&mut queues);
     }
 
-    /// Gives up a command, wherever it is; says whether there was one.
+    fn end_io_queues(&self, queues: &mut Queues) {
+        let host = self.session.host().unwrap_or_default();
+        for member in std::mem::take(&mut queues.members).into_values() {
+            member.orders.end(Ending::Now);
+            self.leaving.enter(host, member);
+        }
+    }
+
+    /// Waits until nothing of what the host began on queues that were told to end is in progress.
+    pub(super) async fn settled(&self) {
+        let host = self.session.host().unwrap_or_default();
+        self.leaving.settled(host).await;
+    }
+
+    /// Gives up a command, wherever it is; says whether there was one, and it is completed.
     pub(super) async fn abort(&self, sqid: u16, cid: u16) -> bool {
-        let orders = self.queues.lock().orders.get(&sqid).cloned();
-        let Some(orders) = orders else {
+        let member = self.queues.lock().members.get(&sqid).cloned();
+        let Some(member) = member else {
             return false;
         };
         let (answer, answered) = oneshot::channel();
-        orders.give(|given| given.aborts.push((cid, answer)));
-        drop(orders);
-        answered.await.unwrap_or(false)
+        member.orders.give(|given| given.aborts.push((cid, answer)));
+        drop(member);
+        let answered = timeout(ABORT, answered).await;
+        answered.is_ok_and(|answer| answer.unwrap_or(false))
     }
 }
 

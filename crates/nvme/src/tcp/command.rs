@@ -4,16 +4,15 @@ use std::future::poll_fn;
 
 use forebay_io::File;
 use forebay_mem::Buf;
-use forebay_proto::nvme::kv::{KeyAt, KvCommand};
-use forebay_proto::nvme::nvm::NvmCommand;
-use forebay_proto::nvme::{AdminReply, Controller, IoCommand, IoVerb, Status};
+use forebay_proto::nvme::kv::{KeyAt, KvCommand, head};
+use forebay_proto::nvme::{AdminReply, Controller, Effect, IoCommand, IoVerb, Status};
 use forebay_store::Store;
 
 use super::association::Association;
 use super::payload::{Pointer, TcpPayload};
 use super::wire::Wire;
 use super::work::{Begin, Outcome, Then, Work};
-use crate::target::{Payload, Target};
+use crate::target::{Payload, Target, held_bytes};
 
 /// What the commands of a queue share.
 pub(super) struct Queue<'a, S: Store, F: File> {
@@ -110,8 +109,6 @@ impl<S: Store, F: File> Queue<'_, S, F> {
 
     /// The data of a command that moves what `command` says.
     fn payload(&self, command: &IoCommand, begin: &Begin) -> Result<TcpPayload<'_>, Status> {
-        /// A key at the head of the data, with its length.
-        const HEAD_BYTES_MAX: u64 = 2 + 255;
         let head_bytes = match command.verb {
             IoVerb::Kv(
                 KvCommand::Store {
@@ -121,7 +118,7 @@ impl<S: Store, F: File> Queue<'_, S, F> {
                     key: KeyAt::Head, ..
                 }
                 | KvCommand::ExtendedKey { .. },
-            ) => HEAD_BYTES_MAX,
+            ) => head::BYTES_MAX as u64,
             _ => 0,
         };
         let bytes = u64::from(begin.pointer.len());
@@ -153,9 +150,14 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         };
         let now_ms = (self.now_ms)();
         let session = &self.association.session;
+        let shows = !session.has_to_prove() || self.association.controller().is_authenticated();
+        // Before anybody waits for the controller.
+        let prepared = shows.then(|| self.target.prepare(session, entry)).flatten();
         let (reply, is_authenticated) = {
             let mut controller = self.association.controller();
-            self.target.prepare(session, &mut controller, entry);
+            if let Some(prepared) = prepared {
+                prepared.show(&mut controller);
+            }
             let reply = match self.qid {
                 0 => controller.admin(now_ms, entry, &data),
                 qid => controller.fabrics(now_ms, qid, entry, &data),
@@ -177,10 +179,25 @@ impl<S: Store, F: File> Queue<'_, S, F> {
                 outcome.status = status;
                 outcome.result = result;
                 outcome.then = Then::Effect(effect);
+                if effect == Effect::Reset {
+                    // A host that finds CSTS.RDY cleared may begin anew at once.
+                    self.association.reset();
+                    self.association.settled().await;
+                }
                 if let Err(status) = payload.send(Buf::from(data)).await {
                     outcome.status = status.answered();
                 }
                 outcome.last = payload.end().await;
+            }
+            AdminReply::Authenticate { qid } => {
+                let asked = self.association.controller().authenticating(qid);
+                match self.target.compute(asked).await {
+                    Some(done) => {
+                        let mut controller = self.association.controller();
+                        controller.authenticated((self.now_ms)(), qid, done);
+                    }
+                    None => outcome.status = Status::INTERNAL_ERROR,
+                }
             }
             AdminReply::Held => outcome.then = Then::Held,
             AdminReply::Abort { sqid, cid } => {
@@ -195,14 +212,5 @@ impl<S: Store, F: File> Queue<'_, S, F> {
             | AdminReply::ShadowDoorbells { .. } => outcome.status = Status::INVALID_OPCODE,
         }
         outcome
-    }
-}
-
-/// What a command holds whose host moves so many bytes.
-fn held_bytes(command: &IoCommand, bytes: u32) -> u32 {
-    match command.verb {
-        // They are held beside those that they are compared with.
-        IoVerb::Nvm(NvmCommand::Compare { .. }) => bytes.saturating_mul(2),
-        _ => bytes,
     }
 }

@@ -15,6 +15,7 @@ use forebay_io::{Slots, Watch};
 use forebay_proto::nvme_tcp::{FatalErrorStatus, Fault};
 use forebay_store::Store;
 use tokio::io::Interest;
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -40,7 +41,7 @@ const SEND_EARLY_BYTES: usize = 64 << 10;
 const FINISH: Duration = Duration::from_secs(2);
 
 /// What a queue was connected as.
-pub(super) struct Joined {
+pub(super) struct Connected {
     pub(super) qid: u16,
     /// Entries of the submission queue.
     pub(super) entries: u32,
@@ -54,7 +55,7 @@ pub(super) struct Driver<'a, S: Store, F, N> {
     wire: &'a Wire,
     association: &'a Association<S>,
     orders: &'a Orders,
-    queue: Joined,
+    queue: Connected,
     slots: Slots<F>,
     begin: N,
     fuser: Fuser<Begin>,
@@ -65,6 +66,8 @@ pub(super) struct Driver<'a, S: Store, F, N> {
     /// Commands that wait for events.
     held: Vec<u16>,
     outcomes: Vec<(usize, Outcome)>,
+    /// Places of commands that were given up, and who is told when they are completed.
+    aborting: Vec<(usize, oneshot::Sender<bool>)>,
     now_ms: fn() -> u64,
     stall: Stall,
     ending: Option<Instant>,
@@ -85,7 +88,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
         wire: &'a Wire,
         association: &'a Association<S>,
         orders: &'a Orders,
-        queue: Joined,
+        queue: Connected,
         now_ms: fn() -> u64,
         stall: Stall,
         begin: N,
@@ -102,6 +105,7 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             cids: Vec::new(),
             held: Vec::new(),
             outcomes: Vec::new(),
+            aborting: Vec::new(),
             now_ms,
             stall,
             ending: None,
@@ -178,11 +182,15 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
 
     /// Says whether there may be more to do at once.
     fn round(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        // First: a command of a queue that is to end at once begins nothing any more.
+        self.obey(cx);
+        if self.ending.is_some_and(|until| until <= Instant::now()) {
+            return Err(End::Ended);
+        }
         let outcomes = &mut self.outcomes;
         self.slots
             .poll_woken(cx, |place, outcome| outcomes.push((place, outcome)));
         self.settle()?;
-        self.obey(cx);
         if self.ending.is_some() && self.slots.busy() == 0 && self.wire.state().sender.bytes() == 0
         {
             return Err(End::Ended);
@@ -213,11 +221,15 @@ impl<'a, S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'a, S, 
             // Two that happen as one are left to happen.
             let fused = |place| self.fused.iter().any(|pair| pair.1 == place);
             let given_up = place.is_some_and(|place| !fused(place) && self.slots.cancel(place));
-            if let Some(place) = place.filter(|_| given_up) {
-                self.start(place, Work::Aborted(place));
+            match place.filter(|_| given_up) {
+                // It is told when the command is complete.
+                Some(place) => {
+                    self.aborting.push((place, answer));
+                    self.start(place, Work::Aborted(place));
+                }
+                // Whoever asked may have been given up, too.
+                None => drop(answer.send(false)),
             }
-            // Whoever asked may have been given up, too.
-            let _ = answer.send(given_up);
         }
         if let Some(ending) = given.ending {
             self.end(ending);

@@ -34,6 +34,7 @@ mod association;
 mod command;
 mod driver;
 mod end;
+mod leaving;
 mod payload;
 mod receiver;
 mod sender;
@@ -61,16 +62,22 @@ use tokio::time::timeout;
 
 use crate::socket::{Acceptor, Keys, Socket, begins_with_tls};
 use crate::target::{Arrival, Change, Hosts, Proven, Target};
-use association::{Association, Orders};
+use association::{Association, Member, Orders};
 use command::Queue;
-use driver::{Driver, Joined};
+use driver::{Connected, Driver};
 use end::End;
+use leaving::Leaving;
 use setup::Granted;
 use stall::Stall;
 use wire::Wire;
 
 /// Room for capsules that come together on an I/O queue: 32 writes of 4 KiB.
 const STAGING_BYTES: usize = 160 << 10;
+
+/// How long a connection may be silent before the system asks whether the host's system is still there, and how often it asks in vain,
+/// each time after as long again.
+const SILENCE: Duration = Duration::from_secs(30);
+const PROBES: u32 = 4;
 
 /// What hosts are granted, the same for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,11 +103,15 @@ impl Default for Limits {
     }
 }
 
+/// What a queue has joined: an I/O queue is a member of it.
+type Joined<S> = (Arc<Association<S>>, Option<Member>);
+
 /// Serves connections of one target.
 pub struct Door<S: Store, F: File> {
     target: Arc<Target<S, F>>,
     limits: Limits,
     associations: Mutex<HashMap<u16, Arc<Association<S>>>>,
+    leaving: Arc<Leaving>,
     hosts: Hosts,
     /// Made when the first host begins with TLS; `None` when that failed.
     acceptor: OnceLock<Option<Acceptor>>,
@@ -124,6 +135,7 @@ impl<S: Store, F: File> Door<S, F> {
             target,
             limits,
             associations: Mutex::default(),
+            leaving: Arc::default(),
             hosts: Hosts::default(),
             acceptor: OnceLock::new(),
         }
@@ -150,8 +162,12 @@ impl<S: Store, F: File> Door<S, F> {
         let peer = stream.peer_addr();
         let local = stream.local_addr().ok();
         let local = local.map(|local| local.ip().to_canonical());
-        // Completions are small and awaited.
-        if let Err(error) = stream.set_nodelay(true) {
+        // Completions are small and awaited; and one whose host has lost its power says nothing any more, which is no sign of that where
+        // it set no timeout.
+        let prepared = stream
+            .set_nodelay(true)
+            .and_then(|()| forebay_io::socket::set_keep_alive(&stream, SILENCE, PROBES));
+        if let Err(error) = prepared {
             tracing::debug!(%error, "an NVMe/TCP connection is lost");
             return;
         }
@@ -179,16 +195,18 @@ impl<S: Store, F: File> Door<S, F> {
         };
         let end = match begun {
             Ok(granted) => {
-                let qid = granted.connect.qid;
-                let association = granted.to.clone();
-                let end = self.run(&wire, &orders, granted, shutdown).await;
-                match qid {
-                    0 => {
+                let Granted { connect, to } = granted;
+                let (association, member) = to;
+                let end = self
+                    .run(&wire, &orders, &connect, &association, shutdown)
+                    .await;
+                match member {
+                    None => {
                         association.end();
                         let cntlid = association.session.cntlid();
                         self.associations.lock().remove(&cntlid);
                     }
-                    qid => association.leave(qid, &orders),
+                    Some(member) => association.leave(connect.qid, &member),
                 }
                 end
             }
@@ -222,23 +240,28 @@ impl<S: Store, F: File> Door<S, F> {
         Ok((socket, Some(proven)))
     }
 
-    /// Answers a Connect.
+    /// Answers a Connect: with what the queue belongs to, which an I/O queue is a member of, and the result.
     fn admit(
         &self,
         connect: &Connect,
         arrival: &Arrival,
         orders: &Arc<Orders>,
-    ) -> Result<(Arc<Association<S>>, u64), Refused> {
+    ) -> Result<(Joined<S>, u64), Refused> {
         if connect.qid == 0 {
             let admitted = self.target.connect_by(now_ms(), connect, arrival.clone())?;
             let cntlid = admitted.session.cntlid();
             let host = admitted.session.host();
             let (whole, most) = (self.target.lending(), self.limits.host_bytes);
             let share = self.hosts.share(host, whole, most);
-            let association = Association::new(admitted.controller, admitted.session, share);
+            let association = Association::new(
+                admitted.controller,
+                admitted.session,
+                share,
+                self.leaving.clone(),
+            );
             let association = Arc::new(association);
             self.associations.lock().insert(cntlid, association.clone());
-            return Ok((association, admitted.result));
+            return Ok(((association, None), admitted.result));
         }
         let known = self.associations.lock().get(&connect.cntlid).cloned();
         let association = known.ok_or(Refused::in_data(connect_at::CNTLID))?;
@@ -246,37 +269,44 @@ impl<S: Store, F: File> Door<S, F> {
             // A queue is as secret as its controller, and by the same key.
             return Err(Status::CONNECT_INVALID_HOST.into());
         }
-        let result = association.join(connect, orders)?;
-        Ok((association, result))
+        let (member, result) = association.join(connect, orders)?;
+        Ok(((association, Some(member)), result))
     }
 
     async fn run(
         &self,
         wire: &Wire,
         orders: &Orders,
-        granted: Granted<Arc<Association<S>>>,
+        connect: &Connect,
+        association: &Association<S>,
         shutdown: impl Future<Output = ()>,
     ) -> End {
-        let Granted {
-            connect,
-            to: association,
-        } = granted;
+        let mut shutdown = pin!(shutdown);
         let qid = connect.qid;
         if qid > 0 {
             let bytes = self.target.config().in_capsule_bytes as usize;
             wire.state()
                 .receiver
                 .set_capsule_data_bytes_max(bytes, STAGING_BYTES);
-            self.target.settled(&association.session).await;
+            // The host may repeat what it began before: nothing of that may happen after what this queue does.
+            let settled = pin!(async {
+                association.settled().await;
+                self.target.settled(&association.session).await;
+            });
+            let ended = pin!(orders.ended());
+            let over = select(&mut shutdown, ended);
+            if let Either::Right(_) = select(settled, over).await {
+                return End::Ended;
+            }
         }
         let queue = Queue {
             target: &*self.target,
             wire,
-            association: &association,
+            association,
             qid,
             now_ms,
         };
-        let joined = Joined {
+        let connected = Connected {
             qid,
             entries: connect.entries,
             flow_control: !connect.no_sq_flow_control,
@@ -285,14 +315,14 @@ impl<S: Store, F: File> Door<S, F> {
         };
         let over = async {
             match qid {
-                0 => self.watch(&association).await,
+                0 => self.watch(association).await,
                 // It ends with its controller.
                 _ => pending().await,
             }
         };
         let stall = Stall::new(self.limits.stall, self.limits.wanted);
         let begin = |work| queue.serve(work);
-        let driver = Driver::new(wire, &association, orders, joined, now_ms, stall, begin);
+        let driver = Driver::new(wire, association, orders, connected, now_ms, stall, begin);
         driver.run(shutdown, over).await
     }
 
@@ -302,7 +332,7 @@ impl<S: Store, F: File> Door<S, F> {
         let mut since = 0;
         loop {
             self.target.changed(session, &mut since).await;
-            let change = self.target.update(session, &mut association.controller());
+            let change = self.target.update(session, || association.controller());
             if change == Change::Over {
                 return;
             }

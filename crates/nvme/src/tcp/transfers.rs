@@ -4,10 +4,13 @@ use forebay_proto::nvme_tcp::fault::Fault;
 use forebay_proto::nvme_tcp::pdu::offset;
 use forebay_proto::nvme_tcp::{Data, R2T, Transfer};
 
+use crate::target::TCP_QUEUE_ENTRIES_MAX;
+
 /// Places that a tag can name, and the bits it does that with. The bits above tell the transfers of a place apart.
 pub(super) const PLACES_MAX: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 10;
 const GENERATIONS: u16 = u16::MAX >> PLACE_BITS;
+const _: () = assert!(TCP_QUEUE_ENTRIES_MAX as usize <= PLACES_MAX);
 
 #[derive(Default)]
 struct Place {

@@ -20,7 +20,7 @@
 //!
 //! While an answer is awaited everything else goes on, the client's own requests first: one that waits for us before it answers is
 //! served. That is why an unmapped range and a reset wait for no answer: what was asked for has failed then, and a later answer is
-//! dropped. So it is after ten seconds. A wrong answer fails what it was asked for; an answer to nothing ends the connection.
+//! dropped. So it is after ten seconds. What commands hold that wait for the client is bounded, as over TCP. A wrong answer fails what it was asked for; an answer to nothing ends the connection.
 //!
 //! # Waiting
 //! Shadow doorbells (Doorbell Buffer Config) are watched while commands come; then the client is asked to ring by a message, and
@@ -62,6 +62,7 @@ mod transfer;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ use forebay_proto::nvme::{Controller, Status, SubmissionQueueEntry};
 use forebay_store::Store;
 use tokio::net::UnixStream;
 
-use crate::target::{Session, Target, Viewer};
+use crate::target::{Hosts, Payload, Session, Share, Target, Viewer, held_bytes};
 
 pub use run::Ended;
 
@@ -82,6 +83,9 @@ use run::{Done, Run, Work};
 
 /// A client says within this what it can.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What commands whose data is far may hold at once, in bytes: they wait for the client.
+const LENT_BYTES_MAX: u32 = 64 << 20;
 
 /// I/O queues of each direction that a client may have.
 const IO_QUEUES_MAX: u16 = 64;
@@ -134,12 +138,14 @@ pub async fn serve<S: Store, F: File>(
     let update = |cx: &mut std::task::Context<'_>, controller: &mut Controller| {
         let since = ready!(change.as_mut().poll(cx));
         change.set(changed(since));
-        target.update(session, controller);
+        target.update(session, || controller);
         Poll::Ready(())
     };
     let bytes_max = u64::from(target.config().value_bytes_max);
+    let share = Hosts::default().share(None, target.lending(), LENT_BYTES_MAX);
+    let share = &Arc::new(share);
     let run = Run::new(messages, device, bytes_max, |work| {
-        execute(target, session, work)
+        execute(target, session, share, work)
     });
     run.run(update, shutdown).await
 }
@@ -147,17 +153,22 @@ pub async fn serve<S: Store, F: File>(
 async fn execute<S: Store, F: File>(
     target: &Target<S, F>,
     session: &Session<S>,
+    share: &Arc<Share>,
     work: Work,
 ) -> Done {
     match work {
         Work::One(command, mut ticket) => {
             // A future is moved into its place whole: the short way must not pay for the length of this, nor of what fused ones take.
-            if ticket.data.is_far()
-                && let Err(status) = Box::pin(ticket.data.locate()).await
-            {
-                return Done::One(ticket, status, 0);
+            let mut lent = None;
+            if ticket.data.is_far() {
+                if let Err(status) = Box::pin(ticket.data.locate()).await {
+                    return Done::One(ticket, status, 0);
+                }
+                let bytes = u32::try_from(ticket.data.len()).unwrap_or(u32::MAX);
+                lent = Box::pin(share.lend(held_bytes(&command, bytes))).await;
             }
             let (status, result) = target.execute(session, &command, &mut ticket.data).await;
+            drop(lent);
             Done::One(ticket, status, result)
         }
         Work::Both(halves) => {
@@ -169,6 +180,15 @@ async fn execute<S: Store, F: File>(
                 if let Err(status) = other.data.locate().await {
                     return (Status::ABORTED_FAILED_FUSED, status);
                 }
+                // Both are far, or none is.
+                let _lent = match one.data.is_far() {
+                    true => {
+                        let bytes = one.data.len().saturating_add(other.data.len());
+                        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                        share.lend(bytes.saturating_mul(2)).await
+                    }
+                    false => None,
+                };
                 target
                     .execute_fused(session, (&first, &mut one.data), (&second, &mut other.data))
                     .await
@@ -191,7 +211,9 @@ impl<S: Store, F: File> Behind for Shown<'_, S, F> {
     }
 
     fn prepare(&self, controller: &mut Controller, entry: &SubmissionQueueEntry) {
-        self.target.prepare(self.session, controller, entry);
+        if let Some(prepared) = self.target.prepare(self.session, entry) {
+            prepared.show(controller);
+        }
     }
 
     fn reset(&self) {

@@ -1,6 +1,7 @@
 //! Who may come, and what they see.
 
-use forebay_nvme::target::{Change, Viewer};
+use forebay_nvme::target::{Change, Host, Viewer};
+use forebay_proto::nvme::auth::Secret;
 use forebay_proto::nvme::discovery::{DiscoveryEntry, SecureChannel, SubsystemType};
 use forebay_proto::nvme::fabrics::{DISCOVERY_NQN, Refused};
 use forebay_proto::nvme::kv::{Key, KvCommand};
@@ -92,7 +93,7 @@ async fn what_changes_is_shown_and_told() {
         controller,
         ..
     } = &mut fixture;
-    assert_eq!(target.update(session, controller), Change::Shown);
+    assert_eq!(target.update(session, || &mut *controller), Change::Shown);
     assert_eq!(nsids(controller), [9]);
     // A namespace that was removed and made again for somebody else is not the one that was published.
     fixture.store.delete_namespace("values").await.unwrap();
@@ -122,7 +123,49 @@ async fn what_changes_is_shown_and_told() {
         controller,
         ..
     } = &mut fixture;
-    assert_eq!(target.update(session, controller), Change::Over);
+    assert_eq!(target.update(session, || controller), Change::Over);
+}
+
+#[tokio::test]
+async fn a_host_whose_secret_is_another_has_to_go() {
+    let fixture = Fixture::new().await;
+    let secret = |hash: u8| {
+        let text = format!("DHHC-1:0{hash}:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+        Secret::parse(&text)
+    };
+    let set = |secret, subsystem_secret| {
+        fixture.target.set_hosts(vec![Host {
+            secret,
+            subsystem_secret,
+            ..host("nqn.our-host", "ours")
+        }]);
+    };
+    let known = [
+        (None, None),
+        (secret(1), None),
+        (secret(2), None),
+        (secret(2), secret(1)),
+        (None, secret(1)),
+    ];
+    for (before, after) in known.iter().zip(&known[1..]) {
+        set(before.0.clone(), before.1.clone());
+        let mut admitted = fixture.target.connect(0, &connect("nqn.our-host")).unwrap();
+        let mut discovery = connect("nqn.our-host");
+        discovery.subnqn = DISCOVERY_NQN.to_owned();
+        let mut told = fixture.target.connect(0, &discovery).unwrap();
+        let mut changed = || {
+            let target = &fixture.target;
+            (
+                target.update(&admitted.session, || &mut admitted.controller),
+                target.update(&told.session, || &mut told.controller),
+            )
+        };
+        // The same again.
+        set(before.0.clone(), before.1.clone());
+        assert_eq!(changed(), (Change::Shown, Change::Shown));
+        set(after.0.clone(), after.1.clone());
+        assert_eq!(changed(), (Change::Over, Change::Shown), "{before:?}");
+    }
 }
 
 #[tokio::test]

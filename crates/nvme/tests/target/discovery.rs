@@ -79,7 +79,10 @@ async fn a_host_is_told_when_what_it_is_told_changes() {
             session,
             ..
         } = admitted;
-        assert_eq!(fixture.target.update(session, controller), Change::Shown);
+        assert_eq!(
+            fixture.target.update(session, || &mut *controller),
+            Change::Shown
+        );
         controller.next_event().map(|event| event.result)
     };
     let told = Some(0x0070_f002);

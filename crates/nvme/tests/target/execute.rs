@@ -207,7 +207,9 @@ impl Host {
             Some(_) => entry.with_sgl(SglDescriptor::transport(1 << 20)),
             None => entry.with_prps(0x10000, 0x20000),
         };
-        target.prepare(&self.session, &mut self.controller, &entry);
+        if let Some(prepared) = target.prepare(&self.session, &entry) {
+            prepared.show(&mut self.controller);
+        }
         match self.controller.admin(0, &entry, &[]) {
             AdminReply::Complete { data, status, .. } if status.is_success() => data,
             other => panic!("{other:?}"),

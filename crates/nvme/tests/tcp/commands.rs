@@ -323,8 +323,11 @@ fn a_command_that_waits_for_data_is_aborted() {
     let abort = |cid: u16| {
         SubmissionQueueEntry::new(opcode::admin::ABORT, 0, 0).with_cdw(10, 1 | u32::from(cid) << 16)
     };
-    assert_eq!(admin.ok(abort(entry.cid())), 0);
-    assert_eq!(world.held(), before);
+    let aborting = admin.numbered(abort(entry.cid()));
+    admin.capsule(&aborting, &[]);
+    while world.held() != before {
+        std::thread::yield_now();
+    }
     // What was asked for comes before the completion.
     let other = io.numbered(KvCommand::Exist { key: key("other") }.entry(0, KV));
     io.capsule(&other, &[]);
@@ -334,6 +337,8 @@ fn a_command_that_waits_for_data_is_aborted() {
     let completion = io.completion();
     assert_eq!(completion.cid, entry.cid());
     assert_eq!(completion.status.code(), Status::ABORT_REQUESTED);
+    let aborted = admin.completion();
+    assert_eq!((aborted.cid, aborted.result), (aborting.cid(), 0));
     assert_eq!(admin.ok(abort(entry.cid())), 1);
     assert_eq!(
         io.retrieve("aborted", 10),

@@ -1,5 +1,6 @@
 //! The door over TCP, driven by a plain host that speaks the protocol PDU by PDU, as it should and otherwise.
 
+mod again;
 mod commands;
 mod gone;
 mod greedy;

@@ -44,6 +44,7 @@ pub struct World {
     /// One for each connection that has ended.
     ended: mpsc::Receiver<()>,
     going: Arc<Notify>,
+    shards: Vec<tokio::sync::mpsc::WeakUnboundedSender<Given>>,
     threads: Option<(Vec<JoinHandle<()>>, oneshot::Sender<()>)>,
     _folder: tempfile::TempDir,
 }
@@ -52,6 +53,7 @@ impl Drop for World {
     fn drop(&mut self) {
         if let Some((threads, stop)) = self.threads.take() {
             let _ = stop.send(());
+            self.file.keep(false);
             for served in threads.into_iter().map(JoinHandle::join) {
                 if !std::thread::panicking() {
                     served.unwrap();
@@ -70,14 +72,29 @@ fn run(future: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, future);
 }
 
+/// What a shard is given.
+enum Given {
+    Stream(TcpStream),
+    /// It says that it has this, and does nothing else until the other end is gone.
+    Occupied(mpsc::Sender<()>, mpsc::Receiver<()>),
+}
+
 /// Serves the connections it is given, until there will be no more.
 async fn shard(
     door: Arc<Door<MemoryStore, File>>,
     going: Arc<Notify>,
     over: mpsc::Sender<()>,
-    mut given: tokio::sync::mpsc::UnboundedReceiver<TcpStream>,
+    mut given: tokio::sync::mpsc::UnboundedReceiver<Given>,
 ) {
-    while let Some(stream) = given.recv().await {
+    while let Some(given) = given.recv().await {
+        let stream = match given {
+            Given::Stream(stream) => stream,
+            Given::Occupied(begun, until) => {
+                begun.send(()).unwrap();
+                let _ = until.recv();
+                continue;
+            }
+        };
         let stream = tokio::net::TcpStream::from_std(stream).unwrap();
         let (door, going, over) = (door.clone(), going.clone(), over.clone());
         tokio::task::spawn_local(async move {
@@ -92,7 +109,7 @@ async fn shard(
 async fn accept(
     store: Arc<MemoryStore>,
     started: mpsc::Sender<SocketAddr>,
-    shards: Vec<tokio::sync::mpsc::UnboundedSender<TcpStream>>,
+    shards: Vec<tokio::sync::mpsc::UnboundedSender<Given>>,
 ) {
     let config = NamespaceConfig {
         tenant: "tenant".to_owned(),
@@ -103,7 +120,8 @@ async fn accept(
     started.send(listener.local_addr().unwrap()).unwrap();
     for shard in shards.iter().cycle() {
         let (stream, _) = listener.accept().await.unwrap();
-        shard.send(stream.into_std().unwrap()).unwrap();
+        let stream = stream.into_std().unwrap();
+        assert!(shard.send(Given::Stream(stream)).is_ok());
     }
 }
 
@@ -159,6 +177,7 @@ impl World {
             }));
             shards.push(give);
         }
+        let weak = shards.iter().map(|shard| shard.downgrade()).collect();
         threads.push(std::thread::spawn(move || {
             run(async {
                 tokio::select! {
@@ -175,6 +194,7 @@ impl World {
             door,
             ended,
             going,
+            shards: weak,
             threads: Some((threads, stop)),
             _folder: folder,
         };
@@ -215,6 +235,16 @@ impl World {
     /// Tells all connections that the server stops.
     pub fn go(&self) {
         self.going.notify_waiters();
+    }
+
+    /// Keeps a shard busy with something else, until this is dropped. Connections are given to the shards in turn.
+    pub fn occupy(&self, shard: usize) -> mpsc::Sender<()> {
+        let (until, over) = mpsc::channel();
+        let (begun, has_begun) = mpsc::channel();
+        let shard = self.shards[shard % SHARDS].upgrade().expect("a shard");
+        assert!(shard.send(Given::Occupied(begun, over)).is_ok());
+        has_begun.recv_timeout(PATIENCE).expect("a shard");
+        until
     }
 
     /// Bytes of buffers that somebody holds.

@@ -1,5 +1,7 @@
 //! Clients that mean ill when they are asked for memory, or do not answer: each harms at most itself.
 
+use std::time::Duration;
+
 use forebay_nvme::vfio_user::Ended;
 use forebay_nvme::vfio_user::client::{DoorbellMode, Mapping, QueueMemory, QueueOptions};
 use forebay_proto::nvme::nvm::NvmCommand;
@@ -438,4 +440,32 @@ async fn a_client_that_takes_nothing_is_asked_for_nothing() {
     let command = memory.point(write(1, 0, 8), 0, 4096).unwrap();
     assert_eq!(host.execute(&command).await.status.code(), REFUSED);
     assert!(relay.asked().is_empty());
+}
+
+#[tokio::test]
+async fn who_begins_and_never_ends_holds_no_more_than_is_lent() {
+    const BYTES: usize = 1 << 20;
+    let world = World::scarce(4 << 20).await;
+    let (mut host, relay) = relayed(&world, DoorbellMode::Shadow, QueueMemory::Mapped).await;
+    let memory = host.lent(BYTES).await;
+    // What is asked before there is a buffer comes, and nothing else.
+    relay.judge(|_, payload| match payload.len() > 8192 {
+        true => Fate::IsLost,
+        false => Fate::Passes,
+    });
+    for cid in 0..8 {
+        let command = memory.point(write(cid, 0, 2048), 0, BYTES).unwrap();
+        assert!(host.queue.submit(&command));
+    }
+    host.queue.ring().await.unwrap();
+    let mut other = Host::new(&world, DoorbellMode::Shadow).await;
+    let near = other.memory(BYTES).await;
+    let command = near.point(write(1, 4096, 2048), 0, BYTES).unwrap();
+    let others = async {
+        // By then the first ones hold what they will.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let done = tokio::time::timeout(Duration::from_secs(5), other.execute(&command));
+        assert_eq!(done.await.expect("an end").status, Status::SUCCESS);
+    };
+    answer_until(&mut host, others).await;
 }

@@ -101,6 +101,11 @@ impl World {
         world
     }
 
+    /// One with few buffers.
+    pub async fn scarce(bytes: usize) -> World {
+        World::over(Pool::new(bytes), None).await
+    }
+
     async fn over(pool: Pool, executor: Option<Arc<Executor>>) -> World {
         let folder = tempfile::tempdir().unwrap();
         let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);

@@ -124,6 +124,8 @@ impl ControllerStatus {
     pub const READY: u32 = 1;
     /// CFS.
     pub const FATAL: u32 = 1 << 1;
+    /// SHST: occurring.
+    pub const SHUTDOWN_OCCURRING: u32 = 1 << 2;
     /// SHST: complete.
     pub const SHUTDOWN_COMPLETE: u32 = 2 << 2;
 
@@ -135,6 +137,11 @@ impl ControllerStatus {
     /// CFS.
     pub fn fatal(self) -> bool {
         self.0 & ControllerStatus::FATAL != 0
+    }
+
+    /// SHST is not 00b.
+    pub fn shuts_down(self) -> bool {
+        self.0 >> 2 & 3 != 0
     }
 
     /// SHST = 10b.

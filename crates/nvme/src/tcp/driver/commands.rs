@@ -33,12 +33,9 @@ impl<S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'_, S, F, N
             Then::Nothing => {}
             Then::Held => return self.held.push(cid),
             Then::Effect(Effect::None | Effect::Enable) => {}
-            Then::Effect(Effect::Reset) => {
-                // The controller has forgotten them, and so has the host.
-                self.held.clear();
-                self.association.reset();
-            }
-            Then::Effect(Effect::Shutdown) => self.association.end_io_queues(Ending::Soon),
+            // The controller has forgotten them, and so has the host.
+            Then::Effect(Effect::Reset) => self.held.clear(),
+            Then::Effect(Effect::Shutdown) => self.association.shut_down(),
             Then::Disconnect => self.end(Ending::Soon),
         }
         let mut implied = false;
@@ -53,6 +50,12 @@ impl<S: Store, F: Future<Output = Outcome>, N: Fn(Work) -> F> Driver<'_, S, F, N
         }
         if !implied {
             self.respond(cid, outcome.status, outcome.result);
+        }
+        if !self.aborting.is_empty() {
+            for (_, answer) in self.aborting.extract_if(.., |(at, _)| *at == place) {
+                // Whoever asked may have been given up, too.
+                let _ = answer.send(true);
+            }
         }
     }
 

@@ -85,7 +85,9 @@ impl Device<'_> {
                 }
             }
             // Of Fabrics.
-            AdminReply::Disconnect => self.complete(ADMIN, cid, Status::INVALID_OPCODE, 0),
+            AdminReply::Authenticate { .. } | AdminReply::Disconnect => {
+                self.complete(ADMIN, cid, Status::INVALID_OPCODE, 0);
+            }
         }
         self.tell_events();
     }

@@ -208,6 +208,7 @@ impl Device<'_> {
             }
             Errand::Written(qid, written) => {
                 self.busy -= 1;
+                self.try_finish_shutdown();
                 if let Some(queue) = self.completion.get_mut(&qid) {
                     queue.writing = false;
                     queue.news |= written.is_ok();

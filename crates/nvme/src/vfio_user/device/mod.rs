@@ -108,7 +108,17 @@ impl<'a> Device<'a> {
             Effect::None => {}
             Effect::Enable => self.enable(),
             Effect::Reset => self.begin_reset(Reset::Controller),
-            Effect::Shutdown => self.shut_down = true,
+            Effect::Shutdown => {
+                self.shut_down = true;
+                self.try_finish_shutdown();
+            }
+        }
+    }
+
+    /// CSTS says that a shutdown is complete when nothing is in progress any more.
+    pub(super) fn try_finish_shutdown(&mut self) {
+        if self.shut_down && self.busy == 0 {
+            self.controller.shutdown_done();
         }
     }
 
@@ -236,6 +246,7 @@ impl<'a> Device<'a> {
     /// What was started for queue `qid` has ended, and was completed.
     pub(super) fn ended(&mut self, qid: u16) {
         self.busy -= 1;
+        self.try_finish_shutdown();
         let Some(submission) = self.submission.get_mut(&qid) else {
             return;
         };

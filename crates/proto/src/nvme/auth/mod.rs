@@ -1,7 +1,7 @@
 //! DH-HMAC-CHAP (Base 2.0, section 8.13.5): each side proves to hold a secret without showing it.
 //!
 //! - [`Secret`]: what is held, as nvme-cli writes it;
-//! - [`Authentication`]: what a controller demands, and the state of one queue ([`Verifier`]);
+//! - [`Authentication`]: what a controller demands, the state of one queue ([`Verifier`]), and what takes long ([`Authenticating`]);
 //! - [`Prover`]: the host's side.
 //!
 //! The host negotiates, the controller challenges, the host replies (and may challenge in turn), the controller says success (and
@@ -26,7 +26,7 @@ pub use message::Failure;
 pub use prover::Prover;
 pub use secret::{Hash, Secret};
 pub(in crate::nvme) use verifier::Names;
-pub use verifier::{Authentication, Verifier};
+pub use verifier::{Authenticating, Authentication, Verifier};
 
 /// The longest message that either side sends.
 pub const MESSAGE_BYTES_MAX: usize = 4096;

@@ -29,6 +29,31 @@ pub(in crate::nvme) struct Names<'a> {
 pub struct Verifier {
     state: State,
     proved: bool,
+    /// A message of the host's that is still to be taken.
+    asked: Option<Vec<u8>>,
+}
+
+/// A message of a host's, and what is to be computed by it: that takes milliseconds, and nothing else of its controller is to wait for it.
+#[derive(Debug)]
+pub struct Authenticating {
+    verifier: Verifier,
+    message: Vec<u8>,
+    demands: Authentication,
+    host: String,
+    subsystem: String,
+    random: fn(&mut [u8]),
+}
+
+impl Authenticating {
+    /// Computes it.
+    pub fn compute(&mut self) {
+        let names = Names {
+            host: &self.host,
+            subsystem: &self.subsystem,
+        };
+        let (demands, random) = (&self.demands, self.random);
+        self.verifier.take(demands, names, &self.message, random);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +77,8 @@ enum State {
     /// The host fetches this; there is no way on.
     Failing(Message),
     Failed,
+    /// It is with an [`Authenticating`].
+    Away,
 }
 
 impl Verifier {
@@ -65,6 +92,45 @@ impl Verifier {
         matches!(self.state, State::Failing(_) | State::Failed)
     }
 
+    /// Keeps a message of the host's until it [goes away](Verifier::lend) with it; false while there is another.
+    pub(in crate::nvme) fn ask(&mut self, message: &[u8]) -> bool {
+        let free = self.asked.is_none() && !matches!(self.state, State::Away);
+        if free {
+            self.asked = Some(message.to_vec());
+        }
+        free
+    }
+
+    /// Goes away with the message that is to be taken, if there is one.
+    pub(in crate::nvme) fn lend(
+        &mut self,
+        demands: &Authentication,
+        names: Names<'_>,
+        random: fn(&mut [u8]),
+    ) -> Option<Authenticating> {
+        let message = self.asked.take()?;
+        let verifier = Verifier {
+            state: std::mem::replace(&mut self.state, State::Away),
+            proved: self.proved,
+            asked: None,
+        };
+        Some(Authenticating {
+            verifier,
+            message,
+            demands: demands.clone(),
+            host: names.host.to_owned(),
+            subsystem: names.subsystem.to_owned(),
+            random,
+        })
+    }
+
+    /// Comes back, unless it was forgotten meanwhile.
+    pub(in crate::nvme) fn come_back(&mut self, from: Authenticating) {
+        if matches!(self.state, State::Away) {
+            *self = from.verifier;
+        }
+    }
+
     /// Takes a message of the host's.
     pub(in crate::nvme) fn take(
         &mut self,
@@ -76,7 +142,7 @@ impl Verifier {
         let state = std::mem::take(&mut self.state);
         let message = Message::decode(bytes);
         let next = match (state, message) {
-            (State::Failed | State::Failing(_), _) => Ok(State::Failed),
+            (State::Failed | State::Failing(_) | State::Away, _) => Ok(State::Failed),
             (State::Idle, Some(Message::Negotiate(negotiate))) => {
                 let begun = challenge(&negotiate, random);
                 begun.map(|(challenge, exchange)| State::Challenging(challenge, exchange))
@@ -109,39 +175,32 @@ impl Verifier {
         });
     }
 
-    /// What the host fetches now; `None` when it is not its turn to.
+    /// What the host fetches now; `None` when it is not its turn to, or has no room for it.
     pub(in crate::nvme) fn give(&mut self, room: usize) -> Option<Vec<u8>> {
-        let message = match std::mem::take(&mut self.state) {
-            State::Challenging(challenge, exchange) => {
-                let message = Message::Challenge(challenge.clone());
-                self.state = State::Challenged(challenge, exchange);
-                message
-            }
+        let mut bytes = match &self.state {
+            State::Challenging(challenge, _) => Message::Challenge(challenge.clone()).encode(),
+            State::Answering { message, .. } | State::Failing(message) => message.encode(),
+            _ => return None,
+        };
+        let room = room.min(MESSAGE_BYTES_MAX);
+        if bytes.len() > room {
+            return None;
+        }
+        // Hosts ask for a whole buffer and expect it.
+        bytes.resize(room, 0);
+        self.state = match std::mem::take(&mut self.state) {
+            State::Challenging(challenge, exchange) => State::Challenged(challenge, exchange),
             State::Answering { message, confirm } => {
                 self.proved = true;
-                if let (true, Message::Success1 { transaction, .. }) = (confirm, &message) {
-                    self.state = State::Confirming {
-                        transaction: *transaction,
-                    };
+                match message {
+                    Message::Success1 { transaction, .. } if confirm => {
+                        State::Confirming { transaction }
+                    }
+                    _ => State::Idle,
                 }
-                message
             }
-            State::Failing(message) => {
-                self.state = State::Failed;
-                message
-            }
-            other => {
-                self.state = other;
-                return None;
-            }
+            _ => State::Failed,
         };
-        let mut bytes = message.encode();
-        let room = room.min(MESSAGE_BYTES_MAX);
-        // Hosts ask for a whole buffer and expect it.
-        match bytes.len() <= room {
-            true => bytes.resize(room, 0),
-            false => return None,
-        }
         Some(bytes)
     }
 }

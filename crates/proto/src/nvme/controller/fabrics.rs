@@ -2,7 +2,7 @@
 
 use super::admin::Done;
 use super::{AdminReply, Controller, ControllerKind, QueueName, Transport};
-use crate::nvme::auth::Names;
+use crate::nvme::auth::{Authenticating, Names};
 use crate::nvme::fabrics::{self, Connect, Property, Refused, Security, connect_at};
 use crate::nvme::opcode::fabrics as fctype;
 use crate::nvme::{Status, SubmissionQueueEntry};
@@ -117,16 +117,38 @@ impl Controller {
         let length = Security::parse(entry)?.length as usize;
         let message = data_in.get(..length).filter(|message| !message.is_empty());
         let message = message.ok_or(Status::INVALID_FIELD)?;
-        // Where nothing is demanded there is nothing to prove with.
-        let demands = self.config.authentication.as_ref();
-        let demands = demands.ok_or(Status::INVALID_OPCODE)?;
+        if self.config.authentication.is_none() {
+            // Where nothing is demanded there is nothing to prove with.
+            return Err(Status::INVALID_OPCODE);
+        }
+        match self.verifiers.entry(qid).or_default().ask(message) {
+            true => Ok(Done::Reply(AdminReply::Authenticate { qid })),
+            false => Err(Status::COMMAND_SEQUENCE_ERROR),
+        }
+    }
+
+    /// What is to be computed after [`AdminReply::Authenticate`].
+    pub fn authenticating(&mut self, qid: u16) -> Option<Authenticating> {
+        let demands = self.config.authentication.as_ref()?;
         let names = Names {
             host: &self.config.host.nqn,
             subsystem: &self.subsystem.nqn,
         };
-        let verifier = self.verifiers.entry(qid).or_default();
-        verifier.take(demands, names, message, self.config.random);
-        Ok(Done::Result(0))
+        let verifier = self.verifiers.get_mut(&qid)?;
+        verifier.lend(demands, names, self.config.random)
+    }
+
+    /// It was computed. The host has the usual time for what follows only from now on.
+    pub fn authenticated(&mut self, now_ms: u64, qid: u16, done: Authenticating) {
+        self.heard(now_ms);
+        let Some(verifier) = self.verifiers.get_mut(&qid) else {
+            return;
+        };
+        let before = verifier.is_proved();
+        verifier.come_back(done);
+        if qid == 0 && before && !verifier.is_proved() {
+            self.unproved_ms = now_ms;
+        }
     }
 
     fn authentication_receive(

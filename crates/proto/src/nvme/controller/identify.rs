@@ -183,6 +183,16 @@ fn zeroes() -> Vec<u8> {
     vec![0; identify::BYTES]
 }
 
+impl Controller {
+    /// The most bytes that a command moves, as MDTS says it.
+    pub(super) fn transfer_bytes_max(&self) -> u64 {
+        match mdts(self.config.transfer_bytes_max) {
+            0 => u64::MAX,
+            mdts => (PAGE_BYTES as u64) << mdts,
+        }
+    }
+}
+
 /// Transfers of 4096 times 2 to this power bytes hold `bytes`.
 fn mdts(bytes: u64) -> u8 {
     let pages = bytes.div_ceil(PAGE_BYTES as u64).max(1);

@@ -7,7 +7,8 @@ use crate::nvme::log_page::{
     ErrorEntry, GetLogPage, Health, commands_and_effects, features_and_effects, firmware_slot, lid,
     supported_log_pages,
 };
-use crate::nvme::{Csi, IoCommand, Status, SubmissionQueueEntry, ana, identify};
+use crate::nvme::nvm::NvmCommand;
+use crate::nvme::{Csi, IoCommand, IoVerb, Status, SubmissionQueueEntry, ana, identify};
 
 /// Entries of the error log (ELPE + 1).
 pub(super) const ERROR_ENTRIES: usize = 16;
@@ -39,12 +40,21 @@ impl Logs {
     }
 
     pub(super) fn io(&mut self, command: &IoCommand) {
-        if command.bytes_to_controller > 0 {
+        // What is compared was read, and nothing was written.
+        let compared = match command.verb {
+            IoVerb::Nvm(NvmCommand::Compare { .. }) => command.bytes_to_controller,
+            _ => 0,
+        };
+        let (read, written) = match compared {
+            0 => (command.bytes_to_host, command.bytes_to_controller),
+            compared => (compared, 0),
+        };
+        if written > 0 {
             self.health.writes += 1;
-            self.health.bytes_written += command.bytes_to_controller;
-        } else if command.bytes_to_host > 0 {
+            self.health.bytes_written += written;
+        } else if read > 0 {
             self.health.reads += 1;
-            self.health.bytes_read += command.bytes_to_host;
+            self.health.bytes_read += read;
         }
     }
 

@@ -96,7 +96,7 @@ pub enum Effect {
     /// CC.EN became 0: drop the I/O queues and what is in progress (on PCIe the admin queues, too, then say
     /// [`reset_done`](Controller::reset_done)).
     Reset,
-    /// CC.SHN was written: finish and drop the I/O queues. CSTS says complete already.
+    /// CC.SHN was written: finish and drop the I/O queues, then say [`shutdown_done`](Controller::shutdown_done).
     Shutdown,
 }
 
@@ -134,6 +134,12 @@ pub enum AdminReply {
         doorbells: u64,
         /// Where the controller says when it wants to be told.
         event_indices: u64,
+    },
+    /// Fabrics: compute what [`Controller::authenticating`] gives for this queue, where that keeps nobody waiting; give it to
+    /// [`Controller::authenticated`], then complete with success.
+    Authenticate {
+        /// The queue.
+        qid: u16,
     },
     /// Fabrics: complete with success, then close this I/O queue's connection.
     Disconnect,
@@ -196,7 +202,8 @@ pub struct Controller {
     logs: Logs,
     kept: Kept,
     verifiers: BTreeMap<u16, Verifier>,
-    made_ms: u64,
+    /// Since when its host has not proved who it is.
+    unproved_ms: u64,
     heard_ms: u64,
 }
 
@@ -213,7 +220,7 @@ impl Controller {
             logs: Logs::default(),
             kept: Kept::default(),
             verifiers: BTreeMap::new(),
-            made_ms: now_ms,
+            unproved_ms: now_ms,
             heard_ms: now_ms,
         }
     }
@@ -276,6 +283,11 @@ impl Controller {
         self.properties.clear_ready();
     }
 
+    /// Shutdown: the I/O queues are gone; CSTS.SHST says complete.
+    pub fn shutdown_done(&mut self) {
+        self.properties.shutdown_done();
+    }
+
     /// Checks an I/O command of queue `qid` and finds its namespace. Counts as a sign of life.
     ///
     /// # Errors
@@ -307,6 +319,10 @@ impl Controller {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         }
         let command = IoCommand::parse(entry, self.visible(entry.nsid())?)?;
+        let moved = command.bytes_to_controller.max(command.bytes_to_host);
+        if matches!(command.verb, IoVerb::Nvm(_)) && moved > self.transfer_bytes_max() {
+            return Err(Status::INVALID_FIELD);
+        }
         if let IoVerb::Kv(KvCommand::RetrieveByHead { .. }) = command.verb
             && self.is_over_fabrics()
         {
@@ -377,15 +393,15 @@ impl Controller {
         self.events.next()
     }
 
-    /// When the association ends for want of a sign of life, unless there was one since; `None`: never. Over Fabrics a host that set
-    /// no timeout is given up after two minutes on a discovery controller; so is one that does not prove who it is.
+    /// When the association ends for want of a sign of life, unless there was one since; `None`: never. Over Fabrics a host is given up
+    /// after two minutes on a discovery controller, which anybody gets, whatever timeout it set; so is one that does not prove who it is.
     pub fn keep_alive_deadline_ms(&self) -> Option<u64> {
         const DISCOVERY_IDLE_MS: u64 = 120_000;
         const AUTHENTICATION_MS: u64 = 120_000;
         // The host fetches the answer that says why before the association ends.
         const FAREWELL_MS: u64 = 100;
         if self.check_authenticated(0).is_err() {
-            let until = self.made_ms.saturating_add(AUTHENTICATION_MS);
+            let until = self.unproved_ms.saturating_add(AUTHENTICATION_MS);
             let failed = self.verifiers.get(&0).is_some_and(Verifier::is_failed);
             return Some(match failed {
                 true => until.min(self.heard_ms.saturating_add(FAREWELL_MS)),
@@ -394,11 +410,13 @@ impl Controller {
         }
         let granularity_ms = u64::from(identify::KEEP_ALIVE_GRANULARITY_100MS) * 100;
         let kato_ms = u64::from(self.config.kato_ms).next_multiple_of(granularity_ms);
-        match (kato_ms, &self.config.kind) {
-            (0, ControllerKind::Io) => None,
-            (0, ControllerKind::Discovery) => Some(self.heard_ms.saturating_add(DISCOVERY_IDLE_MS)),
-            (kato_ms, _) => Some(self.heard_ms.saturating_add(kato_ms)),
-        }
+        let idle_ms = match (kato_ms, &self.config.kind) {
+            (0, ControllerKind::Io) => return None,
+            (0, ControllerKind::Discovery) => DISCOVERY_IDLE_MS,
+            (kato_ms, ControllerKind::Discovery) => kato_ms.min(DISCOVERY_IDLE_MS),
+            (kato_ms, ControllerKind::Io) => kato_ms,
+        };
+        Some(self.heard_ms.saturating_add(idle_ms))
     }
 
     fn heard(&mut self, now_ms: u64) {

@@ -51,7 +51,7 @@ impl Properties {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.csts.ready() && !self.csts.fatal() && !self.csts.shutdown_complete()
+        self.csts.ready() && !self.csts.fatal() && !self.csts.shuts_down()
     }
 
     pub(super) fn configuration(&self) -> Configuration {
@@ -79,6 +79,14 @@ impl Properties {
 
     pub(super) fn clear_ready(&mut self) {
         self.csts = ControllerStatus::default();
+    }
+
+    /// Complete, if the host asked for it.
+    pub(super) fn shutdown_done(&mut self) {
+        if self.csts.shuts_down() {
+            self.csts.0 &= !ControllerStatus::SHUTDOWN_OCCURRING;
+            self.csts.0 |= ControllerStatus::SHUTDOWN_COMPLETE;
+        }
     }
 
     pub(super) fn read(&self, at: u32, size: u8) -> Result<u64, Status> {
@@ -174,7 +182,7 @@ impl Properties {
             return Ok(Effect::Reset);
         }
         if new.shutdown() != 0 && old.shutdown() == 0 {
-            self.csts.0 |= ControllerStatus::SHUTDOWN_COMPLETE;
+            self.csts.0 |= ControllerStatus::SHUTDOWN_OCCURRING;
             return Ok(Effect::Shutdown);
         }
         if new.enabled() && !old.enabled() && !self.csts.fatal() {

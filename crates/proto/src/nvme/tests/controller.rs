@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::support::*;
-use crate::nvme::auth::Prover;
+use crate::nvme::auth::{Failure, Prover, Secret};
 use crate::nvme::discovery::{self, DiscoveryEntry, DiscoveryLog, SubsystemType, TRANSPORT_TCP};
 use crate::nvme::fabrics::{Connect, DISCOVERY_NQN, Property, Refused, Security};
 use crate::nvme::feature::{EVENT_DISCOVERY, EVENT_NAMESPACES, fid};
@@ -155,10 +155,9 @@ fn linux_finds_both_kinds_of_namespaces() {
             ..
         }
     ));
-    assert_eq!(
-        ControllerStatus(get(&mut fixture, offset::CSTS) as u32).0 >> 2,
-        2
-    );
+    assert_eq!(get(&mut fixture, offset::CSTS) >> 2, 1);
+    fixture.controller.shutdown_done();
+    assert_eq!(get(&mut fixture, offset::CSTS) >> 2, 2);
     let refused = fixture.controller.io(0, 1, &store).unwrap_err();
     assert_eq!(refused.code(), Status::COMMAND_SEQUENCE_ERROR);
 }
@@ -461,6 +460,113 @@ fn queues_of_a_device() {
     assert_eq!(fixture.controller.admin_queues(), queues);
 }
 
+/// Computes what a message of the host's asks for.
+fn compute(controller: &mut Controller, now_ms: u64, qid: u16) {
+    let mut asked = controller.authenticating(qid).unwrap();
+    assert!(controller.authenticating(qid).is_none());
+    asked.compute();
+    controller.authenticated(now_ms, qid, asked);
+}
+
+#[test]
+fn who_fails_to_prove_itself_again_learns_why() {
+    let mut config = config(TCP);
+    config.authentication = Some(authentication());
+    let secret = authentication().host;
+    let mut fixture = Fixture::disabled(config);
+    let mut prover = Prover::new(HOST, SUBSYSTEM, &secret, None, 7);
+    let send = |fixture: &mut Fixture, now_ms, message: &[u8]| {
+        let entry = Security::send(message.len() as u32, 1);
+        fixture.controller.fabrics(now_ms, 0, &entry, message);
+        compute(&mut fixture.controller, now_ms + 300, 0);
+    };
+    let receive = |fixture: &mut Fixture, now_ms, room: u32| {
+        let entry = Security::receive(room, 2).with_sgl(SglDescriptor::transport(room));
+        let reply = fixture.controller.fabrics(now_ms, 0, &entry, &[]);
+        done(reply).map(|(_, data)| data)
+    };
+    send(&mut fixture, 0, &prover.negotiate());
+    // Whoever has too little room for a message can still fetch it.
+    let refused = Err(Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(receive(&mut fixture, 0, 16), refused);
+    let challenge = receive(&mut fixture, 0, 4096).unwrap();
+    let reply = prover.challenged(&challenge, |bytes| bytes.fill(1));
+    send(&mut fixture, 0, &reply.unwrap());
+    assert_eq!(receive(&mut fixture, 0, 8), refused);
+    assert!(!fixture.controller.is_authenticated());
+    receive(&mut fixture, 0, 4096).unwrap();
+    assert!(fixture.controller.is_authenticated());
+    // An hour later, by another secret.
+    let hour = 3_600_000;
+    let other = Secret::parse("DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:");
+    let other = other.unwrap();
+    let mut prover = Prover::new(HOST, SUBSYSTEM, &other, None, 8);
+    send(&mut fixture, hour, &prover.negotiate());
+    let deadline = fixture.controller.keep_alive_deadline_ms();
+    assert_eq!(deadline, Some(hour + 300 + 5000), "it has proved itself");
+    let challenge = receive(&mut fixture, hour, 4096).unwrap();
+    let reply = prover.challenged(&challenge, |bytes| bytes.fill(1));
+    send(&mut fixture, hour, &reply.unwrap());
+    assert!(!fixture.controller.is_authenticated());
+    let deadline = fixture.controller.keep_alive_deadline_ms();
+    assert_eq!(deadline, Some(hour + 300 + 100), "time to fetch the answer");
+    let failure = receive(&mut fixture, hour + 350, 4096).unwrap();
+    assert_eq!(prover.answered(&failure), Err(Failure::Failed));
+}
+
+#[test]
+fn blocks_that_are_compared_were_read() {
+    let mut fixture = Fixture::new(TCP);
+    for (opcode, reads, writes) in [
+        (nvm::COMPARE, 1, 0),
+        (nvm::READ, 2, 0),
+        (nvm::WRITE, 2, 1),
+        (nvm::COMPARE, 3, 1),
+    ] {
+        let entry = fixture.command(opcode, BLOCK);
+        fixture.controller.io(0, 1, &entry).unwrap();
+        let health = fixture.log(lid::HEALTH, 512, 0).unwrap();
+        assert_eq!((health[64], health[80]), (reads, writes));
+    }
+}
+
+#[test]
+fn a_command_moves_no_more_blocks_than_was_announced() {
+    for transport in [TCP, PCIE] {
+        let mut config = config(transport);
+        config.transfer_bytes_max = 100 << 10;
+        let mut fixture = Fixture::disabled(config);
+        fixture.enable(Configuration::ENABLE.0);
+        let about = fixture.identify(cns::CONTROLLER, 0, 0).unwrap();
+        let pages = 1 << IdentifyController::decode(&about).unwrap().mdts;
+        assert_eq!(pages, 32);
+        for opcode in [nvm::READ, nvm::WRITE, nvm::COMPARE] {
+            let entry = fixture.command(opcode, BLOCK).with_cdw(12, pages - 1);
+            fixture.controller.io(0, 1, &entry).unwrap();
+            let entry = entry.with_cdw(12, pages);
+            let refused = fixture.controller.io(0, 1, &entry).unwrap_err();
+            assert_eq!(refused.code(), Status::INVALID_FIELD);
+        }
+        // These move no data.
+        let entry = fixture.command(nvm::WRITE_ZEROES, BLOCK);
+        let entry = entry.with_cdw(12, pages);
+        fixture.controller.io(0, 1, &entry).unwrap();
+    }
+}
+
+#[test]
+fn who_only_asks_where_to_go_does_not_stay() {
+    for kato_ms in [1, 119_000, 121_000, u32::MAX] {
+        let mut config = config(TCP);
+        config.kind = ControllerKind::Discovery;
+        config.kato_ms = kato_ms;
+        let fixture = Fixture::disabled(config);
+        let whole = u64::from(kato_ms).next_multiple_of(1000);
+        let deadline = fixture.controller.keep_alive_deadline_ms();
+        assert_eq!(deadline, Some(whole.min(120_000)));
+    }
+}
+
 #[test]
 fn who_has_to_prove_itself_can_do_nothing_before() {
     let mut config = config(TCP);
@@ -478,7 +584,12 @@ fn who_has_to_prove_itself_can_do_nothing_before() {
         let send = |fixture: &mut Fixture, message: &[u8]| {
             let entry = Security::send(message.len() as u32, 1);
             assert_eq!(Controller::data_in_bytes(&entry), message.len());
-            done(fixture.controller.fabrics(0, qid, &entry, message)).unwrap();
+            let reply = fixture.controller.fabrics(0, qid, &entry, message);
+            assert_eq!(reply, AdminReply::Authenticate { qid });
+            // Nothing else is taken meanwhile.
+            let reply = fixture.controller.fabrics(0, qid, &entry, message);
+            assert_eq!(done(reply), Err(Status::COMMAND_SEQUENCE_ERROR));
+            compute(&mut fixture.controller, 0, qid);
         };
         let receive = |fixture: &mut Fixture| {
             let entry = Security::receive(4096, 2).with_sgl(SglDescriptor::transport(4096));

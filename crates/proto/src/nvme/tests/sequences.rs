@@ -132,6 +132,7 @@ proptest! {
                             prop_assert!(before && held <= 4);
                         }
                         AdminReply::Disconnect => prop_assert!(false, "the admin queue is not disconnected so"),
+                        AdminReply::Authenticate { .. } => prop_assert!(false, "nothing is demanded"),
                         AdminReply::Abort { sqid, .. } => prop_assert!((1..=4).contains(&sqid)),
                         AdminReply::CreateQueue(_) | AdminReply::DeleteQueue(_) | AdminReply::ShadowDoorbells { .. } => {
                             prop_assert!(pcie && before);
