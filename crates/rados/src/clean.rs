@@ -35,6 +35,7 @@ impl Core {
         for (name, namespace) in &self.snapshot().namespaces {
             parts.done(name, self.expire(namespace).await);
             parts.done(name, self.settle(namespace).await);
+            parts.done(name, self.forget_gone(namespace).await);
             parts.done(name, self.drop_left(namespace).await);
             parts.done(name, self.collect(namespace).await);
         }

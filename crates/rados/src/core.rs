@@ -71,7 +71,8 @@ pub(crate) struct Core {
     snapshot: RwLock<Arc<Snapshot>>,
     numbers: AtomicU64,
     seqs: AtomicU64,
-    locks: Vec<AsyncMutex<()>>,
+    /// For keys of objects, and for staged ones.
+    locks: [Vec<AsyncMutex<()>>; 2],
     hasher: RandomState,
     /// Held by whoever takes several buffers: two who each have some would wait for each other.
     gathering: AsyncMutex<()>,
@@ -298,7 +299,7 @@ impl Core {
             snapshot: RwLock::default(),
             numbers: AtomicU64::new(0),
             seqs: AtomicU64::new(0),
-            locks: (0..LOCKS).map(|_| AsyncMutex::new(())).collect(),
+            locks: std::array::from_fn(|_| (0..LOCKS).map(|_| AsyncMutex::default()).collect()),
             hasher: RandomState::new(),
             gathering: AsyncMutex::new(()),
         }
@@ -361,10 +362,16 @@ impl Core {
         VersionId(before.map_or_else(next, next).max(last + 1))
     }
 
-    /// Changes of one key by this gateway happen one after the other.
+    /// Changes of one key by this gateway happen one after the other. Who changes a staged key that a composition has claimed waits for it
+    /// with the lock, and the composition may still have to lock its target: so they have none in common.
     pub async fn lock(&self, namespace: u32, named: &Named) -> AsyncMutexGuard<'_, ()> {
         let hash = self.hasher.hash_one((namespace, named));
-        self.locks[hash as usize % LOCKS].lock().await
+        let [objects, staged] = &self.locks;
+        let locks = match named.space {
+            Space::Objects => objects,
+            Space::Staging => staged,
+        };
+        locks[hash as usize % LOCKS].lock().await
     }
 
     /// Buffers for the first of so many bytes: waits for one, and takes what others there are. The caller holds none.

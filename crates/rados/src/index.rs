@@ -233,8 +233,8 @@ impl Shard {
             {
                 Ok(_) => {
                     counter.replaced(after);
-                    for (name, settle) in now {
-                        self.entered(core, namespace, name, settle);
+                    for (_, settle) in now {
+                        self.entered(core, namespace, settle);
                     }
                 }
                 // Somebody else's change came between: one of these has to be looked at, or the counter.
@@ -325,7 +325,7 @@ impl Shard {
                         freed: freed.copied().collect(),
                         ..settle.clone()
                     };
-                    self.entered(core, namespace, name, settle);
+                    self.entered(core, namespace, settle);
                     return Ok(());
                 }
                 // One of both is not what it was.
@@ -343,7 +343,7 @@ impl Shard {
         ))
     }
 
-    fn entered(&self, core: &Core, namespace: &Namespace, name: Vec<u8>, settle: Settle) {
+    fn entered(&self, core: &Core, namespace: &Namespace, settle: Settle) {
         let until = core.grace_from_now();
         let garbage = settle.freed.iter().map(|segment| {
             let name = names::garbage(until, segment.id);
@@ -351,7 +351,6 @@ impl Shard {
         });
         namespace.journal.later(garbage.collect(), settle.ended);
         if let Some(entry) = settle.after.filter(|entry| entry.known.is_none()) {
-            let _ = name;
             self.found_gone(settle.named, entry.encode());
         }
     }
@@ -522,6 +521,17 @@ impl Core {
             Err(error) if keys.iter().any(waits) => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// Removes the entries of keys that are gone, as far as no change of theirs is under way.
+    pub async fn forget_gone(&self, namespace: &Namespace) -> Result<()> {
+        let mut failed = None;
+        for shard in namespace.shards.iter().filter(|shard| shard.has_gone()) {
+            if let Err(error) = shard.forget_gone(self, namespace).await {
+                failed.get_or_insert(error);
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     async fn flush_all(&self, namespace: &Namespace) -> Result<()> {

@@ -196,10 +196,8 @@ async fn enter(core: &Arc<Core>, namespace: &Arc<Namespace>) -> Result<()> {
     if !namespace.journal.is_idle() {
         let _ = namespace.journal.flush().await;
     }
-    for shard in namespace.shards.iter().filter(|shard| shard.has_gone()) {
-        if let Err(error) = shard.forget_gone(core, namespace).await {
-            tracing::debug!(%error, "entries of removed keys stay for now");
-        }
+    if let Err(error) = core.forget_gone(namespace).await {
+        tracing::debug!(%error, "entries of removed keys stay for now");
     }
     settled
 }

@@ -96,7 +96,8 @@ impl Core {
     /// Whether something is left of this gateway that would have to be swept.
     pub async fn leaves_something(&self) -> Result<bool> {
         for namespace in self.snapshot().namespaces.values() {
-            let waits = namespace.shards.iter().any(|shard| shard.waiting() > 0);
+            let mut shards = namespace.shards.iter();
+            let waits = shards.any(|shard| shard.waiting() > 0 || shard.has_gone());
             if waits || !namespace.journal.is_idle() {
                 return Ok(true);
             }
@@ -366,9 +367,8 @@ impl Core {
                 self.keys(&namespace.index, &shard.object, &[section], each)
                     .await?;
             }
-            shard.forget_gone(self, namespace).await?;
         }
-        Ok(())
+        self.forget_gone(namespace).await
     }
 
     /// Its name goes first: with the object its lock goes, and whoever takes that anew enters his name after it.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use forebay_store::{After, DeleteOptions, Item, ListOptions, Result, Usage, VersionId};
+use futures_util::FutureExt;
+use tokio::task::unconstrained;
 
 use super::*;
 use crate::audit::names_in;
@@ -251,6 +253,42 @@ impl Decide for Joined<'_> {
         step.composition = Some(NUMBER);
         Ok(Decision::Do(step, ()))
     }
+}
+
+#[test]
+fn who_waits_for_a_composition_keeps_no_target_from_it() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let store = open(short_lived(&cluster), TestClock::default());
+        space(&store, NS).await;
+        let core = store.core();
+        let namespace = core.namespace(NS).unwrap();
+        leave_begun(&store, &namespace, true).await;
+        let claimed = staged(b"part".to_vec());
+        let lock = |named: &Named| {
+            let locking = core.lock(namespace.id, named);
+            unconstrained(locking).now_or_never()
+        };
+        let looking = async {
+            let waits = async {
+                while lock(&claimed).is_some() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            soon(waits, "the removal of what is claimed has its lock").await;
+            // Of so many some would have the same one.
+            for number in 0..20_000_u32 {
+                let target = Named::object(number.to_be_bytes().to_vec());
+                assert!(lock(&target).is_some(), "{number} waits for the part");
+            }
+        };
+        tokio::select! {
+            removed = store.delete(part(), DeleteOptions::default()) => panic!("{removed:?}"),
+            () = looking => {}
+        }
+    });
 }
 
 #[test]

@@ -361,3 +361,44 @@ fn nobody_comes_back_while_he_is_swept() {
         assert_eq!(swept.unwrap(), 1);
     });
 }
+
+#[test]
+fn a_gone_key_that_was_busy_when_its_gateway_left_is_found() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (short_lived(&cluster), TestClock::default());
+        let (one, two) = (open(config.clone(), clock.clone()), open(config, clock));
+        space(&one, "gone").await;
+        two.core().refresh().await.unwrap();
+        put(&one, Address::object("gone", b"k"), b"v").await;
+        let core = two.core();
+        let namespace = core.namespace("gone").unwrap();
+        // A change that takes as long as the gateway that leaves is there.
+        let pending = Pending {
+            named: Named::object(b"k".to_vec()),
+            composes: false,
+            freed: Vec::new(),
+        };
+        let name = names::pending(core.number());
+        let entered = namespace
+            .journal
+            .enter(vec![(name.clone(), pending.encode())]);
+        entered.await.unwrap();
+        let gone = one.delete(Address::object("gone", b"k"), Default::default());
+        gone.await.unwrap();
+        one.close().await;
+        assert_eq!(entries(core, &namespace).await.len(), 1, "it is busy");
+        namespace.journal.later(Vec::new(), [name]);
+        namespace.journal.flush().await.unwrap();
+        let forgotten = async {
+            while !entries(core, &namespace).await.is_empty() {
+                two.sweep().await.unwrap();
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(60), forgotten).await;
+        in_time.expect("the entry goes");
+        two.close().await;
+    });
+}
