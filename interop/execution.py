@@ -15,7 +15,7 @@ import botocore.credentials
 import grpc
 import urllib3
 
-from conftest import REGION, binary, connect
+from conftest import REGION, binary, connect, examples
 from rpc_interface import Interface, bearer
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -26,6 +26,8 @@ SECONDS = 120
 
 # The namespace that NVMe shows, too.
 NAMESPACE, NSID = "values", 2
+# Doors whose refusals are a status, and no words.
+NVME = ("nvme", "vfio-user")
 
 
 class Refused(Exception):
@@ -35,8 +37,9 @@ class Refused(Exception):
 class Place:
     """A server, and whoever calls it."""
 
-    def __init__(self, server):
-        self.server = server
+    def __init__(self, server, socket):
+        """`socket` is where it serves vfio-user."""
+        self.server, self.socket = server, socket
         self.keys = server.keys
         self.s3 = connect(
             SimpleNamespace(endpoint=server.endpoint, access_key=self.keys[0], secret_key=self.keys[1], region=REGION)
@@ -126,9 +129,19 @@ class Place:
         return self.forebay("nvme", "exec", f"kv://{self.server.nvme}/{NSID}", keys[0], module.number, "--output", "16MiB",
                             "--", *words)
 
+    def by_vfio_user(self, module, keys, words=(), keys_of=None):
+        """Words and result by the same memory, or, where the words are `inline NUMBER`, that number in the command."""
+        assert len(keys) == 1 and keys_of is None
+        command = [examples() / "vfio_user_execute", self.socket, NSID, keys[0], module.number, *words]
+        done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
+        if done.returncode != 0:
+            raise Refused(done.returncode, done.stderr.decode(errors="replace"))
+        return done.stdout
+
     @property
     def doors(self):
-        return {"cli": self.by_cli, "grpc": self.by_grpc, "s3": self.by_s3, "nvme": self.by_nvme}
+        return {"cli": self.by_cli, "grpc": self.by_grpc, "s3": self.by_s3, "nvme": self.by_nvme,
+                "vfio-user": self.by_vfio_user}
 
 
 def block(language):

@@ -21,10 +21,11 @@ def scratch():
 @pytest.fixture(scope="module")
 def place(request, scratch, backends):
     # More threads than doors: a tenant whose own functions have all of its threads waits for them.
-    flags = [*backends(scratch.name), "--nvme-namespace", f"{NAMESPACE}={NSID}", "--exec-threads", "8",
-             *getattr(request.module, "FLAGS", [])]
+    vfio_user = scratch / "vu"
+    flags = [*backends(scratch.name), "--nvme-namespace", f"{NAMESPACE}={NSID}", "--vfio-user", str(vfio_user),
+             "--exec-threads", "8", *getattr(request.module, "FLAGS", [])]
     server = Server(binary(), scratch / "data", flags=flags).start()
-    one = Place(server)
+    one = Place(server, vfio_user / "cntrl")
     one.put("warm", b"")
     before = server.open_files()
     yield one

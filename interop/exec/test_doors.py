@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 
-from execution import NAMESPACE, Refused, block
+from execution import NAMESPACE, NVME, Refused, block
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -24,8 +24,7 @@ def test_the_example_in_rust(place, rust):
     for door, run in place.doors.items():
         with pytest.raises(Refused) as refused:
             run(module, ["table"], ["x"])
-        # NVMe has a status and no words.
-        assert door == "nvme" or "x is no column" in str(refused.value), refused.value
+        assert door in NVME or "x is no column" in str(refused.value), refused.value
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +37,17 @@ def test_the_example_in_c(place, longest):
     place.put("lines", b"a\n" + b"b" * 70_000 + b"\nccc")
     for door, run in place.doors.items():
         assert run(longest, ["lines"]) == b"70000\n", door
+
+
+def test_the_examples_with_their_argument_in_the_command(place, rust, longest):
+    """NVMe's Execute-inline has room for four bytes of it: a word of three, and its end."""
+    module = place.allow(rust("column", block("rust")))
+    place.put("columns", TABLE)
+    assert place.by_vfio_user(module, ["columns"], ["inline", int.from_bytes(b"001\0", "little")]) == b"7.5\n"
+    with pytest.raises(Refused):
+        place.by_vfio_user(module, ["columns"], ["inline", int.from_bytes(b"one\0", "little")])
+    place.put("rows", b"a\n" + b"b" * 70_000 + b"\nccc")
+    assert place.by_vfio_user(longest, ["rows"], ["inline", 0]) == b"70000\n"
 
 
 def test_a_panic_reaches_its_caller_in_words(place, rust):
@@ -124,7 +134,7 @@ def assert_told(door, refused, told):
     """What a door says of a function that was stopped, or failed."""
     code, words = refused.args
     stopped = STOPPED in told
-    if door == "nvme":
+    if door in NVME:
         status = "Command Abort Requested" if stopped else "Internal Error"
         assert code == 1 and status in words, refused
         return
@@ -150,7 +160,7 @@ def test_harm_is_stopped_and_its_neighbours_go_on(place, c, unharmed, harm):
     wrong = []
 
     def call(door):
-        given = {} if door == "nvme" else {"deadline": 1000}
+        given = {} if door in NVME else {"deadline": 1000}
         begun = time.monotonic()
         try:
             with pytest.raises(Refused) as refused:

@@ -175,6 +175,12 @@ fn build(features: &[&str]) -> Result<PathBuf> {
             "exposed_file",
         ],
         &["--package", "forebay-history", "--examples"],
+        &[
+            "--package",
+            "forebay-nvme",
+            "--example",
+            "vfio_user_execute",
+        ],
     ] {
         run_tool(
             cargo()
