@@ -22,6 +22,9 @@ const GATEWAY_KILLS: u32 = 4;
 const GATEWAY_KILLS_THOROUGH: u32 = 100;
 const HISTORY_SECONDS: u32 = 5;
 const HISTORY_SECONDS_THOROUGH: u32 = 60;
+/// Keys that are listed over Ceph.
+const LISTED_KEYS: u32 = 20_000;
+const LISTED_KEYS_THOROUGH: u32 = 1_000_000;
 /// Groups at a time; the clients mostly wait for each other's disk.
 const SIDE_BY_SIDE: usize = 3;
 
@@ -80,19 +83,21 @@ pub fn run(thorough: bool, only: Option<&str>) -> Result<bool> {
         let Ok(prepared) = preparing.join() else {
             return steps.run("interop", || bail!("preparing the environments panicked"));
         };
-        let (transfers, gateway_kills, seconds) = if thorough {
+        let (transfers, gateway_kills, seconds, listed_keys) = if thorough {
             (
                 TRANSFERS_THOROUGH,
                 GATEWAY_KILLS_THOROUGH,
                 HISTORY_SECONDS_THOROUGH,
+                LISTED_KEYS_THOROUGH,
             )
         } else {
-            (TRANSFERS, GATEWAY_KILLS, HISTORY_SECONDS)
+            (TRANSFERS, GATEWAY_KILLS, HISTORY_SECONDS, LISTED_KEYS)
         };
         let variables = [
             ("FOREBAY_TRANSFERS", transfers),
             ("FOREBAY_GATEWAY_KILLS", gateway_kills),
             ("FOREBAY_HISTORY_SECONDS", seconds),
+            ("FOREBAY_LISTED_KEYS", listed_keys),
         ]
         .map(|(name, value)| (name, value.to_string()));
         let kills = if thorough { KILLS_THOROUGH } else { KILLS };
