@@ -127,6 +127,56 @@ fn what_cannot_be_measured_is_refused_before_anything_is() {
     assert_eq!(ran.out, "");
 }
 
+/// What `bench cache` says of a trace with these lines.
+fn replayed(place: &Place, lines: &[&str]) -> Ran {
+    let trace = place.path("two_prompts.jsonl");
+    std::fs::write(&trace, lines.join("\n")).unwrap();
+    let mut command = forebay();
+    command.args(["bench", "cache", "--json", "--cache", "1MiB,2MiB"]);
+    Ran::new(command.arg("--trace").arg(trace).output().unwrap())
+}
+
+#[test]
+fn a_trace_is_replayed_as_it_is_published() {
+    let first =
+        r#"{"timestamp": 0, "input_length": 1000, "output_length": 52, "hash_ids": [46, 47]}"#;
+    let second = r#"{"timestamp": 3052, "input_length": 1400, "output_length": 26, "hash_ids": [46, 47, 2353]}"#;
+    let place = Place::new();
+    let ran = replayed(&place, &[first, "", second, r#"{"hash_ids": []}"#]).expect(0);
+    let points: Vec<Value> = ran
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(points.len(), 2, "{}", ran.out);
+    for (point, mib) in points.iter().zip(1..) {
+        assert_eq!(point["trace"], "two_prompts");
+        let numbers = ["asked", "distinct", "fills", "cache"].map(|name| point[name].as_u64());
+        assert_eq!(numbers, [5, 3, 3, mib << 20].map(Some), "{point}");
+        // Everything has room, so nobody misses what was asked for before.
+        for ratio in ["tier", "s3_fifo", "w_tinylfu", "lru", "optimum", "ceiling"] {
+            assert_eq!(point[ratio], 0.4, "{ratio}: {point}");
+        }
+    }
+    for (damaged, why) in [
+        (&second[..40], "EOF while parsing"),
+        (r#"{"timestamp": 1}"#, "missing field `hash_ids`"),
+        (r#"{"hash_ids": [1, -2]}"#, "invalid value"),
+        ("hash_ids,1,2", "expected value"),
+    ] {
+        let ran = replayed(&place, &[first, "", damaged, second]).expect(2);
+        let told = format!("two_prompts.jsonl, line 3: {why}");
+        assert!(ran.err.contains(&told), "{}", ran.err);
+        assert_eq!(ran.out, "", "nothing of half a trace is told");
+    }
+    std::fs::remove_file(place.path("two_prompts.jsonl")).unwrap();
+    let mut command = forebay();
+    command.args(["bench", "cache", "--trace"]);
+    let missing = command.arg(place.path("two_prompts.jsonl")).output();
+    let ran = Ran::new(missing.unwrap()).expect(1);
+    assert!(ran.err.contains("two_prompts.jsonl"), "{}", ran.err);
+}
+
 /// The processes whose command line names this place.
 fn processes(place: &Path) -> Vec<Pid> {
     let name = place.to_str().unwrap();
