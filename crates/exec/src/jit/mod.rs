@@ -297,3 +297,50 @@ fn parts<'a>(caller: &'a mut Caller<'_, State>) -> (&'a mut [u8], &'a mut Host) 
         None => (&mut [], &mut caller.data_mut().host),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz;
+
+    /// Leaves something in its memory, table and global, and fails where something was left.
+    const LEAVES: &str = r#"(module
+        (memory (export "memory") 4)
+        (table $table 1 funcref)
+        (global $global (mut i32) (i32.const 0))
+        (func $any)
+        (elem declare func $any)
+        (func $leave
+            (if (i32.load (i32.const 0)) (then unreachable))
+            (if (i32.load (i32.const 262140)) (then unreachable))
+            (if (i32.eqz (ref.is_null (table.get $table (i32.const 0)))) (then unreachable))
+            (if (global.get $global) (then unreachable))
+            (i32.store (i32.const 0) (i32.const 1))
+            (i32.store (i32.const 262140) (i32.const 1))
+            (table.set $table (i32.const 0) (ref.func $any))
+            (global.set $global (i32.const 1)))
+        (func (export "run") (result i32) (call $leave) (i32.const 0))
+        (func (export "traps") (result i32) (call $leave) (unreachable)))"#;
+
+    #[test]
+    fn instances_come_out_of_a_pool_and_take_nothing_from_one_another() {
+        let jit = Jit::new(Limits::default(), None).unwrap();
+        let wasm = wat::parse_str(LEAVES).unwrap();
+        let program = jit.compile(&ModuleDigest([0; 32]), &wasm).unwrap();
+        let pool = jit.engine.pooling_allocator_metrics().expect("a pool");
+        for _ in 0..20 {
+            assert!(matches!(fuzz::run(&*program, "run"), Ok(())));
+            let trapped = fuzz::run(&*program, "traps");
+            assert!(matches!(trapped, Err(Ending::Trapped(_))));
+        }
+        // One place was enough for all of them.
+        assert_eq!(
+            (pool.core_instances(), pool.memories(), pool.tables()),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            (pool.unused_warm_memories(), pool.unused_warm_tables()),
+            (1, 1)
+        );
+    }
+}

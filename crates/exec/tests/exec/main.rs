@@ -9,5 +9,7 @@ mod inputs;
 mod leaves;
 mod namesakes;
 mod outputs;
+#[cfg(feature = "wasm-jit")]
+mod restarts;
 mod suite;
 mod support;

@@ -1,5 +1,7 @@
 //! A store, an executor, and modules written as text.
 
+#[cfg(feature = "wasm-jit")]
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use tokio::time::timeout;
 
 /// Much longer than what calls have here, and much shorter than they would take.
 pub const SOON: Duration = Duration::from_secs(10);
+const POOL_BYTES: usize = 64 << 20;
 /// Where modules lie in these tests.
 pub const MODULES: &str = "modules";
 
@@ -24,6 +27,12 @@ pub fn executor(limits: Limits, pool: Pool) -> Arc<Executor> {
 
 fn executor_by(clock: Arc<dyn Clock>, limits: Limits, pool: Pool) -> Arc<Executor> {
     Executor::start(limits, Runs::default(), None, pool, clock).unwrap()
+}
+
+#[cfg(feature = "wasm-jit")]
+fn executor_keeping(folder: &Path, pool: Pool) -> Arc<Executor> {
+    let (clock, kept) = (Arc::new(SystemClock::default()), folder.to_owned());
+    Executor::start(Limits::default(), Runs::default(), Some(kept), pool, clock).unwrap()
 }
 
 pub struct World {
@@ -43,8 +52,30 @@ impl World {
 
     /// By a clock of its own.
     pub async fn by(clock: Arc<dyn Clock>, limits: Limits) -> World {
-        let pool = Pool::new(64 << 20);
+        let pool = Pool::new(POOL_BYTES);
         let executor = executor_by(clock, limits, pool.clone());
+        World::with(executor, pool).await
+    }
+
+    /// Keeps what it compiles in this directory.
+    #[cfg(feature = "wasm-jit")]
+    pub async fn keeping(folder: &Path) -> World {
+        let pool = Pool::new(POOL_BYTES);
+        World::with(executor_keeping(folder, pool.clone()), pool).await
+    }
+
+    /// The same values and leaves in the next process.
+    #[cfg(feature = "wasm-jit")]
+    pub fn restarted(self, folder: &Path) -> World {
+        let executor = executor_keeping(folder, Pool::new(POOL_BYTES));
+        executor.allow(self.allowed.lock().iter().cloned());
+        World {
+            store: Exec::new(self.store.below().clone(), Some(executor)),
+            allowed: self.allowed,
+        }
+    }
+
+    async fn with(executor: Arc<Executor>, pool: Pool) -> World {
         let store = MemoryStore::new(pool, || 1);
         let store = Exec::new(store, Some(executor));
         for (name, tenant) in [(MODULES, "system"), ("hers", "alice"), ("his", "bob")] {
