@@ -19,6 +19,8 @@ BUCKET = "register"
 LARGE = 5 << 20
 # How long a gateway waits for the cluster to answer one request (`--ceph-patience`).
 PATIENCE = 30
+# How long a gateway holds its lease (SOON), and for how many of these the monitor is away.
+LEASE, LEASES = 3, 4
 FULL = {"nearfull": 0.00001, "backfillfull": 0.00002, "full": 0.00003}
 ORDINARY = {"nearfull": 0.85, "backfillfull": 0.9, "full": 0.95}
 
@@ -167,6 +169,39 @@ def test_the_monitor_does_not_answer(ceph, writers, gateways):
     finally:
         ceph.daemon("cont", "mon")
     gateways.start()
+
+
+def test_two_gateways_go_on_without_the_monitor(ceph, gateways, recorder, caching):
+    """Both have a cache, and their leases are over several times before it answers again."""
+    print(f"FOREBAY_SEED={SEED}")
+    clients = [gateways.client(gateways.start(*SOON, *caching)) for _ in range(2)]
+    gateways.bucket(BUCKET, clients)
+    registers = [Register(BUCKET, f"key{number}") for number in range(3)]
+    threads = []
+    for client in clients:
+        threads += work(recorder, [client], registers, CLIENTS, SEED, first=len(threads))
+
+    def both_answer(seconds):
+        before = len(recorder.lines)
+        time.sleep(seconds)
+        assert {client // CLIENTS for client in recorder.answered(before)} == {0, 1}
+
+    both_answer(1)
+    ceph.daemon("stop", "mon")
+    try:
+        for _ in range(LEASES):
+            both_answer(LEASE)
+    finally:
+        ceph.daemon("cont", "mon")
+    ceph.until(osds_up(3))
+    both_answer(3)
+    finish(threads)
+    recorder.check()
+    for register in registers:
+        for client, other in (clients, clients[::-1]):
+            client.put_object(Bucket=BUCKET, Key=register.key, Body=b"end")
+            assert other.get_object(Bucket=BUCKET, Key=register.key)["Body"].read() == b"end"
+    clean(gateways, gateways.servers[0], clients[0], BUCKET)
 
 
 def test_nobody_answers(ceph, writers):

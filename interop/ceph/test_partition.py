@@ -83,8 +83,7 @@ def sides(link, cluster, scratch, recorder):
 
 def answered(recorder, before):
     """On which sides clients were answered since there were so many lines."""
-    there = [line for line in recorder.lines[before:] if line["outcome"] != "unknown"]
-    return {line["client"] // CLIENTS for line in there}
+    return {client // CLIENTS for client in recorder.answered(before)}
 
 
 def test_one_of_two_gateways_is_cut_off(link, sides, recorder, caching):
