@@ -298,6 +298,7 @@ pub fn run(bench: &Bench, rounds: usize, only: Option<&str>) -> Result<Results> 
                         eprintln!("{what}: {error:#}");
                         Sample {
                             errors: 1,
+                            failure: Some(format!("{error:#}")),
                             ..Sample::default()
                         }
                     }

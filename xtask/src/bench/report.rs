@@ -99,6 +99,14 @@ pub fn tables(figures: &[Figure]) -> String {
             text.push_str(&row(contender));
         }
         text.push('\n');
+        for contender in &figure.contenders {
+            for (round, sample) in (1..).zip(&contender.rounds) {
+                if let Some(why) = &sample.failure {
+                    let (name, why) = (contender.name, why.trim().replace('\n', " "));
+                    let _ = writeln!(text, "- {name} was not measured in round {round}: {why}");
+                }
+            }
+        }
         for check in figure.checks() {
             let _ = writeln!(text, "- {}", check.text);
         }
@@ -157,4 +165,30 @@ fn idle(results: &Results) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::figures::{contender, figure};
+    use crate::bench::probe::Probe;
+
+    #[test]
+    fn what_was_not_measured_is_told_in_words() {
+        let mut made = figure(
+            "made",
+            vec![contender("ours", Probe::Iperf3("get", 8))],
+            vec![],
+        );
+        let measured = Sample::default();
+        let failed = Sample {
+            errors: 1,
+            failure: Some("forebay ended with 1:\nno room\n".to_owned()),
+            ..Sample::default()
+        };
+        made.contenders[0].rounds = vec![measured, failed];
+        let told = tables(&[made]);
+        let line = "\n- ours was not measured in round 2: forebay ended with 1: no room\n";
+        assert!(told.contains(line), "{told}");
+    }
 }

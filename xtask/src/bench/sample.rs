@@ -19,8 +19,11 @@ pub struct Sample {
     pub client_cpu_s_per_gb: Option<f64>,
     /// The server's CPU seconds for 10^9 bytes.
     pub server_cpu_s_per_gb: Option<f64>,
-    /// Operations that failed.
+    /// Operations that failed; one, if nothing could be measured.
     pub errors: u64,
+    /// Why nothing could be measured.
+    #[serde(skip)]
+    pub failure: Option<String>,
     /// Payload on its way out that the server copied in memory meanwhile, warm-up included, as it says itself.
     #[serde(default)]
     pub copied_bytes: Option<f64>,
