@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_nvme::vfio_user::Ended;
 use forebay_nvme::vfio_user::client::{DoorbellMode, Mapping, QueueMemory, QueueOptions};
 use forebay_proto::nvme::nvm::NvmCommand;
+use forebay_proto::nvme::property::{Configuration, ControllerStatus};
 use forebay_proto::nvme::{Status, SubmissionQueueEntry};
 use forebay_proto::vfio_user::{Command, Header, Kind, Request, message};
 
@@ -151,6 +152,29 @@ async fn who_never_answers_is_waited_for_so_long_and_a_late_answer_is_dropped() 
         }
     }
     assert!(get(&memory, 0, 8192) == pattern(8192, 1));
+}
+
+#[tokio::test]
+async fn a_shutdown_is_complete_when_nothing_is_awaited_any_more() {
+    let world = World::new().await;
+    let (mut host, mut relay) = relayed(&world, DoorbellMode::Shadow, QueueMemory::Mapped).await;
+    let memory = host.lent(8192).await;
+    relay.judge(|_, _| Fate::IsLost);
+    let command = memory.point(write(1, 0, 8), 0, 4096).unwrap();
+    assert!(host.queue.submit(&command));
+    host.queue.ring().await.unwrap();
+    relay.wait_asked(1).await;
+    let shutdown = u64::from(Configuration::ENABLE.with_shutdown().0);
+    host.device.write_register(CC, 4, shutdown).await.unwrap();
+    let status = async |host: &Host| {
+        let status = host.device.read_register(CSTS, 4).await.unwrap();
+        ControllerStatus(status as u32)
+    };
+    let now = status(&host).await;
+    assert!(now.shuts_down() && !now.shutdown_complete());
+    // It is not waited for any longer.
+    host.served.stop_clock();
+    while !status(&host).await.shutdown_complete() {}
 }
 
 #[tokio::test]

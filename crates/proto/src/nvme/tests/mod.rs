@@ -2,6 +2,7 @@ mod controller;
 mod entries;
 mod hostile;
 mod layouts;
+mod proving;
 mod sequences;
 mod support;
 mod sweeps;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::nvme::auth::{Authentication, Secret};
+use crate::nvme::fabrics::Connect;
 use crate::nvme::feature::EVENT_NAMESPACES;
 use crate::nvme::opcode::admin;
 use crate::nvme::property::{Configuration, offset};
@@ -91,6 +92,20 @@ pub(super) fn authentication() -> Authentication {
     Authentication {
         host: Secret::parse(text).unwrap(),
         subsystem: None,
+    }
+}
+
+/// A Connect of the usual host.
+pub(super) fn connect(qid: u16) -> Connect {
+    Connect {
+        qid,
+        entries: if qid == 0 { 32 } else { 128 },
+        no_sq_flow_control: true,
+        kato_ms: 5000,
+        host_id: [9; 16],
+        cntlid: if qid == 0 { 0xffff } else { 5 },
+        subnqn: SUBSYSTEM.to_owned(),
+        hostnqn: HOST.to_owned(),
     }
 }
 
