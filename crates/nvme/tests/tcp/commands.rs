@@ -463,9 +463,9 @@ fn a_shutdown_ends_the_io_queues() {
     let (mut admin, mut io) = world.host(PLAIN);
     let shutdown = Configuration::ENABLE.with_shutdown();
     admin.ok(Property::set(offset::CC, u64::from(shutdown.0), 0));
+    assert_eq!(io.end(), None);
     let csts = admin.ok(Property::get(offset::CSTS, 0));
     assert_eq!(csts >> 2 & 3, 2);
-    assert_eq!(io.end(), None);
 }
 
 #[test]
