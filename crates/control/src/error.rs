@@ -48,6 +48,9 @@ pub struct Error {
     pub kind: Kind,
     /// Words for a person.
     pub message: String,
+    /// What the store said, where it was the store that refused; stays in this process.
+    #[serde(skip)]
+    pub(crate) store: Option<ErrorKind>,
 }
 
 impl Error {
@@ -56,11 +59,20 @@ impl Error {
         Error {
             kind,
             message: message.into(),
+            store: None,
         }
     }
 }
 
 impl Error {
+    /// The error for a table that takes no more until something is removed from it, as a quota does.
+    pub(crate) fn full(message: impl Into<String>) -> Error {
+        Error {
+            store: Some(ErrorKind::QuotaExceeded),
+            ..Error::new(Kind::Limit, message)
+        }
+    }
+
     /// The words for a tenant that does not exist.
     pub(crate) fn no_tenant(name: &str) -> Error {
         Error::new(Kind::NotFound, format!("there is no tenant {name:?}"))
@@ -92,6 +104,9 @@ impl From<StoreError> for Error {
             | ErrorKind::Io
             | ErrorKind::ProgramFailed => Kind::Failed,
         };
-        Error::new(kind, error.message())
+        Error {
+            store: Some(error.kind()),
+            ..Error::new(kind, error.message())
+        }
     }
 }

@@ -210,10 +210,9 @@ impl<S: Store> Identities<S> {
     fn check_unique(&self, module: &AllowedModule) -> Result<()> {
         let known = self.modules.known.read();
         if known.len() >= MODULES_MAX {
-            return Err(Error::new(
-                Kind::Limit,
-                format!("at most {MODULES_MAX} modules are allowed"),
-            ));
+            return Err(Error::full(format!(
+                "at most {MODULES_MAX} modules are allowed"
+            )));
         }
         if let Some(same) = known.get(&module.place())
             && let (Some(had), Some(asked)) = (same.number, module.number)

@@ -359,10 +359,7 @@ impl<S: Store> Identities<S> {
             (1..=NSID_MAX).find(|nsid| !known.published.contains_key(nsid))
         });
         let nsid = nsid.ok_or_else(|| {
-            Error::new(
-                Kind::Limit,
-                format!("all {NSID_MAX} namespace identifiers are taken"),
-            )
+            Error::full(format!("all {NSID_MAX} namespace identifiers are taken"))
         })?;
         // A number that another had is another namespace to hosts that remember it.
         let uuid = fresh_uuid()?;

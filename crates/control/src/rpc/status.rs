@@ -114,32 +114,36 @@ impl From<Refusal> for Failure {
     }
 }
 
+/// Why the store refuses.
+fn reason(kind: ErrorKind) -> Reason {
+    match kind {
+        ErrorKind::NotFound => Reason::NotFound,
+        ErrorKind::NoSuchVersion => Reason::NoSuchVersion,
+        ErrorKind::IsDeleteMarker => Reason::DeleteMarker,
+        ErrorKind::NoSuchNamespace => Reason::NoSuchNamespace,
+        ErrorKind::NamespaceExists => Reason::Exists,
+        ErrorKind::NamespaceNotEmpty => Reason::NotEmpty,
+        ErrorKind::PreconditionFailed => Reason::Condition,
+        ErrorKind::RangeNotSatisfiable => Reason::Range,
+        ErrorKind::Invalid => Reason::Invalid,
+        ErrorKind::TooLarge => Reason::TooLarge,
+        ErrorKind::QuotaExceeded => Reason::Quota,
+        ErrorKind::NoSpace => Reason::NoSpace,
+        ErrorKind::Busy => Reason::Busy,
+        ErrorKind::Corrupt => Reason::Corrupt,
+        ErrorKind::ReadOnly => Reason::ReadOnly,
+        ErrorKind::OutcomeUnknown => Reason::OutcomeUnknown,
+        ErrorKind::Unsupported => Reason::Unsupported,
+        ErrorKind::Io => Reason::Io,
+        ErrorKind::Denied => Reason::Denied,
+        ErrorKind::ProgramStopped => Reason::Stopped,
+        ErrorKind::ProgramFailed => Reason::Program,
+    }
+}
+
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Refusal {
-        let reason = match error.kind() {
-            ErrorKind::NotFound => Reason::NotFound,
-            ErrorKind::NoSuchVersion => Reason::NoSuchVersion,
-            ErrorKind::IsDeleteMarker => Reason::DeleteMarker,
-            ErrorKind::NoSuchNamespace => Reason::NoSuchNamespace,
-            ErrorKind::NamespaceExists => Reason::Exists,
-            ErrorKind::NamespaceNotEmpty => Reason::NotEmpty,
-            ErrorKind::PreconditionFailed => Reason::Condition,
-            ErrorKind::RangeNotSatisfiable => Reason::Range,
-            ErrorKind::Invalid => Reason::Invalid,
-            ErrorKind::TooLarge => Reason::TooLarge,
-            ErrorKind::QuotaExceeded => Reason::Quota,
-            ErrorKind::NoSpace => Reason::NoSpace,
-            ErrorKind::Busy => Reason::Busy,
-            ErrorKind::Corrupt => Reason::Corrupt,
-            ErrorKind::ReadOnly => Reason::ReadOnly,
-            ErrorKind::OutcomeUnknown => Reason::OutcomeUnknown,
-            ErrorKind::Unsupported => Reason::Unsupported,
-            ErrorKind::Io => Reason::Io,
-            ErrorKind::Denied => Reason::Denied,
-            ErrorKind::ProgramStopped => Reason::Stopped,
-            ErrorKind::ProgramFailed => Reason::Program,
-        };
-        Refusal::new(reason, error.message())
+        Refusal::new(reason(error.kind()), error.message())
     }
 }
 
@@ -175,7 +179,7 @@ impl From<Refused> for Refusal {
 
 impl From<crate::Error> for Refusal {
     fn from(error: crate::Error) -> Refusal {
-        let reason = match error.kind {
+        let own = match error.kind {
             Kind::NotFound => Reason::NotFound,
             Kind::Exists => Reason::Exists,
             Kind::NotEmpty => Reason::NotEmpty,
@@ -184,6 +188,6 @@ impl From<crate::Error> for Refusal {
             Kind::Limit => Reason::Busy,
             Kind::Failed => Reason::Io,
         };
-        Refusal::new(reason, error.message)
+        Refusal::new(error.store.map_or(own, reason), error.message)
     }
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use forebay_api::v1::{self, Versioning};
-use forebay_store::Store;
+use forebay_store::{ErrorKind, Store};
 use tokio::sync::oneshot;
 use tonic::Code;
 
@@ -405,4 +405,28 @@ async fn a_change_happens_whole_when_its_call_is_given_up() {
         name: "blue".into(),
     };
     root.get_tenant(name).await.unwrap();
+}
+
+#[tokio::test]
+async fn administration_says_why_the_store_refuses() {
+    let door = Door::open().await;
+    let mut root = door.root().await.admin;
+    for (kind, code, reason) in [
+        (ErrorKind::OutcomeUnknown, Code::Unknown, "OUTCOME_UNKNOWN"),
+        (ErrorKind::ReadOnly, Code::Unavailable, "READ_ONLY"),
+        (ErrorKind::QuotaExceeded, Code::ResourceExhausted, "QUOTA"),
+        (ErrorKind::NoSpace, Code::ResourceExhausted, "NO_SPACE"),
+        (ErrorKind::Busy, Code::ResourceExhausted, "BUSY"),
+        (ErrorKind::Io, Code::Internal, "IO"),
+    ] {
+        *door.beside.making.lock() = Some(kind);
+        let made = root
+            .create_namespace(v1::CreateNamespaceRequest {
+                name: "data".into(),
+                ..Default::default()
+            })
+            .await;
+        refused(made, code, reason);
+    }
+    door.close().await;
 }

@@ -25,8 +25,9 @@ use forebay_mem::{Buf, Pool, RegionSlice};
 use forebay_proto::bearer;
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    Address, Body as _, ByteRange, Execute, Executed, ListOptions, ListPage, MemoryStore, Meta,
-    NamespaceConfig, NamespaceInfo, Seal, Store as _, Stored, Upload as _, VersionId,
+    Address, Body as _, ByteRange, ErrorKind, Execute, Executed, ListOptions, ListPage,
+    MemoryStore, Meta, NamespaceConfig, NamespaceInfo, Seal, Store as _, StoreError, Stored,
+    Upload as _, VersionId,
 };
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -179,6 +180,8 @@ pub struct Beside {
     pub changed: Once,
     /// Before bytes are read.
     pub reading: Once,
+    /// What making a namespace fails with.
+    pub making: Arc<Mutex<Option<ErrorKind>>>,
 }
 
 impl Detour<MemoryStore> for Beside {
@@ -208,6 +211,19 @@ impl Detour<MemoryStore> for Beside {
         let page = store.list(options).await;
         self.listed.pass().await;
         page
+    }
+
+    async fn create_namespace(
+        &self,
+        store: &MemoryStore,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> forebay_store::Result<Arc<NamespaceInfo>> {
+        let failure = *self.making.lock();
+        match failure {
+            Some(kind) => Err(StoreError::new(kind, "so it is told")),
+            None => store.create_namespace(name, config).await,
+        }
     }
 
     async fn update_namespace(
