@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forebay_fabric::Sessions;
 use forebay_store::{
     Address, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage,
+    check_namespaces,
 };
 use tokio::task::spawn_blocking;
 
@@ -320,6 +321,7 @@ impl<S: Store> Admin<S> {
     pub async fn create_namespace(&self, new: NewNamespace) -> Result<Namespace> {
         names::check_namespace(&new.name)?;
         self.identities.tenant(&new.tenant)?;
+        check_namespaces(&self.store.namespaces(), &new.tenant)?;
         let nsid = new.config.nsid;
         let config = change(
             NamespaceConfig {

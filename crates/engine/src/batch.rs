@@ -302,7 +302,7 @@ impl<D: Disk> Decider<D> {
         self.check_len(&draft)?;
         self.core
             .ledger
-            .settle(info.id, draft.grown, draft.lost, reservation)?;
+            .settle(info.id, draft.grown, draft.exempt, draft.lost, reservation)?;
         if draft.grown != draft.lost {
             self.batch.touched.insert(info.id);
         }

@@ -20,6 +20,8 @@ pub(crate) struct Draft {
     pub forgotten: Vec<Away>,
     pub grown: Usage,
     pub lost: Usage,
+    /// What is in `grown` and no quota is asked for.
+    pub exempt: Usage,
     /// The earliest time at which something put here expires.
     pub expires: Option<u64>,
     /// While the record is shorter, values are freed at once; without it all but the shortest are left to the sweep.
@@ -52,17 +54,6 @@ const LEFT_EXPIRES: u64 = 0;
 /// What a record takes to remove a row of table layout or inline.
 const ENCODED_REMOVAL_BYTES: usize = 18;
 
-/// What a value weighs in usage.
-pub(crate) fn weight(space: Space, size: u64) -> Usage {
-    Usage {
-        objects: match space {
-            Space::Objects => 1,
-            Space::Staging => 0,
-        },
-        bytes: size,
-    }
-}
-
 impl Draft {
     /// One that frees values at once while its record is shorter than this.
     pub fn new(freeing_bytes_max: u64) -> Draft {
@@ -86,7 +77,7 @@ impl Draft {
             match *change {
                 Change::PutCurrent(version) => {
                     let entry = value(version);
-                    self.grown = self.grown.plus(weight(slot.space, entry.size()));
+                    self.grown = self.grown.plus(Usage::of(slot.space, entry.size()));
                     self.put_current(slot, &entry);
                 }
                 Change::KeepCurrent => {
@@ -103,12 +94,14 @@ impl Draft {
                 Change::DropKept(version) => {
                     if let Some(kept) = view.kept(slot.namespace, slot.key, version)? {
                         self.unkeep(slot, &kept);
-                        if !kept.is_marker() {
-                            self.drop_value(view, slot, &kept)?;
+                        match kept.is_marker() {
+                            true => self.lost = self.lost.plus(Usage::MARKER),
+                            false => self.drop_value(view, slot, &kept)?,
                         }
                     }
                 }
                 Change::PutMarker(version) => {
+                    self.grown = self.grown.plus(Usage::MARKER);
                     self.keep(slot, &Entry::marker(fresh, version, view.now));
                 }
                 Change::PromoteKept(version) => {
@@ -189,7 +182,7 @@ impl Draft {
     }
 
     fn discount(&mut self, slot: Slot<'_>, entry: &Entry) {
-        self.lost = self.lost.plus(weight(slot.space, entry.size()));
+        self.lost = self.lost.plus(Usage::of(slot.space, entry.size()));
         if let Some(expires) = entry.expires() {
             let key = keys::expiry(expires, entry.sequence());
             self.record.remove(Table::Expiry, key);

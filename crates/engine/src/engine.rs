@@ -22,7 +22,6 @@ use crate::Result;
 use crate::body::{EngineBody, Label, Pins, Segment, resolve, row_mismatch};
 use crate::command::{AmendCommand, Command, ComposeCommand, Target};
 use crate::core::Core;
-use crate::draft::weight;
 use crate::entry::{Entry, Place};
 use crate::extent::EXTENT_BYTES_MAX;
 use crate::index::corrupt;
@@ -296,7 +295,7 @@ impl<D: Disk> Engine<D> {
                     && let Some((namespace, space, _)) = keys::split_current(key)
                     && of(namespace)
                 {
-                    expired = expired.plus(weight(space, u64::from_le_bytes(*size)));
+                    expired = expired.plus(Usage::of(space, u64::from_le_bytes(*size)));
                 }
             }
             match scan.next {
@@ -486,6 +485,7 @@ impl<D: Disk> Store for Engine<D> {
     ) -> Result<Arc<NamespaceInfo>> {
         check_name(name)?;
         config.check()?;
+        self.core.check_index_room()?;
         let name = name.to_owned();
         self.core
             .submit(|reply| Command::CreateNamespace(name, config, reply))

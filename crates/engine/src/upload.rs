@@ -18,7 +18,6 @@ use crate::batch::{SMALL_BYTES_MAX, check};
 use crate::checkpoint::{Orphan, Writing};
 use crate::command::{Command, Content, StoreCommand, TakeBackCommand, Target};
 use crate::core::{Core, device_failed};
-use crate::draft::weight;
 use crate::entry::Place;
 use crate::extent::{BLOCK_BYTES, EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, Run, Sums, granules};
 use crate::usage::Reservation;
@@ -149,7 +148,7 @@ impl<D: Disk> Arriving<D> {
         );
         self.replaced = standing
             .expired
-            .map(|expired| weight(space, expired.size()))
+            .map(|expired| Usage::of(space, expired.size()))
             .unwrap_or_default();
         for change in plan {
             let gone = match change {
@@ -163,7 +162,7 @@ impl<D: Disk> Arriving<D> {
                 | Change::PromoteKept(_) => None,
             };
             if let Some(gone) = gone {
-                self.replaced = self.replaced.plus(weight(space, gone.size()));
+                self.replaced = self.replaced.plus(Usage::of(space, gone.size()));
             }
         }
         Ok(())
@@ -184,7 +183,7 @@ impl<D: Disk> Arriving<D> {
         let (Some(target), Some(reservation)) = (&self.target, &mut self.reservation) else {
             return Ok(());
         };
-        reservation.raise(weight(target.space, size).less(self.replaced))
+        reservation.raise(Usage::of(target.space, size).less(self.replaced))
     }
 
     /// Appends what is in `digest` already.

@@ -116,11 +116,12 @@ impl Ledger {
         }
     }
 
-    /// Exchanges `freed` and the reservation for `grown`, or changes nothing when a quota has no room.
+    /// Exchanges `freed` and the reservation for `grown`, or changes nothing when a quota has no room for that without what is `exempt`.
     pub fn settle(
         &self,
         namespace: u32,
         grown: Usage,
+        exempt: Usage,
         freed: Usage,
         reservation: Option<&mut Reservation>,
     ) -> Result<()> {
@@ -128,7 +129,7 @@ impl Ledger {
         let held = reservation
             .as_ref()
             .map_or_else(Usage::default, |held| held.held);
-        let growth = grown.less(freed);
+        let growth = grown.less(exempt).less(freed);
         accounts.admit(namespace, growth, held)?;
         accounts.each(namespace, |account| {
             account.used = account.used.plus(grown).less(freed);

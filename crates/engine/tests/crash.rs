@@ -187,13 +187,10 @@ async fn read_back(engine: &Engine<SimDisk>, history: &History) -> State {
 }
 
 fn usage(state: &State) -> Usage {
-    Usage {
-        objects: state
-            .keys()
-            .filter(|(space, _)| *space == Space::Objects)
-            .count() as u64,
-        bytes: state.values().map(|(_, len)| *len as u64).sum(),
-    }
+    let weights = state
+        .iter()
+        .map(|((space, _), (_, len))| Usage::of(*space, *len as u64));
+    weights.fold(Usage::default(), Usage::plus)
 }
 
 async fn check(engine: &Engine<SimDisk>, world: &mut World) {

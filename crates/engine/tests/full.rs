@@ -8,7 +8,9 @@ use forebay_engine::{Config, Engine, OpenError};
 use forebay_io::Disk;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
-use forebay_store::{Address, DeleteOptions, ErrorKind, Scope, Store};
+use forebay_store::{
+    Address, Attributes, DeleteOptions, ErrorKind, Scope, Store, VersionId, Versioning,
+};
 use support::{bytes, check_space, config, get, groups, length, put, tenant};
 
 const RESERVE_BYTES: u64 = 8 << 20;
@@ -99,6 +101,37 @@ async fn small_values_leave_the_index_room_to_go_on() {
     let again = fill(&engine, "small", small).await;
     assert!(again > count / 2, "{again} of {count}");
     check(&engine, "small", 0..again).await;
+    check_space(&engine).await;
+}
+
+#[tokio::test]
+async fn without_room_in_the_index_only_what_frees_some_goes_on() {
+    let disk = SimDisk::new(2);
+    let (engine, _) = filled_twice(&disk).await;
+    let mut config = engine.namespace("n").unwrap().config.clone();
+    config.versioning = Versioning::Enabled;
+    let changed = engine.update_namespace("n", None, config.clone()).await;
+    changed.expect("it takes no more than before");
+    let no_space = |refused: forebay_store::Result<()>| {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::NoSpace);
+    };
+    let rules = Attributes::builder().set("rules", vec![b'r'; 100_000]);
+    config.attributes = rules.build().unwrap();
+    let changed = engine.update_namespace("n", None, config).await;
+    no_space(changed.map(drop));
+    let made = engine.create_namespace("m", tenant("t")).await;
+    no_space(made.map(drop));
+    let delete = async |key: &[u8], version| {
+        let options = DeleteOptions {
+            version,
+            ..DeleteOptions::default()
+        };
+        engine.delete(Address::object("n", key), options).await
+    };
+    no_space(delete(b"small000000", None).await.map(drop));
+    no_space(delete(b"never", None).await.map(drop));
+    let removed = delete(b"small000000", Some(VersionId::NULL)).await;
+    assert!(removed.expect("a value goes for good").existed);
     check_space(&engine).await;
 }
 

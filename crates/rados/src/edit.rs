@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_store::{
     Attributes, Change, Condition, DeleteOptions, Deleted, Meta, Plan, Present, Result, Space,
-    VersionId, Versioning, answer_delete, plan_delete,
+    Usage, VersionId, Versioning, answer_delete, growth_of_delete, plan_delete,
 };
 
 use crate::change::{Decide, Decision, Step};
@@ -117,7 +117,13 @@ impl Decide for Delete<'_> {
         let old = head.cloned().unwrap_or_else(|| new_head(named));
         let mut draft = Draft::begin(named.space, old, view, now);
         draft.apply(&plan, None, moved, fresh, now);
+        let growth = growth_of_delete(&plan);
+        let mut room = None;
+        if growth != Usage::default() {
+            core.books.promise(namespace.id, growth, &mut room)?;
+        }
         let mut step = Step::new(draft);
+        step.room = room;
         step.intents = intents;
         step.life = self.copy.as_ref().map(|copy| copy.life);
         Ok(Decision::Do(step, answer))

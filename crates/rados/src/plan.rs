@@ -31,8 +31,7 @@ pub(crate) struct Draft {
     list: Vec<Kept>,
     null: Option<Kept>,
     whole: bool,
-    /// What a value counts as: 1 object, or none in the staging space.
-    weight: u64,
+    space: Space,
 }
 
 /// What the waist's rules are told about a key.
@@ -61,7 +60,7 @@ impl Draft {
             list: view.list,
             null: view.null,
             whole: view.whole,
-            weight: u64::from(space == Space::Objects),
+            space,
         };
         if draft
             .head
@@ -96,7 +95,8 @@ impl Draft {
                     };
                     value.seq = fresh.0;
                     value.null = version == VersionId::NULL;
-                    self.count(value.size);
+                    let more = Usage::of(self.space, value.size);
+                    self.head.usage = self.head.usage.plus(more);
                     self.data = match value.layout {
                         Layout::Inline(_) => Data::Write,
                         Layout::Striped(_) | Layout::Away(_)
@@ -123,11 +123,14 @@ impl Draft {
                         self.forget(&kept);
                     }
                 }
-                Change::PutMarker(version) => self.keep(Kept::Marker {
-                    seq: fresh.0,
-                    null: version == VersionId::NULL,
-                    modified: now,
-                }),
+                Change::PutMarker(version) => {
+                    self.head.usage = self.head.usage.plus(Usage::MARKER);
+                    self.keep(Kept::Marker {
+                        seq: fresh.0,
+                        null: version == VersionId::NULL,
+                        modified: now,
+                    });
+                }
                 Change::PromoteKept(version) => {
                     if let Some(Kept::Value(value)) = self.take_kept(version) {
                         self.removed.push(value.seq);
@@ -205,15 +208,9 @@ impl Draft {
         self.freed.retain(|segment| !stays.contains(&segment.id));
     }
 
-    fn count(&mut self, size: u64) {
-        self.head.usage.objects += self.weight;
-        self.head.usage.bytes += size;
-    }
-
     fn discount(&mut self, value: &Value) {
-        let Usage { objects, bytes } = &mut self.head.usage;
-        *objects = objects.saturating_sub(self.weight);
-        *bytes = bytes.saturating_sub(value.size);
+        let gone = Usage::of(self.space, value.size);
+        self.head.usage = self.head.usage.less(gone);
         self.release(value);
     }
 
@@ -254,8 +251,9 @@ impl Draft {
         self.removed.push(kept.seq());
         self.head.kept = self.head.kept.saturating_sub(1);
         self.end_null(kept.seq());
-        if let Kept::Value(value) = kept {
-            self.discount(value);
+        match kept {
+            Kept::Value(value) => self.discount(value),
+            Kept::Marker { .. } => self.head.usage = self.head.usage.less(Usage::MARKER),
         }
     }
 

@@ -170,10 +170,7 @@ impl RadosUpload {
 
     /// Makes room for a value of `size` bytes in place of what takes `held`.
     fn reserve(&mut self, size: u64, held: Usage) -> Result<()> {
-        let growth = Usage {
-            objects: weight(self.named.space).saturating_sub(held.objects),
-            bytes: size.saturating_sub(held.bytes),
-        };
+        let growth = Usage::of(self.named.space, size).less(held);
         let books = &self.core.books;
         books.promise(self.namespace.id, growth, &mut self.room)
     }
@@ -526,10 +523,7 @@ impl Decide for Put<'_> {
         draft.apply(&plan, Some(value), moved, fresh, now);
         let freed = self.freed;
         let after = draft.head.usage;
-        let growth = Usage {
-            objects: after.objects.saturating_sub(before.objects),
-            bytes: after.bytes.saturating_sub(before.plus(freed).bytes),
-        };
+        let growth = after.less(before.plus(freed));
         core.books.promise(namespace.id, growth, &mut self.room)?;
         let mut step = Step::new(draft);
         step.bufs = self.content.bufs.clone();
@@ -556,13 +550,6 @@ pub(crate) fn new_head(named: &Named) -> Head {
     Head::new((home != crate::names::Home::Data).then(|| named.key.clone()))
 }
 
-fn weight(space: Space) -> u64 {
-    match space {
-        Space::Objects => 1,
-        Space::Staging => 0,
-    }
-}
-
 /// What a new value makes free.
 fn replaced(namespace: &Namespace, named: &Named, head: Option<&Head>) -> Usage {
     let versioning = match named.space {
@@ -578,10 +565,7 @@ fn replaced(namespace: &Namespace, named: &Named, head: Option<&Head>) -> Usage 
         Versioning::Suspended => value.version() == VersionId::NULL,
     };
     match goes {
-        true => Usage {
-            objects: weight(named.space),
-            bytes: value.size,
-        },
+        true => Usage::of(named.space, value.size),
         false => Usage::default(),
     }
 }

@@ -5,7 +5,7 @@ use forebay_proto::s3::uri::check_bucket_name;
 use forebay_proto::s3::xml::{Bucket, bucket_location, list_all_my_buckets, parse_create_bucket};
 use forebay_store::{
     Address, After, Attributes, DeleteOptions, ErrorKind, Item, ListOptions, NamespaceConfig,
-    Space, Store,
+    Space, Store, check_namespaces,
 };
 use http::StatusCode;
 use http::header::LOCATION;
@@ -72,6 +72,10 @@ pub(crate) async fn create<S: Store>(
     }
     // There is one region, whatever it is called.
     parse_create_bucket(&call.document(inbound).await?)?;
+    if call.store().namespace(call.bucket).is_err() {
+        check_namespaces(&call.store().namespaces(), tenant)
+            .map_err(|_| ErrorCode::TooManyBuckets)?;
+    }
     let namespace = NamespaceConfig {
         tenant: tenant.to_owned(),
         attributes: Attributes::EMPTY,

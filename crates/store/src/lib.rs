@@ -50,7 +50,9 @@ pub use execute::{Effort, Execute, Executed, Input, Module, ModuleDigest, Output
 pub use limits::KEY_BYTES_MAX;
 pub use memory::{MemoryBody, MemoryStore, MemoryUpload};
 pub use meta::{Etag, Meta, VersionId};
-pub use namespace::{Durability, NamespaceConfig, NamespaceInfo, Quota, Scope, Usage, Versioning};
+pub use namespace::{
+    Durability, NamespaceConfig, NamespaceInfo, Quota, Scope, Usage, Versioning, check_namespaces,
+};
 pub use ops::{
     Address, After, ByteRange, Condition, DeleteOptions, Deleted, Item, ListOptions, ListPage,
     Seal, Source, Space, StoreOptions, Stored, VersionItem, VersionPage,
@@ -58,7 +60,9 @@ pub use ops::{
 pub use placing::Placing;
 pub use store::{Body, Caps, Object, Store, Upload, copy_from};
 pub use taking::Taking;
-pub use versions::{Change, Plan, Present, answer_delete, plan_delete, plan_store};
+pub use versions::{
+    Change, Plan, Present, answer_delete, growth_of_delete, makes_marker, plan_delete, plan_store,
+};
 pub use watch::{Notice, Watch};
 
 /// For [`pass_on!`], whose users need not name the room.

@@ -20,6 +20,10 @@ pub const ETAG_BYTES_MAX: usize = 64;
 pub const LIST_ITEMS_MAX: usize = 1000;
 /// The most addresses one `exist` call takes.
 pub const EXIST_BATCH_MAX: usize = 10_000;
+/// Fewer bytes of a staged value do not count for what it takes: it then counts as an object, too.
+pub const STAGED_BYTES_MIN: u64 = 4 << 10;
+/// The most namespaces that doors make for one tenant.
+pub const NAMESPACES_MAX: usize = 10_000;
 /// The most values one `compose` call joins.
 pub const COMPOSE_SOURCES_MAX: usize = 10_000;
 

@@ -1,8 +1,10 @@
 //! Namespaces: flat ordered key spaces with their own limits, owned by one tenant each.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::limits::check_name;
+use crate::limits::{NAMESPACES_MAX, STAGED_BYTES_MIN, check_name};
 use crate::{Attributes, ErrorKind, Result, Space, StoreError};
 
 /// When a store call is answered.
@@ -137,6 +139,23 @@ pub struct NamespaceInfo {
     pub config: NamespaceConfig,
 }
 
+/// Refuses one more namespace of a tenant that has as many of these as it may.
+///
+/// # Errors
+/// [`ErrorKind::QuotaExceeded`].
+pub fn check_namespaces(namespaces: &[Arc<NamespaceInfo>], tenant: &str) -> Result<()> {
+    let own = namespaces
+        .iter()
+        .filter(|info| info.config.tenant == tenant);
+    match own.count() < NAMESPACES_MAX {
+        true => Ok(()),
+        false => Err(StoreError::new(
+            ErrorKind::QuotaExceeded,
+            format!("a tenant has at most {NAMESPACES_MAX} namespaces"),
+        )),
+    }
+}
+
 /// Whose usage or quota is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope<'a> {
@@ -149,13 +168,33 @@ pub enum Scope<'a> {
 /// What a namespace or tenant holds, exactly. An expired value counts until the store has reclaimed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Current values and kept versions (delete markers and staged parts do not count).
+    /// Current values, kept versions, delete markers, and staged values of less than [`STAGED_BYTES_MIN`] bytes: whatever takes a
+    /// place that its bytes do not tell of.
     pub objects: u64,
     /// Bytes of current values, kept versions and staged parts.
     pub bytes: u64,
 }
 
 impl Usage {
+    /// What a delete marker counts.
+    pub const MARKER: Usage = Usage {
+        objects: 1,
+        bytes: 0,
+    };
+
+    /// What a value of so many bytes counts.
+    #[must_use]
+    pub fn of(space: Space, bytes: u64) -> Usage {
+        let counts = match space {
+            Space::Objects => true,
+            Space::Staging => bytes < STAGED_BYTES_MIN,
+        };
+        Usage {
+            objects: u64::from(counts),
+            bytes,
+        }
+    }
+
     /// Both together.
     #[must_use]
     pub fn plus(self, other: Usage) -> Usage {

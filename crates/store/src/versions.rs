@@ -5,7 +5,7 @@
 //! ([`VersionId::NULL`]) exists at most once among all of them (the S3 user guide's "Working with delete markers" and
 //! "Adding objects to versioning-suspended buckets" give the rules that this follows).
 
-use crate::{Deleted, VersionId, Versioning};
+use crate::{Deleted, Usage, VersionId, Versioning};
 
 /// What is there before a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,6 +105,23 @@ pub fn plan_delete(
         }
     }
     plan
+}
+
+/// Whether a plan makes a delete marker.
+#[must_use]
+pub fn makes_marker(plan: &[Change]) -> bool {
+    plan.iter()
+        .any(|change| matches!(change, Change::PutMarker(_)))
+}
+
+/// What a quota may refuse a delete for: the marker of a key that holds no value. Whoever deletes a value is not refused for the marker in
+/// its place, so that there are no more such markers than there were values.
+#[must_use]
+pub fn growth_of_delete(plan: &[Change]) -> Usage {
+    match plan {
+        [Change::PutMarker(_)] => Usage::MARKER,
+        _ => Usage::default(),
+    }
 }
 
 /// What whoever asked for a delete is told of the `plan` for it. `marker` is of the kept entry of the `version` that is asked for, when there is one:

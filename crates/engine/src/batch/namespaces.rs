@@ -78,6 +78,10 @@ impl<D: Disk> Decider<D> {
             config,
             ..(*old).clone()
         });
+        let kept = |info: &NamespaceInfo| info.config.attributes.encoded().len();
+        if kept(&info) > kept(&old) {
+            self.core.check_index_room()?;
+        }
         self.put_namespace(Draft::default(), &info);
         self.batch.settled.push(Settled::Changed(info.clone()));
         Ok(info)

@@ -109,10 +109,11 @@ impl<D: Disk> Decider<D> {
         };
         let left = draft.expires;
         // The namespace may be gone, and its account with it.
+        let nothing = Usage::default();
         if self
             .core
             .ledger
-            .settle(namespace, Usage::default(), draft.lost, None)
+            .settle(namespace, nothing, nothing, draft.lost, None)
             .is_ok()
         {
             self.batch.touched.insert(namespace);

@@ -3,7 +3,8 @@
 use forebay_io::Disk;
 use forebay_store::{
     Condition, DeleteOptions, Deleted, ErrorKind, Etag, Meta, NamespaceInfo, Result, Space,
-    StoreError, Stored, VersionId, answer_delete, plan_delete, plan_store,
+    StoreError, Stored, Usage, VersionId, answer_delete, growth_of_delete, makes_marker,
+    plan_delete, plan_store,
 };
 
 use crate::cache::Piece;
@@ -176,6 +177,9 @@ impl<D: Disk> Decider<D> {
         let fresh = self.id();
         let versioning = versioning(&info, slot.space);
         let plan = plan_delete(versioning, present, options.version, VersionId(fresh));
+        if makes_marker(&plan) {
+            self.core.check_index_room()?;
+        }
         let view = self.view();
         let marker = match options.version.filter(|_| slot.space == Space::Objects) {
             Some(version) => view
@@ -186,6 +190,9 @@ impl<D: Disk> Decider<D> {
         };
         let deleted = answer_delete(present, options.version, &plan, marker);
         let mut draft = self.draft();
+        if makes_marker(&plan) {
+            draft.exempt = Usage::MARKER.less(growth_of_delete(&plan));
+        }
         if let Some(expired) = &expired {
             draft.drop_current(view, slot, expired)?;
         }

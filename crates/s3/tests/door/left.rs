@@ -24,12 +24,10 @@ pub fn is_alone() -> bool {
 pub async fn check_space(store: &MemoryStore) {
     for namespace in store.namespaces() {
         let name = namespace.name.as_str();
-        let (objects, staged) = (objects(store, name).await, staged(store, name).await);
-        let bytes = objects.iter().sum::<u64>() + staged.iter().map(|(_, size)| size).sum::<u64>();
-        let listed = Usage {
-            objects: objects.len() as u64,
-            bytes,
-        };
+        let staged = staged(store, name).await;
+        let parts = staged.iter().map(|(_, size)| *size);
+        let parts = parts.map(|size| Usage::of(Space::Staging, size));
+        let listed = parts.fold(objects(store, name).await, Usage::plus);
         let used = store.usage(Scope::Namespace(name)).expect("a namespace");
         assert_eq!(used, listed, "{name} takes more or less than it shows");
         check_parts(name, &staged);
@@ -37,16 +35,18 @@ pub async fn check_space(store: &MemoryStore) {
     }
 }
 
-/// The sizes of all versions.
-async fn objects(store: &MemoryStore, namespace: &str) -> Vec<u64> {
+/// What all versions take.
+async fn objects(store: &MemoryStore, namespace: &str) -> Usage {
     let options = everything(namespace, Space::Objects);
     let page = store.list_versions(options).await.expect("lists");
     assert!(!page.more, "{namespace} has more than a page");
-    let size = |item: &VersionItem| match item {
-        VersionItem::Value { meta, .. } => Some(meta.size),
-        VersionItem::Marker { .. } | VersionItem::Prefix(_) => None,
+    let weight = |item: &VersionItem| match item {
+        VersionItem::Value { meta, .. } => Usage::of(Space::Objects, meta.size),
+        VersionItem::Marker { .. } => Usage::MARKER,
+        VersionItem::Prefix(_) => Usage::default(),
     };
-    page.items.iter().filter_map(size).collect()
+    let weights = page.items.iter().map(weight);
+    weights.fold(Usage::default(), Usage::plus)
 }
 
 /// The keys and sizes of uploads and parts.

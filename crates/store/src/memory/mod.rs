@@ -27,7 +27,7 @@ use crate::{
     Address, After, Attributes, Away, ByteRange, Caps, DeleteOptions, Deleted, ErrorKind, Etag,
     Item, ListOptions, ListPage, Meta, NamespaceConfig, NamespaceInfo, Object, Quota, Result,
     Scope, Seal, Source, Space, Store, StoreError, StoreOptions, Stored, Usage, VersionId,
-    VersionItem, VersionPage, answer_delete, plan_delete,
+    VersionItem, VersionPage, answer_delete, growth_of_delete, plan_delete,
 };
 
 pub use self::upload::MemoryUpload;
@@ -215,13 +215,12 @@ impl Store for MemoryStore {
         }
         let joined = sources.iter().map(|source| source.key);
         let removed: HashSet<&[u8]> = joined.chain(consumed.iter().copied()).collect();
-        let freed: u64 = removed
+        let freed = removed
             .iter()
             .filter_map(|key| namespace.current(Space::Staging, key))
-            .map(|value| value.meta.size)
-            .sum();
-        let mut growth = namespace.growth(target.space, slot, size);
-        growth.bytes = growth.bytes.saturating_sub(freed);
+            .map(|value| Usage::of(Space::Staging, value.meta.size))
+            .fold(Usage::default(), Usage::plus);
+        let growth = namespace.growth(target.space, slot, size).less(freed);
         state.admit(target.namespace, growth)?;
 
         let fresh = state.fresh_version();
@@ -324,7 +323,7 @@ impl Store for MemoryStore {
         let slot = state.namespace(address.namespace)?.slot(space, key);
         check(slot, options.condition)?;
         let fresh = state.fresh_version();
-        let namespace = state.namespace_mut(address.namespace)?;
+        let namespace = state.namespace(address.namespace)?;
         let slot = namespace.slot(space, key);
         let present = slot.map(Slot::present).unwrap_or_default();
         let plan = plan_delete(namespace.versioning(space), present, options.version, fresh);
@@ -332,6 +331,8 @@ impl Store for MemoryStore {
             let slot = slot?;
             slot.position(version).map(|at| slot.kept[at].is_marker())
         });
+        state.admit(address.namespace, growth_of_delete(&plan))?;
+        let namespace = state.namespace_mut(address.namespace)?;
         namespace.apply(space, key, &plan, (self.shared.clock)());
         Ok(answer_delete(present, options.version, &plan, marker))
     }

@@ -228,10 +228,7 @@ impl Namespace {
             let gone = plan.iter().filter_map(|change| slot.dropped_by(*change));
             freed = gone.fold(freed, |freed, value| freed.plus(weight(space, value)));
         }
-        Usage {
-            objects: objects_of(space).saturating_sub(freed.objects),
-            bytes: size.saturating_sub(freed.bytes),
-        }
+        Usage::of(space, size).less(freed)
     }
 
     /// Carries out a plan that puts no value; `now` dates markers.
@@ -324,15 +321,19 @@ impl Books {
                     }
                 }
                 Change::DropKept(version) => {
-                    let gone = slot.position(version).map(|at| slot.kept.remove(at));
-                    if let Some(Kept::Value(gone)) = gone {
-                        self.discount(space, key, &gone);
+                    match slot.position(version).map(|at| slot.kept.remove(at)) {
+                        Some(Kept::Value(gone)) => self.discount(space, key, &gone),
+                        Some(Kept::Marker { .. }) => self.usage = self.usage.less(Usage::MARKER),
+                        None => {}
                     }
                 }
-                Change::PutMarker(version) => slot.kept.push(Kept::Marker {
-                    version,
-                    modified: now,
-                }),
+                Change::PutMarker(version) => {
+                    self.usage = self.usage.plus(Usage::MARKER);
+                    slot.kept.push(Kept::Marker {
+                        version,
+                        modified: now,
+                    });
+                }
                 Change::PromoteKept(version) => {
                     if let Some(at) = slot.position(version)
                         && let Kept::Value(_) = slot.kept[at]
@@ -354,9 +355,7 @@ impl Books {
     }
 
     fn discount(&mut self, space: Space, key: &Bytes, value: &Value) {
-        let gone = weight(space, value);
-        self.usage.objects -= gone.objects;
-        self.usage.bytes -= gone.bytes;
+        self.usage = self.usage.less(weight(space, value));
         if let Some(away) = value.away {
             self.away_bytes -= value.meta.size;
             self.forgotten.push(away);
@@ -380,18 +379,8 @@ pub(super) fn check(slot: Option<&Slot>, condition: Condition) -> Result<()> {
     ))
 }
 
-fn objects_of(space: Space) -> u64 {
-    match space {
-        Space::Objects => 1,
-        Space::Staging => 0,
-    }
-}
-
 fn weight(space: Space, value: &Value) -> Usage {
-    Usage {
-        objects: objects_of(space),
-        bytes: value.meta.size,
-    }
+    Usage::of(space, value.meta.size)
 }
 
 fn no_such_namespace(name: &str) -> StoreError {

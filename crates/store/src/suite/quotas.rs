@@ -2,14 +2,16 @@
 
 use super::subject::{Subject, content, fill, refused};
 use crate::{
-    Address, Condition, ErrorKind, NamespaceConfig, Quota, Scope, Seal, Source, Store,
-    StoreOptions, Upload, Usage,
+    Address, Condition, DeleteOptions, ErrorKind, NamespaceConfig, Quota, Scope, Seal, Source,
+    Store, StoreOptions, Upload, Usage, Versioning,
 };
 
 pub(super) async fn run<S: Store>(subject: &Subject<S>) {
     usage_is_exact(subject).await;
     bytes_are_bounded(subject).await;
     objects_are_bounded(subject).await;
+    markers_are_bounded(subject).await;
+    small_staged_values_are_bounded(subject).await;
     room_is_reserved(subject).await;
     unknown_sizes_are_bounded(subject).await;
     tenants_are_bounded(subject).await;
@@ -63,10 +65,12 @@ async fn usage_is_exact<S: Store>(subject: &Subject<S>) {
     put(subject, "used-2", "k", 10_000).await.unwrap();
     assert_eq!((held(one), held(both)), ((1, 100), (2, 10_100)));
     put(subject, "used-1", "k", 40).await.unwrap();
-    subject.stage("used-1", "part", &content(1, 5)).await;
-    assert_eq!((held(one), held(both)), ((1, 45), (2, 10_045)));
+    subject.stage("used-1", "part", &content(1, 5000)).await;
+    assert_eq!((held(one), held(both)), ((1, 5040), (2, 15_040)));
+    subject.stage("used-1", "small", &content(1, 5)).await;
+    assert_eq!((held(one), held(both)), ((2, 5045), (3, 15_045)));
     subject.delete("used-2", "k").await;
-    assert_eq!(held(both), (1, 45));
+    assert_eq!(held(both), (2, 5045));
     assert_eq!(held(Scope::Tenant("nobody")), (0, 0));
     let nowhere = subject.store.usage(Scope::Namespace("nowhere"));
     refused(nowhere, ErrorKind::NoSuchNamespace);
@@ -112,7 +116,7 @@ async fn objects_are_bounded<S: Store>(subject: &Subject<S>) {
     put(subject, "objects", "b", 10).await.unwrap();
     refused(put(subject, "objects", "c", 10).await, kind);
     put(subject, "objects", "b", 20).await.unwrap();
-    subject.stage("objects", "part", b"staged").await;
+    subject.stage("objects", "part", &content(1, 5000)).await;
     let target = Address::object("objects", b"c");
     let free = StoreOptions::default();
     let joined = subject
@@ -126,7 +130,68 @@ async fn objects_are_bounded<S: Store>(subject: &Subject<S>) {
         .compose(target, &[Source::any(b"part")], &[], free, Seal::default())
         .await;
     joined.unwrap();
-    assert_eq!(usage(subject, Scope::Namespace("objects")), (2, 26));
+    assert_eq!(usage(subject, Scope::Namespace("objects")), (2, 5020));
+}
+
+async fn markers_are_bounded<S: Store>(subject: &Subject<S>) {
+    let space = "markers";
+    bounded(subject, space, "q6", quota(None, Some(3))).await;
+    subject.set_versioning(space, Versioning::Enabled).await;
+    let delete = async |key: &str| {
+        let address = Address::object(space, key.as_bytes());
+        subject
+            .store
+            .delete(address, DeleteOptions::default())
+            .await
+    };
+    let held = || usage(subject, Scope::Namespace(space)).0;
+    put(subject, space, "a", 10).await.unwrap();
+    let marker = delete("a").await.unwrap().version;
+    assert_eq!(held(), 2);
+    delete("never").await.unwrap();
+    let kind = ErrorKind::QuotaExceeded;
+    refused(delete("a").await, kind);
+    refused(delete("other").await, kind);
+    assert_eq!(held(), 3);
+    let address = Address::object(space, b"a");
+    let options = DeleteOptions {
+        version: marker,
+        condition: Condition::None,
+    };
+    subject.store.delete(address, options).await.unwrap();
+    put(subject, space, "b", 10).await.unwrap();
+    assert_eq!(held(), 3);
+    let deleted = delete("b").await.expect("what is there can be deleted");
+    assert!(deleted.existed && deleted.marker);
+    assert_eq!(held(), 4);
+    refused(delete("b").await, kind);
+}
+
+async fn small_staged_values_are_bounded<S: Store>(subject: &Subject<S>) {
+    let space = "staged";
+    bounded(subject, space, "q7", quota(None, Some(2))).await;
+    let stage = async |key: &str, len: usize| {
+        let address = Address::staging(space, key.as_bytes());
+        let bytes = content(1, len);
+        subject.try_put(address, &bytes, Condition::None).await
+    };
+    stage("record", 0).await.unwrap();
+    stage("small", 4095).await.unwrap();
+    let kind = ErrorKind::QuotaExceeded;
+    refused(stage("more", 0).await, kind);
+    stage("large", 4096).await.unwrap();
+    stage("small", 3).await.unwrap();
+    refused(stage("large", 4095).await, kind);
+    assert_eq!(usage(subject, Scope::Namespace(space)), (2, 4099));
+    let target = Address::object(space, b"joined");
+    let (options, seal) = (StoreOptions::default(), Seal::default());
+    let sources = [Source::any(b"large"), Source::any(b"small")];
+    let joined = subject
+        .store
+        .compose(target, &sources, &[b"record"], options, seal)
+        .await;
+    joined.expect("it takes less than what it was made of");
+    assert_eq!(usage(subject, Scope::Namespace(space)), (1, 4099));
 }
 
 async fn room_is_reserved<S: Store>(subject: &Subject<S>) {
