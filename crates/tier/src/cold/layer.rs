@@ -129,8 +129,8 @@ impl<S: Store> Mover<S> {
                 {
                     match outcome(recall).await {
                         // The far side did not give it now, and would not a moment later.
-                        Err(failed) if is_far(&failed) => return Err(failed),
-                        // It is back, or another, or there is no room for it: it is looked for again.
+                        Err(failed) if failed.far => return Err(failed.error()),
+                        // It is back, or another, or the store does not take it: it is looked for again.
                         _ => {}
                     }
                 }
@@ -171,14 +171,6 @@ impl<S: Store> Mover<S> {
         let policy = info.ok().and_then(|info| Policy::of(&info));
         policy.unwrap_or_default().recall == Recall::Read
     }
-}
-
-/// Whether it is the far side that failed.
-fn is_far(error: &StoreError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Busy | ErrorKind::Io | ErrorKind::Corrupt
-    )
 }
 
 fn keeps_bytes() -> StoreError {

@@ -63,8 +63,38 @@ pub struct Config {
     pub grace_ms: u64,
 }
 
-/// How a recall ended, for all who wait for it.
-type Outcome = std::result::Result<(), (ErrorKind, String)>;
+/// Why bytes did not come back, for all who wait for them.
+#[derive(Debug, Clone)]
+pub(super) struct Failed {
+    kind: ErrorKind,
+    message: String,
+    /// Whether the far side did not give them; else the store could not take them, or has another value.
+    pub far: bool,
+}
+
+/// How a recall ended.
+type Outcome = std::result::Result<(), Failed>;
+
+impl Failed {
+    fn near(error: StoreError) -> Failed {
+        Failed {
+            kind: error.kind(),
+            message: error.message().to_owned(),
+            far: false,
+        }
+    }
+
+    fn far(error: StoreError) -> Failed {
+        Failed {
+            far: true,
+            ..Failed::near(error)
+        }
+    }
+
+    pub fn error(self) -> StoreError {
+        StoreError::new(self.kind, self.message)
+    }
+}
 
 /// How far a recall is.
 #[derive(Debug, Clone)]
@@ -233,7 +263,7 @@ impl<S: Store> Mover<S> {
         away: Away,
     ) -> Result<()> {
         let told = self.join_or_begin(&mut self.recalls.lock(), address, meta, away);
-        outcome(told).await
+        outcome(told).await.map_err(Failed::error)
     }
 
     /// The same for a reader, which does not need it: `None` when it is not under way and too many wait for a turn already.
@@ -291,24 +321,26 @@ impl<S: Store> Mover<S> {
             tell.send_replace(Recalling::Begun);
             let address = Address::object(&namespace, &key);
             let outcome = mover.carry_back(address, &meta, away).await;
-            if let Err(error) = &outcome {
-                mover.note(error);
+            if let Err(failed) = &outcome
+                && failed.far
+            {
+                mover.note(&failed.clone().error());
             }
-            let outcome = outcome.map_err(|error| (error.kind(), error.message().to_owned()));
             tell.send_replace(Recalling::Ended(outcome));
         });
         told
     }
 
-    async fn carry_back(&self, address: Address<'_>, meta: &Meta, away: Away) -> Result<()> {
+    async fn carry_back(&self, address: Address<'_>, meta: &Meta, away: Away) -> Outcome {
         let _pin = self.pins.pin(away);
         let begun = self.hot.take_back(address, Some(meta.version), away);
-        let mut upload = begun.await?;
+        let mut upload = begun.await.map_err(Failed::near)?;
         let mut bytes = self.fetch(meta, away, 0..meta.size);
-        while let Some(buf) = bytes.next().await? {
-            upload.write(buf).await?;
+        while let Some(buf) = bytes.next().await.map_err(Failed::far)? {
+            upload.write(buf).await.map_err(Failed::near)?;
         }
-        upload.commit(Seal::default()).await?;
+        let committed = upload.commit(Seal::default()).await;
+        committed.map_err(Failed::near)?;
         add(&self.counters.recalled, 1);
         add(&self.counters.recalled_bytes, meta.size);
         if let Ok(namespace) = self.hot.namespace(address.namespace) {
@@ -391,15 +423,14 @@ impl Turns {
 }
 
 /// How a recall ends.
-pub(super) async fn outcome(mut told: watch::Receiver<Recalling>) -> Result<()> {
+pub(super) async fn outcome(mut told: watch::Receiver<Recalling>) -> Outcome {
     let ended = told.wait_for(|now| matches!(now, Recalling::Ended(_)));
     match ended.await.as_deref() {
-        Ok(Recalling::Ended(Ok(()))) => Ok(()),
-        Ok(Recalling::Ended(Err((kind, message)))) => Err(StoreError::new(*kind, message.clone())),
-        Ok(Recalling::Queued | Recalling::Begun) | Err(_) => Err(StoreError::new(
+        Ok(Recalling::Ended(outcome)) => outcome.clone(),
+        Ok(Recalling::Queued | Recalling::Begun) | Err(_) => Err(Failed::near(StoreError::new(
             ErrorKind::Busy,
             "the recall was given up; try again",
-        )),
+        ))),
     }
 }
 

@@ -354,12 +354,26 @@ impl<S: Store> Mover<S> {
     pub async fn tend(self: &Arc<Self>) -> Infallible {
         self.begin_all_reads();
         self.share_reads().await;
+        // Side by side: a pass may take hours, in which copies of values that are gone are to go all the same.
+        tokio::select! {
+            never = self.keep_tidy() => never,
+            never = self.keep_passing() => never,
+        }
+    }
+
+    async fn keep_tidy(&self) -> Infallible {
         let mut tidy = every(TIDY, TIDY);
+        loop {
+            tidy.tick().await;
+            self.tidy().await;
+        }
+    }
+
+    async fn keep_passing(&self) -> Infallible {
         let mut pass = every(PASS, PASS);
         let mut sweep = every(SWEEP, PASS);
         loop {
             tokio::select! {
-                _ = tidy.tick() => drop(self.tidy().await),
                 _ = pass.tick() => {
                     self.run_all().await;
                     self.save();

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    ByteRange, Condition, ErrorKind, MemoryStore, NamespaceInfo, Result, Scope, Store,
-    StoreOptions, Versioning,
+    ByteRange, Condition, ErrorKind, MemoryStore, MemoryUpload, NamespaceInfo, Result, Scope, Seal,
+    Store, StoreError, StoreOptions, Stored, Upload, Versioning,
 };
 use forebay_tier::cold::{ColdUrl, Secret};
 use object_store::ObjectStoreExt;
@@ -14,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use crate::support::{HOME, World, content, object, over, over_objects};
+use crate::support::{HOME, World, content, drain, object, over, over_objects};
 
 #[tokio::test]
 async fn any_call_may_fail_or_its_answer_be_lost() {
@@ -359,4 +360,38 @@ async fn copies_of_a_namespace_that_was_not_heard_of_stay() {
     let swept = cold.mover().expect("a bucket").sweep().await;
     assert_eq!(swept.expect("a list"), 0);
     assert_eq!(world.get("key").await, content(9, 5000));
+}
+
+/// A store that commits nothing while it is told so.
+#[derive(Clone, Default)]
+struct Stuck(Arc<AtomicBool>);
+
+impl Detour<MemoryStore> for Stuck {
+    async fn commit(&self, upload: MemoryUpload, seal: Seal) -> Result<Stored> {
+        match self.0.load(SeqCst) {
+            true => Err(StoreError::new(ErrorKind::Busy, "as the test said")),
+            false => upload.commit(seal).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_near_side_cannot_take_back_is_read_from_the_far_side() {
+    let world = World::new(Versioning::Off).await;
+    let bytes = content(3, 300_001);
+    world.put_away("key", &bytes).await;
+    let stuck = Stuck::default();
+    let near = Around {
+        store: MemoryStore::clone(&world.hot),
+        detour: stuck.clone(),
+    };
+    let cold = over(Arc::new(near), &world.far, &world.clock);
+    stuck.0.store(true, SeqCst);
+    let found = cold.retrieve(object("key"), None, ByteRange::Full).await;
+    assert_eq!(drain(found.expect("there")).await.expect("read"), bytes);
+    assert!(world.is_cold("key").await);
+    stuck.0.store(false, SeqCst);
+    let found = cold.retrieve(object("key"), None, ByteRange::Full).await;
+    assert_eq!(drain(found.expect("there")).await.expect("read"), bytes);
+    assert!(!world.is_cold("key").await);
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use forebay_store::{ByteRange, Versioning};
 use forebay_tier::cold::{Policy, Recall};
@@ -173,4 +174,37 @@ async fn kept_versions_go_too_and_never_is_never() {
             .await
             .expect("recall")
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_of_values_that_are_gone_go_while_others_are_on_their_way() {
+    let world = World::new(Versioning::Off).await;
+    world
+        .policy(&Policy {
+            after_ms: Some(0),
+            ..Policy::default()
+        })
+        .await;
+    world.put_away("gone", &content(1, 5000)).await;
+    let copy = world.far.names().await.remove(0);
+    world.put("going", &content(2, 100_000)).await;
+    // It is not read back until the end of this.
+    world.far.knobs.holds.store(50_000, SeqCst);
+    let before = world.gets();
+    let mover = world.mover().clone();
+    let tending = tokio::spawn(async move { mover.tend().await });
+    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_secs(601)).await;
+    while world.gets() == before {
+        tokio::task::yield_now().await;
+    }
+    world.delete("gone").await;
+    tokio::time::advance(Duration::from_secs(6)).await;
+    let mut left = 10_000;
+    while world.far.names().await.contains(&copy) {
+        left -= 1;
+        assert!(left > 0, "the copy is still there");
+        tokio::task::yield_now().await;
+    }
+    tending.abort();
 }
