@@ -165,7 +165,7 @@ pub fn xml_requests(data: &[u8]) {
     if let Ok(rules) = lifecycle::Configuration::from_xml(data) {
         let tags = Tags::default();
         let candidate = lifecycle::Candidate {
-            key: "k",
+            key: b"k",
             tags: &tags,
             size: 1,
             stored_s: 0,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::policy::{Access, Decision, Policy, Principal};
 use forebay_proto::s3::tags::Tags;
-use forebay_store::{Address, Meta, NamespaceInfo, Store, VersionId};
+use forebay_store::{Address, Meta, NamespaceInfo, Store, StoreError, VersionId};
 use http::header::{HeaderName, REFERER, USER_AGENT};
 
 use crate::auth::Caller;
@@ -20,6 +20,7 @@ use crate::status::{Outcome, Refusal};
 use crate::{headers, kept};
 
 /// What a caller wants of a bucket.
+#[derive(Clone, Copy)]
 struct Wish<'w> {
     info: &'w NamespaceInfo,
     rules: Option<&'w Rules>,
@@ -60,7 +61,7 @@ impl<S: Store> Call<'_, S> {
             tags: &self.brought_tags(op),
             found: None,
         };
-        if !stands_in_body(op, wish.rules) {
+        if !self.stands_in_body(op, &wish) {
             self.permit_operation(op, &wish).await?;
             self.expect_owner(&headers::EXPECTED_BUCKET_OWNER, &info)?;
         }
@@ -80,9 +81,15 @@ impl<S: Store> Call<'_, S> {
             // And can give it to nobody, whatever the policy says (PutBucketPolicy in the API reference).
             (true, false) => {
                 self.permit(wish).await?;
-                Err(ErrorCode::MethodNotAllowed.into())
+                Err(Refusal::not_allowed(""))
             }
-            (false, _) => self.permit(wish).await,
+            (false, _) => {
+                self.permit(wish).await?;
+                match read_besides(op, wish.version.is_some()) {
+                    Some(action) => self.permit(&Wish { action, ..*wish }).await,
+                    None => Ok(()),
+                }
+            }
         }
     }
 
@@ -195,7 +202,7 @@ impl<S: Store> Call<'_, S> {
     ///
     /// # Errors
     /// `AccessDenied`, `NoSuchBucket`.
-    pub(crate) async fn permit_found(&self, meta: &Meta) -> Outcome<()> {
+    pub(crate) async fn permit_found(&self, op: Operation, meta: &Meta) -> Outcome<()> {
         let Some(info) = self.namespace.as_ref().filter(|_| self.asks_tags()) else {
             return Ok(());
         };
@@ -203,13 +210,13 @@ impl<S: Store> Call<'_, S> {
         let wish = Wish {
             info,
             rules: self.rules.as_deref(),
-            action: action(Operation::GetObject, version.is_some()),
+            action: action(op, version.is_some()),
             key: self.key,
             version,
             tags: &Tags::default(),
             found: Some(meta),
         };
-        self.permit(&wish).await
+        self.permit_operation(op, &wish).await
     }
 
     /// Decides whether an object of any bucket may be read. Returns the bucket.
@@ -254,6 +261,34 @@ impl<S: Store> Call<'_, S> {
         key: &str,
         version: Option<VersionId>,
     ) -> Outcome<Option<VersionId>> {
+        let action = action(Operation::GetObject, version.is_some());
+        match self.judge(action, bucket, key, version).await? {
+            Some(found) => Ok(Some(found?.version)),
+            None => Ok(version),
+        }
+    }
+
+    /// Decides, by the rules that the bucket has now, whether an object of it may be deleted. Returns what was judged, where tags decide.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_delete(
+        &self,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Outcome<Option<Result<Meta, StoreError>>> {
+        let action = action(Operation::DeleteObject, version.is_some());
+        self.judge(action, self.bucket, key, version).await
+    }
+
+    /// Decides about an object; where tags decide, as it is found now, which is returned.
+    async fn judge(
+        &self,
+        action: &str,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Outcome<Option<Result<Meta, StoreError>>> {
         let (_, rules) = self.find(bucket)?;
         let address = Address::object(bucket, key.as_bytes());
         let judged = match rules.is_some_and(|rules| rules.asks_tags) {
@@ -261,13 +296,9 @@ impl<S: Store> Call<'_, S> {
             false => None,
         };
         let found = judged.as_ref().and_then(|found| found.as_ref().ok());
-        let action = action(Operation::GetObject, version.is_some());
         self.permit_object(action, bucket, key, version, found)
             .await?;
-        match judged {
-            Some(found) => Ok(Some(found?.version)),
-            None => Ok(version),
-        }
+        Ok(judged)
     }
 
     /// Decides whether the tags of an object of any bucket may be read.
@@ -354,14 +385,8 @@ impl<S: Store> Call<'_, S> {
             "" => wish.info.name.clone(),
             key => format!("{}/{key}", wish.info.name),
         };
-        let arn = match self.caller {
-            Caller::Anonymous => String::new(),
-            Caller::Key(key) => format!("arn:aws:iam::{}:user/{}", key.tenant, key.id),
-        };
-        let principal = self
-            .caller
-            .tenant()
-            .map(|account| Principal { account, arn: &arn });
+        let arn = self.caller.arn();
+        let principal = principal(self.caller, &arn);
         let owned = self.context(rules, wish).await;
         let mut context: Vec<(&str, &str)> = owned
             .iter()
@@ -381,6 +406,26 @@ impl<S: Store> Call<'_, S> {
             resource: &resource,
             context: &context,
         })
+    }
+
+    /// Whether what is wanted stands in the body, so that its handler decides: which keys are to be deleted, which tags set. Where all
+    /// of it would be refused whatever it is, it is not read.
+    fn stands_in_body(&self, op: Operation, wish: &Wish<'_>) -> bool {
+        let Some((rules, policy)) = wish
+            .rules
+            .and_then(|rules| Some((rules, rules.policy.as_ref()?)))
+        else {
+            return false;
+        };
+        let actions = match op {
+            Operation::DeleteObjects => [wish.action, "s3:DeleteObjectVersion"],
+            Operation::PutObjectTagging if rules.asks_new_tags => [wish.action; 2],
+            _ => return false,
+        };
+        let arn = self.caller.arn();
+        let principal = principal(self.caller, &arn);
+        let allowed = |action: &str| policy.may_allow(principal, action);
+        self.caller.owns(&wish.info.config.tenant) || actions.into_iter().any(allowed)
     }
 
     /// What conditions may ask about, as far as it is there.
@@ -462,13 +507,10 @@ impl<S: Store> Call<'_, S> {
     }
 }
 
-/// Whether what is wanted stands in the body, so that its handler decides: which keys are to be deleted, which tags set.
-fn stands_in_body(op: Operation, rules: Option<&Rules>) -> bool {
-    rules.is_some_and(|rules| match op {
-        Operation::DeleteObjects => rules.policy.is_some(),
-        Operation::PutObjectTagging => rules.asks_new_tags,
-        _ => false,
-    })
+/// The caller as a policy names it.
+fn principal<'p>(caller: &'p Caller, arn: &'p str) -> Option<Principal<'p>> {
+    let account = caller.tenant()?;
+    Some(Principal { account, arn })
 }
 
 /// Whether `versionId` in the query says which version an operation is about; others ignore it.
@@ -505,6 +547,11 @@ fn action(op: Operation, versioned: bool) -> &'static str {
         Operation::DeleteObjectTagging if versioned => "s3:DeleteObjectVersionTagging",
         other => other.action(),
     }
+}
+
+/// What else an operation takes: attributes tell as much as reading does.
+fn read_besides(op: Operation, versioned: bool) -> Option<&'static str> {
+    (op == Operation::GetObjectAttributes).then(|| action(Operation::GetObject, versioned))
 }
 
 /// A refusal that names no bucket policy: for what no policy can allow.

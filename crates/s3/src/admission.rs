@@ -11,6 +11,12 @@ use crate::metrics::Metrics;
 use crate::pace::Phase;
 use crate::router::Operation;
 
+/// Whether a tenant that has `own` of the `all` that is taken may have `more`, where there is `bound`: no more than is then free, so
+/// that there is always room for one that has nothing yet.
+pub(crate) fn may_have(more: usize, own: usize, all: usize, bound: usize) -> bool {
+    own.saturating_add(more) <= bound.saturating_sub(all)
+}
+
 /// Bounds the requests in flight.
 pub(crate) struct Gate {
     bound: usize,
@@ -51,6 +57,12 @@ impl Gate {
             served: None,
         };
         (ticket, before < self.bound)
+    }
+
+    /// Whether a request that was counted in may go on, now that its tenant is known, which had so many before.
+    pub(crate) fn may_go_on(&self, own: usize) -> bool {
+        let others = self.placed.load(Ordering::Acquire).saturating_sub(1);
+        may_have(1, own, others, self.bound)
     }
 
     /// Whether new requests should close their connections.

@@ -9,6 +9,7 @@ use http::header::LAST_MODIFIED;
 use crate::call::Call;
 use crate::kept::{PartSizes, Shown, part_checksum};
 use crate::reply::{self, Reply};
+use crate::router::Operation;
 use crate::status::{Outcome, Refusal};
 use crate::{encryption, headers};
 
@@ -20,6 +21,8 @@ pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>>
     encryption::refuse(call.headers)?;
     let asked = asked(call)?;
     let meta = call.store().stat(call.object(), call.version()?).await?;
+    call.permit_found(Operation::GetObjectAttributes, &meta)
+        .await?;
     let shown = Shown::of(&meta);
     let wants = |name: &str| asked.iter().any(|known| known == name);
     let attributes = ObjectAttributes {

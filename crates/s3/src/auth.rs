@@ -58,6 +58,14 @@ impl Caller {
         }
     }
 
+    /// What policies call the key; empty of anonymous callers.
+    pub(crate) fn arn(&self) -> String {
+        match self {
+            Caller::Anonymous => String::new(),
+            Caller::Key(key) => format!("arn:aws:iam::{}:user/{}", key.tenant, key.id),
+        }
+    }
+
     pub(crate) fn owns(&self, tenant: &str) -> bool {
         self.tenant() == Some(tenant)
     }

@@ -129,7 +129,7 @@ impl<'a, S: Store> Call<'a, S> {
         };
         let tags = kept::tags(&meta.attributes);
         let candidate = Candidate {
-            key: self.key,
+            key: self.key.as_bytes(),
             tags: &tags,
             size: meta.size,
             stored_s: i64::try_from(meta.modified / 1000).unwrap_or(i64::MAX),

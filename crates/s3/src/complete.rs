@@ -13,7 +13,10 @@ use forebay_proto::s3::xml::{
     parse_complete_multipart_upload,
 };
 use forebay_store::limits::VALUE_BYTES_MAX;
-use forebay_store::{Condition, ErrorKind, Etag, Meta, Seal, Source, Store, StoreOptions};
+use forebay_store::{
+    After, Condition, ErrorKind, Etag, Item, ListOptions, Meta, Seal, Source, Space, Store,
+    StoreOptions,
+};
 use http::header::{HeaderMap, HeaderValue};
 
 use crate::call::Call;
@@ -40,6 +43,10 @@ pub(crate) async fn complete<S: Store>(
 ) -> Outcome<Reply<S::Body>> {
     encryption::refuse(call.headers)?;
     let id = upload_id(call)?;
+    // Before the list is taken: it may be long, and may be about nothing.
+    if let Err(refusal) = staging::find(call.store(), call.bucket, call.key, &id).await {
+        made(call, &id).await.ok_or(refusal)?;
+    }
     let body = inbound.list_of_parts(call.headers).await?;
     let asked = parse_complete_multipart_upload(&body)?;
     check_part_order(&asked)?;
@@ -93,7 +100,7 @@ async fn join<S: Store>(
         seen: Some(&part.meta),
     });
     let sources: Vec<Source<'_>> = sources.collect();
-    let own = id.manifest(call.key);
+    let own = id.manifest(call.key.as_bytes());
     let consumed: Vec<&[u8]> = unused
         .iter()
         .map(|part| &part.key[..])
@@ -126,10 +133,27 @@ async fn again<S: Store>(
     id: &UploadId,
     asked: &[CompletedPart],
 ) -> Option<Reply<S::Body>> {
-    let meta = call.store().stat(call.object(), None).await.ok()?;
-    let same_upload = meta.attributes.get_str(kept::UPLOAD) == Some(id.as_str());
+    let meta = made(call, id).await?;
     let same_parts = meta.etag.as_str() == etag_of(asked.iter().map(|part| &part.etag[..]));
-    (same_upload && same_parts).then(|| answer(call, &meta))
+    same_parts.then(|| answer(call, &meta))
+}
+
+/// The object, if it is the one that this upload made. It is listed, because what a cache knows of it may be from before that.
+async fn made<S: Store>(call: &Call<'_, S>, id: &UploadId) -> Option<Meta> {
+    let listing = call.store().list(ListOptions {
+        namespace: call.bucket,
+        space: Space::Objects,
+        prefix: call.key.as_bytes(),
+        delimiter: None,
+        after: After::Start,
+        limit: 1,
+    });
+    let Item::Value(key, meta) = listing.await.ok()?.items.pop()? else {
+        return None;
+    };
+    let made =
+        key == call.key.as_bytes() && meta.attributes.get_str(kept::UPLOAD) == Some(id.as_str());
+    made.then_some(meta)
 }
 
 fn answer<S: Store>(call: &Call<'_, S>, meta: &Meta) -> Reply<S::Body> {

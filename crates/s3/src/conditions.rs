@@ -57,6 +57,24 @@ impl Fails {
     }
 }
 
+/// Whether there is a condition.
+pub(crate) fn are_there(request: &HeaderMap, names: &Names) -> bool {
+    let Names {
+        if_match,
+        if_none_match,
+        if_modified_since,
+        if_unmodified_since,
+    } = names;
+    [
+        if_match,
+        if_none_match,
+        if_modified_since,
+        if_unmodified_since,
+    ]
+    .into_iter()
+    .any(|name| request.contains_key(name))
+}
+
 /// Evaluates the conditions of a read in the order of RFC 9110 section 13.2.2; dates that are no dates are ignored.
 pub(crate) fn evaluate(request: &HeaderMap, names: &Names, meta: &Meta) -> Option<Fails> {
     let modified_s = modified_s(meta);

@@ -8,7 +8,7 @@ use forebay_proto::s3::uri::{parse_copy_range, parse_copy_source};
 use forebay_proto::s3::xml::{CopyKind, copy_result};
 use forebay_store::{
     Address, AttributesBuilder, Body, ByteRange, Condition, ErrorKind, Etag, Meta, Object, Seal,
-    Store, StoreOptions, Upload, VersionId,
+    Store, StoreError, StoreOptions, Upload, VersionId,
 };
 
 use crate::call::Call;
@@ -21,6 +21,10 @@ use crate::object_put::{PUT_BYTES_MAX, begin, check_extras, too_large, unmet};
 use crate::reply::{self, Reply};
 use crate::staging;
 use crate::status::{Outcome, Refusal};
+use crate::turns::Turn;
+
+/// How often a source that changes under a copy is looked at anew.
+const TRIES: usize = 8;
 
 /// What is copied.
 struct Source {
@@ -55,27 +59,46 @@ async fn source<S: Store>(call: &Call<'_, S>) -> Outcome<Source> {
     })
 }
 
-async fn open<S: Store>(
-    call: &Call<'_, S>,
+/// Opens so much of a source when it is its turn: who waits for that holds nothing of the source.
+async fn open<'a, S: Store>(
+    call: &Call<'a, S>,
     source: &Source,
     range: ByteRange,
-) -> Outcome<Object<S::Body>> {
+) -> Outcome<(Object<S::Body>, Turn<'a>)> {
     let address = Address::object(&source.bucket, source.key.as_bytes());
-    let found = call
-        .store()
-        .retrieve(address, source.version, range)
-        .await
-        .map_err(|error| match error.kind() {
-            ErrorKind::IsDeleteMarker => Refusal::new(
-                ErrorCode::InvalidRequest,
-                "The source of a copy request may not specifically refer to a delete marker by version id.",
-            ),
-            _ => Refusal::from(error),
-        })?;
-    call.permit_found_source(&source.bucket, &source.key, source.version, &found.meta)
+    for _ in 0..TRIES {
+        let looked = call.store().stat(address, source.version).await;
+        let seen = looked.map_err(unread)?;
+        check(call, source, &seen).await?;
+        let bytes = range.resolve(seen.size).unwrap_or_default();
+        let turn = call.door.copies.next(bytes.end - bytes.start).await;
+        let opened = call.store().retrieve(address, source.version, range).await;
+        let found = opened.map_err(unread)?;
+        // Another one, that came meanwhile, may need another turn.
+        if found.range == bytes {
+            check(call, source, &found.meta).await?;
+            return Ok((found, turn));
+        }
+    }
+    Err(ErrorCode::SlowDown.into())
+}
+
+fn unread(error: StoreError) -> Refusal {
+    match error.kind() {
+        ErrorKind::IsDeleteMarker => Refusal::new(
+            ErrorCode::InvalidRequest,
+            "The source of a copy request may not specifically refer to a delete marker by version id.",
+        ),
+        _ => Refusal::from(error),
+    }
+}
+
+/// Whether what was found may be copied, and is what is to be.
+async fn check<S: Store>(call: &Call<'_, S>, source: &Source, found: &Meta) -> Outcome<()> {
+    call.permit_found_source(&source.bucket, &source.key, source.version, found)
         .await?;
-    match conditions::evaluate(call.headers, &conditions::COPY_SOURCE, &found.meta) {
-        None => Ok(found),
+    match conditions::evaluate(call.headers, &conditions::COPY_SOURCE, found) {
+        None => Ok(()),
         Some(fails) => Err(fails.into_refusal()),
     }
 }
@@ -112,7 +135,7 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
         .map(algorithm)
         .transpose()?;
     let condition = conditions::of_call(call).await?;
-    let found = open(call, &source, ByteRange::Full).await?;
+    let (found, mut turn) = open(call, &source, ByteRange::Full).await?;
     let origin = found.meta.clone();
     let tags = tags_of(call, &source, &origin, tagging).await?;
     let mut kept = kept_of(call, &origin, metadata)?;
@@ -131,7 +154,6 @@ pub(crate) async fn object<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
         size: Some(origin.size),
         condition,
     };
-    let mut turn = call.door.copies.next(origin.size).await;
     let mut upload = begin(call, call.object(), options).await?;
     let hashed = transfer(found, &mut upload, md5 && !same_tag, remade).await?;
     turn.moved();
@@ -214,7 +236,7 @@ pub(crate) async fn part<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>
     let bytes = range.as_ref().map_or(ByteRange::Full, |range| {
         ByteRange::Inclusive(range.start, range.end - 1)
     });
-    let found = open(call, &source, bytes).await?;
+    let (found, mut turn) = open(call, &source, bytes).await?;
     let length = found.range.end - found.range.start;
     // A range is cut at the end of the source; here that is a mistake of the client.
     if range.is_some_and(|range| range.end - range.start != length) {
@@ -231,7 +253,6 @@ pub(crate) async fn part<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>
         size: Some(length),
         condition: Condition::None,
     };
-    let mut turn = call.door.copies.next(length).await;
     let mut upload = begin(call, Address::staging(call.bucket, &staged), options).await?;
     let md5 = call.door.config.etag == EtagKind::Md5;
     let hashed = transfer(found, &mut upload, md5, algorithm).await?;

@@ -19,7 +19,7 @@ use crate::status::{Outcome, Refusal};
 /// Answers `OPTIONS`, which browsers send without a signature.
 ///
 /// # Errors
-/// `BadRequest` without the headers of a preflight; `AccessDenied` when no rule allows it, in the same words whether the
+/// `BadRequest` without the headers of a preflight; `AccessForbidden` when no rule allows it, in the same words whether the
 /// bucket has no such rule or does not exist.
 pub(crate) fn preflight<S: Store>(
     door: &Door<S>,
@@ -40,12 +40,7 @@ pub(crate) fn preflight<S: Store>(
         .as_ref()
         .and_then(|rules| rules.cors.as_ref())
         .and_then(|cors| cors.matching(origin, method, asked))
-        .ok_or_else(|| {
-            Refusal::new(
-                ErrorCode::AccessDenied,
-                "CORSResponse: This CORS request is not allowed.",
-            )
-        })?;
+        .ok_or(ErrorCode::AccessForbidden)?;
     let mut reply = reply::empty(StatusCode::OK);
     put(rule, origin, asked, reply.headers_mut());
     Ok(reply)

@@ -5,7 +5,10 @@ use forebay_proto::s3::uri::check_key;
 use forebay_proto::s3::xml::{
     DeleteObject, DeleteOutcome, DeleteRequest, delete_result, parse_delete,
 };
-use forebay_store::{Address, Condition, DeleteOptions, Deleted, ErrorKind, Store, VersionId};
+use forebay_store::{
+    Address, Condition, DeleteOptions, Deleted, ErrorKind, Meta, Store, StoreError, VersionId,
+};
+use futures_util::future::join_all;
 use http::StatusCode;
 use http::header::IF_MATCH;
 
@@ -15,6 +18,11 @@ use crate::headers;
 use crate::ingest::Inbound;
 use crate::reply::{self, Reply};
 use crate::status::{Outcome, Refusal};
+
+/// How often an object that changes under a delete is judged anew.
+const TRIES: usize = 8;
+/// Keys of a batch that are deleted side by side: each waits until it is durable.
+const AT_ONCE: usize = 16;
 
 /// `DeleteObject`. Deleting what is not there succeeds.
 pub(crate) async fn one<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
@@ -35,24 +43,50 @@ pub(crate) async fn one<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>>
     Ok(reply)
 }
 
+/// Deletes what may be deleted, judged right before. Where tags decide, the current value is the one that was judged, as far as its
+/// tag tells: what comes in its place is judged anew.
 async fn remove<S: Store>(
     call: &Call<'_, S>,
     key: &str,
     version: Option<VersionId>,
     condition: Condition,
 ) -> Outcome<Deleted> {
-    let options = DeleteOptions { version, condition };
     let address = Address::object(call.bucket, key.as_bytes());
-    call.still_admitted()?;
-    match call.store().delete(address, options).await {
-        // A version that is not there is gone already.
-        Err(error)
-            if version.is_some()
-                && matches!(error.kind(), ErrorKind::NoSuchVersion | ErrorKind::NotFound) =>
-        {
-            Ok(Deleted::default())
+    for _ in 0..TRIES {
+        let judged = call.permit_delete(key, version).await?;
+        let bound = match judged.filter(|_| version.is_none()) {
+            None => condition,
+            Some(found) => bound(condition, found)?,
+        };
+        call.still_admitted()?;
+        let options = DeleteOptions {
+            version,
+            condition: bound,
+        };
+        match call.store().delete(address, options).await {
+            // A version that is not there is gone already.
+            Err(error)
+                if version.is_some()
+                    && matches!(error.kind(), ErrorKind::NoSuchVersion | ErrorKind::NotFound) =>
+            {
+                return Ok(Deleted::default());
+            }
+            Err(error) if error.kind() == ErrorKind::PreconditionFailed && bound != condition => {}
+            other => return Ok(other?),
         }
-        other => Ok(other?),
+    }
+    Err(ErrorCode::ConditionalRequestConflict.into())
+}
+
+/// The condition under which what was found is deleted, and nothing else.
+fn bound(condition: Condition, found: Result<Meta, StoreError>) -> Outcome<Condition> {
+    match (found, condition) {
+        (Ok(meta), Condition::None | Condition::IfPresent) => Ok(Condition::IfMatch(meta.etag)),
+        (Err(error), Condition::None) if error.kind() == ErrorKind::NotFound => {
+            Ok(Condition::IfAbsent)
+        }
+        (Err(error), _) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(condition),
     }
 }
 
@@ -65,25 +99,14 @@ pub(crate) async fn many<S: Store>(
         Ok(request) => request,
         Err(refusal) => return Err(unread(call, refusal).await),
     };
-    let mut permits = Vec::with_capacity(request.objects.len());
-    for object in &request.objects {
-        permits.push(permit(call, object).await);
-    }
-    // A list of refusals would tell somebody who may do nothing here that the bucket exists.
-    if !call.owns_bucket()
-        && permits.iter().all(Result::is_err)
-        && let Some(Err(refusal)) = permits.pop()
-    {
-        return Err(refusal);
+    if !call.owns_bucket() {
+        welcome(call, &request).await?;
     }
     call.expect_bucket_owner()?;
     let mut markers = Vec::with_capacity(request.objects.len());
-    for (object, permit) in request.objects.iter().zip(permits) {
-        let outcome = match permit {
-            Ok(()) => entry(call, object).await,
-            Err(refusal) => Err(refusal),
-        };
-        markers.push(outcome.map_err(|refusal| refusal.error));
+    for some in request.objects.chunks(AT_ONCE) {
+        let entries = some.iter().map(|object| entry(call, object));
+        markers.extend(join_all(entries).await);
     }
     let outcomes: Vec<DeleteOutcome<'_>> = request
         .objects
@@ -94,7 +117,7 @@ pub(crate) async fn many<S: Store>(
             version_id: object.version_id.as_deref(),
             result: match marker {
                 Ok(marker) => Ok(marker.as_deref()),
-                Err(error) => Err(S3Error::clone(error)),
+                Err(refusal) => Err(S3Error::clone(&refusal.error)),
             },
         })
         .collect();
@@ -123,6 +146,18 @@ fn version_of(object: &DeleteObject) -> Outcome<Option<VersionId>> {
         .map_err(|_| Refusal::from(ErrorCode::NoSuchVersion))
 }
 
+/// Refuses who may delete nothing of a batch: a list of refusals would tell that the bucket exists.
+async fn welcome<S: Store>(call: &Call<'_, S>, request: &DeleteRequest) -> Outcome<()> {
+    let mut refused = Ok(());
+    for object in &request.objects {
+        refused = permit(call, object).await;
+        if refused.is_ok() {
+            break;
+        }
+    }
+    refused
+}
+
 /// Whether one key of a batch may be deleted, asked before anything else about it.
 async fn permit<S: Store>(call: &Call<'_, S>, object: &DeleteObject) -> Outcome<()> {
     let action = match object.version_id {
@@ -133,13 +168,23 @@ async fn permit<S: Store>(call: &Call<'_, S>, object: &DeleteObject) -> Outcome<
     call.permit_key(action, &object.key, version).await
 }
 
-/// Deletes one key of a batch; the delete marker that was made or removed.
-async fn entry<S: Store>(call: &Call<'_, S>, object: &DeleteObject) -> Outcome<Option<String>> {
+fn wanted(object: &DeleteObject) -> Outcome<(Option<VersionId>, Condition)> {
     check_key(&object.key)?;
-    let version = version_of(object)?;
     let condition = match object.etag.as_deref() {
         None => Condition::None,
         Some(tag) => if_match_condition(tag)?,
+    };
+    Ok((version_of(object)?, condition))
+}
+
+/// Deletes one key of a batch; the delete marker that was made or removed.
+async fn entry<S: Store>(call: &Call<'_, S>, object: &DeleteObject) -> Outcome<Option<String>> {
+    let (version, condition) = match wanted(object) {
+        Ok(wanted) => wanted,
+        Err(refusal) => {
+            permit(call, object).await?;
+            return Err(refusal);
+        }
     };
     let deleted = remove(call, &object.key, version, condition).await?;
     Ok(deleted

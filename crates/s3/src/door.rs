@@ -253,6 +253,9 @@ impl<S: Store> Door<S> {
                         }
                         // Whoever is refused takes no place of one who is served while the rest of its body comes.
                         ticket.leave();
+                        if let Some(served) = &mut inbound.served {
+                            served.leave();
+                        }
                         if !close {
                             close = !inbound.drain(&head.headers).await;
                         }
@@ -345,7 +348,7 @@ impl<S: Store> Door<S> {
         inbound: &mut Inbound,
     ) -> Outcome<Reply<S::Body>> {
         let (caller, proof) = self.identify(asked.head, asked.now_ms)?;
-        self.begin(&caller, inbound);
+        self.begin(&caller, inbound)?;
         inbound.prove(proof);
         let mut call = self.call(asked, &caller);
         call.admit(asked.op).await?;
@@ -353,10 +356,19 @@ impl<S: Store> Door<S> {
     }
 
     /// Counts the request among those of its sender.
-    pub(crate) fn begin(&self, caller: &Caller, inbound: &mut Inbound) {
-        inbound
-            .served
-            .get_or_insert_with(|| self.live.begin(caller));
+    ///
+    /// # Errors
+    /// `SlowDown` when the sender has its share of the requests in flight already.
+    pub(crate) fn begin(&self, caller: &Caller, inbound: &mut Inbound) -> Outcome<()> {
+        if inbound.served.is_some() {
+            return Ok(());
+        }
+        let (served, before) = self.live.begin(caller);
+        inbound.served = Some(served);
+        match self.gate.may_go_on(before) {
+            true => Ok(()),
+            false => Err(ErrorCode::SlowDown.into()),
+        }
     }
 
     /// Who asks.

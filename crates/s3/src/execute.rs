@@ -11,7 +11,7 @@ use forebay_proto::s3::xml::{
 };
 use forebay_store::{
     Address, ByteRange, Execute, Executed, Input, Module, ModuleDigest, Output, Seal, Store,
-    StoreError, StoreOptions, VersionId,
+    StoreError, StoreOptions, VersionId, Versioning,
 };
 use http::header::{CONTENT_TYPE, HeaderMap, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 
@@ -194,7 +194,11 @@ fn answer<S: Store>(
             let tag = stored.meta.etag.as_str();
             let document = execute_result(bucket, &output.key, tag, stored.meta.size);
             let mut reply = reply::xml(document);
-            call.show_version(reply.headers_mut(), stored.meta.version);
+            let info = call.store().namespace(bucket);
+            if info.is_ok_and(|info| info.config.versioning != Versioning::Off) {
+                let version = headers::version_value(stored.meta.version);
+                reply.headers_mut().insert(headers::VERSION_ID, version);
+            }
             reply
         }
         _ => {

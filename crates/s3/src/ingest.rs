@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout};
 use crate::claims::{Claims, Framing, Proof, trailing};
 use crate::demand::Demand;
 use crate::lanes::Lane;
-use crate::live::Served;
+use crate::live::{Held, Served};
 use crate::metrics::Metrics;
 use crate::pace::HURRIED_BYTES;
 use crate::status::{Outcome, Refusal};
@@ -41,6 +41,8 @@ pub(crate) struct Inbound {
     metrics: Arc<Metrics>,
     /// The request among those of its sender, once that is known, until its answer is.
     pub(crate) served: Option<Served>,
+    /// The document that was read.
+    held: Option<Held>,
     demand: Arc<Demand>,
     patience: Duration,
     /// What came, and for how long it was waited for, since enough came last.
@@ -193,12 +195,18 @@ pub(crate) fn check_crc64nvme<U: Upload>(claimed: Option<Checksum>, upload: &U) 
 struct DocumentSink {
     bytes: Vec<u8>,
     limit: usize,
+    held: Option<Held>,
 }
 
 impl Sink for DocumentSink {
     async fn take(&mut self, data: &[u8]) -> Outcome<()> {
         if self.bytes.len() + data.len() > self.limit {
             return Err(ErrorCode::MaxMessageLengthExceeded.into());
+        }
+        if let Some(held) = &mut self.held
+            && !held.take(data.len())
+        {
+            return Err(ErrorCode::SlowDown.into());
         }
         self.bytes.extend_from_slice(data);
         Ok(())
@@ -240,6 +248,7 @@ impl Inbound {
             body,
             metrics,
             served: None,
+            held: None,
             demand,
             patience,
             progress: 0,
@@ -285,8 +294,10 @@ impl Inbound {
         let mut sink = DocumentSink {
             bytes: Vec::new(),
             limit,
+            held: self.served.as_ref().map(Served::document),
         };
         self.read(claims, &mut sink, false).await?;
+        self.held = sink.held;
         Ok(sink.bytes)
     }
 

@@ -52,21 +52,14 @@ const STORAGE_CLASSES: [&str; 11] = [
 pub(crate) fn from_request(request: &HeaderMap) -> Outcome<AttributesBuilder> {
     let mut kept = Attributes::builder();
     let mut keeper = Keeper::default();
-    for name in HEADERS {
-        if let Some(value) = request.get(name) {
-            keeper.keep(name, value.as_bytes(), |name, value| {
-                kept.insert(name, value);
-            })?;
-        }
-    }
-    for name in request.keys().map(HeaderName::as_str) {
-        if name.starts_with(USER) {
-            let values: Vec<&[u8]> = request
-                .get_all(name)
-                .iter()
-                .map(HeaderValue::as_bytes)
-                .collect();
-            keeper.keep(name, &values.join(&b','), |name, value| {
+    let users = request.keys().map(HeaderName::as_str);
+    let users = users.filter(|name| name.starts_with(USER));
+    for name in HEADERS.into_iter().chain(users) {
+        // Lines of one name are one list (RFC 9110 section 5.3).
+        let lines = request.get_all(name).iter().map(HeaderValue::as_bytes);
+        let lines: Vec<&[u8]> = lines.collect();
+        if !lines.is_empty() {
+            keeper.keep(name, &lines.join(&b','), |name, value| {
                 kept.insert(name, value);
             })?;
         }

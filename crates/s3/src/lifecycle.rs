@@ -26,8 +26,20 @@ pub struct Swept {
     pub uploads: u64,
     /// Parts removed whose upload had ended before.
     pub orphans: u64,
-    /// Removals that failed; the next sweep tries them again.
+    /// Removals and lists that failed; the next sweep tries them again.
     pub failed: u64,
+}
+
+impl Swept {
+    /// Takes down how the walk through a bucket ended. One that was deleted meanwhile has nothing to be swept.
+    fn note(&mut self, bucket: &str, outcome: Result<()>) {
+        if let Err(error) = outcome
+            && error.kind() != ErrorKind::NoSuchNamespace
+        {
+            tracing::warn!(bucket, %error, "a bucket could not be swept");
+            self.failed += 1;
+        }
+    }
 }
 
 /// One entry of a version list, as the rules see it.
@@ -100,17 +112,13 @@ fn seconds(ms: u64) -> i64 {
 
 impl<S: Store> Door<S> {
     /// Applies every bucket's lifecycle rules as of `now_ms` (Unix milliseconds), and removes what uploads left that have ended. Reads one page of a list at a time and
-    /// yields between pages, so that requests go on; holds no more than that page in memory.
-    ///
-    /// # Errors
-    /// When a list cannot be read; what was done till then stays done.
-    pub async fn lifecycle_sweep(&self, now_ms: u64) -> Result<Swept> {
+    /// yields between pages, so that requests go on; holds no more than that page in memory. A bucket that cannot be listed is left to
+    /// the next sweep, and keeps no other from being swept.
+    pub async fn lifecycle_sweep(&self, now_ms: u64) -> Swept {
         let mut swept = Swept::default();
         for listed in self.store.namespaces() {
-            match self.sweep_orphans(&listed.name, now_ms, &mut swept).await {
-                Err(error) if error.kind() == ErrorKind::NoSuchNamespace => continue,
-                outcome => outcome?,
-            }
+            let outcome = self.sweep_orphans(&listed.name, now_ms, &mut swept).await;
+            swept.note(&listed.name, outcome);
             // Its rules of now: the buckets before it may have taken hours.
             let Ok(info) = self.store.namespace(&listed.name) else {
                 continue;
@@ -122,17 +130,12 @@ impl<S: Store> Door<S> {
                 .and_then(|text| Configuration::from_xml(text).ok());
             let Some(rules) = rules else { continue };
             let now_s = seconds(now_ms);
-            match self.sweep_versions(&info, &rules, now_s, &mut swept).await {
-                // Deleted meanwhile: its rules are gone too.
-                Err(error) if error.kind() == ErrorKind::NoSuchNamespace => continue,
-                outcome => outcome?,
-            }
-            match self.sweep_uploads(&info, &rules, now_s, &mut swept).await {
-                Err(error) if error.kind() == ErrorKind::NoSuchNamespace => {}
-                outcome => outcome?,
-            }
+            let outcome = self.sweep_versions(&info, &rules, now_s, &mut swept).await;
+            swept.note(&info.name, outcome);
+            let outcome = self.sweep_uploads(&info, &rules, now_s, &mut swept).await;
+            swept.note(&info.name, outcome);
         }
-        Ok(swept)
+        swept
     }
 
     /// Walks all versions, newest first within a key, one entry behind: whether an entry is the last of its key is known
@@ -280,7 +283,7 @@ impl<S: Store> Door<S> {
         now_s: i64,
         swept: &mut Swept,
     ) -> Result<()> {
-        let prefix = staging::uploads_under("");
+        let prefix = staging::uploads_under(b"");
         let mut cursor: Option<Vec<u8>> = None;
         while self.rules_stand(bucket) {
             let page = self
@@ -300,7 +303,6 @@ impl<S: Store> Door<S> {
                     continue;
                 };
                 if let Some((key, id)) = staging::parse_manifest(&staged)
-                    && let Ok(key) = std::str::from_utf8(key)
                     && rules.aborts_upload(key, seconds(meta.modified), now_s)
                 {
                     let _ending = self.uploads.exclusive(&id).await;
@@ -373,18 +375,14 @@ impl Walk {
             .meta
             .as_ref()
             .map_or_else(Tags::default, |meta| kept::tags(&meta.attributes));
-        let action = std::str::from_utf8(&entry.key).ok().and_then(|key| {
-            rules.evaluate(
-                &Candidate {
-                    key,
-                    tags: &tags,
-                    size: entry.meta.as_ref().map_or(0, |meta| meta.size),
-                    stored_s: seconds(entry.modified_ms),
-                    standing,
-                },
-                now_s,
-            )
-        });
+        let candidate = Candidate {
+            key: &entry.key,
+            tags: &tags,
+            size: entry.meta.as_ref().map_or(0, |meta| meta.size),
+            stored_s: seconds(entry.modified_ms),
+            standing,
+        };
+        let action = rules.evaluate(&candidate, now_s);
         let newest = entry.newest().or(self.newest);
         if same_key {
             self.newer_ms = Some(entry.modified_ms);

@@ -42,11 +42,8 @@ impl<'q> Asked<'q> {
                 ));
             }
         };
-        // Larger than any number we could hold is still just "many".
-        let limit = match call.query.number::<u32>(limit) {
-            Ok(limit) => limit.map_or(LIST_ITEMS_MAX, |limit| limit as usize),
-            Err(error) => return Err(error.into()),
-        };
+        let limit = call.query.number::<u32>(limit)?;
+        let limit = limit.map_or(LIST_ITEMS_MAX, |limit| limit as usize);
         Ok(Asked {
             prefix: call.query.get("prefix").unwrap_or_default(),
             delimiter: call.query.get_nonempty("delimiter"),
@@ -57,19 +54,21 @@ impl<'q> Asked<'q> {
 
     /// Where a list goes on after a key that a client names. When that is a common prefix of this very list, everything
     /// under it has been reported.
-    pub(crate) fn after<'k>(&self, key: &'k str) -> After<'k> {
-        let rolled_up = self.delimiter.is_some_and(|delimiter| {
-            key.strip_prefix(self.prefix)
-                .and_then(|rest| {
-                    rest.find(delimiter)
-                        .map(|at| at + delimiter.len() == rest.len())
-                })
-                .unwrap_or(false)
-        });
-        match rolled_up {
-            true => After::Prefix(key.as_bytes()),
-            false => After::Key(key.as_bytes()),
+    pub(crate) fn after<'k>(&self, key: &'k [u8]) -> After<'k> {
+        match self.rolled_up(key) == Some(key) {
+            true => After::Prefix(key),
+            false => After::Key(key),
         }
+    }
+
+    /// The common prefix that stands for a key, delimiter included.
+    pub(crate) fn rolled_up<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        let delimiter = self.delimiter?.as_bytes();
+        let rest = key.strip_prefix(self.prefix.as_bytes())?;
+        let at = rest
+            .windows(delimiter.len())
+            .position(|window| window == delimiter)?;
+        key.get(..self.prefix.len() + at + delimiter.len())
     }
 
     fn options<'o>(&'o self, bucket: &'o str, after: After<'o>) -> ListOptions<'o> {
@@ -112,10 +111,15 @@ fn last(page: &ListPage) -> Option<&[u8]> {
     })
 }
 
+/// Where a list goes on: after this key.
+pub(crate) fn marker<'a, S: Store>(call: &Call<'a, S>, name: &str) -> Option<&'a [u8]> {
+    call.query.bytes(name).filter(|key| !key.is_empty())
+}
+
 /// `ListObjects`.
 pub(crate) async fn v1<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
     let asked = Asked::read(call, "max-keys")?;
-    let marker = call.query.get_nonempty("marker");
+    let marker = marker(call, "marker");
     let after = marker.map_or(After::Start, |marker| asked.after(marker));
     let page = call.store().list(asked.options(call.bucket, after)).await?;
     let mut listing = Listing {
@@ -124,7 +128,7 @@ pub(crate) async fn v1<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> 
         delimiter: asked.delimiter.map(str::as_bytes),
         max_keys: asked.limit as u32,
         encode_url: asked.encode_url,
-        start_after: marker.map(str::as_bytes),
+        start_after: marker,
         ..Listing::default()
     };
     fill(&mut listing, &page, Some(call.owner()));
@@ -136,7 +140,7 @@ pub(crate) async fn v1<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> 
 /// `ListObjectsV2`.
 pub(crate) async fn v2<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
     let asked = Asked::read(call, "max-keys")?;
-    let start_after = call.query.get_nonempty("start-after");
+    let start_after = marker(call, "start-after");
     let token = call.query.get("continuation-token");
     let resumed = token.map(Token::parse).transpose()?;
     let after = match (&resumed, start_after) {
@@ -153,7 +157,7 @@ pub(crate) async fn v2<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> 
         delimiter: asked.delimiter.map(str::as_bytes),
         max_keys: asked.limit as u32,
         encode_url: asked.encode_url,
-        start_after: start_after.map(str::as_bytes),
+        start_after,
         next: next.as_deref().map(str::as_bytes),
         continuation_token: token,
         ..Listing::default()
@@ -224,7 +228,7 @@ impl Token {
 /// `ListObjectVersions`.
 pub(crate) async fn versions<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
     let asked = Asked::read(call, "max-keys")?;
-    let key_marker = call.query.get_nonempty("key-marker");
+    let key_marker = marker(call, "key-marker");
     let version_marker = call.query.get_nonempty("version-id-marker");
     let after = match (key_marker, version_marker) {
         (None, None) => After::Start,
@@ -235,9 +239,7 @@ pub(crate) async fn versions<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::B
             ));
         }
         (Some(key), None) => asked.after(key),
-        (Some(key), Some(version)) => {
-            After::Version(key.as_bytes(), headers::parse_version(version)?)
-        }
+        (Some(key), Some(version)) => After::Version(key, headers::parse_version(version)?),
     };
     let page = call
         .store()
@@ -261,7 +263,7 @@ fn render<S: Store>(call: &Call<'_, S>, asked: &Asked<'_>, page: &VersionPage) -
         bucket: call.bucket,
         prefix: asked.prefix.as_bytes(),
         delimiter: asked.delimiter.map(str::as_bytes),
-        key_marker: call.query.get("key-marker").unwrap_or_default().as_bytes(),
+        key_marker: call.query.bytes("key-marker").unwrap_or_default(),
         version_id_marker: call.query.get("version-id-marker").unwrap_or_default(),
         max_keys: asked.limit as u32,
         encode_url: asked.encode_url,
@@ -332,9 +334,9 @@ mod tests {
             limit: 10,
             encode_url: false,
         };
-        assert_eq!(asked.after("a/b/"), After::Prefix(b"a/b/"));
-        assert_eq!(asked.after("a/b/c/"), After::Key(b"a/b/c/"));
-        assert_eq!(asked.after("a/b"), After::Key(b"a/b"));
-        assert_eq!(asked.after("z/"), After::Key(b"z/"));
+        assert_eq!(asked.after(b"a/b/"), After::Prefix(b"a/b/"));
+        assert_eq!(asked.after(b"a/b/c/"), After::Key(b"a/b/c/"));
+        assert_eq!(asked.after(b"a/b"), After::Key(b"a/b"));
+        assert_eq!(asked.after(b"z/"), After::Key(b"z/"));
     }
 }

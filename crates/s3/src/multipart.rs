@@ -40,7 +40,7 @@ pub(crate) async fn create<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
         );
     }
     let id = UploadId::new(call.now_ms, call.door.unique().as_str());
-    let manifest = id.manifest(call.key);
+    let manifest = id.manifest(call.key.as_bytes());
     let options = StoreOptions {
         size: Some(0),
         condition: Condition::IfAbsent,
@@ -218,7 +218,7 @@ pub(crate) async fn abort<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body
     let id = upload_id(call)?;
     let _ending = call.door.uploads.exclusive(&id).await;
     staging::find(call.store(), call.bucket, call.key, &id).await?;
-    discard(call.store(), call.bucket, call.key, &id).await?;
+    discard(call.store(), call.bucket, call.key.as_bytes(), &id).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
@@ -227,7 +227,7 @@ pub(crate) async fn abort<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body
 pub(crate) async fn discard<S: Store>(
     store: &S,
     bucket: &str,
-    key: &str,
+    key: &[u8],
     id: &UploadId,
 ) -> Outcome<()> {
     remove_parts(store, bucket, id).await?;

@@ -17,6 +17,7 @@ use crate::call::Call;
 use crate::conditions::{self, Fails};
 use crate::kept::{self, PartSizes, Shown};
 use crate::reply::{self, Reply, ReplyBody};
+use crate::router::Operation;
 use crate::status::{Outcome, Refusal};
 use crate::{encryption, headers};
 
@@ -52,12 +53,18 @@ pub(crate) struct Found<B> {
 pub(crate) async fn find<S: Store>(call: &Call<'_, S>) -> Outcome<Found<S::Body>> {
     encryption::refuse(call.headers)?;
     let version = call.version()?;
-    let (object, partial) = match wanted(call)? {
+    let wanted = wanted(call)?;
+    // What is not answered with is not opened: its bytes may be far away. It is looked at again as it was opened.
+    if conditions::are_there(call.headers, &conditions::TARGET) {
+        check(call, &look(call, version).await?)?;
+    }
+    let (object, partial) = match wanted {
         Wanted::Range(ByteRange::Full) => (retrieve(call, version, ByteRange::Full).await?, false),
         Wanted::Range(range) => ranged(call, version, range).await?,
         Wanted::Part(number) => (part(call, version, number).await?, true),
     };
-    call.permit_found(&object.meta).await?;
+    call.permit_found(Operation::GetObject, &object.meta)
+        .await?;
     check(call, &object.meta)?;
     Ok(Found { object, partial })
 }
@@ -89,7 +96,7 @@ pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>>
     };
     let content = match first.len() as u64 == length {
         true => ReplyBody::whole(first),
-        false => ReplyBody::stream(first, body, length),
+        false => ReplyBody::stream(first, body, length, call.door.demand.clone()),
     };
     let mut reply = http::Response::new(content);
     describe(call, &meta, !partial, reply.headers_mut())?;
@@ -172,7 +179,7 @@ pub(crate) fn part_number(number: u32) -> Refusal {
 async fn look<S: Store>(call: &Call<'_, S>, version: Option<VersionId>) -> Outcome<Meta> {
     let looked = call.store().stat(call.object(), version).await;
     let meta = looked.map_err(|error| hidden(call, error))?;
-    call.permit_found(&meta).await?;
+    call.permit_found(Operation::GetObject, &meta).await?;
     Ok(meta)
 }
 
@@ -257,8 +264,13 @@ fn check<S: Store>(call: &Call<'_, S>, meta: &Meta) -> Outcome<()> {
             let mut refusal = Refusal::from(ErrorCode::NotModified)
                 .header(ETAG, headers::etag_value(&meta.etag))
                 .header(LAST_MODIFIED, headers::date_value(meta.modified));
-            if let Some(value) = meta.attributes.get("cache-control") {
-                refusal = refusal.header(CACHE_CONTROL, headers::value(value));
+            for name in [CACHE_CONTROL, EXPIRES] {
+                if let Some(value) = meta.attributes.get(name.as_str()) {
+                    refusal = refusal.header(name, headers::value(value));
+                }
+            }
+            if call.is_versioned() {
+                refusal = refusal.header(headers::VERSION_ID, headers::version_value(meta.version));
             }
             Err(refusal)
         }

@@ -98,7 +98,7 @@ impl<S: Store> Door<S> {
 
     /// Strikes out those that have not ended.
     async fn strike_uploads(&self, bucket: &str, ids: &mut HashSet<UploadId>) -> Result<()> {
-        let prefix = staging::uploads_under("");
+        let prefix = staging::uploads_under(b"");
         let mut cursor: Option<Vec<u8>> = None;
         loop {
             let page = self

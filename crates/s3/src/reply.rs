@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use http::{HeaderMap, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
 
 use crate::admission::Ticket;
+use crate::demand::Demand;
 
 /// A response.
 pub(crate) type Reply<B> = http::Response<ReplyBody<B>>;
@@ -32,6 +34,7 @@ enum Content<B> {
         next: Option<Next<B>>,
         /// Bytes not yet handed out.
         left: u64,
+        demand: Arc<Demand>,
     },
 }
 
@@ -77,13 +80,14 @@ impl<B> ReplyBody<B> {
     }
 
     /// `first` and then what `rest` yields, `length` bytes in all.
-    pub(crate) fn stream(first: Bytes, rest: B, length: u64) -> ReplyBody<B> {
+    pub(crate) fn stream(first: Bytes, rest: B, length: u64, demand: Arc<Demand>) -> ReplyBody<B> {
         ReplyBody {
             content: Content::Stream {
                 first: Some(first),
                 rest: Some(rest),
                 next: None,
                 left: length,
+                demand,
             },
             ticket: None,
         }
@@ -132,13 +136,15 @@ impl<B: StoreBody> Body for ReplyBody<B> {
                 rest,
                 next,
                 left,
+                demand,
             } => {
                 let bytes = match first.take() {
                     Some(bytes) => bytes,
                     None => {
                         if let Some(mut body) = rest.take() {
+                            let demand = demand.clone();
                             *next = Some(Box::pin(async move {
-                                let found = body.next().await;
+                                let found = demand.wait(body.next()).await;
                                 (body, found)
                             }));
                         }

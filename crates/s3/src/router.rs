@@ -109,6 +109,9 @@ const BUCKET_UNSERVED: [&str; 7] = [
 /// Sub-resources that S3 has for objects and that no operation here serves.
 const OBJECT_UNSERVED: [&str; 5] = ["restore", "select", "torrent", "renameObject", "encryption"];
 
+/// What buckets and objects have, one sub-resource or another.
+const METHODS: &str = "DELETE, GET, HEAD, OPTIONS, POST, PUT";
+
 /// What routing looks at.
 pub(crate) struct Route<'a> {
     pub(crate) method: &'a Method,
@@ -142,7 +145,7 @@ impl Route<'_> {
     fn service(&self) -> Outcome<Operation> {
         match *self.method {
             Method::GET => Ok(Operation::ListBuckets),
-            _ => Err(ErrorCode::MethodNotAllowed.into()),
+            _ => Err(Refusal::not_allowed("GET, OPTIONS")),
         }
     }
 
@@ -262,7 +265,7 @@ impl Route<'_> {
                 ErrorCode::NotImplemented,
                 "Browser uploads with a POST policy are not implemented.",
             )),
-            _ => Err(ErrorCode::MethodNotAllowed.into()),
+            _ => Err(Refusal::not_allowed(METHODS)),
         }
     }
 
@@ -314,7 +317,7 @@ impl Route<'_> {
             Method::POST if self.has("uploads") => Ok(O::CreateMultipartUpload),
             Method::POST if upload => Ok(O::CompleteMultipartUpload),
             Method::POST if self.has("execute") => Ok(O::ExecuteObject),
-            _ => Err(ErrorCode::MethodNotAllowed.into()),
+            _ => Err(Refusal::not_allowed(METHODS)),
         }
     }
 }

@@ -61,7 +61,7 @@ impl UploadId {
     }
 
     /// The key of the upload itself.
-    pub(crate) fn manifest(&self, key: &str) -> Vec<u8> {
+    pub(crate) fn manifest(&self, key: &[u8]) -> Vec<u8> {
         let mut staged = uploads_of(key);
         staged.extend_from_slice(&self.0);
         staged
@@ -84,13 +84,13 @@ impl UploadId {
 }
 
 /// What the keys of all uploads of keys that begin with `prefix` begin with.
-pub(crate) fn uploads_under(prefix: &str) -> Vec<u8> {
-    [b"u\0", prefix.as_bytes()].concat()
+pub(crate) fn uploads_under(prefix: &[u8]) -> Vec<u8> {
+    [b"u\0", prefix].concat()
 }
 
 /// What the keys of all uploads of `key` begin with.
-pub(crate) fn uploads_of(key: &str) -> Vec<u8> {
-    [b"u\0", key.as_bytes(), b"\0"].concat()
+pub(crate) fn uploads_of(key: &[u8]) -> Vec<u8> {
+    [b"u\0", key, b"\0"].concat()
 }
 
 /// The object key and the upload that a staged key stands for; `None` for a part.
@@ -124,7 +124,7 @@ pub(crate) async fn find<S: Store>(
     id: &UploadId,
 ) -> Outcome<Meta> {
     match store
-        .stat(Address::staging(bucket, &id.manifest(key)), None)
+        .stat(Address::staging(bucket, &id.manifest(key.as_bytes())), None)
         .await
     {
         Err(error) if error.kind() == ErrorKind::NotFound => Err(ErrorCode::NoSuchUpload.into()),
@@ -238,7 +238,7 @@ mod tests {
         let id = UploadId::new(1234, "00ABCDEF00112233");
         assert_eq!(id.as_str().len(), 32);
         assert_eq!(UploadId::parse(id.as_str()).ok(), Some(id));
-        let staged = id.manifest("a/b");
+        let staged = id.manifest(b"a/b");
         assert_eq!(parse_manifest(&staged), Some((&b"a/b"[..], id)));
         assert_eq!(parse_manifest(&id.part(7)), None);
         assert_eq!(parse_parts(&id.parts()), Some(id));

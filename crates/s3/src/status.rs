@@ -6,7 +6,7 @@ use forebay_proto::s3::error::{ErrorCode, S3Error};
 use forebay_proto::s3::sigv4::AuthError;
 use forebay_store::{ErrorKind, StoreError};
 use http::StatusCode;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{ALLOW, HeaderMap, HeaderName, HeaderValue};
 
 use crate::headers;
 
@@ -71,6 +71,11 @@ impl Refusal {
         self.error.code
     }
 
+    /// A method that what is asked has not; it has those that are named (RFC 9110 section 15.5.6).
+    pub(crate) fn not_allowed(methods: &'static str) -> Refusal {
+        Refusal::from(ErrorCode::MethodNotAllowed).header(ALLOW, HeaderValue::from_static(methods))
+    }
+
     /// An argument that is not what it may be.
     pub(crate) fn argument(name: &str, value: &str, message: impl Into<String>) -> Refusal {
         Refusal::new(ErrorCode::InvalidArgument, message)
@@ -126,7 +131,8 @@ impl From<StoreError> for Refusal {
         let refusal = match error.kind() {
             ErrorKind::NotFound => Refusal::from(ErrorCode::NoSuchKey),
             ErrorKind::NoSuchVersion => ErrorCode::NoSuchVersion.into(),
-            ErrorKind::IsDeleteMarker => ErrorCode::MethodNotAllowed.into(),
+            // A marker can be removed, and that is all (DeleteMarkers in the S3 user guide).
+            ErrorKind::IsDeleteMarker => Refusal::not_allowed("DELETE"),
             ErrorKind::NoSuchNamespace => ErrorCode::NoSuchBucket.into(),
             ErrorKind::NamespaceExists => ErrorCode::BucketAlreadyExists.into(),
             ErrorKind::NamespaceNotEmpty => ErrorCode::BucketNotEmpty.into(),

@@ -9,6 +9,7 @@ use crate::call::Call;
 use crate::ingest::Inbound;
 use crate::kept;
 use crate::reply::{self, Reply};
+use crate::router::Operation;
 use crate::status::Outcome;
 
 /// How often an object that changes under the request is looked at anew.
@@ -17,6 +18,8 @@ const TRIES: usize = 8;
 /// `GetObjectTagging`.
 pub(crate) async fn get<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
     let meta = call.store().stat(call.object(), call.version()?).await?;
+    call.permit_found(Operation::GetObjectTagging, &meta)
+        .await?;
     let mut reply = reply::xml(kept::tags(&meta.attributes).to_xml());
     call.show_version(reply.headers_mut(), meta.version);
     Ok(reply)

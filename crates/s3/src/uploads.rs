@@ -6,7 +6,7 @@ use forebay_proto::s3::xml::{UploadEntry, UploadListing, list_multipart_uploads}
 use forebay_store::{After, Item, ListOptions, Meta, Space, Store};
 
 use crate::call::Call;
-use crate::list::Asked;
+use crate::list::{Asked, marker};
 use crate::reply::{self, Reply};
 use crate::staging::{self, UploadId};
 use crate::status::Outcome;
@@ -36,7 +36,7 @@ impl Page {
 /// `ListMultipartUploads`.
 pub(crate) async fn list<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
     let asked = Asked::read(call, "max-uploads")?;
-    let key_marker = call.query.get_nonempty("key-marker");
+    let key_marker = marker(call, "key-marker");
     // Without a key marker S3 ignores the other one.
     let id_marker = call
         .query
@@ -47,7 +47,7 @@ pub(crate) async fn list<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>
         bucket: call.bucket,
         prefix: asked.prefix.as_bytes(),
         delimiter: asked.delimiter.map(str::as_bytes),
-        key_marker: key_marker.unwrap_or_default().as_bytes(),
+        key_marker: key_marker.unwrap_or_default(),
         upload_id_marker: id_marker.unwrap_or_default(),
         next: page
             .next
@@ -76,10 +76,10 @@ pub(crate) async fn list<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>
 async fn collect<S: Store>(
     call: &Call<'_, S>,
     asked: &Asked<'_>,
-    key_marker: Option<&str>,
+    key_marker: Option<&[u8]>,
     id_marker: Option<&str>,
 ) -> Outcome<Page> {
-    let prefix = staging::uploads_under(asked.prefix);
+    let prefix = staging::uploads_under(asked.prefix.as_bytes());
     let mut cursor = match (key_marker, id_marker) {
         (None, _) => Cursor::Start,
         (Some(key), Some(id)) => Cursor::After(UploadId::parse(id)?.manifest(key)),
@@ -101,7 +101,12 @@ async fn collect<S: Store>(
                 prefix: &prefix,
                 delimiter: None,
                 after: cursor.after(),
-                limit: usize::MAX,
+                // One more than the page takes tells that there is more. Common prefixes follow each other, and of each only the
+                // first upload is looked at.
+                limit: match cursor {
+                    Cursor::Past(_) => 1,
+                    Cursor::Start | Cursor::After(_) => asked.limit - page.len() + 1,
+                },
             })
             .await?;
         let mut skip = None;
@@ -113,7 +118,7 @@ async fn collect<S: Store>(
                 continue;
             };
             cursor = Cursor::After(staged.to_vec());
-            let rolled = rolled_up(key, asked);
+            let rolled = asked.rolled_up(key);
             if page.len() == asked.limit {
                 page.next = page.next.take().or_else(|| last_of(&page));
                 return Ok(page);
@@ -167,14 +172,4 @@ impl Cursor {
             Cursor::Past(prefix) => After::Prefix(prefix),
         }
     }
-}
-
-/// The common prefix that stands for a key, delimiter included.
-fn rolled_up<'k>(key: &'k [u8], asked: &Asked<'_>) -> Option<&'k [u8]> {
-    let delimiter = asked.delimiter?.as_bytes();
-    let rest = key.get(asked.prefix.len()..)?;
-    let at = rest
-        .windows(delimiter.len())
-        .position(|window| window == delimiter)?;
-    key.get(..asked.prefix.len() + at + delimiter.len())
 }

@@ -74,11 +74,14 @@ impl Node {
         .await
         .map_err(Failure::io("cannot start the shards"))?;
         let shards = Arc::new(shards);
+        // What a cache has of the pool is nobody else's.
+        let memory_bytes = pool.usage().limit as u64;
+        let memory_bytes = memory_bytes.saturating_sub(cache::memory_bytes(&args.before));
         let door = Door::with_direct(
             store.clone(),
             keyring,
             clock.clone(),
-            doors::s3_config(args, pool.usage().limit as u64),
+            doors::s3_config(args, memory_bytes),
             doors::lenders(args, &listeners, &sessions),
         );
         let direct = Arc::new(Direct {

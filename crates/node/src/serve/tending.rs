@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use forebay_control::api::{LifecycleReport, ScrubReport, Server};
 use forebay_control::{ColdTier, Error, Kind, Node, Result};
 use forebay_s3::Door;
-use tokio::time::{MissedTickBehavior, interval_at};
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 use super::UnixClock;
 use super::leaf::Leaf;
@@ -54,32 +54,44 @@ impl Tending {
 
     /// Does what is due, for ever.
     pub async fn tend(&self) -> Infallible {
-        let start = tokio::time::Instant::now();
-        let mut sweep = interval_at(start + SWEEP, SWEEP);
-        let mut lifecycle = interval_at(start + LIFECYCLE, LIFECYCLE);
-        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        lifecycle.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = sweep.tick() => self.leaf.sweep().await,
-                _ = lifecycle.tick() => match self.apply_lifecycle().await {
-                    Ok(report) => tracing::info!(?report, "lifecycle rules applied"),
-                    Err(error) => tracing::warn!(%error, "lifecycle rules failed"),
-                },
+        // Side by side: to apply the rules of large buckets may take hours.
+        let sweeping = async {
+            let mut ticks = every(SWEEP);
+            loop {
+                ticks.tick().await;
+                self.leaf.sweep().await;
             }
+        };
+        let expiring = async {
+            let mut ticks = every(LIFECYCLE);
+            loop {
+                ticks.tick().await;
+                let report = self.apply_lifecycle().await;
+                tracing::info!(?report, "lifecycle rules applied");
+            }
+        };
+        tokio::select! {
+            never = sweeping => never,
+            never = expiring => never,
         }
     }
 
-    async fn apply_lifecycle(&self) -> Result<LifecycleReport> {
-        let done = self.door.lifecycle_sweep((self.clock)()).await?;
-        Ok(LifecycleReport {
+    async fn apply_lifecycle(&self) -> LifecycleReport {
+        let done = self.door.lifecycle_sweep((self.clock)()).await;
+        LifecycleReport {
             expired: done.expired,
             versions: done.versions,
             markers: done.markers,
             uploads: done.uploads,
             failed: done.failed,
-        })
+        }
     }
+}
+
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 impl Node for Tending {
@@ -109,6 +121,6 @@ impl Node for Tending {
     }
 
     fn lifecycle_run(&self) -> Pin<Box<dyn Future<Output = Result<LifecycleReport>> + Send + '_>> {
-        Box::pin(self.apply_lifecycle())
+        Box::pin(async { Ok(self.apply_lifecycle().await) })
     }
 }

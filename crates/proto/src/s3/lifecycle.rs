@@ -95,7 +95,7 @@ pub enum Standing {
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// The key.
-    pub key: &'a str,
+    pub key: &'a [u8],
     /// Its tags.
     pub tags: &'a Tags,
     /// Its length in bytes.
@@ -127,8 +127,8 @@ fn due_s(from_s: i64, days: u32) -> i64 {
 }
 
 impl Filter {
-    fn covers(&self, key: &str, tags: &Tags, size: u64) -> bool {
-        key.starts_with(&self.prefix)
+    fn covers(&self, key: &[u8], tags: &Tags, size: u64) -> bool {
+        key.starts_with(self.prefix.as_bytes())
             && self
                 .tags
                 .iter()
@@ -200,10 +200,10 @@ impl Configuration {
 
     /// Whether an unfinished upload of `key`, begun at `initiated_s`, is to be aborted.
     #[must_use]
-    pub fn aborts_upload(&self, key: &str, initiated_s: i64, now_s: i64) -> bool {
+    pub fn aborts_upload(&self, key: &[u8], initiated_s: i64, now_s: i64) -> bool {
         self.rules.iter().any(|rule| {
             rule.enabled
-                && key.starts_with(&rule.filter.prefix)
+                && key.starts_with(rule.filter.prefix.as_bytes())
                 && rule
                     .abort_multipart_days
                     .is_some_and(|days| now_s >= due_s(initiated_s, days))

@@ -98,7 +98,7 @@ async fn attempt<S: Store>(
 ) -> Result<Reply<S::Body>, Halt> {
     let request = &asked.head.headers;
     let (caller, proof) = door.identify(asked.head, asked.now_ms)?;
-    door.begin(&caller, inbound);
+    door.begin(&caller, inbound)?;
     let Caller::Key(key) = &caller else {
         return Err(Halt::declined("A token needs a signed request."));
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{ALPHA, Ask, Server};
+use crate::support::{ALPHA, Ask, Server, Sign};
 
 #[tokio::test]
 async fn a_request_may_say_what_six_headers_of_its_answer_are() {
@@ -126,5 +126,67 @@ async fn an_error_says_what_it_is_about_and_which_request_it_answers() {
     assert_eq!((head.status, head.body.len()), (404, 0));
     let id = head.header("x-amz-request-id").expect("an id");
     assert!(ids.insert(id.to_owned()));
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn refusals_say_what_else_there_is() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let versioning = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    let put = Ask::new("PUT", "/bucket?versioning").body(versioning);
+    assert_eq!(server.ask(ALPHA, put).await.status, 200);
+    let put = Ask::new("PUT", "/bucket/key").body(b"abc");
+    let put = put.header("expires", "Thu, 01 Jan 2032 00:00:00 GMT");
+    let put = server
+        .ask(ALPHA, put.header("cache-control", "max-age=60"))
+        .await;
+    let version = put
+        .header("x-amz-version-id")
+        .expect("a version")
+        .to_owned();
+    let get = Ask::new("GET", "/bucket/key").header("if-none-match", &put.etag());
+    let unchanged = server.ask(ALPHA, get).await;
+    assert_eq!(unchanged.status, 304);
+    for (name, value) in [
+        ("x-amz-version-id", version.as_str()),
+        ("expires", "Thu, 01 Jan 2032 00:00:00 GMT"),
+        ("cache-control", "max-age=60"),
+    ] {
+        assert_eq!(unchanged.header(name), Some(value), "{name}");
+    }
+    let deleted = server.ask(ALPHA, Ask::new("DELETE", "/bucket/key")).await;
+    let marker = deleted.header("x-amz-version-id").expect("a marker");
+    let all = "DELETE, GET, HEAD, OPTIONS, POST, PUT";
+    for (method, target, allowed) in [
+        ("GET", format!("/bucket/key?versionId={marker}"), "DELETE"),
+        ("DELETE", "/".to_owned(), "GET, OPTIONS"),
+        ("PATCH", "/bucket".to_owned(), all),
+        ("PATCH", "/bucket/key".to_owned(), all),
+    ] {
+        let refused = server.ask(ALPHA, Ask::new(method, &target)).await;
+        assert_eq!(refused.status, 405, "{method} {target}");
+        assert_eq!(refused.header("allow"), Some(allowed), "{method} {target}");
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_list_in_several_lines_is_kept_whole() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let put = Ask::new("PUT", "/bucket/key")
+        .body(b"abc")
+        .sign(Sign::Chunks);
+    let put = put
+        .header("content-encoding", "aws-chunked")
+        .header("content-encoding", "gzip")
+        .header("cache-control", "no-cache")
+        .header("cache-control", "private");
+    let put = server.ask(ALPHA, put).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let got = server.get("/bucket/key").await;
+    assert_eq!(got.header("content-encoding"), Some("gzip"));
+    assert_eq!(got.header("cache-control"), Some("no-cache,private"));
     server.finish().await;
 }

@@ -5,10 +5,12 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use forebay_s3::{Config, Swept};
+use forebay_store::{Scope, Store};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use crate::gated::{At, Gate, Gated};
+use crate::slow::trickle;
 use crate::support::{ALPHA, ALPHA_ELSEWHERE, Ask, BETA, START_MS, Server};
 
 const DAY_MS: u64 = 86_400_000;
@@ -54,7 +56,7 @@ async fn sweep_around(server: &Server<Gated>, gate: &Gate, change: impl Future<O
         change.await;
         gate.open();
     });
-    assert_eq!(swept.expect("sweeps"), Swept::default());
+    assert_eq!(swept, Swept::default());
 }
 
 #[tokio::test]
@@ -281,7 +283,7 @@ async fn a_policy_on_tags_is_about_the_object_that_is_read() {
         (get("/bucket/key").header("range", "bytes=0-2"), 206),
         (get("/bucket/key").header("range", "bytes=40-"), 416),
         (get("/bucket/key?partNumber=1"), 206),
-        (get("/bucket/key").header("if-match", "\"other\""), 412),
+        (get("/bucket/key").header("if-none-match", "\"other\""), 200),
         (copy, 200),
     ] {
         let tagged = Ask::new("PUT", "/bucket/key").header("x-amz-tagging", "state=open");
@@ -390,5 +392,188 @@ async fn rules_that_were_withdrawn_remove_nothing_more() {
             assert_eq!(server.get(&upload).await.status, 200);
         }
     }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_read_whose_conditions_do_not_hold_reads_nothing() {
+    let (server, gate) = gated().await;
+    let put = server.ask(ALPHA, Ask::new("PUT", "/bucket/key").body(b"abc"));
+    let etag = put.await.etag();
+    gate.close(At::Retrieve);
+    let get = || Ask::new("GET", "/bucket/key");
+    let past = "Sun, 01 Nov 2026 00:00:00 GMT";
+    let future = "Tue, 01 Dec 2026 00:00:00 GMT";
+    for (ask, status) in [
+        (get().header("if-none-match", &etag), 304),
+        (get().header("if-modified-since", future), 304),
+        (get().header("if-match", "\"other\""), 412),
+        (get().header("if-unmodified-since", past), 412),
+        (
+            get()
+                .header("if-none-match", "*")
+                .header("range", "bytes=1-"),
+            304,
+        ),
+    ] {
+        let answer = timeout(Duration::from_secs(15), server.ask(ALPHA, ask)).await;
+        assert_eq!(answer.expect("answered").status, status);
+    }
+    gate.open();
+    let answer = server.ask(ALPHA, get().header("if-match", &etag)).await;
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"abc"[..]));
+    server.finish().await;
+}
+
+fn allow_public(actions: &str) -> String {
+    format!(
+        r#"{{"Statement":{{"Effect":"Allow","Principal":{{"AWS":"beta"}},"Action":[{actions}],
+        "Resource":"arn:aws:s3:::bucket/*",
+        "Condition":{{"StringEquals":{{"s3:ExistingObjectTag/class":"public"}}}}}}}}"#
+    )
+}
+
+async fn put_policy(server: &Server<Gated>, policy: &str) {
+    let put = Ask::new("PUT", "/bucket?policy").body(policy);
+    assert_eq!(server.ask(ALPHA, put).await.status, 204);
+}
+
+#[tokio::test]
+async fn what_comes_before_a_delete_is_judged_anew() {
+    let (server, gate) = gated().await;
+    put_policy(&server, &allow_public(r#""s3:DeleteObject""#)).await;
+    let list = "<Delete><Object><Key>key</Key></Object></Delete>";
+    for ask in [
+        Ask::new("DELETE", "/bucket/key"),
+        Ask::new("POST", "/bucket?delete").body(list),
+    ] {
+        let tagged = |class: &str| {
+            let put = Ask::new("PUT", "/bucket/key").body(class);
+            put.header("x-amz-tagging", &format!("class={class}"))
+        };
+        assert_eq!(server.ask(ALPHA, tagged("public")).await.status, 200);
+        gate.close(At::Delete);
+        let (deleted, ()) = tokio::join!(server.ask(BETA, ask), async {
+            gate.arrival().await;
+            let put = server.ask(ALPHA, tagged("secret")).await;
+            assert_eq!(put.status, 200, "{}", put.text());
+            gate.open();
+        });
+        let code = deleted.element("Code");
+        assert_eq!(code.as_deref(), Some("NoSuchBucket"), "{}", deleted.text());
+        let left = server.ask(ALPHA, Ask::new("GET", "/bucket/key")).await;
+        assert_eq!(left.body, b"secret");
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_denial_ends_a_batch_of_deletes() {
+    const KEYS: usize = 100;
+    let (server, gate) = gated().await;
+    let mut list = String::from("<Delete>");
+    for key in 0..KEYS {
+        let put = server.ask(ALPHA, Ask::new("PUT", &format!("/bucket/{key}")));
+        assert_eq!(put.await.status, 200);
+        list.push_str(&format!("<Object><Key>{key}</Key></Object>"));
+    }
+    list.push_str("</Delete>");
+    gate.close(At::Delete);
+    let batch = Ask::new("POST", "/bucket?delete").body(list);
+    let (deleted, ()) = tokio::join!(server.ask(ALPHA, batch), async {
+        gate.arrival().await;
+        let deny = r#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:DeleteObject",
+            "Resource":"arn:aws:s3:::bucket/*"}}"#;
+        put_policy(&server, deny).await;
+        gate.open();
+    });
+    let text = deleted.text();
+    let denied = text.matches("<Code>AccessDenied</Code>").count();
+    assert!((KEYS / 2..KEYS).contains(&denied), "{denied}");
+    let entries = text.split("<Key>").skip(1);
+    let keys: Vec<usize> = entries
+        .map(|entry| entry.split('<').next().unwrap().parse().expect("a key"))
+        .collect();
+    let mut sorted = keys.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..KEYS).collect::<Vec<_>>());
+    let info = server
+        .store
+        .usage(Scope::Namespace("bucket"))
+        .expect("a bucket");
+    assert_eq!(info.objects, denied as u64);
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_copy_that_waits_for_its_turn_holds_nothing_of_its_source() {
+    let gate = Gate::default();
+    let detour = gate.clone();
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let config = Config {
+        // For one copy at a time.
+        pool_bytes: 10 << 20,
+        ..Config::default()
+    };
+    let wrap = |store| Gated { store, detour };
+    let server = Server::over(config, u64::MAX, clock, wrap, None).await;
+    server.make_bucket("bucket").await;
+    let put = async |body: &[u8]| {
+        let put = Ask::new("PUT", "/bucket/source").body(body);
+        assert_eq!(server.ask(ALPHA, put).await.status, 200);
+    };
+    let copy = |to: &str| {
+        let ask = Ask::new("PUT", &format!("/bucket/{to}"));
+        server.ask(ALPHA, ask.header("x-amz-copy-source", "/bucket/source"))
+    };
+    put(&[1; 100_000]).await;
+    gate.close(At::Body(0));
+    let (first, second, ()) = tokio::join!(copy("first"), copy("second"), async {
+        gate.arrival().await;
+        for _ in 0..1000 {
+            // Until the other one waits.
+            tokio::task::yield_now().await;
+        }
+        put(&[2; 100_000]).await;
+        gate.open();
+    });
+    assert_eq!((first.status, second.status), (200, 200));
+    let first = server.ask(ALPHA, Ask::new("GET", "/bucket/first")).await;
+    let second = server.ask(ALPHA, Ask::new("GET", "/bucket/second")).await;
+    // Whichever had the turn copied what was there then.
+    let mut bytes = [first.body[0], second.body[0]];
+    bytes.sort_unstable();
+    assert_eq!(bytes, [1, 2]);
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn who_waits_in_the_middle_of_a_body_has_slow_senders_hurried() {
+    let gate = Gate::default();
+    let detour = gate.clone();
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let config = Config {
+        body_timeout: Duration::from_secs(1),
+        ..Config::default()
+    };
+    let wrap = |store| Gated { store, detour };
+    let server = Server::over(config, u64::MAX, clock, wrap, None).await;
+    server.make_bucket("bucket").await;
+    server.put("/bucket/large", &vec![1; 3 << 20]).await;
+    gate.close(At::Body(1));
+    let sending = async {
+        gate.arrival().await;
+        let (head, body) = Ask::new("PUT", "/bucket/key")
+            .body(vec![1; 200_000])
+            .parts(ALPHA, server.now_ms());
+        let mut slow = server.connect().await;
+        slow.send(head.as_bytes()).await;
+        let answer = trickle(&mut slow, &body, 4096, Duration::from_millis(40)).await;
+        gate.open();
+        answer
+    };
+    let (read, sent) = tokio::join!(server.get("/bucket/large"), sending);
+    sent.is(400, "RequestTimeout");
+    assert_eq!(read.body.len(), 3 << 20);
     server.finish().await;
 }

@@ -1,6 +1,7 @@
 //! Buckets and what they are configured with: policies, CORS, lifecycle, tags, ACLs, and what was never set.
 
-use forebay_store::{Address, Seal, Store, StoreOptions, Upload};
+use forebay_store::limits::NAMESPACES_MAX;
+use forebay_store::{Address, NamespaceConfig, Seal, Store, StoreOptions, Upload};
 
 use crate::support::{ALPHA, Ask, BETA, HOST, Server};
 
@@ -257,7 +258,7 @@ async fn cors_rules_answer_preflights_and_mark_responses() {
     ] {
         let ask = preflight(origin, method, bucket);
         let answer = server.exchange(ask.as_bytes(), false).await;
-        answer.is(403, "AccessDenied");
+        answer.is(403, "AccessForbidden");
     }
     let ask = |target: &str| Ask::new("GET", target).header("origin", "https://a.example.org");
     for target in ["/bucket/key", "/bucket/absent"] {
@@ -312,18 +313,10 @@ async fn lifecycle_rules_expire_what_they_are_about() {
         .ask(ALPHA, Ask::new("POST", "/bucket/up?uploads"))
         .await;
 
-    let swept = server
-        .door
-        .lifecycle_sweep(server.now_ms())
-        .await
-        .expect("sweeps");
+    let swept = server.door.lifecycle_sweep(server.now_ms()).await;
     assert_eq!(swept, forebay_s3::Swept::default());
     server.advance_ms(DAY_MS);
-    let swept = server
-        .door
-        .lifecycle_sweep(server.now_ms())
-        .await
-        .expect("sweeps");
+    let swept = server.door.lifecycle_sweep(server.now_ms()).await;
     assert_eq!((swept.expired, swept.uploads), (1, 1));
     server.get("/bucket/tagged").await.is(404, "NoSuchKey");
     assert!(
@@ -334,11 +327,7 @@ async fn lifecycle_rules_expire_what_they_are_about() {
             .contains("<Upload>")
     );
     server.advance_ms(DAY_MS);
-    let swept = server
-        .door
-        .lifecycle_sweep(server.now_ms())
-        .await
-        .expect("sweeps");
+    let swept = server.door.lifecycle_sweep(server.now_ms()).await;
     assert_eq!((swept.expired, swept.uploads), (1, 0));
     server.get("/bucket/logs/a").await.is(404, "NoSuchKey");
     assert_eq!(server.get("/bucket/keep").await.status, 200);
@@ -375,7 +364,7 @@ async fn parts_of_uploads_that_have_ended_are_removed() {
         part_from_elsewhere(&server, going_on, number).await;
         part_from_elsewhere(&server, &ended, number).await;
     }
-    let sweep = async || server.door.lifecycle_sweep(server.now_ms()).await.unwrap();
+    let sweep = async || server.door.lifecycle_sweep(server.now_ms()).await;
     assert_eq!(sweep().await.orphans, 0, "they are young");
     server.advance_ms(DAY_MS);
     part_from_elsewhere(&server, &ended, 3).await;
@@ -413,22 +402,14 @@ async fn lifecycle_rules_thin_out_versions() {
         server.put("/bucket/key", body.as_bytes()).await;
     }
     server.advance_ms(2 * DAY_MS);
-    let swept = server
-        .door
-        .lifecycle_sweep(server.now_ms())
-        .await
-        .expect("sweeps");
+    let swept = server.door.lifecycle_sweep(server.now_ms()).await;
     // Of three noncurrent versions the newest stays.
     assert_eq!((swept.versions, swept.expired), (2, 0));
     assert_eq!(server.get("/bucket/key").await.text(), "4");
     // A delete marker with nothing under it goes.
     let deleted = server.ask(ALPHA, Ask::new("DELETE", "/bucket/alone")).await;
     assert_eq!(deleted.header("x-amz-delete-marker"), Some("true"));
-    let swept = server
-        .door
-        .lifecycle_sweep(server.now_ms())
-        .await
-        .expect("sweeps");
+    let swept = server.door.lifecycle_sweep(server.now_ms()).await;
     assert_eq!(swept.markers, 1);
     server.finish().await;
 }
@@ -456,4 +437,32 @@ async fn metrics_count_requests_bytes_and_codes() {
         assert!(text.contains(line), "{line} in\n{text}");
     }
     server.finish().await;
+}
+
+#[tokio::test]
+async fn a_tenant_has_no_more_buckets_than_it_may() {
+    let server = Server::start().await;
+    for number in 0..NAMESPACES_MAX {
+        let config = NamespaceConfig {
+            tenant: "alpha".to_owned(),
+            ..NamespaceConfig::default()
+        };
+        let name = format!("alpha-{number}");
+        let made = server.store.create_namespace(&name, config).await;
+        made.expect("room");
+    }
+    let make = |name: &str| Ask::new("PUT", &format!("/{name}"));
+    server
+        .ask(ALPHA, make("one-more"))
+        .await
+        .is(400, "TooManyBuckets");
+    server
+        .ask(ALPHA, make("alpha-7"))
+        .await
+        .is(409, "BucketAlreadyOwnedByYou");
+    assert_eq!(server.ask(BETA, make("betas")).await.status, 200);
+    let removed = server.ask(ALPHA, Ask::new("DELETE", "/alpha-7")).await;
+    assert_eq!(removed.status, 204);
+    assert_eq!(server.ask(ALPHA, make("one-more")).await.status, 200);
+    // To look through all of them for what is left over would take minutes.
 }

@@ -6,7 +6,7 @@ use forebay_s3::Config;
 use forebay_store::{Quota, Store};
 use tokio::io::AsyncWriteExt;
 
-use crate::support::{ALPHA, Ask, HOST, Server, Sign};
+use crate::support::{ALPHA, Ask, BETA, HOST, Server, Sign};
 
 #[tokio::test]
 async fn nonsense_instead_of_http_is_answered_or_cut() {
@@ -499,5 +499,63 @@ async fn bytes_may_come_one_at_a_time() {
     assert_eq!(client.answer(false).await.status, 200);
     assert_eq!(server.get("/bucket/key").await.body, b"hello world");
     drop(client);
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn documents_that_can_come_to_nothing_are_not_asked_for() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    server.put("/bucket/key", b"x").await;
+    // Beta may read, and write where it sets this tag.
+    let policy = r#"{"Statement":[
+        {"Effect":"Allow","Principal":{"AWS":"beta"},"Action":"s3:GetObject",
+         "Resource":"arn:aws:s3:::bucket/*"},
+        {"Effect":"Allow","Principal":{"AWS":"beta"},"Action":"s3:PutObject",
+         "Resource":"arn:aws:s3:::bucket/*",
+         "Condition":{"StringEquals":{"s3:RequestObjectTag/class":"public"}}}]}"#;
+    let put = Ask::new("PUT", "/bucket?policy").body(policy);
+    assert_eq!(server.ask(ALPHA, put).await.status, 204);
+    let expecting = |method, target: &str| {
+        let ask = Ask::new(method, target).header("expect", "100-continue");
+        ask.body(vec![b' '; 1000])
+    };
+    let upload = format!("/bucket/key?uploadId={}", "0".repeat(32));
+    for (who, ask, status, code) in [
+        (
+            Some(BETA),
+            expecting("POST", "/bucket?delete"),
+            404,
+            "NoSuchBucket",
+        ),
+        (
+            None,
+            expecting("POST", "/bucket?delete"),
+            403,
+            "AccessDenied",
+        ),
+        (
+            Some(BETA),
+            expecting("PUT", "/bucket/key?tagging"),
+            404,
+            "NoSuchBucket",
+        ),
+        (
+            None,
+            expecting("PUT", "/bucket/key?tagging"),
+            403,
+            "AccessDenied",
+        ),
+        (Some(ALPHA), expecting("POST", &upload), 404, "NoSuchUpload"),
+    ] {
+        let bytes = match who {
+            Some(who) => ask.signed(who, server.now_ms()),
+            None => ask.unsigned(),
+        };
+        let head = bytes.len() - ask.body.len();
+        let mut client = server.connect().await;
+        client.send(&bytes[..head]).await;
+        client.answer(false).await.is(status, code);
+    }
     server.finish().await;
 }

@@ -1,8 +1,16 @@
 //! Uploads that nobody finishes.
 
-use forebay_s3::Swept;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use crate::support::{ALPHA, Ask, Server};
+use forebay_s3::{Config, Swept};
+use forebay_store::suite::{Around, Detour};
+use forebay_store::{
+    Address, ErrorKind, ListOptions, MemoryStore, Result, Seal, Store, StoreError, StoreOptions,
+    Upload, VersionPage,
+};
+
+use crate::support::{ALPHA, Ask, START_MS, Server};
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -33,7 +41,7 @@ async fn an_upload_that_nobody_finished_gives_back_the_room_of_its_parts() {
     let (other, _) = begin(&server, "other/key", &[40]).await;
     let sweep = async || server.door.lifecycle_sweep(server.now_ms()).await;
     server.advance_ms(DAY_MS - 1000);
-    assert_eq!(sweep().await.expect("sweeps"), Swept::default());
+    assert_eq!(sweep().await, Swept::default());
     let (young, _) = begin(&server, "old/young", &[5]).await;
     assert_eq!(server.used().bytes, 302_045);
 
@@ -42,7 +50,7 @@ async fn an_upload_that_nobody_finished_gives_back_the_room_of_its_parts() {
         uploads: 1,
         ..Swept::default()
     };
-    assert_eq!(sweep().await.expect("sweeps"), swept);
+    assert_eq!(sweep().await, swept);
     // Neither what the rule is not about goes, nor what is too young for it.
     assert_eq!(server.used().bytes, 45);
     let list = format!(
@@ -65,5 +73,101 @@ async fn an_upload_that_nobody_finished_gives_back_the_room_of_its_parts() {
         assert_eq!(parts.matches("<Part>").count(), 1, "{parts}");
     }
     assert_eq!(server.used().bytes, 45);
+    server.finish().await;
+}
+
+/// A store that cannot list one of its buckets.
+#[derive(Clone)]
+struct Unlisted(&'static str);
+
+impl Detour<MemoryStore> for Unlisted {
+    async fn list_versions(
+        &self,
+        store: &MemoryStore,
+        options: ListOptions<'_>,
+    ) -> Result<VersionPage> {
+        match options.namespace == self.0 {
+            true => Err(StoreError::new(ErrorKind::Io, "a sector cannot be read")),
+            false => store.list_versions(options).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_cannot_be_listed_keeps_no_other_from_expiring() {
+    let clock = Arc::new(AtomicU64::new(START_MS));
+    let wrap = |store| Around {
+        store,
+        detour: Unlisted("broken"),
+    };
+    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+    let rule = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status>\
+        <Filter><Prefix></Prefix></Filter><Expiration><Days>1</Days></Expiration></Rule>\
+        </LifecycleConfiguration>";
+    for bucket in ["broken", "sound"] {
+        server.make_bucket(bucket).await;
+        let put = Ask::new("PUT", &format!("/{bucket}?lifecycle")).body(rule);
+        assert_eq!(server.ask(ALPHA, put).await.status, 200);
+        server.put(&format!("/{bucket}/key"), b"abc").await;
+    }
+    server.advance_ms(3 * DAY_MS);
+    let swept = server.door.lifecycle_sweep(server.now_ms()).await;
+    let expected = Swept {
+        expired: 1,
+        failed: 1,
+        ..Swept::default()
+    };
+    assert_eq!(swept, expected);
+    assert_eq!(server.get("/broken/key").await.body, b"abc");
+    server.get("/sound/key").await.is(404, "NoSuchKey");
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn keys_that_are_no_text_are_listed_and_expire() {
+    let server = Server::start().await;
+    server.make_bucket("bucket").await;
+    let rule = "<LifecycleConfiguration><Rule><ID>r</ID><Status>Enabled</Status>\
+        <Filter><Prefix>old/</Prefix></Filter><Expiration><Days>1</Days></Expiration></Rule>\
+        </LifecycleConfiguration>";
+    let put = Ask::new("PUT", "/bucket?lifecycle").body(rule);
+    assert_eq!(server.ask(ALPHA, put).await.status, 200);
+    // As gRPC or a drive gives them.
+    for key in [&b"new\xfe"[..], b"old/\xfe", b"old/\xff"] {
+        let address = Address::object("bucket", key);
+        let upload = server.store.store(address, StoreOptions::default()).await;
+        let upload = upload.expect("room");
+        upload.commit(Seal::default()).await.expect("committed");
+    }
+    for (list, marker, next) in [
+        ("?", "marker", "NextMarker"),
+        ("?versions", "key-marker", "NextKeyMarker"),
+    ] {
+        let mut target = format!("/bucket{list}&delimiter=~&encoding-type=url&max-keys=1");
+        let mut keys = Vec::new();
+        loop {
+            let page = server.get(&target).await;
+            assert_eq!(page.status, 200, "{}", page.text());
+            keys.push(page.element("Key").expect("a key"));
+            let Some(next) = page.element(next) else {
+                break;
+            };
+            target =
+                format!("/bucket{list}&delimiter=~&encoding-type=url&max-keys=1&{marker}={next}");
+        }
+        assert_eq!(keys, ["new%FE", "old/%FE", "old/%FF"], "{list}");
+    }
+    let after = server
+        .get("/bucket?list-type=2&start-after=old/%FE&encoding-type=url")
+        .await;
+    assert_eq!(after.element("Key").as_deref(), Some("old/%FF"));
+    server.advance_ms(3 * DAY_MS);
+    let swept = server.door.lifecycle_sweep(server.now_ms()).await;
+    let expected = Swept {
+        expired: 2,
+        ..Swept::default()
+    };
+    assert_eq!(swept, expected);
+    assert_eq!(server.used().objects, 1);
     server.finish().await;
 }

@@ -322,3 +322,31 @@ async fn a_batch_of_a_stranger_does_not_tell_that_the_bucket_is_there() {
     assert!(answer.text().contains("<Error><Key>private/key</Key>"));
     server.finish().await;
 }
+
+#[tokio::test]
+async fn attributes_take_the_right_to_read() {
+    let server = start().await;
+    server.put("/bucket/key", b"x").await;
+    let version = server.get("/bucket/key").await;
+    assert_eq!(version.status, 200);
+    let ask =
+        |target: &str| Ask::new("GET", target).header("x-amz-object-attributes", "ETag,ObjectSize");
+    let current = || ask("/bucket/key?attributes");
+    let version = || ask("/bucket/key?attributes&versionId=null");
+    for only in [r#""s3:GetObjectAttributes""#, r#""s3:GetObject""#] {
+        allow(&server, &[(only, "")]).await;
+        refused(&server, current()).await;
+    }
+    allow(
+        &server,
+        &[(r#""s3:GetObjectAttributes","s3:GetObject""#, "")],
+    )
+    .await;
+    served(&server, current()).await;
+    refused(&server, version()).await;
+    let both = r#""s3:GetObjectVersionAttributes","s3:GetObjectVersion""#;
+    allow(&server, &[(both, "")]).await;
+    served(&server, version()).await;
+    refused(&server, current()).await;
+    server.finish().await;
+}

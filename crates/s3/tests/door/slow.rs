@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::yield_now;
 use tokio::time::{interval, timeout};
 
-use crate::support::{ALPHA, Answer, Ask, Client, Server, Who};
+use crate::support::{ALPHA, Answer, Ask, BETA, Client, Server, Sign, Who};
 
 /// Who knows an access key and not its secret.
 const LIAR: Who = Who {
@@ -27,7 +27,7 @@ async fn start(requests_in_flight: usize, body_timeout: Duration) -> Server {
 }
 
 /// Sends a body in pieces, one every so often, until it is answered.
-async fn trickle(client: &mut Client, body: &[u8], piece: usize, every: Duration) -> Answer {
+pub async fn trickle(client: &mut Client, body: &[u8], piece: usize, every: Duration) -> Answer {
     let mut pieces = body.chunks(piece);
     let mut pace = interval(every);
     loop {
@@ -165,5 +165,71 @@ async fn a_slow_reader_is_served_unless_others_wait_for_memory() {
     let (taken, put) = tokio::join!(reading, put);
     assert!(taken < SIZE, "{taken}");
     assert_eq!(put.status, 200, "{}", put.text());
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_tenant_takes_no_more_requests_than_are_free_beside_its_own() {
+    let server = start(4, Duration::from_secs(30)).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let ask = Ask::new("PUT", "/bucket/key").header("expect", "100-continue");
+        let (head, _) = ask.body(b"abc").parts(ALPHA, server.now_ms());
+        let mut client = server.connect().await;
+        client.send(head.as_bytes()).await;
+        // The 100 says that it is being served.
+        assert_eq!(client.answer(false).await.status, 100);
+        held.push(client);
+    }
+    server.get("/bucket").await.is(503, "SlowDown");
+    // Others find a place, and so do those without a key.
+    assert_eq!(server.ask(BETA, Ask::new("GET", "/")).await.status, 200);
+    let anybody = server.anonymous(Ask::new("GET", "/bucket/key")).await;
+    anybody.is(403, "AccessDenied");
+    held[0].send(b"abc").await;
+    assert_eq!(held[0].answer(false).await.status, 200);
+    while server.get("/bucket").await.status != 200 {}
+    drop(held);
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn documents_of_one_tenant_leave_memory_for_those_of_others() {
+    let server = start(1024, Duration::from_secs(30)).await;
+    let own = server.ask(BETA, Ask::new("PUT", "/betas")).await;
+    assert_eq!(own.status, 200, "{}", own.text());
+    // As long as one may be: no list of keys, but that shows when all of it is here.
+    let large = |bucket: &str| {
+        let ask = Ask::new("POST", &format!("/{bucket}?delete")).sign(Sign::Unsigned);
+        ask.body(vec![b' '; 2 << 20])
+    };
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        let (head, body) = large("bucket").parts(ALPHA, server.now_ms());
+        let mut client = server.connect().await;
+        client.send(head.as_bytes()).await;
+        client.send(&body[1..]).await;
+        held.push(client);
+    }
+    let refused = async {
+        loop {
+            let answer = server.ask(ALPHA, large("bucket")).await;
+            if answer.refusal() == (503, "SlowDown".to_owned()) {
+                return;
+            }
+        }
+    };
+    let refused = timeout(Duration::from_secs(60), refused).await;
+    refused.expect("no room for more");
+    let other = server.ask(BETA, large("betas")).await;
+    other.is(400, "MalformedXML");
+    for mut client in held {
+        client.send(b" ").await;
+        client.answer(false).await.is(400, "MalformedXML");
+    }
+    server
+        .ask(ALPHA, large("bucket"))
+        .await
+        .is(400, "MalformedXML");
     server.finish().await;
 }

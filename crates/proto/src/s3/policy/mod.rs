@@ -156,6 +156,14 @@ impl Policy {
         decision
     }
 
+    /// Whether a statement allows this to somebody for some resource under some conditions.
+    #[must_use]
+    pub fn may_allow(&self, principal: Option<Principal<'_>>, action: &str) -> bool {
+        self.statements
+            .iter()
+            .any(|statement| statement.allows && statement.concerns(principal, action))
+    }
+
     /// Whether the policy gives something to everyone (`GetBucketPolicyStatus`).
     #[must_use]
     pub fn is_public(&self) -> bool {
@@ -297,12 +305,15 @@ impl Statement {
         Ok(())
     }
 
-    fn is_about(&self, access: &Access<'_>) -> bool {
-        self.principals
-            .meets(|pattern| names(pattern, access.principal))
+    fn concerns(&self, principal: Option<Principal<'_>>, action: &str) -> bool {
+        self.principals.meets(|pattern| names(pattern, principal))
             && self
                 .actions
-                .meets(|pattern| pattern::matches_ignoring_case(pattern, access.action))
+                .meets(|pattern| pattern::matches_ignoring_case(pattern, action))
+    }
+
+    fn is_about(&self, access: &Access<'_>) -> bool {
+        self.concerns(access.principal, access.action)
             && self.resources.meets(|pattern| {
                 pattern
                     .strip_prefix(ARN)

@@ -10,10 +10,13 @@ use crate::s3::{
 /// The most parameters that a query may have.
 pub const MAX_PARAMETERS: usize = 64;
 
-/// A decoded query, in the order sent. Text without escapes is borrowed.
+/// Where a list goes on: keys that an answer has named, which need not be text.
+const MARKERS: [&str; 3] = ["key-marker", "marker", "start-after"];
+
+/// A decoded query, in the order sent. What has no escapes is borrowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query<'a> {
-    pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pairs: Vec<(Cow<'a, str>, Cow<'a, [u8]>)>,
 }
 
 impl<'a> Query<'a> {
@@ -21,7 +24,7 @@ impl<'a> Query<'a> {
     /// value.
     ///
     /// # Errors
-    /// `InvalidURI` for a broken escape, text that is not UTF-8, or more than
+    /// `InvalidURI` for a broken escape, what is not UTF-8 and no marker, or more than
     /// [`MAX_PARAMETERS`].
     pub fn parse(raw: &'a str) -> Result<Query<'a>, S3Error> {
         let mut pairs = Vec::new();
@@ -30,17 +33,32 @@ impl<'a> Query<'a> {
                 return Err(ErrorCode::InvalidURI.into());
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            pairs.push((decoded(name)?, decoded(value)?));
+            let name = match decoded(name)? {
+                Cow::Borrowed(_) => Cow::Borrowed(name),
+                Cow::Owned(name) => Cow::Owned(text(&name)?.to_owned()),
+            };
+            let value = decoded(value)?;
+            if !MARKERS.contains(&&*name) {
+                text(&value)?;
+            }
+            pairs.push((name, value));
         }
         Ok(Query { pairs })
     }
 
-    /// The first value of a parameter.
+    /// The first value of a parameter that is text.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, value)| value)
+        text(self.bytes(name)?).ok()
+    }
+
+    /// The first value of a parameter as it is.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.pairs
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| &**value)
     }
 
     /// The first value of a parameter that is there and not empty.
@@ -52,7 +70,7 @@ impl<'a> Query<'a> {
     /// Whether a parameter is there, with or without a value.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
+        self.bytes(name).is_some()
     }
 
     /// A parameter as a number.
@@ -74,18 +92,12 @@ impl<'a> Query<'a> {
             .field("ArgumentValue", value)),
         }
     }
-
-    /// All parameters in the order sent.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.pairs.iter().map(|(name, value)| (&**name, &**value))
-    }
 }
 
-fn decoded(text: &str) -> Result<Cow<'_, str>, S3Error> {
-    match percent::decode(text, true).ok_or(ErrorCode::InvalidURI)? {
-        Cow::Borrowed(_) => Ok(Cow::Borrowed(text)),
-        Cow::Owned(bytes) => String::from_utf8(bytes)
-            .map(Cow::Owned)
-            .map_err(|_| ErrorCode::InvalidURI.into()),
-    }
+fn decoded(text: &str) -> Result<Cow<'_, [u8]>, S3Error> {
+    Ok(percent::decode(text, true).ok_or(ErrorCode::InvalidURI)?)
+}
+
+fn text(bytes: &[u8]) -> Result<&str, S3Error> {
+    std::str::from_utf8(bytes).map_err(|_| ErrorCode::InvalidURI.into())
 }
