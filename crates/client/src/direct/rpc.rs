@@ -12,6 +12,7 @@ use forebay_api::v1::objects_client::ObjectsClient;
 use forebay_api::v1::sessions_client::SessionsClient;
 use forebay_fabric::SessionId;
 use forebay_proto::bearer;
+use forebay_proto::direct::Hop;
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -343,7 +344,12 @@ impl Rpc {
             return lost();
         };
         let http = match (v1::Reason::from_str_name(reason), status.code()) {
-            (Some(v1::Reason::Corrupt | v1::Reason::Checksum), _) => {
+            (Some(v1::Reason::Corrupt), _) => {
+                let place = Hop::Storage.describe();
+                return Error::Corrupt(format!("bytes changed {place}: {}", status.message()));
+            }
+            // The server names the hop.
+            (Some(v1::Reason::Checksum), _) => {
                 return Error::Corrupt(status.message().to_owned());
             }
             (Some(v1::Reason::LinkLost), _) => return lost(),
