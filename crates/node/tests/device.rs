@@ -28,8 +28,16 @@ fn value(number: u64) -> Vec<u8> {
 }
 
 async fn put(client: &forebay_client::Client, number: u64) -> Result<(), forebay_client::Error> {
+    put_bytes(client, number, value(number)).await
+}
+
+async fn put_bytes(
+    client: &forebay_client::Client,
+    number: u64,
+    value: Vec<u8>,
+) -> Result<(), forebay_client::Error> {
     let (key, options) = (number.to_string(), PutOptions::default());
-    let put = client.put("bucket", &key, value(number).into(), &options);
+    let put = client.put("bucket", &key, value.into(), &options);
     put.await.map(drop)
 }
 
@@ -103,6 +111,9 @@ async fn over_a_namespace_that_is_silent(pool: &Place, near: &Place) -> (Server,
     let door = &target.doors["nvme"];
     let device = format!("nvme+tcp://{door}/{}/1", subsystem(door).await);
     let server = near.serve(&write_back(&device));
+    server.ok(&["admin", "namespace", "create", "durable"]);
+    let put = server.run_on(&["cp", "-", "fb://durable/value"], b"kept");
+    put.expect(0);
     let relaxed = ["--durability", "relaxed:100ms"];
     server.ok(&[&["admin", "namespace", "create", "bucket"][..], &relaxed].concat());
     target.signal(Signal::STOP);
@@ -161,6 +172,53 @@ async fn another_signal_ends_the_wait_and_what_is_lost_is_said() {
         last.starts_with("forebay: acknowledged values lost: 1 (10 bytes)"),
         "{log}"
     );
+}
+
+/// A server that is killed while its backend commits nothing loses what it has acknowledged meanwhile, which is bounded and told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_loses_what_it_said_and_no_more() {
+    const SIZE: u64 = 1 << 20;
+    const VALUE: usize = 30_000;
+    let (pool, near) = (Place::new(), Place::new());
+    let (target, server, device) = over_a_namespace_that_is_silent(&pool, &near).await;
+    let client = server.client();
+    let room = SIZE / VALUE as u64;
+    for number in 0..room {
+        put_bytes(&client, number, bytes(number, VALUE))
+            .await
+            .unwrap();
+    }
+    let waiting = server.metric("forebay_tier_write_back_bytes ");
+    assert_eq!(waiting, room * VALUE as u64);
+    // There is no room for one more: it is acknowledged when it is committed.
+    let late = tokio::spawn({
+        let client = client.clone();
+        async move { put_bytes(&client, room, bytes(room, VALUE)).await }
+    });
+    until("it has come", || {
+        server.metric("forebay_s3_requests_in_flight ") == 1
+    });
+    assert_eq!(server.metric("forebay_tier_write_back_bytes "), waiting);
+    assert!(!late.is_finished(), "nothing of it is durable");
+    late.abort();
+    server.kill();
+    target.signal(Signal::CONT);
+
+    let server = near.serve(&write_back(&device));
+    assert_eq!(server.metric("forebay_tier_write_back_bytes "), 0);
+    let client = server.client();
+    let mut lost = 0;
+    for number in 0..room {
+        match client.head("bucket", &number.to_string()).await {
+            Ok(_) => assert!(get(&client, number).await == bytes(number, VALUE)),
+            Err(error) if error.kind() == Kind::NotFound => lost += VALUE as u64,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(lost > 0 && lost <= waiting, "{lost} of {waiting} bytes");
+    // What was durable when it was acknowledged is there.
+    assert_eq!(server.ok(&["cat", "fb://durable/value"]), "kept");
+    assert_eq!(server.terminate(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
