@@ -3,14 +3,16 @@
 mod harness;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use forebay_client::direct::{Options, Region, blocking::Client};
+use forebay_client::direct::{Choice, Options, Path as DirectPath, Region, blocking::Client};
 use harness::{Done, Place, Server, bytes};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -223,7 +225,26 @@ fn the_doctor_tells_of_every_path() {
         assert!(row["put_bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
     }
     assert!(!server.ok(&["ls"]).contains("doctor"));
+    let table = server.ok(&["doctor"]);
+    let (_, table) = table.split_once("\n\n").unwrap();
+    let mut lines = table.lines().map(|line| {
+        let cells = line.split("  ").map(str::trim);
+        cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
+    });
+    let heading = ["path", "available", "get", "put", "why not"];
+    assert_eq!(lines.next().unwrap(), heading, "{table}");
+    for path in names {
+        let line = lines.next().unwrap();
+        assert_eq!(line[..2], [path, "yes"], "{table}");
+        assert!(line.len() == 4 && line[2..].iter().all(|rate| rate.ends_with("iB/s")));
+    }
+    assert_eq!(lines.next(), None, "{table}");
     let (_place, server) = ready(&["--no-direct"]);
+    let table = server.ok(&["doctor"]);
+    let line = table.lines().find(|line| line.starts_with("shm")).unwrap();
+    let cells: Vec<_> = line.split_whitespace().take(4).collect();
+    assert_eq!(cells, ["shm", "no", "-", "-"], "{table}");
+    assert!(line.ends_with("the server does not offer it"), "{table}");
     let rows = paths(&server);
     let available: Vec<_> = rows
         .iter()
@@ -325,12 +346,16 @@ fn top_shows_who_asks_by_http() {
     let (place, server) = ready(&[]);
     let file = place.path("file");
     fs::write(&file, vec![7; 1 << 20]).unwrap();
-    let target = format!("fb://{NAMESPACE}/value");
     let file = file.to_str().unwrap();
     let done = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !done.load(Relaxed) {
+            // What is there already is not sent again.
+            for number in 0.. {
+                if done.load(Relaxed) {
+                    break;
+                }
+                let target = format!("fb://{NAMESPACE}/{number}");
                 server.ok(&["cp", "--path", "http", file, &target]);
             }
         });
@@ -345,6 +370,73 @@ fn top_shows_who_asks_by_http() {
         });
         assert!(shown);
     });
+}
+
+/// By HTTP, values whose keys are no text travel in messages of gRPC.
+#[test]
+fn top_shows_who_calls_by_grpc() {
+    let (_place, server) = ready(&[]);
+    let options = Options {
+        path: Choice::Only(DirectPath::Http),
+        ..Options::default()
+    };
+    let endpoint = server.rpc().parse().unwrap();
+    let client = Client::connect(&endpoint, &server.credentials(), options).unwrap();
+    let region = Region::alloc(1 << 20).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                client.put_from(NAMESPACE, b"\xff", &region).unwrap();
+                client.get_into(NAMESPACE, b"\xff", .., &region).unwrap();
+                client
+                    .get_into(NAMESPACE, b"none\xff", .., &region)
+                    .unwrap_err();
+            }
+        });
+        let _done = Done(&done);
+        let moves = ["get_bytes_per_s", "put_bytes_per_s"];
+        let calls = ["requests_per_s", "failures_per_s"];
+        let row = server.top("grpc", &[moves, calls].concat());
+        assert_eq!((&row["tenant"], &row["links"]), (&"root".into(), &0.into()));
+        let rate = |name: &str| row[name].as_f64().unwrap();
+        assert!(rate("failures_per_s") < rate("requests_per_s"), "{row}");
+        // All that is there to move, and nothing of it twice.
+        let most = rate("requests_per_s") * region.len() as f64;
+        assert!(
+            rate("get_bytes_per_s") + rate("put_bytes_per_s") < most,
+            "{row}"
+        );
+    });
+}
+
+#[test]
+fn top_draws_anew_on_a_terminal() {
+    let (place, server) = ready(&[]);
+    let program = harness::forebay();
+    let program = program.get_program().to_str().unwrap();
+    let dir = place.data();
+    let top = format!("exec {program} top --interval 0.05 --dir {}", text(&dir));
+    // It gives what it runs a terminal.
+    let mut shown = Command::new("script")
+        .args(["--quiet", "--command", &top, "/dev/null"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(shown.stdout.take().unwrap());
+    for _ in 0..3 {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let (redraw, line) = line.split_at(line.len().min(6));
+        assert_eq!(redraw, "\x1b[H\x1b[J", "{line}");
+        assert!(line.starts_with("0 sessions, 0 links"), "{line}");
+        // A table of nobody.
+        output.read_line(&mut String::new()).unwrap();
+    }
+    drop(server);
+    // Nobody answers any more, so it ends by itself.
+    assert!(shown.wait().unwrap().success());
 }
 
 /// Each of them wants more buffers than there are for all.

@@ -17,12 +17,13 @@ use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::body::Body;
-use tonic::codegen::http::{Request, Response};
+use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use super::identity::Caller;
+use super::live::{Live, Served};
 use super::metrics::{Metrics, Which};
 use super::status::{Outcome, Refusal};
 
@@ -154,6 +155,8 @@ pub(crate) struct Gate {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) which: Which,
+    /// Where calls are told of while they are served.
+    pub(crate) live: Option<Arc<Live>>,
     /// How long a message may be on its way.
     pub(crate) patience: Duration,
 }
@@ -212,6 +215,9 @@ where
                 return Box::pin(std::future::ready(Ok(refused)));
             }
         };
+        let live = self.gate.live.as_ref();
+        let served = live.zip(caller.as_ref());
+        let served = served.map(|(live, caller)| Arc::new(live.begin(caller.tenant())));
         if let Some(caller) = caller {
             tracing::debug!(
                 call = request.uri().path(),
@@ -219,7 +225,9 @@ where
                 access_key = caller.principal(),
                 "gRPC call"
             );
-            request.extensions_mut().insert(caller);
+            request
+                .extensions_mut()
+                .insert(caller.making(served.clone()));
         }
         let arrival = match which {
             // What is asked there comes message by message.
@@ -238,11 +246,11 @@ where
         let answer = async move {
             let response = answered.await?;
             // An answer that begins well has its code behind its messages.
-            let refused = Status::from_header_map(response.headers());
-            metrics.answered(which, refused.map_or(Code::Ok, |status| status.code()));
+            metrics.answered(which, code(response.headers()));
             Ok(response.map(|body| {
                 Body::new(Answering {
                     body,
+                    served,
                     _ticket: ticket,
                 })
             }))
@@ -252,6 +260,11 @@ where
             _ => Box::pin(answer),
         }
     }
+}
+
+/// What an answer, or the part of it whose headers these are, ends with.
+fn code(headers: &HeaderMap) -> Code {
+    Status::from_header_map(headers).map_or(Code::Ok, |status| status.code())
 }
 
 /// Has a change happen whole: it goes on when whoever asked for it goes away.
@@ -316,6 +329,7 @@ impl hyper::body::Body for Arriving {
 /// What is answered to a call, which is in flight until all of it is sent.
 struct Answering {
     body: Body,
+    served: Option<Arc<Served>>,
     _ticket: Arc<Ticket>,
 }
 
@@ -327,7 +341,15 @@ impl hyper::body::Body for Answering {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(served) = &self.served
+            && let Some(trailers) = frame.trailers_ref()
+            && code(trailers) == Code::Ok
+        {
+            served.went_well();
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -91,7 +91,7 @@ impl<S: Store> Service<S> {
             }
             Some(Asked::Place(place)) => {
                 let target = self.target(caller, &asked.session, Some(place), Access::Write)?;
-                let (executed, _placed) = self.run_into(&target, with).await?;
+                let (executed, _placed) = self.run_into(caller, &target, with).await?;
                 Ok((executed, target.way()))
             }
         }
@@ -99,6 +99,7 @@ impl<S: Store> Service<S> {
 
     async fn run_into<'c>(
         &self,
+        caller: &Caller,
         target: &Target,
         with: impl FnOnce(Output<'c>) -> Execute<'c>,
     ) -> Result<(Executed, Placed), Status> {
@@ -127,7 +128,7 @@ impl<S: Store> Service<S> {
         let executed = executed?;
         let sent = executed.len.min(target.length());
         target.count_sent(sent);
-        self.metrics.sent(target.way(), sent);
+        self.sent(caller, target.way(), sent);
         Ok((executed, placed))
     }
 
@@ -291,7 +292,7 @@ impl<S: Store> execution_server::Execution for Door<S> {
         let sent = parts.len();
         room_for(sent.saturating_sub(at_first))?;
         room.give(at_first.saturating_sub(sent));
-        self.metrics.sent(Way::Message, sent as u64);
+        self.sent(&caller, Way::Message, sent as u64);
         let (patience, open) = (self.config.patience, self.closing.subscribe());
         Ok(Response::new(parts.answer(room, patience, open)))
     }

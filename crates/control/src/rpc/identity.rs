@@ -10,6 +10,7 @@ use tonic::Request;
 use tonic::codegen::http::{HeaderMap, header};
 
 use super::admission::{InFlight, Ticket};
+use super::live::Served;
 use super::status::{Outcome, Refusal};
 use crate::{AccessKey, Identities, ROOT_TENANT};
 
@@ -55,7 +56,11 @@ impl Peer {
 
 /// Who calls.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(Arc<AccessKey>);
+pub(crate) struct Caller {
+    key: Arc<AccessKey>,
+    /// The call, if it is one of those that are told of while they are served.
+    served: Option<Arc<Served>>,
+}
 
 impl Caller {
     /// Who makes an admitted request, and what is asked.
@@ -65,22 +70,36 @@ impl Caller {
         Ok((caller, request.into_inner()))
     }
 
+    fn new(key: Arc<AccessKey>) -> Caller {
+        Caller { key, served: None }
+    }
+
+    /// The same, making this call.
+    pub(crate) fn making(self, served: Option<Arc<Served>>) -> Caller {
+        Caller { served, ..self }
+    }
+
+    /// The call, if it is told of.
+    pub(crate) fn served(&self) -> Option<&Served> {
+        self.served.as_deref()
+    }
+
     /// The access key that was proved to be there.
     pub(crate) fn key(&self) -> &AccessKey {
-        &self.0
+        &self.key
     }
 
     pub(crate) fn tenant(&self) -> &str {
-        &self.0.tenant
+        &self.key.tenant
     }
 
     /// The access key's id.
     pub(crate) fn principal(&self) -> &str {
-        &self.0.id
+        &self.key.id
     }
 
     pub(crate) fn is_root(&self) -> bool {
-        self.0.tenant == ROOT_TENANT
+        self.key.tenant == ROOT_TENANT
     }
 
     /// Refuses all but the root tenant.
@@ -125,14 +144,14 @@ pub(crate) fn identify<S: Store>(
         let key = identities.find(bearer.access_key);
         let secret = key.as_ref().map(|key| key.secret.as_str());
         return match (bearer.check(secret, identities.now_ms() / 1000), key) {
-            (Ok(()), Some(key)) => Ok(Caller(key)),
+            (Ok(()), Some(key)) => Ok(Caller::new(key)),
             (Ok(()), None) => Err(unproved(&BearerError::Forged.to_string())),
             (Err(error), _) => Err(unproved(&error.to_string())),
         };
     }
     let named = peer.and_then(|peer| peer.key.as_deref());
     match named.map(|id| identities.find(id)) {
-        Some(Some(key)) => Ok(Caller(key)),
+        Some(Some(key)) => Ok(Caller::new(key)),
         Some(None) => Err(unproved("the certificate names no access key that exists")),
         None => Err(unproved(
             "a bearer token, or a client certificate that names an access key, is needed",

@@ -16,6 +16,7 @@ mod convert;
 mod execute;
 mod identity;
 mod incoming;
+mod live;
 mod metrics;
 mod objects;
 mod reflection;
@@ -46,13 +47,15 @@ use tonic::service::Routes;
 
 use self::admission::{Bound, Gate, Identify, InFlight};
 use self::identity::{Caller, Peer};
-use self::metrics::{Metrics, Which};
+use self::live::Live;
+use self::metrics::{Metrics, Way, Which};
 use self::status::{Outcome, Refusal};
 use crate::changes::Changes;
 use crate::{Admin, Identities};
 
 pub use self::execute::OUTPUT_BYTES_MAX;
 pub use self::incoming::{TlsError, tls_config};
+pub use self::live::LiveTenant;
 
 /// The largest value that a message carries, in bytes.
 pub const INLINE_BYTES_MAX: usize = 1 << 20;
@@ -127,6 +130,8 @@ pub struct Service<S> {
     /// Room for outputs of functions.
     outputs: Arc<InFlight>,
     metrics: Arc<Metrics>,
+    /// Calls of objects and functions, by tenant.
+    live: Arc<Live>,
     /// Whether the door closes: what would never end by itself ends then. Whoever works beside the connections listens while it does.
     closing: tokio::sync::watch::Sender<bool>,
 }
@@ -162,6 +167,7 @@ impl<S: Store> Service<S> {
             sessions,
             config,
             metrics: Arc::default(),
+            live: Arc::default(),
             closing: tokio::sync::watch::Sender::new(false),
         })
     }
@@ -173,6 +179,27 @@ impl<S: Store> Service<S> {
             ("watch", self.watches.clone()),
         ];
         metrics::register(self.metrics.clone(), in_flight, registry);
+    }
+
+    /// What each tenant's calls of objects and functions did so far. Payload is what went in messages; what went by links is told with them.
+    pub fn live(&self) -> Vec<LiveTenant> {
+        self.live.look()
+    }
+
+    /// Payload of a call went to the client.
+    fn sent(&self, caller: &Caller, way: Way, bytes: u64) {
+        self.metrics.sent(way, bytes);
+        if let (Way::Message, Some(served)) = (way, caller.served()) {
+            served.sent(bytes);
+        }
+    }
+
+    /// Payload of a call came from the client.
+    fn received(&self, caller: &Caller, way: Way, bytes: u64) {
+        self.metrics.received(way, bytes);
+        if let (Way::Message, Some(served)) = (way, caller.served()) {
+            served.received(bytes);
+        }
     }
 
     /// What stands before a service.
@@ -199,11 +226,16 @@ impl<S: Store> Service<S> {
             // The interface is no secret.
             Which::Reflection => (Arc::new(|_| Ok(None)), &self.watches),
         };
+        let live = match which {
+            Which::Objects | Which::Execution => Some(self.live.clone()),
+            Which::Admin | Which::Sessions | Which::Watch | Which::Reflection => None,
+        };
         Gate {
             identify,
             in_flight: in_flight.clone(),
             metrics: self.metrics.clone(),
             which,
+            live,
             patience: self.config.patience,
         }
     }

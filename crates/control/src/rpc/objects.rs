@@ -68,6 +68,14 @@ impl<S: Store> Service<S> {
 }
 
 impl<S: Store> Batch<S> {
+    /// What is answered of an element that failed.
+    fn failed(&self, refusal: Refusal) -> Option<v1::Failure> {
+        if let Some(served) = self.caller.served() {
+            served.failed_in_part();
+        }
+        Some(refusal.into())
+    }
+
     /// The address of an element that is about to begin.
     ///
     /// The store finds its namespace by name, perhaps long after the call came: the caller's flow control decides when the next
@@ -95,7 +103,7 @@ impl<S: Store> Batch<S> {
         };
         let (retrieved, _placed) = retrieve_into(&*self.service.store, wanted, &target).await?;
         let length = retrieved.length();
-        self.service.metrics.sent(target.way(), length);
+        self.service.sent(&self.caller, target.way(), length);
         Ok(v1::GatherResponse {
             index: 0,
             failure: None,
@@ -120,7 +128,7 @@ impl<S: Store> Batch<S> {
         };
         let source = Source::Memory(target);
         let (stored, way) = store_from(&*self.service.store, arriving, source).await?;
-        self.service.metrics.received(way, stored.meta.size);
+        self.service.received(&self.caller, way, stored.meta.size);
         Ok(v1::ScatterResponse {
             index: 0,
             failure: None,
@@ -167,7 +175,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
             attributes: attributes::kept(asked.attributes)?,
         };
         let (stored, way) = store_from(&*self.store, arriving, source).await?;
-        self.metrics.received(way, stored.meta.size);
+        self.received(&caller, way, stored.meta.size);
         Ok(Response::new(v1::StoreResponse {
             object: Some(convert::object(&stored.meta)),
             replaced: stored.replaced,
@@ -199,7 +207,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
             }
         };
         let length = retrieved.length();
-        self.metrics.sent(way, length);
+        self.sent(&caller, way, length);
         Ok(Response::new(v1::RetrieveResponse {
             object: Some(convert::object(&retrieved.meta)),
             data,
@@ -347,7 +355,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
                     Ok(response) => v1::GatherResponse { index, ..response },
                     Err(refusal) => v1::GatherResponse {
                         index,
-                        failure: Some(refusal.into()),
+                        failure: batch.failed(refusal),
                         ..v1::GatherResponse::default()
                     },
                 }
@@ -373,7 +381,7 @@ impl<S: Store> objects_server::Objects for Door<S> {
                     Ok(response) => v1::ScatterResponse { index, ..response },
                     Err(refusal) => v1::ScatterResponse {
                         index,
-                        failure: Some(refusal.into()),
+                        failure: batch.failed(refusal),
                         ..v1::ScatterResponse::default()
                     },
                 }

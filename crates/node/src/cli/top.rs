@@ -21,8 +21,8 @@ const REDRAW: &str = "\x1b[H\x1b[J";
 /// Show who moves how much by which path, now
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Speaks to the server on this host by its socket. Ends with Ctrl-C. A row of the path http is a tenant's S3 requests; their payload
-counts where it goes as bodies. A link of the paths nvme-tcp and vfio-user is a controller; what hosts that nobody made known do has no tenant.
+Speaks to the server on this host by its socket. Ends with Ctrl-C. A row of the path http is a tenant's S3 requests, one of the path grpc its
+calls of objects and functions; their payload counts where it goes as bodies or messages, else with the link that carries it. A link of the paths nvme-tcp and vfio-user is a controller; what hosts that nobody made known do has no tenant.
 Examples:
   forebay top                          redraws every second
   forebay top --interval 5 --dir /srv/forebay
@@ -51,8 +51,9 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The path of bodies, which belong to no session.
+/// The paths of bodies and of messages, which belong to no link.
 const HTTP: &str = "http";
+const GRPC: &str = "grpc";
 
 /// What one tenant does by one path.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -202,7 +203,8 @@ fn rows(before: &Live, now: &Live, elapsed: f64) -> Vec<Row> {
             row
         })
         .collect();
-    rows.extend(http_rows(before, now, elapsed));
+    rows.extend(door_rows(HTTP, &before.http, &now.http, elapsed));
+    rows.extend(door_rows(GRPC, &before.grpc, &now.grpc, elapsed));
     rows.extend(nvme_rows(before, now, elapsed));
     let busy = |row: &Row| row.get_bytes_per_s + row.put_bytes_per_s;
     rows.sort_by(|a, b| {
@@ -222,14 +224,18 @@ fn rate<T>(then: Option<&T>, now: &T, count: fn(&T) -> u64, elapsed: f64) -> f64
     per_second(count(now).saturating_sub(then.map_or(0, count)), elapsed)
 }
 
-/// The rows of tenants who asked by HTTP between two looks, or wait for an answer.
-fn http_rows(before: &Live, now: &Live, elapsed: f64) -> impl Iterator<Item = Row> {
+/// The rows of tenants who asked a door between two looks, or wait for an answer.
+fn door_rows(
+    path: &str,
+    before: &[live::Tenant],
+    now: &[live::Tenant],
+    elapsed: f64,
+) -> impl Iterator<Item = Row> {
     let known: BTreeMap<&str, &live::Tenant> = before
-        .http
         .iter()
         .map(|tenant| (tenant.tenant.as_str(), tenant))
         .collect();
-    now.http.iter().filter_map(move |tenant| {
+    now.iter().filter_map(move |tenant| {
         let then = known.get(tenant.tenant.as_str()).copied();
         if tenant.in_flight == 0 && then == Some(tenant) {
             return None;
@@ -241,7 +247,7 @@ fn http_rows(before: &Live, now: &Live, elapsed: f64) -> impl Iterator<Item = Ro
             failures_per_s: rate(|tenant| tenant.failures),
             get_bytes_per_s: rate(|tenant| tenant.sent_bytes),
             put_bytes_per_s: rate(|tenant| tenant.received_bytes),
-            ..Row::of(&tenant.tenant, HTTP)
+            ..Row::of(&tenant.tenant, path)
         })
     })
 }
@@ -295,6 +301,7 @@ mod tests {
             sessions: 2,
             links: vec![link(2, "a", "shm", 100, 1000), link(4, "b", "iwarp", 7, 0)],
             http: Vec::new(),
+            grpc: Vec::new(),
             nvme: Vec::new(),
         };
         let now = Live {
@@ -306,6 +313,7 @@ mod tests {
                 link(4, "b", "iwarp", 7, 0),
             ],
             http: Vec::new(),
+            grpc: Vec::new(),
             nvme: Vec::new(),
         };
         let rows = rows(&before, &now, 0.5);
@@ -328,12 +336,14 @@ mod tests {
             sessions: 1,
             links: vec![link(2, "a", "shm", 9, 5000), link(3, "a", "shm", 9, 0)],
             http: Vec::new(),
+            grpc: Vec::new(),
             nvme: Vec::new(),
         };
         let now = Live {
             sessions: 1,
             links: vec![link(3, "a", "shm", 9, 5000)],
             http: Vec::new(),
+            grpc: Vec::new(),
             nvme: Vec::new(),
         };
         assert_eq!(rows(&before, &now, 1.0)[0].get_bytes_per_s, 0.0);
@@ -341,6 +351,7 @@ mod tests {
             sessions: 1,
             links: vec![link(3, "a", "shm", 9, 5500)],
             http: Vec::new(),
+            grpc: Vec::new(),
             nvme: Vec::new(),
         };
         assert_eq!(rows(&now, &later, 1.0)[0].get_bytes_per_s, 500.0);
@@ -359,6 +370,7 @@ mod tests {
                 received_bytes: 0,
                 in_flight,
             }],
+            grpc: Vec::new(),
             nvme: Vec::new(),
         };
         let row = &rows(&http(10, 1000, 0), &http(14, 5000, 1), 2.0)[0];
@@ -388,6 +400,7 @@ mod tests {
             sessions: 0,
             links: Vec::new(),
             http: Vec::new(),
+            grpc: Vec::new(),
             nvme,
         };
         let before = live(vec![

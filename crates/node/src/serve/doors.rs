@@ -453,17 +453,14 @@ fn console(asked: &Asked, registry: &RwLock<Registry>, stopping: bool) -> Answer
 pub fn open_admin<S: Store>(
     requests: Requests,
     admin: Arc<Admin<S>>,
-    direct: Arc<Direct<S>>,
-    door: Arc<Door<S>>,
-    nvme: Arc<nvme::Nvme<S>>,
+    doors: Arc<live::Doors<S>>,
     stopping: &watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     let handle = move |asked: Asked| {
-        let (admin, direct) = (admin.clone(), direct.clone());
-        let (door, nvme) = (door.clone(), nvme.clone());
+        let (admin, doors) = (admin.clone(), doors.clone());
         async move {
             if (asked.method.as_str(), asked.path.as_str()) == ("GET", live::PATH) {
-                return live::answer(&direct, &door, &nvme);
+                return live::answer(&doors);
             }
             let reply = admin
                 .handle(asked.method.as_str(), &asked.path, &asked.body)

@@ -1,5 +1,8 @@
-//! Who asks for what now, by links, by HTTP and by NVMe, for `forebay top`: `GET /v1/live` on the Unix socket.
+//! Who asks for what now, by links, by HTTP, by gRPC and by NVMe, for `forebay top`: `GET /v1/live` on the Unix socket.
 
+use std::sync::Arc;
+
+use forebay_control::rpc::Service;
 use forebay_s3::Door;
 use forebay_store::Store;
 use serde::{Deserialize, Serialize};
@@ -21,6 +24,9 @@ pub struct Live {
     /// What goes by HTTP, by tenants.
     #[serde(default)]
     pub http: Vec<Tenant>,
+    /// Calls of objects and functions by gRPC, by tenants.
+    #[serde(default)]
+    pub grpc: Vec<Tenant>,
     /// Controllers of NVMe, the oldest first.
     #[serde(default)]
     pub nvme: Vec<Controller>,
@@ -49,18 +55,18 @@ pub struct Controller {
     pub in_flight: u64,
 }
 
-/// S3 requests of one tenant. Counts only grow: a rate is the difference of two looks.
+/// Requests of one tenant by one door. Counts only grow: a rate is the difference of two looks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
     /// Whose they are; empty: of callers without a key.
     pub tenant: String,
     /// Requests that ended.
     pub requests: u64,
-    /// Those of them that were refused, failed, or were given up by the client.
+    /// Those of them that were refused, failed, or were given up by the client, and elements of gRPC's batches that failed.
     pub failures: u64,
-    /// Payload sent in bodies, in bytes.
+    /// Payload sent in bodies or messages, in bytes.
     pub sent_bytes: u64,
-    /// Payload received in bodies, in bytes.
+    /// Payload received in bodies or messages, in bytes.
     pub received_bytes: u64,
     /// Requests in progress.
     pub in_flight: u64,
@@ -92,7 +98,21 @@ pub struct Link {
     pub in_flight: u64,
 }
 
-pub(super) fn answer<S: Store>(direct: &Direct<S>, door: &Door<S>, nvme: &Nvme<S>) -> Answer {
+/// The doors that tell.
+pub(super) struct Doors<S: Store> {
+    pub direct: Arc<Direct<S>>,
+    pub s3: Arc<Door<S>>,
+    pub rpc: Arc<Service<S>>,
+    pub nvme: Arc<Nvme<S>>,
+}
+
+pub(super) fn answer<S: Store>(doors: &Doors<S>) -> Answer {
+    let Doors {
+        direct,
+        s3,
+        rpc,
+        nvme,
+    } = doors;
     let links = direct.door.live().into_iter().map(|link| Link {
         id: link.id,
         tenant: link.tenant,
@@ -105,7 +125,15 @@ pub(super) fn answer<S: Store>(direct: &Direct<S>, door: &Door<S>, nvme: &Nvme<S
         received_bytes: link.received_bytes,
         in_flight: link.in_flight,
     });
-    let tenants = door.live().into_iter().map(|tenant| Tenant {
+    let http = s3.live().into_iter().map(|tenant| Tenant {
+        tenant: tenant.tenant,
+        requests: tenant.requests,
+        failures: tenant.failures,
+        sent_bytes: tenant.sent_bytes,
+        received_bytes: tenant.received_bytes,
+        in_flight: tenant.in_flight,
+    });
+    let grpc = rpc.live().into_iter().map(|tenant| Tenant {
         tenant: tenant.tenant,
         requests: tenant.requests,
         failures: tenant.failures,
@@ -130,7 +158,8 @@ pub(super) fn answer<S: Store>(direct: &Direct<S>, door: &Door<S>, nvme: &Nvme<S
     let live = Live {
         sessions: direct.sessions.len(),
         links: links.collect(),
-        http: tenants.collect(),
+        http: http.collect(),
+        grpc: grpc.collect(),
         nvme: controllers.collect(),
     };
     match serde_json::to_vec(&live) {

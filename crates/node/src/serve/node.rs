@@ -25,7 +25,7 @@ use super::nvme::metrics::NvmeMetrics;
 use super::shards::{DiskIo, Shards};
 use super::stack::{Stack, stack};
 use super::tending::Tending;
-use super::{UnixClock, cache, doors, exec, limits, prepare_credentials, rpc, socket};
+use super::{UnixClock, cache, doors, exec, limits, live, prepare_credentials, rpc, socket};
 use crate::exit::{Failure, Outcome};
 
 /// What a process serves with.
@@ -149,14 +149,14 @@ impl Node {
         self.nvme
             .open_tcp(listeners, &args.dir, shards, &stopping)?;
         self.nvme.open_devices(args, shards, &stopping)?;
-        let admin = doors::open_admin(
-            requests,
-            self.admin.clone(),
-            direct.clone(),
-            self.door.clone(),
-            self.nvme.clone(),
-            &stopping,
-        );
+        let told_of = live::Doors {
+            direct: direct.clone(),
+            s3: self.door.clone(),
+            rpc: self.service.clone(),
+            nvme: self.nvme.clone(),
+        };
+        let told_of = Arc::new(told_of);
+        let admin = doors::open_admin(requests, self.admin.clone(), told_of, &stopping);
         let calls = rpc::open(listeners, self.service.clone(), &stopping)?;
         let registry = Arc::new(RwLock::new(self.metrics()));
         doors::open_console(listeners, registry, &stopping, &ending)?;
