@@ -1,14 +1,15 @@
 //! How messages are read.
 
+use std::marker::PhantomData;
+
 use prost::Message;
-use prost::bytes::Buf;
-use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::bytes::{Buf, Bytes};
 use tonic::Status;
-use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
+use tonic::codec::{DecodeBuf, Decoder};
 use tonic_prost::ProstCodec;
 
-/// The most fields of a message, each element of a list being one.
-const FIELDS_MAX: usize = 128 << 10;
+/// The most steps in which a message is read: two for each field, wherever it stands, and one more for each text.
+const STEPS_MAX: usize = 256 << 10;
 
 /// Protocol Buffers, but for messages of very many fields. An element without content is two bytes of a message, and some hundred in
 /// memory: a bound on bytes alone would be none on what a message takes before anybody sees how many elements it has.
@@ -29,53 +30,68 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = <ProstCodec<T, U> as tonic::codec::Codec>::Encoder;
-    type Decoder = Counting<<ProstCodec<T, U> as tonic::codec::Codec>::Decoder>;
+    type Decoder = Counting<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
         self.0.encoder()
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        Counting(self.0.decoder())
+        Counting(PhantomData)
     }
 }
 
-/// Counts the fields of a message before it is decoded.
+/// Gives up a message that takes too many steps.
 #[derive(Debug)]
-pub struct Counting<D>(D);
+pub struct Counting<U>(PhantomData<U>);
 
-impl<D: Decoder<Error = Status>> Decoder for Counting<D> {
-    type Item = D::Item;
+impl<U: Message + Default> Decoder for Counting<U> {
+    type Item = U;
     type Error = Status;
 
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<D::Item>, Status> {
-        // All of it lies in one piece.
-        if has_more_fields(message.chunk(), FIELDS_MAX) {
-            let words = format!("a message has at most {FIELDS_MAX} fields and elements");
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        let mut steps = Steps {
+            message,
+            left: STEPS_MAX,
+        };
+        let decoded = U::decode(&mut steps);
+        if steps.left == 0 {
+            let words = format!("a message is read in at most {STEPS_MAX} steps");
             return Err(Status::invalid_argument(words));
         }
-        self.0.decode(message)
-    }
-
-    fn buffer_settings(&self) -> BufferSettings {
-        self.0.buffer_settings()
+        decoded
+            .map(Some)
+            .map_err(|error| Status::internal(error.to_string()))
     }
 }
 
-/// Whether there are more than `max`. What is no message is left to whoever decodes it.
-fn has_more_fields(mut message: &[u8], max: usize) -> bool {
-    let mut count = 0;
-    while !message.is_empty() {
-        let skipped = decode_key(&mut message).and_then(|(tag, wire_type)| {
-            skip_field(wire_type, tag, &mut message, DecodeContext::default())
-        });
-        if skipped.is_err() {
-            return false;
-        }
-        count += 1;
-        if count > max {
-            return true;
+/// A message that ends, for whoever reads it, when it has been read in so many steps. Bytes that are taken as they lie are none.
+struct Steps<'a, 'b> {
+    message: &'a mut DecodeBuf<'b>,
+    left: usize,
+}
+
+impl Buf for Steps<'_, '_> {
+    fn remaining(&self) -> usize {
+        match self.left {
+            0 => 0,
+            _ => self.message.remaining(),
         }
     }
-    false
+
+    fn chunk(&self) -> &[u8] {
+        match self.left {
+            0 => &[],
+            _ => self.message.chunk(),
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.message.advance(count);
+        self.left = self.left.saturating_sub(usize::from(count > 0));
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        self.message.copy_to_bytes(len)
+    }
 }

@@ -385,7 +385,10 @@ async fn elements_without_content_are_counted_before_they_take_memory() {
         ("Objects/Scatter", 3),
         ("Objects/Exist", 2),
     ] {
-        for (elements, refusal) in [(10_000, "no namespace"), (6_000_000, "at most 131072")] {
+        for (elements, refusal) in [
+            (10_000, "no namespace"),
+            (6_000_000, "in at most 262144 steps"),
+        ] {
             let refusal = match (call, elements) {
                 ("Execution/Execute", 10_000) => "no module is named",
                 _ => refusal,
@@ -401,6 +404,34 @@ async fn elements_without_content_are_counted_before_they_take_memory() {
             let status = answer.unwrap_err();
             assert!(status.message().contains(refusal), "{call}: {status}");
         }
+    }
+}
+
+/// What is small on the wire and large in memory may be deep in a message, too.
+#[tokio::test]
+async fn a_message_of_very_many_attributes_is_not_read() {
+    let door = Door::open().await;
+    let mut red = door.tenant("red").await;
+    red.namespace("data").await;
+    let attributes = |count: u32| v1::Attributes {
+        metadata: (0..count)
+            .map(|at| (at.to_string(), String::new()))
+            .collect(),
+        ..v1::Attributes::default()
+    };
+    // Too many either way, but the first are few enough to be counted.
+    for (count, refusal) in [
+        (2000, "metadata headers exceed"),
+        (60_000, "in at most 262144 steps"),
+    ] {
+        let request = v1::StoreRequest {
+            namespace: "data".into(),
+            key: "key".into(),
+            attributes: Some(attributes(count)),
+            ..v1::StoreRequest::default()
+        };
+        let status = red.objects.store(request).await.unwrap_err();
+        assert!(status.message().contains(refusal), "{count}: {status}");
     }
 }
 
