@@ -22,12 +22,12 @@ mod report;
 mod sample;
 mod scripts;
 
-use std::path::PathBuf;
-
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::bench::figures::{Check, Figure, Results};
+use crate::bench::idle::Idle;
 use crate::bench::measure::Bench;
 use crate::dist;
 use crate::tool::{root, target};
@@ -62,8 +62,9 @@ pub struct Args {
 pub fn practise(binary: &Path) -> Result<()> {
     let bench = Bench::of(binary, None)?;
     let practised = figures::practise(&bench);
-    std::fs::remove_dir_all(&bench.folder)?;
-    practised
+    let removed = bench.remove();
+    practised?;
+    removed
 }
 
 impl Bench {
@@ -71,13 +72,11 @@ impl Bench {
     fn of(binary: &Path, folder: Option<&Path>) -> Result<Bench> {
         let binary = std::fs::canonicalize(binary)
             .with_context(|| format!("{} is not there", binary.display()))?;
-        let folder = folder
-            .map_or_else(target, Path::to_owned)
-            .join("bench-data");
-        if folder.exists() {
-            std::fs::remove_dir_all(&folder)?;
-        }
-        std::fs::create_dir_all(&folder)?;
+        let parent = folder.map_or_else(target, Path::to_owned);
+        std::fs::create_dir_all(&parent)?;
+        // Nobody else's, whoever measures at the same time.
+        let folder = parent.join(format!("bench-data-{}", std::process::id()));
+        std::fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
         Ok(Bench {
             binary,
             folder: std::fs::canonicalize(&folder)?,
@@ -86,6 +85,11 @@ impl Bench {
             listed: 20_000,
             ceph: std::cell::OnceCell::new(),
         })
+    }
+
+    fn remove(&self) -> Result<()> {
+        let folder = &self.folder;
+        std::fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))
     }
 }
 
@@ -101,9 +105,15 @@ pub fn run(args: &Args) -> Result<bool> {
         listed: args.listed,
         ..Bench::of(&binary, args.dir.as_deref())?
     };
-    let results = figures::run(&bench, args.rounds.max(1), args.only.as_deref());
-    std::fs::remove_dir_all(&bench.folder)?;
-    let results = results?;
+    let measured = figures::run(&bench, args.rounds.max(1), args.only.as_deref());
+    let told = measured.and_then(|results| tell(args, &results));
+    let removed = bench.remove();
+    let passed = told?;
+    removed.map(|()| passed)
+}
+
+/// Prints and writes; whether all bounds are met.
+fn tell(args: &Args, results: &Results) -> Result<bool> {
     println!("{}", report::tables(&results.figures));
     if args.only.is_none() {
         let pictures = root().join("docs/performance");
@@ -115,11 +125,10 @@ pub fn run(args: &Args) -> Result<bool> {
         std::fs::write(pictures.join("cpu.svg"), chart::cpu(&results.figures))?;
         std::fs::write(
             root().join("docs/performance.md"),
-            report::document(&results, args.rounds, args.seconds),
+            report::document(results, args.rounds, args.seconds),
         )?;
     }
-    Ok(results
-        .figures
-        .iter()
-        .all(|figure| figure.checks().iter().all(|check| check.met)))
+    let mut checks: Vec<Check> = results.figures.iter().flat_map(Figure::checks).collect();
+    checks.extend(results.idle.as_ref().map(Idle::check));
+    Ok(checks.iter().all(|check| check.met))
 }

@@ -1,14 +1,28 @@
-//! A throwaway Ceph of `lab/`, for tests and figures; it goes when this is dropped.
+//! A throwaway Ceph of `lab/`, for tests and figures; it goes when this is dropped, and when this program ends however it does.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::tool::{command, root};
+use crate::tool::command;
 
 /// The pool that is there from the beginning.
 pub const POOL: &str = "forebay";
+
+/// Starts a cluster of the name `$1` and with all the arguments, says so, and takes it down when nobody holds the other end of its input
+/// any more: a program that is killed cannot. Should it be killed while the cluster comes up, that is taken down when it is up.
+const KEEPER: &str = r#"
+said=$(lab/ceph-up.sh --name "$@" 2>&1)
+ended=$?
+printf '%s\n' "$said"
+[ $ended = 0 ] || exit $ended
+echo up
+cat
+exec lab/ceph-down.sh --name "$1"
+"#;
 
 /// `cargo xtask ceph`: runs a command beside a cluster of its own. False when the command fails.
 pub fn run(osds: u32, store: &str, wanted: &[String]) -> Result<bool> {
@@ -24,6 +38,7 @@ pub fn run(osds: u32, store: &str, wanted: &[String]) -> Result<bool> {
 /// A cluster on loopback.
 pub struct Ceph {
     name: String,
+    keeper: Child,
     assigned: Vec<(String, String)>,
 }
 
@@ -31,26 +46,42 @@ impl Ceph {
     /// Starts one, with these arguments of `lab/ceph-up.sh`. The error says why there is none.
     pub fn up(arguments: &[&str]) -> Result<Ceph> {
         let name = format!("fb{}", std::process::id());
-        let mut up = command(root().join("lab/ceph-up.sh"));
-        up.args(["--name", &name, "--pool", POOL]).args(arguments);
-        let done = up.output().context("lab/ceph-up.sh cannot be started")?;
-        if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            bail!("{}", said.trim().lines().last().unwrap_or("no reason told"));
-        }
-        // From here on it is taken down again, whatever it printed.
+        let keeper = command("sh")
+            .args(["-c", KEEPER, "keeper", &name, "--pool", POOL])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for this program, not for who cleans up after it.
+            .process_group(0)
+            .spawn()
+            .context("lab/ceph-up.sh cannot be started")?;
         let mut ceph = Ceph {
             name,
+            keeper,
             assigned: Vec::new(),
         };
-        for line in String::from_utf8(done.stdout)?.lines() {
-            let (variable, value) = line
+        let mut last = "no reason told".to_owned();
+        for line in ceph
+            .keeper
+            .stdout
+            .take()
+            .map(BufReader::new)
+            .into_iter()
+            .flat_map(BufRead::lines)
+        {
+            let line = line?;
+            if line == "up" {
+                return Ok(ceph);
+            }
+            let assigned = line
                 .strip_prefix("export ")
-                .and_then(|line| line.split_once('='))
-                .with_context(|| format!("no assignment: {line}"))?;
-            ceph.assigned.push((variable.to_owned(), value.to_owned()));
+                .and_then(|line| line.split_once('='));
+            if let Some((variable, value)) = assigned {
+                ceph.assigned.push((variable.to_owned(), value.to_owned()));
+            }
+            last = line;
         }
-        Ok(ceph)
+        bail!("{last}")
     }
 
     /// What `lab/` calls it.
@@ -92,9 +123,8 @@ impl Ceph {
 
 impl Drop for Ceph {
     fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
         // It says what it could not end; there is nobody to pass that on to.
-        let _ = command(root().join("lab/ceph-down.sh"))
-            .args(["--name", &self.name])
-            .status();
+        let _ = self.keeper.wait();
     }
 }

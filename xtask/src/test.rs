@@ -215,8 +215,8 @@ fn counted(runner: &mut Command, counts: fn(&str) -> Counts) -> Result<Counts> {
     });
     let status = child.wait()?;
     let mut counts = counts(&lock(&text));
-    if !status.success() && counts.failed == 0 {
-        counts.failed = 1;
+    if !status.success() && counts.failed == 0 || counts == Counts::default() {
+        counts.failed += 1;
     }
     Ok(counts)
 }
@@ -262,6 +262,12 @@ fn nextest_counts(text: &str) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_runner_that_counts_nothing_has_failed() {
+        let counted = counted(&mut Command::new("true"), nextest_counts).unwrap();
+        assert_eq!((counted.passed, counted.failed), (0, 1));
+    }
 
     #[test]
     fn summary_line() {

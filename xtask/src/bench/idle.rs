@@ -6,12 +6,31 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::bench::figures::Check;
+
 /// CPU and memory of an idle process.
 pub struct Idle {
     /// Share of one core, in percent.
     pub cpu_percent: f64,
     /// Resident memory in MiB.
     pub rss_mib: f64,
+}
+
+const CPU_PERCENT_MAX: f64 = 0.1;
+const RSS_MIB_MAX: f64 = 64.0;
+
+impl Idle {
+    /// What is asked of a server that has just started.
+    pub fn check(&self) -> Check {
+        let met = self.cpu_percent <= CPU_PERCENT_MAX && self.rss_mib <= RSS_MIB_MAX;
+        let verdict = if met { "met" } else { "missed" };
+        Check {
+            text: format!(
+                "asked at most {CPU_PERCENT_MAX} % of a core and {RSS_MIB_MAX} MiB when just started: {verdict}"
+            ),
+            met,
+        }
+    }
 }
 
 /// How long the process is watched.
