@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use forebay_tier::cold::Mover;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
 use crate::serve::leaf::Leaf;
+use crate::serve::metrics::{Family, counters, gauges};
 
 pub struct ColdMetrics(pub Arc<Mover<Leaf>>);
 
@@ -23,7 +22,6 @@ impl fmt::Debug for ColdMetrics {
 impl Collector for ColdMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let metrics = self.0.metrics();
-        let bytes = Some(&Unit::Bytes);
         for (name, help, unit, value) in [
             (
                 "forebay_cold_moved_values",
@@ -34,7 +32,7 @@ impl Collector for ColdMetrics {
             (
                 "forebay_cold_moved",
                 "Sent to the cold tier",
-                bytes,
+                Some(Unit::Bytes),
                 metrics.moved_bytes,
             ),
             (
@@ -46,7 +44,7 @@ impl Collector for ColdMetrics {
             (
                 "forebay_cold_recalled",
                 "Brought back from the cold tier",
-                bytes,
+                Some(Unit::Bytes),
                 metrics.recalled_bytes,
             ),
             (
@@ -58,7 +56,7 @@ impl Collector for ColdMetrics {
             (
                 "forebay_cold_read",
                 "Given to readers straight from the cold tier",
-                bytes,
+                Some(Unit::Bytes),
                 metrics.read_bytes,
             ),
             (
@@ -80,17 +78,16 @@ impl Collector for ColdMetrics {
                 metrics.failed,
             ),
         ] {
-            let counter = ConstCounter::new(value);
-            let described = encoder.encode_descriptor(name, help, unit, counter.metric_type())?;
-            counter.encode(described)?;
+            counters(&mut encoder, &Family::one(name, help, unit, value))?;
         }
-        let waiting = ConstGauge::new(metrics.waiting);
-        let described = encoder.encode_descriptor(
-            "forebay_cold_waiting_copies",
-            "Copies that wait to be deleted",
-            None,
-            waiting.metric_type(),
-        )?;
-        waiting.encode(described)
+        gauges(
+            &mut encoder,
+            &Family::one(
+                "forebay_cold_waiting_copies",
+                "Copies that wait to be deleted",
+                None,
+                metrics.waiting,
+            ),
+        )
     }
 }

@@ -7,9 +7,7 @@ use forebay_engine::{Engine, OpenError};
 use forebay_io::SystemClock;
 use forebay_mem::Pool;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
 use crate::exit::{Exit, Failure, Outcome};
@@ -17,6 +15,7 @@ use crate::serve::args::ServeArgs;
 use crate::serve::device::Device;
 use crate::serve::held::aside;
 use crate::serve::limits::Memory;
+use crate::serve::metrics::{Family, counters, gauges};
 
 /// Bounded steps of one sweep: the rest waits for the next.
 const SWEEP_STEPS: usize = 64;
@@ -81,7 +80,6 @@ impl fmt::Debug for EngineMetrics {
 impl Collector for EngineMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let metrics = self.0.metrics();
-        let bytes = Some(Unit::Bytes);
         for (name, help, unit, value) in [
             (
                 "forebay_engine_groups",
@@ -104,7 +102,7 @@ impl Collector for EngineMetrics {
             (
                 "forebay_engine_journal",
                 "Written to the journal",
-                bytes.as_ref(),
+                Some(Unit::Bytes),
                 metrics.journal_bytes,
             ),
             (
@@ -138,27 +136,25 @@ impl Collector for EngineMetrics {
                 metrics.replayed_groups,
             ),
         ] {
-            let counter = ConstCounter::new(value);
-            let described = encoder.encode_descriptor(name, help, unit, counter.metric_type())?;
-            counter.encode(described)?;
+            counters(&mut encoder, &Family::one(name, help, unit, value))?;
         }
         for (name, help, unit, value) in [
             (
                 "forebay_engine_cache",
                 "Buffers held by the cache",
-                bytes.as_ref(),
+                Some(Unit::Bytes),
                 metrics.cache_bytes,
             ),
             (
                 "forebay_engine_space",
                 "Space taken from the file system for values",
-                bytes.as_ref(),
+                Some(Unit::Bytes),
                 metrics.space_bytes,
             ),
             (
                 "forebay_engine_space_free",
                 "Of that space, free",
-                bytes.as_ref(),
+                Some(Unit::Bytes),
                 metrics.space_free_bytes,
             ),
             (
@@ -168,9 +164,7 @@ impl Collector for EngineMetrics {
                 u64::from(metrics.read_only),
             ),
         ] {
-            let gauge = ConstGauge::new(value);
-            let described = encoder.encode_descriptor(name, help, unit, gauge.metric_type())?;
-            gauge.encode(described)?;
+            gauges(&mut encoder, &Family::one(name, help, unit, value))?;
         }
         Ok(())
     }
