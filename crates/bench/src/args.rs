@@ -8,6 +8,7 @@ use forebay_client::direct::Choice;
 use forebay_client::{Credentials, Endpoint};
 use forebay_nvme::initiator::NamespaceUrl;
 
+use crate::bounds::{Seconds, count, objects, window};
 use crate::embedded::EmbeddedArgs;
 use crate::{CacheArgs, Error, ExecArgs, RadosArgs, Size};
 
@@ -86,19 +87,19 @@ pub struct S3Args {
     #[arg(long, value_delimiter = ',', default_value = "4KiB")]
     pub size: Vec<Size>,
     /// Connections, each with one request in flight
-    #[arg(long, value_delimiter = ',', default_value = "8")]
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = count)]
     pub concurrency: Vec<usize>,
     /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
+    #[arg(long, default_value = "5", value_parser = window)]
+    pub seconds: Seconds,
     /// Load before the window that is not counted
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
-    pub warm_up: f64,
+    #[arg(long, default_value = "1", value_name = "SECONDS")]
+    pub warm_up: Seconds,
     /// How many objects to work on [default: as many as fill 256 MiB, at most 4096; 10000 to list]
-    #[arg(long)]
+    #[arg(long, value_parser = objects)]
     pub objects: Option<u64>,
     /// Generating threads [default: half the cores]
-    #[arg(long)]
+    #[arg(long, value_parser = count)]
     pub threads: Option<usize>,
     /// Sign the bodies of PUTs (SHA-256) in place of UNSIGNED-PAYLOAD
     #[arg(long)]
@@ -228,31 +229,31 @@ pub struct DirectArgs {
     #[arg(long, value_delimiter = ',', default_value = "4KiB")]
     pub size: Vec<Size>,
     /// Calls in flight, shared out over the threads
-    #[arg(long, value_delimiter = ',', default_value = "8")]
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = count)]
     pub concurrency: Vec<usize>,
     /// Values of a gather or scatter, keys of an exist [default: 64; 1000 for exist]
-    #[arg(long)]
+    #[arg(long, value_parser = count)]
     pub batch: Option<usize>,
     /// The way payloads take: auto, shm, iwarp or http
     #[arg(long, default_value = "auto")]
     pub path: Choice,
     /// Links of each thread
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1", value_parser = count)]
     pub links: usize,
     /// Make no checksums over the client's memory
     #[arg(long)]
     pub no_checksum: bool,
     /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
+    #[arg(long, default_value = "5", value_parser = window)]
+    pub seconds: Seconds,
     /// Load before the window that is not counted
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
-    pub warm_up: f64,
+    #[arg(long, default_value = "1", value_name = "SECONDS")]
+    pub warm_up: Seconds,
     /// How many values to work on [default: as many as fill 256 MiB, at most 4096]
-    #[arg(long)]
+    #[arg(long, value_parser = objects)]
     pub objects: Option<u64>,
     /// Generating threads, each a client of its own [default: half the cores]
-    #[arg(long)]
+    #[arg(long, value_parser = count)]
     pub threads: Option<usize>,
     /// A running gRPC endpoint, http://HOST:PORT [default: a private server]
     #[arg(long, env = "FOREBAY_ENDPOINT")]
@@ -347,7 +348,7 @@ pub struct NvmeArgs {
     #[arg(long, value_delimiter = ',', default_value = "4KiB")]
     pub size: Vec<Size>,
     /// Commands in flight, shared out over the threads
-    #[arg(long, value_delimiter = ',', default_value = "32")]
+    #[arg(long, value_delimiter = ',', default_value = "32", value_parser = count)]
     pub concurrency: Vec<usize>,
     /// The way commands take
     #[arg(long, value_enum, default_value = "tcp")]
@@ -362,16 +363,16 @@ pub struct NvmeArgs {
     #[arg(long)]
     pub data_digest: bool,
     /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
+    #[arg(long, default_value = "5", value_parser = window)]
+    pub seconds: Seconds,
     /// Load before the window that is not counted
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
-    pub warm_up: f64,
+    #[arg(long, default_value = "1", value_name = "SECONDS")]
+    pub warm_up: Seconds,
     /// How many values, or places of the size, to work on [default: as many as fill 256 MiB; of values at most 4096]
-    #[arg(long)]
+    #[arg(long, value_parser = objects)]
     pub objects: Option<u64>,
     /// Generating threads, each a host with a queue of its own [default: half the cores]
-    #[arg(long)]
+    #[arg(long, value_parser = count)]
     pub threads: Option<usize>,
     /// A namespace, nvme+tcp://HOST:PORT/SUBNQN/NSID or kv://HOST:PORT/SUBNQN/NSID; on this machine also nvme+vfio-user:///SOCKET/NSID or
     /// kv:///SOCKET/NSID [default: those of a private server]
@@ -443,11 +444,11 @@ pub struct FilesArgs {
     #[arg(long, value_delimiter = ',', default_value = "4KiB")]
     pub size: Vec<Size>,
     /// Threads, each writing one value at a time
-    #[arg(long, value_delimiter = ',', default_value = "64")]
+    #[arg(long, value_delimiter = ',', default_value = "64", value_parser = count)]
     pub concurrency: Vec<usize>,
     /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
+    #[arg(long, default_value = "5", value_parser = window)]
+    pub seconds: Seconds,
     /// Where the files go, in a new directory that is removed afterwards [default: the system's temporary directory]
     #[arg(long)]
     pub dir: Option<PathBuf>,
@@ -463,11 +464,11 @@ pub struct MemoryArgs {
     #[arg(long, value_delimiter = ',', default_value = "1MiB")]
     pub size: Vec<Size>,
     /// Places that values are copied to in turn
-    #[arg(long, value_delimiter = ',', default_value = "8")]
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = count)]
     pub concurrency: Vec<usize>,
     /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
+    #[arg(long, default_value = "5", value_parser = window)]
+    pub seconds: Seconds,
     /// One JSON object a point
     #[arg(long)]
     pub json: bool,

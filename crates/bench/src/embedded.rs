@@ -12,8 +12,10 @@ use forebay_store::{
 };
 use tokio::task::spawn_local;
 
+use crate::bounds::{SIZE_MAX, Seconds, count, objects, sizes, window};
+use crate::load::{About, Tally, Window};
 use crate::payload::{Payload, Random};
-use crate::{EngineOp, Error, Histogram, Point, Results, Size, cpu};
+use crate::{EngineOp, Error, Results, Size};
 
 /// Values in flight while a store is filled or emptied.
 const FILLERS: u64 = 64;
@@ -30,16 +32,16 @@ pub struct EmbeddedArgs {
     #[arg(long, value_delimiter = ',', default_value = "4KiB")]
     pub size: Vec<Size>,
     /// Operations in flight, shared out over the shards
-    #[arg(long, value_delimiter = ',', default_value = "16")]
+    #[arg(long, value_delimiter = ',', default_value = "16", value_parser = count)]
     pub concurrency: Vec<usize>,
     /// Threads that drive the store, each with a ring, as `serve` has them [default: one a core]
-    #[arg(long)]
+    #[arg(long, value_parser = count)]
     pub shards: Option<usize>,
     /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
+    #[arg(long, default_value = "5", value_parser = window)]
+    pub seconds: Seconds,
     /// How many values to work on [default: as many as fill 1 GiB of an engine or 512 MiB of a pool, within bounds]
-    #[arg(long)]
+    #[arg(long, value_parser = objects)]
     pub objects: Option<u64>,
     /// One JSON object a point
     #[arg(long)]
@@ -58,13 +60,7 @@ impl EmbeddedArgs {
         objects: RangeInclusive<u64>,
         namespace: impl Fn(u64) -> String,
     ) -> Result<Vec<Plan>, Error> {
-        let window = Duration::try_from_secs_f64(self.seconds)
-            .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
-        if self.concurrency.contains(&0) || self.objects == Some(0) || self.shards == Some(0) {
-            return Err(Error::Usage(
-                "concurrency, objects and shards must be at least 1".to_owned(),
-            ));
-        }
+        sizes(&self.size, 0..=SIZE_MAX)?;
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let shards = self.shards.unwrap_or_else(cores);
         let plan = |&Size(size): &Size| {
@@ -76,7 +72,8 @@ impl EmbeddedArgs {
                 objects: self.objects.unwrap_or(fitting),
                 steps: steps(&self.op, &self.concurrency),
                 shards,
-                window,
+                warm_up: Duration::ZERO,
+                window: self.seconds.0,
             }
         };
         Ok(self.size.iter().map(plan).collect())
@@ -97,6 +94,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<(EngineOp, usize)>,
     /// Threads.
     pub(crate) shards: usize,
+    /// Load before the window.
+    pub(crate) warm_up: Duration,
     pub(crate) window: Duration,
 }
 
@@ -139,7 +138,13 @@ impl Plan {
         }
         for &(op, depth) in &self.steps {
             let tally = self.share_out(store, &load, op, depth).await?;
-            results.add(self.point(op, depth, path, tally));
+            results.add(tally.point(About {
+                bench: self.bench,
+                op: op.name(),
+                size: self.size,
+                concurrency: depth,
+                path,
+            }));
         }
         Ok(())
     }
@@ -167,7 +172,9 @@ impl Plan {
         let shards = self.shards.min(depth);
         let share =
             |shard: usize| (shard * depth / shards) as u64..((shard + 1) * depth / shards) as u64;
-        let (size, objects, window) = (self.size, self.objects, self.window);
+        let (size, objects) = (self.size, self.objects);
+        let window = Window::after(self.warm_up, self.window);
+        let cpu = spawn_local(window.cpu_of_this_process());
         let others = (1..shards)
             .map(|index| {
                 let (store, workers) = (store.clone(), share(index));
@@ -188,30 +195,9 @@ impl Plan {
         for other in others {
             tally.add(other.join().map_err(Error::io("run a shard"))?);
         }
+        tally.server_cpu = Some(joined(cpu.await));
+        tally.seconds = self.window.as_secs_f64();
         Ok(tally)
-    }
-
-    fn point(&self, op: EngineOp, depth: usize, path: &'static str, tally: Tally) -> Point {
-        let total = tally.latency.total() as f64;
-        let bytes = total * self.size as f64;
-        Point {
-            bench: self.bench,
-            op: op.name(),
-            size: self.size,
-            concurrency: depth,
-            path,
-            seconds: tally.seconds,
-            ops_per_s: total / tally.seconds,
-            mb_per_s: bytes / 1e6 / tally.seconds,
-            p50_us: tally.latency.quantile_us(0.5),
-            p99_us: tally.latency.quantile_us(0.99),
-            p999_us: tally.latency.quantile_us(0.999),
-            client_cpu_s_per_gb: None,
-            server_cpu_s_per_gb: (bytes > 0.0).then(|| tally.cpu.as_secs_f64() / (bytes / 1e9)),
-            copied_bytes: None,
-            errors: tally.errors,
-            first_error: tally.first_error,
-        }
     }
 }
 
@@ -232,26 +218,6 @@ impl Load {
             objects,
             first_key: format!("{size}/{:0KEY_DIGITS$}", 0).into_bytes(),
         }
-    }
-}
-
-/// What happened.
-#[derive(Default)]
-pub(crate) struct Tally {
-    pub(crate) latency: Histogram,
-    pub(crate) errors: u64,
-    pub(crate) first_error: Option<String>,
-    pub(crate) seconds: f64,
-    /// CPU time of this process within the window.
-    pub(crate) cpu: Duration,
-}
-
-impl Tally {
-    /// Adds what another shard saw in the same window.
-    pub(crate) fn add(&mut self, other: Tally) {
-        self.latency.merge(&other.latency);
-        self.errors += other.errors;
-        self.first_error = self.first_error.take().or(other.first_error);
     }
 }
 
@@ -291,18 +257,17 @@ async fn each<S: Store>(
     Ok(())
 }
 
-/// Keeps one operation of each of `workers`, out of `depth` in all, in flight for `window`. Runs in a `LocalSet`.
+/// Keeps one operation of each of `workers`, out of `depth` in all, in flight until the window is over. Runs in a `LocalSet`.
 pub(crate) async fn measure<S: Store>(
     store: &Arc<S>,
     load: &Rc<Load>,
     op: EngineOp,
     workers: Range<u64>,
     depth: u64,
-    window: Duration,
+    window: Window,
 ) -> Tally {
     let tally = Rc::new(RefCell::new(Tally::default()));
-    let cpu_before = cpu::this_process();
-    let start = Instant::now();
+    let size = load.payload.len() as u64;
     let workers: Vec<_> = workers
         .map(|worker| {
             let (store, load, tally) = (store.clone(), load.clone(), tally.clone());
@@ -311,7 +276,7 @@ pub(crate) async fn measure<S: Store>(
                 let mut turn = worker;
                 loop {
                     let begun = Instant::now();
-                    if begun - start >= window {
+                    if window.is_over(begun) {
                         return;
                     }
                     let result = match op {
@@ -322,13 +287,12 @@ pub(crate) async fn measure<S: Store>(
                             put(&*store, &load, turn, random.next()).await
                         }
                     };
+                    let ended = Instant::now();
                     let mut tally = tally.borrow_mut();
                     match result {
-                        Ok(()) => tally.latency.record(begun.elapsed()),
-                        Err(error) => {
-                            tally.errors += 1;
-                            tally.first_error.get_or_insert_with(|| error.to_string());
-                        }
+                        _ if !window.measures(ended) => {}
+                        Ok(()) => tally.succeeded(ended - begun, 1, size),
+                        Err(error) => tally.failed(error),
                     }
                 }
             })
@@ -337,10 +301,7 @@ pub(crate) async fn measure<S: Store>(
     for worker in workers {
         joined(worker.await);
     }
-    let mut tally = tally.take();
-    tally.seconds = start.elapsed().as_secs_f64();
-    tally.cpu = cpu::this_process().saturating_sub(cpu_before);
-    tally
+    tally.take()
 }
 
 async fn put<S: Store>(store: &S, load: &Load, object: u64, body: u64) -> Result<(), StoreError> {
@@ -399,7 +360,7 @@ fn key(load: &Load, mut object: u64) -> Vec<u8> {
 }
 
 /// A task's result; these tasks are never cancelled, so a failed join is a panic of theirs.
-fn joined<T>(result: Result<T, tokio::task::JoinError>) -> T {
+pub(crate) fn joined<T>(result: Result<T, tokio::task::JoinError>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -446,15 +407,15 @@ mod tests {
                 let address = Address::object("bench", &key);
                 assert_eq!(store.stat(address, None).await.unwrap().size, 5000);
             }
-            let window = Duration::from_millis(20);
+            let window = || Window::after(Duration::ZERO, Duration::from_millis(20));
             for op in [EngineOp::Get, EngineOp::Put] {
-                let tally = measure(&store, &load, op, 0..3, 3, window).await;
+                let tally = measure(&store, &load, op, 0..3, 3, window()).await;
                 assert_eq!((tally.errors, &tally.first_error), (0, &None));
-                assert!(tally.seconds >= window.as_secs_f64());
+                assert_eq!(tally.bytes, tally.done * 5000);
             }
             let missing = Rc::new(Load::new("missing", 1, 1));
-            let tally = measure(&store, &missing, EngineOp::Get, 0..1, 1, window).await;
-            assert_eq!(tally.latency.total(), 0);
+            let tally = measure(&store, &missing, EngineOp::Get, 0..1, 1, window()).await;
+            assert_eq!(tally.done, 0);
             assert!(tally.errors > 0 && tally.first_error.is_some());
         });
     }

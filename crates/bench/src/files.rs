@@ -3,24 +3,25 @@
 use std::fs::File;
 use std::io::{IoSlice, Write};
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::belongings::Folder;
+use crate::bounds::{SIZE_MAX, sizes};
+use crate::load::{About, CpuClock, Tally, Window, on_threads};
 use crate::payload::Payload;
-use crate::{Error, FilesArgs, Histogram, Point, Results, cpu};
+use crate::{Error, FilesArgs, Point, Results};
 
 /// Files that a thread replaces in turn.
 const FILES_PER_THREAD: u64 = 64;
 
 /// Measures durable writes of whole files.
 pub(crate) fn run(args: &FilesArgs, results: &Results) -> Result<(), Error> {
-    let window = Duration::try_from_secs_f64(args.seconds)
-        .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
+    sizes(&args.size, 0..=SIZE_MAX)?;
     let directory = Folder::new(args.dir.as_deref())?;
     for &size in &args.size {
         let payload = Payload::new(size.0 as usize);
         for &concurrency in &args.concurrency {
+            let window = args.seconds.0;
             results.add(measure(directory.path(), &payload, concurrency, window)?);
         }
     }
@@ -31,63 +32,33 @@ fn measure(
     directory: &Path,
     payload: &Payload,
     concurrency: usize,
-    window: Duration,
+    length: Duration,
 ) -> Result<Point, Error> {
-    let start = Instant::now();
-    let end = start + window;
-    let results: Vec<_> = thread::scope(|scope| {
-        let writers: Vec<_> = (0..concurrency)
-            .map(|thread| scope.spawn(move || write_until(directory, payload, thread, end)))
-            .collect();
-        writers
-            .into_iter()
-            .map(|writer| {
-                writer
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    });
-    let seconds = start.elapsed().as_secs_f64();
-    let mut latency = Histogram::default();
-    let mut cpu = Duration::ZERO;
-    for result in results {
-        let (part, used) = result.map_err(Error::io("write a file"))?;
-        latency.merge(&part);
-        cpu += used;
-    }
-    let bytes = latency.total() as f64 * payload.len() as f64;
-    Ok(Point {
+    let window = Window::after(Duration::ZERO, length);
+    let tally = on_threads(concurrency, window, None, |thread| {
+        write_until_over(directory, payload, thread, window).map_err(Error::io("write a file"))
+    })?;
+    Ok(tally.point(About {
         bench: "files",
         op: "put",
         size: payload.len() as u64,
         concurrency,
         path: "file",
-        seconds,
-        ops_per_s: latency.total() as f64 / seconds,
-        mb_per_s: bytes / 1e6 / seconds,
-        p50_us: latency.quantile_us(0.5),
-        p99_us: latency.quantile_us(0.99),
-        p999_us: latency.quantile_us(0.999),
-        client_cpu_s_per_gb: (bytes > 0.0).then(|| cpu.as_secs_f64() / (bytes / 1e9)),
-        server_cpu_s_per_gb: None,
-        copied_bytes: None,
-        errors: 0,
-        first_error: None,
-    })
+    }))
 }
 
-fn write_until(
+fn write_until_over(
     directory: &Path,
     payload: &Payload,
     thread: usize,
-    end: Instant,
-) -> std::io::Result<(Histogram, Duration)> {
-    let before = cpu::this_thread();
-    let mut latency = Histogram::default();
+    window: Window,
+) -> std::io::Result<Tally> {
+    let mut tally = Tally::default();
+    let mut clock = CpuClock::default();
     for number in 0.. {
         let begun = Instant::now();
-        if begun >= end {
+        clock.look(window, begun);
+        if window.is_over(begun) {
             break;
         }
         let stamp = Payload::stamp(number);
@@ -106,7 +77,11 @@ fn write_until(
             }
         }
         file.sync_all()?;
-        latency.record(begun.elapsed());
+        let ended = Instant::now();
+        if window.measures(ended) {
+            tally.succeeded(ended - begun, 1, payload.len() as u64);
+        }
     }
-    Ok((latency, cpu::this_thread().saturating_sub(before)))
+    tally.client_cpu = Some(clock.used());
+    Ok(tally)
 }

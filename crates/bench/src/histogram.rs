@@ -46,18 +46,18 @@ impl Histogram {
         self.total
     }
 
-    /// The smallest latency, in microseconds, that at least `share` (0 to 1) of the samples do not exceed; 0 without samples.
+    /// The smallest latency, in microseconds, that at least `share` (0 to 1) of the samples do not exceed; none without samples.
     #[must_use]
-    pub fn quantile_us(&self, share: f64) -> f64 {
+    pub fn quantile_us(&self, share: f64) -> Option<f64> {
         let wanted = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
         for (index, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return upper_bound(index) as f64 / 1e3;
+                return Some(upper_bound(index) as f64 / 1e3);
             }
         }
-        0.0
+        None
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_empty_histogram_has_no_quantiles() {
-        assert_eq!(Histogram::default().quantile_us(0.99), 0.0);
+        assert_eq!(Histogram::default().quantile_us(0.99), None);
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
         let mut histogram = Histogram::default();
         histogram.record(Duration::MAX);
         assert_eq!(histogram.total(), 1);
-        assert!(histogram.quantile_us(1.0) > 1e9);
+        assert!(histogram.quantile_us(1.0) > Some(1e9));
     }
 
     proptest! {
@@ -114,7 +114,7 @@ mod tests {
             nanos.sort_unstable();
             let rank = ((nanos.len() as f64 * share).ceil() as usize).clamp(1, nanos.len());
             let exact = nanos[rank - 1] as f64 / 1e3;
-            let told = histogram.quantile_us(share);
+            let told = histogram.quantile_us(share).unwrap();
             prop_assert!(told >= exact && told <= exact * (1.0 + 1.0 / 64.0) + 1e-3, "{told} {exact}");
         }
     }

@@ -13,6 +13,7 @@
 //! - `cache`: hit ratios on traces, of the cache layer as it is and of simulations;
 //! - `memory`: what a transfer through shared memory is compared with: one thread's memcpy;
 //! - `server`: a private server, when no endpoint is given;
+//! - `bounds`: what may be asked for;
 //! - `belongings`: what has to go when this program is told to end;
 //! - [`Histogram`], [`Point`]: how latencies are kept and how a result is written; [`Results`]: how it is handed out.
 //!
@@ -29,6 +30,7 @@
 
 mod args;
 mod belongings;
+mod bounds;
 mod cache;
 mod cpu;
 mod direct;
@@ -54,6 +56,7 @@ pub use args::{
     NvmeOp, NvmePath, Op, S3Args,
 };
 pub use belongings::abandon;
+pub use bounds::Seconds;
 pub use cache::{CacheArgs, CachePoint};
 pub use error::Error;
 pub use exec::{ExecArgs, ExecOp, ExecPoint};

@@ -41,6 +41,16 @@ impl Window {
         self.end.is_some_and(|end| now >= end)
     }
 
+    /// The CPU time that this process takes within it.
+    pub(crate) async fn cpu_of_this_process(self) -> Duration {
+        tokio::time::sleep_until(self.begin.into()).await;
+        let before = cpu::this_process();
+        if let Some(end) = self.end {
+            tokio::time::sleep_until(end.into()).await;
+        }
+        cpu::this_process().saturating_sub(before)
+    }
+
     /// Whether what ends now counts.
     pub(crate) fn measures(self, now: Instant) -> bool {
         now >= self.begin && !self.is_over(now)
@@ -58,8 +68,8 @@ pub(crate) struct Tally {
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
     pub(crate) seconds: f64,
-    /// CPU time of the generating threads.
-    pub(crate) client_cpu: Duration,
+    /// CPU time of the generating threads, where it is told apart.
+    pub(crate) client_cpu: Option<Duration>,
     /// CPU time of the server's process, where it is known.
     pub(crate) server_cpu: Option<Duration>,
 }
@@ -94,7 +104,7 @@ impl Tally {
             p50_us: self.latency.quantile_us(0.5),
             p99_us: self.latency.quantile_us(0.99),
             p999_us: self.latency.quantile_us(0.999),
-            client_cpu_s_per_gb: per_gb(self.client_cpu),
+            client_cpu_s_per_gb: self.client_cpu.and_then(per_gb),
             server_cpu_s_per_gb: self.server_cpu.and_then(per_gb),
             copied_bytes: None,
             errors: self.errors,
@@ -103,13 +113,15 @@ impl Tally {
     }
 
     /// Adds what another thread saw in the same window.
-    fn add(&mut self, other: Tally) {
+    pub(crate) fn add(&mut self, other: Tally) {
         self.latency.merge(&other.latency);
         self.done += other.done;
         self.bytes += other.bytes;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
-        self.client_cpu += other.client_cpu;
+        if let Some(used) = other.client_cpu {
+            *self.client_cpu.get_or_insert_default() += used;
+        }
     }
 }
 
@@ -236,7 +248,7 @@ pub(crate) async fn side_by_side(window: Window, callers: Vec<impl Caller>, byte
     }
     works.join_all().await;
     Tally {
-        client_cpu: clock.used(),
+        client_cpu: Some(clock.used()),
         ..std::mem::take(&mut *tally.lock())
     }
 }

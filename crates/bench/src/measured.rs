@@ -20,16 +20,20 @@ pub enum Measured {
 }
 
 impl Measured {
-    /// Whether there were operations and all of them failed: then nothing was measured.
+    /// Why nothing was measured, if no operation ended well.
     #[must_use]
-    pub fn failed(&self) -> bool {
+    pub fn failure(&self) -> Option<&'static str> {
         let point = match self {
             Measured::Load(point) => point,
             Measured::Exec(exec) => &exec.point,
             // There is no ratio of a trace that could not be replayed.
-            Measured::Cache(_) => return false,
+            Measured::Cache(_) => return None,
         };
-        point.errors > 0 && point.ops_per_s == 0.0
+        match point.errors {
+            _ if point.ops_per_s > 0.0 => None,
+            0 => Some("no operation ended in time: give more --seconds"),
+            _ => Some("every operation failed"),
+        }
     }
 }
 

@@ -26,12 +26,12 @@ pub struct Point {
     pub ops_per_s: f64,
     /// Payload of those operations in 10^6 bytes a second.
     pub mb_per_s: f64,
-    /// Median latency in microseconds.
-    pub p50_us: f64,
+    /// Median latency in microseconds; like the others none when no operation ended well.
+    pub p50_us: Option<f64>,
     /// 99th percentile in microseconds.
-    pub p99_us: f64,
+    pub p99_us: Option<f64>,
     /// 99.9th percentile in microseconds.
-    pub p999_us: f64,
+    pub p999_us: Option<f64>,
     /// CPU seconds of the generating threads for 10^9 bytes of payload; none when no payload moved.
     pub client_cpu_s_per_gb: Option<f64>,
     /// CPU seconds of the server's process for 10^9 bytes of payload (for the engine: of this process); none when it is not known.
@@ -50,17 +50,23 @@ impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {} {} x{}: {:.0} ops/s, {:.1} MB/s, p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
+            "{} {} {} x{}: {:.0} ops/s, {:.1} MB/s",
             self.bench,
             self.op,
             Size(self.size),
             self.concurrency,
             self.ops_per_s,
             self.mb_per_s,
-            self.p50_us,
-            self.p99_us,
-            self.p999_us,
         )?;
+        for (name, latency) in [
+            ("p50", self.p50_us),
+            ("p99", self.p99_us),
+            ("p99.9", self.p999_us),
+        ] {
+            if let Some(latency) = latency {
+                write!(f, ", {name} {latency:.0} us")?;
+            }
+        }
         for (who, cost) in [
             ("client", self.client_cpu_s_per_gb),
             ("server", self.server_cpu_s_per_gb),

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use clap::Parser;
@@ -19,7 +19,12 @@ enum Manner {
     Closing,
     Corrupt,
     Refusing,
+    /// No object is taken before so many connections have brought one.
+    Together(usize),
 }
+
+/// Connections that have brought an object to a server that takes them together.
+static GATHERED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 type Objects = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
@@ -41,6 +46,7 @@ fn server(manner: Manner) -> (SocketAddr, Objects) {
 fn serve(stream: TcpStream, manner: Manner, objects: &Objects) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut input = BufReader::new(stream.try_clone().ok()?);
+    let mut alone = true;
     loop {
         let mut line = String::new();
         input.read_line(&mut line).ok().filter(|count| *count > 0)?;
@@ -61,6 +67,19 @@ fn serve(stream: TcpStream, manner: Manner, objects: &Objects) -> Option<()> {
         }
         let mut body = vec![0; length];
         input.read_exact(&mut body).ok()?;
+        if let Manner::Together(count) = manner
+            && path.contains("/0")
+            && std::mem::take(&mut alone)
+        {
+            let mut gathered = GATHERED.0.lock().unwrap();
+            *gathered += 1;
+            GATHERED.1.notify_all();
+            drop(
+                GATHERED
+                    .1
+                    .wait_while(gathered, |gathered| *gathered < count),
+            );
+        }
         answer(&stream, manner, &method, &path, signed, body, objects)?;
         if matches!(manner, Manner::Closing) && method == "GET" {
             return None;
@@ -98,7 +117,7 @@ fn answer(
         return stream.write_all((head + "\r\n").as_bytes()).ok();
     }
     match manner {
-        Manner::Whole => stream
+        Manner::Whole | Manner::Together(_) => stream
             .write_all(&[(head + "\r\n").as_bytes(), &value].concat())
             .ok(),
         Manner::Pieces => {
@@ -159,7 +178,8 @@ fn bench(address: SocketAddr, more: &str) -> Result<Vec<Point>, Error> {
         }
     }
     let (results, mut measured) = Results::channel();
-    forebay_bench::run(&Args::parse_from(words), &results)?;
+    let args = Args::try_parse_from(words).map_err(|error| Error::Usage(error.to_string()))?;
+    forebay_bench::run(&args, &results)?;
     drop(results);
     let load = |measured| match measured {
         Measured::Load(point) => *point,
@@ -224,6 +244,14 @@ fn bodies_larger_than_a_socket_take_them_pass() {
             .values()
             .any(|body| body.len() == 8 << 20)
     );
+}
+
+#[test]
+fn every_connection_has_something_to_write() {
+    let (address, _) = server(Manner::Together(8));
+    let more = "--op put --size 64 --objects 1 --threads 4 --concurrency 8";
+    let points = bench(address, more).unwrap();
+    assert_eq!((points[0].errors, points[0].concurrency), (0, 8));
 }
 
 #[test]
@@ -294,6 +322,9 @@ fn nonsense_is_refused() {
         "--concurrency 0",
         "--seconds 0",
         "--seconds nan",
+        "--seconds 1e19",
+        "--warm-up -1",
+        "--concurrency 17592186044416",
         "--objects 0",
     ] {
         let result = bench(address, more);

@@ -121,10 +121,21 @@ fn what_cannot_be_measured_is_refused_before_anything_is() {
         let ran = Ran::new(command.output().unwrap()).expect(2);
         assert!(ran.err.contains(why), "{op}: {}", ran.err);
     }
-    let mut memory = forebay();
-    memory.args(["bench", "memory", "--size", "4KiB,1GiB"]);
-    let ran = Ran::new(memory.output().unwrap()).expect(2);
-    assert_eq!(ran.out, "");
+    for (line, why) in [
+        ("memory --size 4KiB,1GiB", "values have 1 to 256MiB bytes"),
+        ("memory --concurrency 17592186044416", "from 1 to 1048576"),
+        ("files --size 100000GiB", "values have 0 to 1GiB bytes"),
+        ("engine --size 100000GiB", "values have 0 to 1GiB bytes"),
+        ("engine --seconds 1e19", "number of seconds"),
+        ("kv --batch 18446744073709551615", "from 1 to 1048576"),
+        ("nvme --op read --path vfio-user --data-digest", "digests"),
+    ] {
+        let mut command = forebay();
+        command.arg("bench").args(line.split(' '));
+        let ran = Ran::new(command.output().unwrap()).expect(2);
+        assert_eq!(ran.out, "", "{line}");
+        assert!(ran.err.contains(why), "{line}: {}", ran.err);
+    }
 }
 
 /// What `bench cache` says of a trace with these lines.
@@ -201,6 +212,7 @@ fn a_measurement_that_is_cut_short_leaves_nothing() {
         (&["nvme", "--op", "store"], Signal::TERM, 2),
         (&["engine", "--op", "put"], Signal::INT, 1),
         (&["files"], Signal::TERM, 1),
+        (&["files"], Signal::HUP, 1),
     ] {
         let place = Place::new();
         let mut command = forebay();
@@ -230,6 +242,44 @@ fn a_measurement_that_is_cut_short_leaves_nothing() {
         assert_eq!(folders, 0, "{what:?}: {ended:?}");
         assert_eq!(ended.code(), Some(1), "{what:?}: {ended:?}");
     }
+}
+
+#[test]
+fn a_window_in_which_nothing_ends_is_no_measurement() {
+    let mut command = forebay();
+    let short = ["--seconds", "0.000001", "--warm-up", "0", "--json"];
+    command
+        .args(["bench", "s3", "--op", "put", "--size", "8MiB"])
+        .args(short);
+    let ran = Ran::new(command.output().unwrap()).expect(1);
+    assert!(ran.err.contains("give more --seconds"), "{}", ran.err);
+    let point: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(
+        (&point["ops_per_s"], &point["errors"]),
+        (&0.0.into(), &0.into())
+    );
+    assert_eq!(point["p50_us"], Value::Null);
+}
+
+#[test]
+fn more_commands_than_a_queue_takes_are_not_said_to_be_in_flight() {
+    let bench = |threads: &str, seconds: &str| {
+        let mut command = forebay();
+        command.args([
+            "bench",
+            "nvme",
+            "--blocks-in-memory",
+            "--concurrency",
+            "254",
+        ]);
+        command.args(["--threads", threads, "--seconds", seconds, "--json"]);
+        Ran::new(command.output().unwrap())
+    };
+    let refused = bench("1", "0.2").expect(2);
+    let said = "give more --threads";
+    assert!(refused.err.contains(said), "{}", refused.err);
+    let points = harness::measured(|seconds| bench("2", seconds));
+    assert_eq!(points[0]["concurrency"], 254);
 }
 
 #[test]

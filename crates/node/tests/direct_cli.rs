@@ -445,19 +445,18 @@ fn many_large_values_at_once_leave_buffers_for_everybody() {
     let (place, server) = ready(&[]);
     let credentials = server.credentials();
     let endpoint = format!("http://{}", server.doors["rpc"]);
-    let ran = harness::Ran::new(
-        harness::forebay()
+    let points = harness::measured(|seconds| {
+        let command = harness::forebay()
             .args(["bench", "direct", "--op", "put", "--path", "iwarp"])
             .args(["--endpoint", &endpoint, "--size", "3MiB"])
             .args(["--concurrency", "128", "--objects", "128"])
-            .args(["--seconds", "0.5", "--warm-up", "0", "--json"])
+            .args(["--seconds", seconds, "--warm-up", "0", "--json"])
             .args(["--access-key", &credentials.access_key])
             .args(["--secret-key", &credentials.secret_key])
-            .output()
-            .unwrap(),
-    );
-    let point: Value = serde_json::from_str(&ran.expect(0).out).unwrap();
-    assert_eq!(point["errors"], 0, "{point}");
+            .output();
+        harness::Ran::new(command.unwrap())
+    });
+    assert_eq!(points[0]["errors"], 0, "{points:?}");
     let source = place.path("source");
     fs::write(&source, bytes(7, 5_000_000)).unwrap();
     for path in ["http", "iwarp"] {

@@ -128,7 +128,9 @@ fn thread(
 /// Memory for so many values, as a program has it: registered once.
 fn memory(load: &Load, values: usize) -> Result<Region, Error> {
     let size = load.payload.len();
-    let region = Region::alloc(size * values).map_err(Error::io("get memory"))?;
+    let bytes = size.checked_mul(values);
+    let bytes = bytes.ok_or_else(|| Error::Usage("no machine has that much memory".to_owned()))?;
+    let region = Region::alloc(bytes).map_err(Error::io("get memory"))?;
     for place in 0..values {
         // The region has this length.
         let _ = region.write(place * size, load.payload.beginning());

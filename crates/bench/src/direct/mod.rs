@@ -3,11 +3,11 @@
 mod load;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_client::direct::{Client, Options};
 use forebay_client::{Credentials, Endpoint, Tls};
 
+use crate::bounds::{SIZE_MAX, sizes};
 use crate::load::{About, Window};
 use crate::payload::Payload;
 use crate::server::{self, PrivateServer};
@@ -18,8 +18,6 @@ use load::Load;
 const OBJECTS_BYTES: u64 = 256 << 20;
 /// Most values by default.
 const OBJECTS_MAX: u64 = 4096;
-/// The largest size of value, in bytes: every call in flight has memory of its own.
-const SIZE_MAX: u64 = 1 << 30;
 
 /// What tells the two generators apart.
 #[derive(Clone, Copy)]
@@ -64,7 +62,7 @@ impl Target {
 
 /// Measures an endpoint: the one given, or a private server that lives as long as this call.
 pub(crate) fn run(args: &DirectArgs, flavor: Flavor, results: &Results) -> Result<(), Error> {
-    check(args)?;
+    sizes(&args.size, 1..=SIZE_MAX)?;
     let server;
     let (endpoint, credentials, server_pid) = match &args.endpoint {
         Some(endpoint) => {
@@ -113,26 +111,6 @@ pub(crate) fn run(args: &DirectArgs, flavor: Flavor, results: &Results) -> Resul
     Ok(())
 }
 
-fn check(args: &DirectArgs) -> Result<(), Error> {
-    let usage = |text: &str| Err(Error::Usage(text.to_owned()));
-    if args
-        .size
-        .iter()
-        .any(|size| size.0 > SIZE_MAX || size.0 == 0)
-    {
-        return usage("values have 1 byte to 1 GiB");
-    }
-    let counts = [args.threads, args.batch, Some(args.links)];
-    if args.concurrency.contains(&0) || counts.contains(&Some(0)) || args.objects == Some(0) {
-        return usage("concurrency, threads, batch, links and objects must be at least 1");
-    }
-    let seconds = |value: f64| Duration::try_from_secs_f64(value).is_ok() && value < 1e6;
-    if !seconds(args.seconds) || !seconds(args.warm_up) || args.seconds == 0.0 {
-        return usage("the seconds are not a length of time");
-    }
-    Ok(())
-}
-
 fn measure(
     args: &DirectArgs,
     flavor: Flavor,
@@ -166,10 +144,7 @@ fn measure(
     if op.reads() {
         load::fill(&load)?;
     }
-    let window = Window::after(
-        Duration::from_secs_f64(args.warm_up),
-        Duration::from_secs_f64(args.seconds),
-    );
+    let window = Window::after(args.warm_up.0, args.seconds.0);
     let (tally, path) = load::run(&load, window)?;
     Ok(tally.point(About {
         bench: flavor.bench,

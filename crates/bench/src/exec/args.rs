@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use crate::Size;
+use crate::bounds::{Seconds, count, window};
 
 /// An operation on functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -48,11 +49,11 @@ pub struct ExecArgs {
     #[arg(long, value_delimiter = ',', default_value = "4KiB")]
     pub size: Vec<Size>,
     /// Calls in flight
-    #[arg(long, value_delimiter = ',', default_value = "1")]
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = count)]
     pub concurrency: Vec<usize>,
     /// Length of the measured window
-    #[arg(long, default_value_t = 5.0)]
-    pub seconds: f64,
+    #[arg(long, default_value = "5", value_parser = window)]
+    pub seconds: Seconds,
     /// Interpret, also where this program can compile
     #[arg(long)]
     pub interpret: bool,

@@ -4,6 +4,7 @@ mod args;
 mod module;
 mod point;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +25,10 @@ use tokio::task::spawn_local;
 pub use self::args::{ExecArgs, ExecOp};
 pub use self::point::ExecPoint;
 use crate::belongings::Folder;
-use crate::embedded::refused;
-use crate::{Error, Histogram, Point, Results, cpu};
+use crate::bounds::{SIZE_MAX, sizes};
+use crate::embedded::{joined, refused};
+use crate::load::{About, Tally, Window};
+use crate::{Error, Results, cpu};
 
 const NAMESPACE: &str = "bench";
 const POOL_BYTES: usize = 512 << 20;
@@ -47,27 +50,29 @@ struct Came {
 
 /// What came of all operations of a window.
 #[derive(Default)]
-struct Window {
-    latency: Histogram,
-    failures: Vec<String>,
+struct Seen {
+    tally: Tally,
+    /// Bytes that came to the caller.
     moved: u64,
+}
+
+impl Seen {
+    fn succeeded(&mut self, took: Duration, bytes: u64, came: &Came) {
+        self.tally.succeeded(took, 1, bytes);
+        self.moved += came.moved;
+    }
 }
 
 /// Measures every operation, each size in a new directory.
 pub(crate) fn run(args: &ExecArgs, results: &Results) -> Result<(), Error> {
-    let window = Duration::try_from_secs_f64(args.seconds)
-        .map_err(|_| Error::Usage("the seconds are not a length of time".to_owned()))?;
-    if args.concurrency.contains(&0) {
-        let words = "concurrency must be at least 1".to_owned();
-        return Err(Error::Usage(words));
-    }
+    sizes(&args.size, 0..=SIZE_MAX)?;
     for &size in &args.size {
         let directory = Folder::new(args.dir.as_deref())?;
         let bench = Bench {
             path: directory.path().to_owned(),
             args: args.clone(),
             size: size.0,
-            window,
+            seeds: Cell::new(0),
         };
         let (config, results) = (ring::Config::default(), results.clone());
         let shard = shard::spawn(0, "forebay-bench", config, move || bench.measure(results))
@@ -82,7 +87,8 @@ struct Bench {
     path: PathBuf,
     args: ExecArgs,
     size: u64,
-    window: Duration,
+    /// Large modules made so far.
+    seeds: Cell<u32>,
 }
 
 impl Bench {
@@ -189,68 +195,71 @@ impl Bench {
         scan: ModuleDigest,
         depth: usize,
     ) -> ExecPoint {
-        let before = cpu::this_process();
-        let start = Instant::now();
-        let end = start + self.window;
+        let window = Window::after(Duration::ZERO, self.args.seconds.0);
+        let cpu = spawn_local(window.cpu_of_this_process());
+        let size = self.size;
         let workers: Vec<_> = (0..depth)
             .map(|_| {
                 let store = store.clone();
                 spawn_local(async move {
-                    let mut window = Window::default();
-                    let mut begun = Instant::now();
-                    while begun < end {
-                        match once(&store, op, scan).await {
-                            Ok(came) => {
-                                window.latency.record(begun.elapsed());
-                                window.moved += came.moved;
-                            }
-                            Err(error) => window.failures.push(error.to_string()),
+                    let mut seen = Seen::default();
+                    loop {
+                        let begun = Instant::now();
+                        if window.is_over(begun) {
+                            return seen;
                         }
-                        begun = Instant::now();
+                        let came = once(&store, op, scan).await;
+                        let ended = Instant::now();
+                        match came {
+                            _ if !window.measures(ended) => {}
+                            Ok(came) => seen.succeeded(ended - begun, size, &came),
+                            Err(error) => seen.tally.failed(error),
+                        }
                     }
-                    window
                 })
             })
             .collect();
-        let mut window = Window::default();
+        let mut seen = Seen::default();
         for worker in workers {
-            // These tasks are never cancelled: a failed join is a panic of theirs.
-            match worker.await {
-                Ok(theirs) => {
-                    window.latency.merge(&theirs.latency);
-                    window.failures.extend(theirs.failures);
-                    window.moved += theirs.moved;
-                }
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
-            }
+            let theirs = joined(worker.await);
+            seen.tally.add(theirs.tally);
+            seen.moved += theirs.moved;
         }
-        let cpu = cpu::this_process().saturating_sub(before);
-        self.point(store, op, depth, start.elapsed(), cpu, window)
+        seen.tally.seconds = self.args.seconds.0.as_secs_f64();
+        seen.tally.server_cpu = Some(joined(cpu.await));
+        self.point(store, op, depth, seen)
+    }
+
+    /// A module that this process has not seen.
+    fn large(&self) -> Vec<u8> {
+        let seed = self.seeds.get();
+        self.seeds.set(seed + 1);
+        module::large(seed)
     }
 
     async fn cold(&self, store: &Arc<Measuring>) -> Result<ExecPoint, Error> {
-        let modules: Vec<_> = (0..COLD_CALLS).map(module::large).collect();
+        let modules: Vec<_> = (0..COLD_CALLS).map(|_| self.large()).collect();
         let digests = self.allow(store, &modules).await?;
         let (before, start) = (cpu::this_process(), Instant::now());
-        let mut window = Window::default();
-        for digest in digests {
+        let mut seen = Seen::default();
+        for (digest, module) in digests.into_iter().zip(&modules) {
             let begun = Instant::now();
             let called = call(store, digest, None, &[]).await;
             let came = called.map_err(|error| refused("running a large module", error))?;
-            window.latency.record(begun.elapsed());
-            window.moved += came.moved;
+            seen.succeeded(begun.elapsed(), module.len() as u64, &came);
         }
-        let cpu = cpu::this_process().saturating_sub(before);
-        Ok(self.point(store, ExecOp::Cold, 1, start.elapsed(), cpu, window))
+        seen.tally.seconds = start.elapsed().as_secs_f64();
+        seen.tally.server_cpu = Some(cpu::this_process().saturating_sub(before));
+        Ok(self.point(store, ExecOp::Cold, 1, seen))
     }
 
     /// Each call is the first of an executor, which finds nothing but what others before it kept on disk, as after a restart.
     async fn restart(&self, store: &Arc<Measuring>) -> Result<ExecPoint, Error> {
         let failed = |error: StoreError| refused("running a large module", error);
-        let module = [module::large(0)];
+        let module = [self.large()];
         let digests = self.allow(store, &module).await?;
         call(store, digests[0], None, &[]).await.map_err(failed)?;
-        let mut window = Window::default();
+        let mut seen = Seen::default();
         let (mut took, mut cpu) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..COLD_CALLS {
             let executor = self.executor(&Pool::new(POOL_BYTES))?;
@@ -258,59 +267,35 @@ impl Bench {
             let digests = self.allow(&restarted, &module).await?;
             let (before, begun) = (cpu::this_process(), Instant::now());
             let called = call(&restarted, digests[0], None, &[]).await;
-            window.moved += called.map_err(failed)?.moved;
-            window.latency.record(begun.elapsed());
-            took += begun.elapsed();
+            let one = begun.elapsed();
+            seen.succeeded(one, module[0].len() as u64, &called.map_err(failed)?);
+            took += one;
             cpu += cpu::this_process().saturating_sub(before);
         }
-        Ok(self.point(store, ExecOp::Restart, 1, took, cpu, window))
+        seen.tally.seconds = took.as_secs_f64();
+        seen.tally.server_cpu = Some(cpu);
+        Ok(self.point(store, ExecOp::Restart, 1, seen))
     }
 
-    fn point(
-        &self,
-        store: &Measuring,
-        op: ExecOp,
-        depth: usize,
-        took: Duration,
-        cpu: Duration,
-        window: Window,
-    ) -> ExecPoint {
-        let Window {
-            latency,
-            failures,
-            moved,
-        } = window;
-        let total = latency.total() as f64;
-        let large = matches!(op, ExecOp::Cold | ExecOp::Restart);
-        let size = match large {
-            true => module::large(0).len() as u64,
-            false => self.size,
-        };
-        let bytes = total * size as f64;
-        let seconds = took.as_secs_f64();
-        let point = Point {
+    fn point(&self, store: &Measuring, op: ExecOp, depth: usize, seen: Seen) -> ExecPoint {
+        let Seen { tally, moved } = seen;
+        let (calls, bytes) = (tally.done as f64, tally.bytes as f64);
+        let cpu = tally.server_cpu.unwrap_or_default();
+        let point = tally.point(About {
             bench: "exec",
             op: op.name(),
-            size,
+            size: match op {
+                ExecOp::Cold | ExecOp::Restart => module::large(0).len() as u64,
+                ExecOp::Warm | ExecOp::Loop | ExecOp::Native | ExecOp::Fetch => self.size,
+            },
             concurrency: depth,
             path: store
                 .executor()
                 .map_or("none", |executor| executor.runtime()),
-            seconds,
-            ops_per_s: total / seconds,
-            mb_per_s: bytes / 1e6 / seconds,
-            p50_us: latency.quantile_us(0.5),
-            p99_us: latency.quantile_us(0.99),
-            p999_us: latency.quantile_us(0.999),
-            client_cpu_s_per_gb: None,
-            server_cpu_s_per_gb: (bytes > 0.0).then(|| cpu.as_secs_f64() / (bytes / 1e9)),
-            copied_bytes: None,
-            errors: failures.len() as u64,
-            first_error: failures.into_iter().next(),
-        };
+        });
         ExecPoint {
             point,
-            calls_per_cpu_s: total / cpu.as_secs_f64(),
+            calls_per_cpu_s: calls / cpu.as_secs_f64(),
             moved_share: moved as f64 / bytes.max(1.0),
             of_native: None,
         }

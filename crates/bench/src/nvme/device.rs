@@ -114,7 +114,7 @@ pub(super) fn run(
                 },
             )
             .await?;
-            tally.client_cpu = clock.used();
+            tally.client_cpu = Some(clock.used());
             Ok(tally)
         })
     })

@@ -28,6 +28,7 @@ pub(super) struct Gets {
     pub(super) dir: Option<PathBuf>,
     /// Its threads are connections to the namespace.
     pub(super) load: Load,
+    pub(super) warm_up: Duration,
     pub(super) window: Duration,
 }
 
@@ -68,6 +69,7 @@ async fn measure(gets: Gets, results: Results) -> Result<(), Error> {
         objects: load.objects,
         steps: vec![(EngineOp::Get, load.concurrency)],
         shards: 1,
+        warm_up: gets.warm_up,
         window: gets.window,
     };
     let settle = async || engine.checkpoint().await;

@@ -10,13 +10,13 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_nvme::initiator::{
     Address, DiscoveredKind, NamespaceUrl, Options, Place, Scheme, discover,
 };
 
 use crate::belongings::Folder;
+use crate::bounds::sizes;
 use crate::load::{About, Window, alone};
 use crate::payload::Payload;
 use crate::server::PrivateServer;
@@ -227,19 +227,21 @@ fn subsystem(address: &Address, options: &Options) -> Result<String, Error> {
         .ok_or_else(|| Error::Server("shows no subsystem".to_owned()))
 }
 
+/// The way that commands take.
+fn way(args: &NvmeArgs) -> NvmePath {
+    match &args.endpoint {
+        Some(url) if matches!(url.place, Place::Socket(_)) => NvmePath::VfioUser,
+        _ => args.path,
+    }
+}
+
 fn check(args: &NvmeArgs) -> Result<(), Error> {
     let usage = |text: &str| Err(Error::Usage(text.to_owned()));
-    if args
-        .size
-        .iter()
-        .any(|size| size.0 > SIZE_MAX || size.0 == 0)
-    {
-        return usage("values have 1 byte to 128 MiB");
-    }
-    if args.concurrency.contains(&0) || args.threads == Some(0) || args.objects == Some(0) {
-        return usage("concurrency, threads and objects must be at least 1");
-    }
+    sizes(&args.size, 1..=SIZE_MAX)?;
     let vfio_user = args.path == NvmePath::VfioUser;
+    if way(args) == NvmePath::VfioUser && (args.header_digest || args.data_digest) {
+        return usage("digests are of TCP");
+    }
     if args.endpoint.is_some() && (vfio_user || args.op.contains(&NvmeOp::Get)) {
         return usage("get, and --path vfio-user, are measured with a private server alone");
     }
@@ -263,10 +265,6 @@ fn check(args: &NvmeArgs) -> Result<(), Error> {
         {
             return usage("the namespace moves multiples of 512 bytes, 256 MiB at most");
         }
-    }
-    let seconds = |value: f64| Duration::try_from_secs_f64(value).is_ok() && value < 1e6;
-    if !seconds(args.seconds) || !seconds(args.warm_up) || args.seconds == 0.0 {
-        return usage("the seconds are not a length of time");
     }
     Ok(())
 }
@@ -301,18 +299,18 @@ fn measure(
     load: Load,
     results: &Results,
 ) -> Result<(), Error> {
-    let length = Duration::from_secs_f64(args.seconds);
     if let (NvmeOp::Get, Some(url)) = (load.op, &target.engine) {
         let gets = engine::Gets {
             url: url.clone(),
             options: target.options.clone(),
             dir: args.dir.clone(),
             load,
-            window: length,
+            warm_up: args.warm_up.0,
+            window: args.seconds.0,
         };
         return engine::run(gets, results);
     }
-    let window = || Window::after(Duration::from_secs_f64(args.warm_up), length);
+    let window = || Window::after(args.warm_up.0, args.seconds.0);
     let copied = || {
         private
             .map(|private| private.server.copied_bytes())
@@ -334,16 +332,12 @@ fn measure(
     let copied_bytes = copied_before
         .zip(copied()?)
         .map(|(before, now)| now.saturating_sub(before));
-    let path = match &args.endpoint {
-        Some(url) if matches!(url.place, Place::Socket(_)) => NvmePath::VfioUser,
-        _ => args.path,
-    };
     let point = tally.point(About {
         bench: "nvme",
         op: load.op.name(),
         size: load.payload.len() as u64,
         concurrency: load.concurrency,
-        path: path.name(),
+        path: way(args).name(),
     });
     results.add(Point {
         copied_bytes,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use forebay_mem::{Region, RegionSlice};
 use forebay_nvme::initiator::{
-    BlockNamespace, DEPTH_MAX, Error as HostError, KeyValueNamespace, NamespaceUrl, Options,
-    Scheme, Sink, StoreOptions,
+    BlockNamespace, Controller, DEPTH_MAX, Error as HostError, KeyValueNamespace, NamespaceUrl,
+    Options, Scheme, Sink, StoreOptions,
 };
 
 use super::{Load, Target, key, refused, scheme};
@@ -26,6 +26,24 @@ enum Namespace {
 impl Load {
     fn url(&self, target: &Target) -> Result<NamespaceUrl, Error> {
         target.url(scheme(self.op))
+    }
+
+    /// The most commands in flight of a thread.
+    fn depth(&self) -> usize {
+        self.concurrency.div_ceil(self.threads)
+    }
+
+    /// Refuses to print what is not in flight.
+    fn check_depth(&self, controller: &Controller) -> Result<(), Error> {
+        let info = controller.info().map_err(refused("connecting"))?;
+        let most = info.commands_max.min(DEPTH_MAX);
+        match self.depth() <= most.into() {
+            true => Ok(()),
+            false => Err(Error::Usage(format!(
+                "{} commands in flight of each thread are more than the {most} that a queue takes: give more --threads",
+                self.depth()
+            ))),
+        }
     }
 
     /// A host of its own for each thread: queues are not shared between cores.
@@ -52,6 +70,7 @@ pub(super) fn prepare(load: &Load, target: &Target) -> Result<(), Error> {
     alone(async {
         match load.connect(target, FILLERS).await? {
             Namespace::Block(blocks) => {
+                load.check_depth(blocks.controller())?;
                 let unit = u64::from(blocks.info().block_bytes);
                 if !size.is_multiple_of(unit) || size > blocks.transfer_bytes_max() {
                     return Err(Error::Usage(format!(
@@ -67,6 +86,7 @@ pub(super) fn prepare(load: &Load, target: &Target) -> Result<(), Error> {
                 Ok(())
             }
             Namespace::KeyValue(values) => {
+                load.check_depth(values.controller())?;
                 if size > u64::from(values.info().value_bytes_max) {
                     return Err(Error::Usage(
                         "the namespace takes no such values".to_owned(),

@@ -48,7 +48,12 @@ pub(crate) enum Until {
 
 /// Runs the load on its threads and adds up.
 pub(crate) fn run(load: &Load<'_>) -> Result<Tally, Error> {
-    let threads = load.threads.clamp(1, load.concurrency.max(1));
+    let most = match load.op {
+        // A thread without objects of its own would rest.
+        Op::Put | Op::Mixed => load.objects.min(load.concurrency as u64) as usize,
+        Op::Get | Op::Head | Op::List => load.concurrency,
+    };
+    let threads = load.threads.clamp(1, most.max(1));
     let window = match load.until {
         Until::Elapsed { warm_up, window } => Window::after(warm_up, window),
         Until::EachObject => Window::open(),
@@ -144,7 +149,7 @@ impl<'a> Worker<'a> {
             }
         }
         self.cpu.look(self.window, Instant::now());
-        self.tally.client_cpu = self.cpu.used();
+        self.tally.client_cpu = Some(self.cpu.used());
         Ok(self.tally)
     }
 

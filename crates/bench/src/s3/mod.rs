@@ -7,8 +7,8 @@ mod request;
 mod response;
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::Duration;
 
+use crate::bounds::{SIZE_MAX, sizes};
 use crate::load::About;
 use crate::payload::Payload;
 use crate::server::{self, PrivateServer};
@@ -21,8 +21,6 @@ const OBJECTS_BYTES: u64 = 256 << 20;
 const OBJECTS_MAX: u64 = 4096;
 /// Objects in a list by default: ten pages.
 const LIST_OBJECTS: u64 = 10 * request::LIST_KEYS;
-/// The largest size of object that is made here, in bytes: one body is held in memory.
-const SIZE_MAX: u64 = 1 << 30;
 
 /// Whom to ask, and as whom.
 #[derive(Clone, Debug)]
@@ -87,7 +85,7 @@ impl Target {
 /// # Errors
 /// As [`crate::run`].
 pub fn run(args: &S3Args, results: &Results) -> Result<(), Error> {
-    check(args)?;
+    sizes(&args.size, 0..=SIZE_MAX)?;
     let server;
     let target = match &args.endpoint {
         Some(endpoint) => Target::running(args, endpoint)?,
@@ -104,21 +102,6 @@ pub fn run(args: &S3Args, results: &Results) -> Result<(), Error> {
                 results.add(measure(args, &target, op, &payload, concurrency)?);
             }
         }
-    }
-    Ok(())
-}
-
-fn check(args: &S3Args) -> Result<(), Error> {
-    let usage = |text: &str| Err(Error::Usage(text.to_owned()));
-    if args.size.iter().any(|size| size.0 > SIZE_MAX) {
-        return usage("objects larger than 1 GiB are not generated");
-    }
-    if args.concurrency.contains(&0) || args.threads == Some(0) || args.objects == Some(0) {
-        return usage("concurrency, threads and objects must be at least 1");
-    }
-    let seconds = |value: f64| Duration::try_from_secs_f64(value).is_ok() && value < 1e6;
-    if !seconds(args.seconds) || !seconds(args.warm_up) || args.seconds == 0.0 {
-        return usage("the seconds are not a length of time");
     }
     Ok(())
 }
@@ -150,8 +133,8 @@ fn measure(
         concurrency,
         threads: args.threads.unwrap_or(cores / 2),
         until: Until::Elapsed {
-            warm_up: Duration::from_secs_f64(args.warm_up),
-            window: Duration::from_secs_f64(args.seconds),
+            warm_up: args.warm_up.0,
+            window: args.seconds.0,
         },
     };
     if op != Op::Put {

@@ -6,7 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{show, wait};
 use crate::exit::{Exit, Failure, Outcome};
 
-/// Measures, and fails when of some measurement every operation failed.
+/// Measures, and fails when in some measurement no operation ended well.
 pub fn run(args: Args) -> Outcome {
     let outcome = wait(until_told(args));
     // Nothing, when it came to its end.
@@ -18,9 +18,12 @@ pub fn run(args: Args) -> Outcome {
 async fn until_told(args: Args) -> Outcome {
     let mut terminate =
         signal(SignalKind::terminate()).map_err(Failure::io("cannot watch for signals"))?;
+    let mut hang_up =
+        signal(SignalKind::hangup()).map_err(Failure::io("cannot watch for signals"))?;
     tokio::select! {
         outcome = measure(args) => outcome,
         _ = terminate.recv() => Err(Failure::new(Exit::Failed, "terminated")),
+        _ = hang_up.recv() => Err(Failure::new(Exit::Failed, "the terminal is gone")),
     }
 }
 
@@ -34,8 +37,9 @@ async fn measure(args: Args) -> Outcome {
             true => show::json(&point)?,
             false => show::line(&point.to_string())?,
         }
-        if point.failed() {
-            failed.get_or_insert(point);
+        if let Some(why) = point.failure() {
+            failed
+                .get_or_insert_with(|| Failure::new(Exit::Failed, format_args!("{why}: {point}")));
         }
     }
     match measuring.await {
@@ -43,11 +47,5 @@ async fn measure(args: Args) -> Outcome {
         // It is never cancelled.
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
-    match failed {
-        None => Ok(()),
-        Some(point) => Err(Failure::new(
-            Exit::Failed,
-            format_args!("every operation failed: {point}"),
-        )),
-    }
+    failed.map_or(Ok(()), Err)
 }

@@ -134,8 +134,8 @@ pub struct ServeArgs {
     #[arg(long, value_enum, default_value_t = Etag::Md5)]
     pub s3_etag: Etag,
     /// S3 requests served at once, of one tenant no more than are free beside its own; more are told to slow down
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pub s3_requests: usize,
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    pub s3_requests: u32,
     /// Answer a GET whose token is not served with the object as a body, as for aws-c-s3; else it is declined with 501
     #[arg(long)]
     pub s3_decline_body: bool,

@@ -314,7 +314,7 @@ pub fn s3_config(args: &ServeArgs, pool_bytes: u64) -> forebay_s3::Config {
     forebay_s3::Config {
         region: args.s3_region.clone(),
         domains: args.s3_domain.clone(),
-        requests_in_flight: args.s3_requests,
+        requests_in_flight: args.s3_requests as usize,
         pool_bytes,
         etag: match args.s3_etag {
             Etag::Md5 => forebay_s3::EtagKind::Md5,

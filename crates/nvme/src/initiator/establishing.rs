@@ -82,7 +82,7 @@ impl Establishing<'_> {
             set_features(shared, fid::NUMBER_OF_QUEUES, wanted | wanted << 16).await? as u32;
         let granted = (granted & 0xffff).min(granted >> 16) as usize + 1;
         let active = granted.min(shared.io.len());
-        let depth = self.depth(capabilities, &info);
+        let depth = self.depth(&info);
         for (qid, queue) in (1..).zip(&shared.io[..active]) {
             let way = way(qid, cntlid, depth, info.in_capsule_bytes_max);
             self.dial(queue, way).await?;
@@ -100,7 +100,7 @@ impl Establishing<'_> {
         let capabilities = attached.capabilities().await?;
         let info = self.identify(capabilities).await?;
         let active = shared.io.len().min(attached.queues_granted().into());
-        let depth = self.depth(capabilities, &info);
+        let depth = self.depth(&info);
         for queue in &shared.io[..active] {
             self.dial(queue, Way::Pair(attached.clone(), depth)).await?;
         }
@@ -115,13 +115,8 @@ impl Establishing<'_> {
     }
 
     /// Commands in flight of an I/O queue.
-    fn depth(&self, capabilities: Capabilities, info: &ControllerInfo) -> u16 {
-        let entries = capabilities.queue_entries_max().saturating_sub(1);
-        let depth = u32::from(self.shared.options.depth).min(entries).max(1) as u16;
-        match info.commands_max {
-            0 => depth,
-            most => depth.min(most),
-        }
+    fn depth(&self, info: &ControllerInfo) -> u16 {
+        self.shared.options.depth.min(info.commands_max)
     }
 
     async fn dial(&self, queue: &Queue, way: Way) -> Result<u16> {

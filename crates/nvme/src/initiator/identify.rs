@@ -34,8 +34,8 @@ pub struct ControllerInfo {
     pub discovery: bool,
     /// Payload that may go with an I/O command, in bytes.
     pub in_capsule_bytes_max: u64,
-    /// The most commands that it takes from a queue; 0 when it does not say.
-    pub(super) commands_max: u16,
+    /// The most commands that are in flight of an I/O queue.
+    pub commands_max: u16,
 }
 
 impl ControllerInfo {
@@ -62,8 +62,18 @@ impl ControllerInfo {
             write_zeroes: told.nvm_commands & 1 << 3 != 0,
             discovery: told.controller_type == 2,
             in_capsule_bytes_max: capsule_bytes.saturating_sub(64),
-            commands_max: told.commands_max,
+            commands_max: commands_max(told.commands_max, capabilities),
         })
+    }
+}
+
+/// A queue holds one command less than it has entries. A controller may take fewer (MAXCMD), or not say.
+fn commands_max(told: u16, capabilities: Capabilities) -> u16 {
+    let held = capabilities.queue_entries_max().saturating_sub(1).max(1);
+    let held = u16::try_from(held).unwrap_or(u16::MAX);
+    match told {
+        0 => held,
+        told => told.min(held),
     }
 }
 
