@@ -34,7 +34,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Checks one header, its name in lower case, and has `insert` called with what is kept of it, if anything is.
+    /// Checks one header, its name in lower case, and has `insert` called with what is kept of it, if anything is: no more than an object
+    /// may have.
     ///
     /// # Errors
     /// `InvalidArgument` for what nobody keeps and for what is no header; of [`Tags::parse_header`] for tags.
@@ -52,7 +53,10 @@ impl Keeper {
                 return Err(illegal(name));
             }
             self.user_bytes = self.user_bytes.saturating_add(short.len() + value.len());
-            insert(name, value);
+            // More than that is refused as a whole, however much it is.
+            if self.user_bytes <= USER_BYTES_MAX {
+                insert(name, value);
+            }
         } else if name == TAGGING {
             let text = std::str::from_utf8(value).map_err(|_| illegal(name))?;
             let tags = Tags::parse_header(text)?;
@@ -203,5 +207,18 @@ mod tests {
         assert!(kept(&[("x-amz-meta-a", &half), ("x-amz-meta-b", &half)]).is_ok());
         let refused = kept(&[("x-amz-meta-a", &half), ("x-amz-meta-b", &more)]);
         assert_eq!(refused, Err(ErrorCode::MetadataTooLarge));
+    }
+
+    #[test]
+    fn what_is_too_much_is_not_collected() {
+        let mut keeper = Keeper::default();
+        let mut collected = 0;
+        for number in 0..10_000 {
+            let name = format!("{USER}{number}");
+            keeper.keep(&name, b"x", |_, _| collected += 1).unwrap();
+        }
+        assert!(collected < USER_BYTES_MAX, "{collected}");
+        let refused = keeper.finish().unwrap_err();
+        assert_eq!(refused.code, ErrorCode::MetadataTooLarge);
     }
 }
