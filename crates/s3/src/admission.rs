@@ -4,18 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use forebay_store::limits::may_have;
 use tokio::sync::Notify;
 
 use crate::live::Served;
 use crate::metrics::Metrics;
 use crate::pace::Phase;
 use crate::router::Operation;
-
-/// Whether a tenant that has `own` of the `all` that is taken may have `more`, where there is `bound`: no more than is then free, so
-/// that there is always room for one that has nothing yet.
-pub(crate) fn may_have(more: usize, own: usize, all: usize, bound: usize) -> bool {
-    own.saturating_add(more) <= bound.saturating_sub(all)
-}
 
 /// Bounds the requests in flight.
 pub(crate) struct Gate {

@@ -72,5 +72,4 @@ pub use config::{Config, EtagKind};
 pub use direct::Direct;
 pub use door::{Clock, Door};
 pub use lifecycle::Swept;
-pub use live::LiveTenant;
 pub use metrics::Metrics;

@@ -13,6 +13,7 @@
 //! - [`MemoryStore`]: a leaf that keeps values in memory; the model that others are tested against.
 //! - [`listing`]: how an ordered walk becomes a page; [`plan_store`], [`plan_delete`], [`answer_delete`]: what happens to versions;
 //!   [`Quota::admit`]: what may grow. Every leaf uses all.
+//! - [`live`]: what a door tells of its tenants' requests; [`limits::may_have`]: how they share what it has.
 //! - [`StoreError`]: one closed set of kinds, which every door maps by an exhaustive `match`.
 //!
 //! # What it does not do
@@ -31,6 +32,7 @@ mod execute;
 mod layer;
 pub mod limits;
 pub mod listing;
+pub mod live;
 mod memory;
 mod meta;
 mod namespace;

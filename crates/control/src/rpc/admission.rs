@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use forebay_api::v1::Reason;
+use forebay_store::limits::may_have;
+use forebay_store::live::{Live, Served};
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -23,7 +25,6 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use super::identity::Caller;
-use super::live::{Live, Served};
 use super::metrics::{Metrics, Which};
 use super::status::{Outcome, Refusal};
 
@@ -62,11 +63,6 @@ pub(crate) struct Ticket {
     shared: Arc<InFlight>,
     tenant: Box<str>,
     bytes: AtomicUsize,
-}
-
-/// Whether a tenant that has `own` of the `all` that is taken may have `more`, where there is `bound`.
-fn may_have(more: usize, own: usize, all: usize, bound: usize) -> bool {
-    own.saturating_add(more) <= bound.saturating_sub(all)
 }
 
 impl InFlight {

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use forebay_api::v1::Reason;
 use forebay_proto::bearer::{Bearer, BearerError};
 use forebay_store::Store;
+use forebay_store::live::Served;
 use tonic::Request;
 use tonic::codegen::http::{HeaderMap, header};
 
 use super::admission::{InFlight, Ticket};
-use super::live::Served;
 use super::status::{Outcome, Refusal};
 use crate::{AccessKey, Identities, ROOT_TENANT};
 

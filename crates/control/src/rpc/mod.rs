@@ -16,7 +16,6 @@ mod convert;
 mod execute;
 mod identity;
 mod incoming;
-mod live;
 mod metrics;
 mod objects;
 mod reflection;
@@ -37,6 +36,7 @@ use forebay_api::v1::sessions_server::SessionsServer;
 use forebay_api::v1::watch_server::WatchServer;
 use forebay_fabric::Sessions;
 use forebay_store::limits::{EXIST_BATCH_MAX, KEY_BYTES_MAX, LIST_ITEMS_MAX};
+use forebay_store::live::{Live, LiveTenant};
 use forebay_store::{NamespaceInfo, Store};
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
@@ -47,7 +47,6 @@ use tonic::service::Routes;
 
 use self::admission::{Bound, Gate, Identify, InFlight};
 use self::identity::{Caller, Peer};
-use self::live::Live;
 use self::metrics::{Metrics, Way, Which};
 use self::status::{Outcome, Refusal};
 use crate::changes::Changes;
@@ -55,7 +54,6 @@ use crate::{Admin, Identities};
 
 pub use self::execute::OUTPUT_BYTES_MAX;
 pub use self::incoming::{TlsError, tls_config};
-pub use self::live::LiveTenant;
 
 /// The largest value that a message carries, in bytes.
 pub const INLINE_BYTES_MAX: usize = 1 << 20;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forebay_control::rpc::Service;
 use forebay_s3::Door;
 use forebay_store::Store;
+use forebay_store::live::LiveTenant;
 use serde::{Deserialize, Serialize};
 
 use super::direct::Direct;
@@ -72,6 +73,27 @@ pub struct Tenant {
     pub in_flight: u64,
 }
 
+impl From<LiveTenant> for Tenant {
+    fn from(live: LiveTenant) -> Tenant {
+        let LiveTenant {
+            tenant,
+            requests,
+            failures,
+            sent_bytes,
+            received_bytes,
+            in_flight,
+        } = live;
+        Tenant {
+            tenant,
+            requests,
+            failures,
+            sent_bytes,
+            received_bytes,
+            in_flight,
+        }
+    }
+}
+
 /// One link. Counts only grow: a rate is the difference of two looks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
@@ -125,22 +147,6 @@ pub(super) fn answer<S: Store>(doors: &Doors<S>) -> Answer {
         received_bytes: link.received_bytes,
         in_flight: link.in_flight,
     });
-    let http = s3.live().into_iter().map(|tenant| Tenant {
-        tenant: tenant.tenant,
-        requests: tenant.requests,
-        failures: tenant.failures,
-        sent_bytes: tenant.sent_bytes,
-        received_bytes: tenant.received_bytes,
-        in_flight: tenant.in_flight,
-    });
-    let grpc = rpc.live().into_iter().map(|tenant| Tenant {
-        tenant: tenant.tenant,
-        requests: tenant.requests,
-        failures: tenant.failures,
-        sent_bytes: tenant.sent_bytes,
-        received_bytes: tenant.received_bytes,
-        in_flight: tenant.in_flight,
-    });
     let controllers = nvme.target.live().into_iter().map(|controller| Controller {
         id: controller.id,
         tenant: controller.tenant.unwrap_or_default(),
@@ -158,8 +164,8 @@ pub(super) fn answer<S: Store>(doors: &Doors<S>) -> Answer {
     let live = Live {
         sessions: direct.sessions.len(),
         links: links.collect(),
-        http: http.collect(),
-        grpc: grpc.collect(),
+        http: s3.live().into_iter().map(Tenant::from).collect(),
+        grpc: rpc.live().into_iter().map(Tenant::from).collect(),
         nvme: controllers.collect(),
     };
     match serde_json::to_vec(&live) {
