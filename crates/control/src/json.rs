@@ -1,5 +1,6 @@
 //! The operations as JSON over whatever carries it: method, path and body in, status and JSON out.
 
+use forebay_proto::s3::percent;
 use forebay_store::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -99,19 +100,10 @@ impl<S: Store> Admin<S> {
     }
 }
 
-/// A segment without its percent-encoding (RFC 3986 section 2.1).
+/// A segment without its percent-encoding.
 fn decoded(segment: &str) -> Option<String> {
-    let mut parts = segment.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend(rest.bytes());
-    }
-    String::from_utf8(bytes).ok()
+    let bytes = percent::decode(segment, false)?;
+    String::from_utf8(bytes.into_owned()).ok()
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forebay_proto::s3::percent::{self, Slash};
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
@@ -32,18 +33,12 @@ pub async fn ask<T: DeserializeOwned>(
         .map_err(|error| Failure::new(Exit::Failed, format_args!("the server's answer: {error}")))
 }
 
-/// A path in which a segment is one, whatever is in it (RFC 3986 section 2.1).
+/// A path in which a segment is one, whatever is in it.
 fn written(segments: &[&str]) -> String {
     let mut path = "/v1".to_owned();
     for segment in segments {
         path.push('/');
-        for byte in segment.bytes() {
-            match byte {
-                b'-' | b'.' | b'_' | b'~' | b':' => path.push(byte.into()),
-                _ if byte.is_ascii_alphanumeric() => path.push(byte.into()),
-                _ => path.push_str(&format!("%{byte:02X}")),
-            }
-        }
+        percent::encode_into(&mut path, segment.as_bytes(), Slash::Encode);
     }
     path
 }
