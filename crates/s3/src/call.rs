@@ -9,7 +9,7 @@ use forebay_proto::s3::lifecycle::{Candidate, Standing};
 use forebay_proto::s3::percent::{self, Slash};
 use forebay_proto::s3::uri::Query;
 use forebay_proto::s3::xml::Owner;
-use forebay_store::{Address, Meta, NamespaceInfo, Store, VersionId};
+use forebay_store::{Address, Meta, NamespaceInfo, Store, VersionId, Versioning};
 use http::header::HeaderMap;
 
 use crate::auth::{Caller, no_key};
@@ -104,18 +104,14 @@ impl<'a, S: Store> Call<'a, S> {
             .transpose()
     }
 
-    /// Whether answers name versions: in a bucket that has them, or had.
+    /// Whether answers name versions.
     pub(crate) fn is_versioned(&self) -> bool {
-        self.namespace
-            .as_ref()
-            .is_some_and(|info| info.config.versioning != forebay_store::Versioning::Off)
+        is_versioned(self.namespace.as_deref())
     }
 
     /// Adds the version to an answer, where versions are shown.
     pub(crate) fn show_version(&self, response: &mut HeaderMap, version: VersionId) {
-        if self.is_versioned() {
-            response.insert(headers::VERSION_ID, headers::version_value(version));
-        }
+        show_version_in(self.namespace.as_deref(), response, version);
     }
 
     /// Says when a current object will expire by the bucket's lifecycle rules, and by which.
@@ -141,5 +137,21 @@ impl<'a, S: Store> Call<'a, S> {
             let text = format!("expiry-date=\"{date}\", rule-id=\"{rule}\"");
             response.insert(headers::EXPIRATION, headers::value(text.as_bytes()));
         }
+    }
+}
+
+/// Whether answers about a bucket name versions: it has them, or had.
+fn is_versioned(info: Option<&NamespaceInfo>) -> bool {
+    info.is_some_and(|info| info.config.versioning != Versioning::Off)
+}
+
+/// Adds the version of something in a bucket to an answer, where versions are shown.
+pub(crate) fn show_version_in(
+    info: Option<&NamespaceInfo>,
+    response: &mut HeaderMap,
+    version: VersionId,
+) {
+    if is_versioned(info) {
+        response.insert(headers::VERSION_ID, headers::version_value(version));
     }
 }

@@ -11,12 +11,12 @@ use forebay_proto::s3::xml::{
 };
 use forebay_store::{
     Address, ByteRange, Execute, Executed, Input, Module, ModuleDigest, Output, Seal, Store,
-    StoreError, StoreOptions, VersionId, Versioning,
+    StoreError, StoreOptions, VersionId,
 };
 use http::header::{CONTENT_TYPE, HeaderMap, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE};
 
 use crate::access::need_key;
-use crate::call::Call;
+use crate::call::{Call, show_version_in};
 use crate::ingest::Inbound;
 use crate::reply::{self, Reply, ReplyBody};
 use crate::status::{Outcome, Refusal};
@@ -194,11 +194,8 @@ fn answer<S: Store>(
             let tag = stored.meta.etag.as_str();
             let document = execute_result(bucket, &output.key, tag, stored.meta.size);
             let mut reply = reply::xml(document);
-            let info = call.store().namespace(bucket);
-            if info.is_ok_and(|info| info.config.versioning != Versioning::Off) {
-                let version = headers::version_value(stored.meta.version);
-                reply.headers_mut().insert(headers::VERSION_ID, version);
-            }
+            let info = call.store().namespace(bucket).ok();
+            show_version_in(info.as_deref(), reply.headers_mut(), stored.meta.version);
             reply
         }
         _ => {
