@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_mem::{Buf, CopySite, count_copy};
-use forebay_store::{Result, Space, StoreError};
+use forebay_store::{Result, Space, StoreError, Usage};
 
 use crate::books::Room;
 use crate::core::{Core, Namespace};
@@ -470,14 +470,12 @@ impl Core {
         let mut head = old.unwrap_or_else(|| new_head(named));
         let (freed, forgotten) = match head.current.take() {
             Some(value) => {
-                head.usage.objects = head.usage.objects.saturating_sub(1);
-                head.usage.bytes = head.usage.bytes.saturating_sub(value.size);
+                head.usage = head.usage.less(Usage::of(named.space, value.size));
                 (value.segments().to_vec(), value.away())
             }
             None => (Vec::new(), None),
         };
-        head.usage.objects += 1;
-        head.usage.bytes += value.size;
+        head.usage = head.usage.plus(Usage::of(named.space, value.size));
         head.last_seq = value.seq;
         // Of what it replaces the time may stay: whoever finds nothing then corrects it.
         let expires = head.expires_next.into_iter().chain(value.expires);
