@@ -224,7 +224,8 @@ impl Runner<'_> {
     /// The leaf's own tests on this cluster, then those of this group, then those of the groups that run over Ceph too.
     fn beside(&self, ceph: &Ceph, group: &Group, environment: &str, log: &Path) -> Result<Counts> {
         let mut leaf = cargo();
-        leaf.args(["test", "--locked", "--package", "forebay-rados"])
+        leaf.args(["test", "--locked", "--no-fail-fast"])
+            .args(["--package", "forebay-rados"])
             .envs(self.variables.to_vec());
         let mut counts = finish(ceph.known_to(&mut leaf), log, cargo_counts)?;
         let kept = log.with_extension("leaf.log");

@@ -1,5 +1,6 @@
 //! What may be asked for: enough for any machine, and nothing that overflows.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -41,18 +42,19 @@ pub(crate) fn window(text: &str) -> Result<Seconds, String> {
 
 /// How many at once.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok();
-    count
-        .filter(|count| (1..=COUNT_MAX).contains(count))
-        .ok_or_else(|| format!("{text:?} is not a number from 1 to {COUNT_MAX}"))
+    number(text, COUNT_MAX)
 }
 
 /// How many to work on.
 pub(crate) fn objects(text: &str) -> Result<u64, String> {
-    let count = text.parse().ok();
-    count
-        .filter(|count| (1..=OBJECTS_MAX).contains(count))
-        .ok_or_else(|| format!("{text:?} is not a number from 1 to {OBJECTS_MAX}"))
+    number(text, OBJECTS_MAX)
+}
+
+fn number<T: FromStr + From<u8> + PartialOrd + Display>(text: &str, most: T) -> Result<T, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| *number >= T::from(1) && *number <= most)
+        .ok_or_else(|| format!("{text:?} is not a number from 1 to {most}"))
 }
 
 /// Refuses sizes of values that a generator does not make.
