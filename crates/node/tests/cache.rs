@@ -14,6 +14,14 @@ fn put(server: &Server, place: &Place, address: &str, body: &[u8]) {
     server.ok(&["cp", file.to_str().unwrap(), address]);
 }
 
+/// More than there is room for.
+fn put_more(server: &Server, place: &Place) {
+    for number in 0..12 {
+        let address = format!("fb://data/{number}");
+        put(server, place, &address, &bytes(number, PIECE));
+    }
+}
+
 #[track_caller]
 fn reads(server: &Server, address: &str, body: &[u8]) {
     let read = server.run(&["cat", address]).expect(0).bytes;
@@ -137,14 +145,7 @@ fn what_is_pinned_stays() {
     let pinned = metric(&server, "forebay_tier_pinned_bytes").unwrap();
     let two = 2 * PIECE as u64;
     assert!((two..two + 100_000).contains(&pinned), "{pinned}");
-    for number in 0..12 {
-        put(
-            &server,
-            &place,
-            &format!("fb://data/{number}"),
-            &bytes(number, PIECE),
-        );
-    }
+    put_more(&server, &place);
     assert!(is_held(&server, "fb://data/hot/1") && is_held(&server, "fb://data/hot/2"));
     assert!(!is_held(&server, "fb://data/cold"));
 }
@@ -162,14 +163,7 @@ fn what_leaves_is_as_the_policy_says() {
         for _ in 0..3 {
             assert!(is_held(&server, "fb://data/used"), "{flags:?}");
         }
-        for number in 0..12 {
-            put(
-                &server,
-                &place,
-                &format!("fb://data/{number}"),
-                &bytes(number, PIECE),
-            );
-        }
+        put_more(&server, &place);
         assert_eq!(is_held(&server, "fb://data/used"), stays, "{flags:?}");
     }
 }

@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 use forebay_mem::{BLOCK_MAX_BYTES, BufMut, Pool};
 use forebay_nvme::tcp::Limits;
 use forebay_proto::nvme::fabrics::{CNTLID_DYNAMIC, Property};
-use forebay_proto::nvme::kv::KvCommand;
-use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
 use forebay_proto::nvme::property::{Capabilities, Configuration, ControllerStatus, offset};
 use forebay_proto::nvme::{SglDescriptor, Status, SubmissionQueueEntry, opcode};
 
-use crate::host::{Host, OTHER, Options, PLAIN, bytes, key, store};
-use crate::world::{BLOCK, BLOCK_BYTES, KV, World};
+use crate::first::{read, write};
+use crate::host::{Host, OTHER, Options, PLAIN, bytes, store};
+use crate::world::{BLOCK_BYTES, World};
 
-const FIRST: Blocks = Blocks { first: 0, count: 1 };
 /// Long enough for what is not to happen.
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -26,26 +24,6 @@ fn take_all(world: &World) -> Vec<BufMut> {
     let take = |len| move || world.pool.try_take(len).ok();
     let large = std::iter::from_fn(take(BLOCK_MAX_BYTES));
     large.chain(std::iter::from_fn(take(4096))).collect()
-}
-
-/// Begins to write the first block.
-fn write(io: &mut Host, data: &[u8]) {
-    let write = NvmCommand::Write {
-        blocks: FIRST,
-        fua: false,
-    };
-    let entry = io.numbered(write.entry(0, BLOCK));
-    let sgl = SglDescriptor::in_capsule(0, data.len() as u32);
-    io.capsule(&entry.with_sgl(sgl), data);
-    // What follows it on its queue is begun after it.
-    let exist = KvCommand::Exist { key: key("none") };
-    let (completion, _) = io.run(exist.entry(0, KV), &[], 0);
-    assert_eq!(completion.status.code(), Status::KV_KEY_DOES_NOT_EXIST);
-}
-
-fn read(io: &mut Host) -> Vec<u8> {
-    let read = NvmCommand::Read { blocks: FIRST }.entry(0, BLOCK);
-    io.run(read, &[], BLOCK_BYTES).1
 }
 
 /// A write that waits for a buffer, on the second shard, which does something else from then on.

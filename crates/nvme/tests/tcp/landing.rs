@@ -8,13 +8,13 @@ use std::time::Duration;
 use forebay_io::files::Directory;
 use forebay_io::{Disk, File, Hold};
 use forebay_mem::{Buf, BufMut, RegionSlice};
-use forebay_proto::nvme::kv::KvCommand;
-use forebay_proto::nvme::nvm::{Blocks, NvmCommand};
-use forebay_proto::nvme::{SglDescriptor, Status, SubmissionQueueEntry, opcode};
+use forebay_proto::nvme::nvm::NvmCommand;
+use forebay_proto::nvme::{Status, SubmissionQueueEntry, opcode};
 use tokio::sync::watch;
 
-use crate::host::{Host, OTHER, PLAIN, bytes, key};
-use crate::world::{BLOCK, BLOCK_BYTES, KV, World};
+use crate::first::{exist, read, write};
+use crate::host::{Host, OTHER, PLAIN, bytes};
+use crate::world::{BLOCK, BLOCK_BYTES, World};
 
 type Plain = <Directory as Disk>::File;
 
@@ -98,34 +98,13 @@ impl File for Slow {
     }
 }
 
-const FIRST: Blocks = Blocks { first: 0, count: 1 };
-
 /// Long enough for what is not to happen.
 const SHORT: Duration = Duration::from_millis(200);
 
 /// A write of the first block that the device keeps.
 fn write_kept(world: &World, io: &mut Host, data: &[u8]) -> SubmissionQueueEntry {
     world.file.keep(true);
-    let write = NvmCommand::Write {
-        blocks: FIRST,
-        fua: false,
-    };
-    let entry = io.numbered(write.entry(0, BLOCK));
-    let sgl = SglDescriptor::in_capsule(0, data.len() as u32);
-    io.capsule(&entry.with_sgl(sgl), data);
-    // What follows it on its queue is begun after it.
-    assert_eq!(exist(io), Status::KV_KEY_DOES_NOT_EXIST);
-    entry
-}
-
-fn exist(io: &mut Host) -> Status {
-    let exist = KvCommand::Exist { key: key("none") };
-    io.run(exist.entry(0, KV), &[], 0).0.status.code()
-}
-
-fn read(io: &mut Host) -> Vec<u8> {
-    let read = NvmCommand::Read { blocks: FIRST }.entry(0, BLOCK);
-    io.run(read, &[], BLOCK_BYTES).1
+    write(io, data)
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod again;
 mod commands;
+mod first;
 mod gone;
 mod greedy;
 mod host;

@@ -16,11 +16,15 @@ use crate::support::{ALPHA, ALPHA_ELSEWHERE, Ask, BETA, START_MS, Server};
 const DAY_MS: u64 = 86_400_000;
 
 async fn gated() -> (Server<Gated>, Gate) {
+    gated_by(Config::default()).await
+}
+
+async fn gated_by(config: Config) -> (Server<Gated>, Gate) {
     let gate = Gate::default();
     let detour = gate.clone();
     let clock = Arc::new(AtomicU64::new(START_MS));
     let wrap = |store| Gated { store, detour };
-    let server = Server::over(Config::default(), u64::MAX, clock, wrap, None).await;
+    let server = Server::over(config, u64::MAX, clock, wrap, None).await;
     server.make_bucket("bucket").await;
     (server, gate)
 }
@@ -507,17 +511,12 @@ async fn a_denial_ends_a_batch_of_deletes() {
 
 #[tokio::test]
 async fn a_copy_that_waits_for_its_turn_holds_nothing_of_its_source() {
-    let gate = Gate::default();
-    let detour = gate.clone();
-    let clock = Arc::new(AtomicU64::new(START_MS));
     let config = Config {
         // For one copy at a time.
         pool_bytes: 10 << 20,
         ..Config::default()
     };
-    let wrap = |store| Gated { store, detour };
-    let server = Server::over(config, u64::MAX, clock, wrap, None).await;
-    server.make_bucket("bucket").await;
+    let (server, gate) = gated_by(config).await;
     let put = async |body: &[u8]| {
         let put = Ask::new("PUT", "/bucket/source").body(body);
         assert_eq!(server.ask(ALPHA, put).await.status, 200);
@@ -549,16 +548,11 @@ async fn a_copy_that_waits_for_its_turn_holds_nothing_of_its_source() {
 
 #[tokio::test]
 async fn who_waits_in_the_middle_of_a_body_has_slow_senders_hurried() {
-    let gate = Gate::default();
-    let detour = gate.clone();
-    let clock = Arc::new(AtomicU64::new(START_MS));
     let config = Config {
         body_timeout: Duration::from_secs(1),
         ..Config::default()
     };
-    let wrap = |store| Gated { store, detour };
-    let server = Server::over(config, u64::MAX, clock, wrap, None).await;
-    server.make_bucket("bucket").await;
+    let (server, gate) = gated_by(config).await;
     server.put("/bucket/large", &vec![1; 3 << 20]).await;
     gate.close(At::Body(1));
     let sending = async {
