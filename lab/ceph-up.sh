@@ -121,8 +121,9 @@ mon_allow_pool_delete = true
 mon_allow_pool_size_one = true
 mon_warn_on_pool_no_redundancy = false
 mon_max_pg_per_osd = 1000
-mon_data_avail_warn = 2
-mon_data_avail_crit = 1
+# a monitor on a disk that is nearly full would end at its start; this one writes a few MB
+mon_data_avail_warn = -1
+mon_data_avail_crit = -1
 mon_debug_no_require_bluestore_for_ec_overwrites = true
 mon_cluster_log_to_file = false
 # a dead OSD is noticed in seconds, and not replaced while somebody looks

@@ -13,8 +13,10 @@ LIMIT = 90
 
 def cluster(d):
     import rados
-    c = rados.Rados(conffile=d + "/ceph.conf", name="client.admin")
-    c.connect(timeout=30)
+    # The binding ignores the timeout of `connect`, and without these a monitor that ended at its start is waited for.
+    bounds = {"client_mount_timeout": "60", "rados_mon_op_timeout": "60"}
+    c = rados.Rados(conffile=d + "/ceph.conf", name="client.admin", conf=bounds)
+    c.connect()
     return c
 
 
