@@ -14,7 +14,7 @@ use crate::keeper::Task;
 use crate::names;
 use crate::plan::{Data, Draft};
 use crate::record::{Head, Kept, Segment, Value};
-use crate::sys::{Errno, Guard, WriteOp};
+use crate::sys::{Errno, Guard, Pairs, WriteOp};
 use crate::under_way::{Named, Pending, Sum};
 use crate::upload::new_head;
 
@@ -467,6 +467,14 @@ impl Core {
     ) -> Result<Option<Seen>> {
         let (place, object) = namespace.object(named.space, &named.key);
         let old = seen.head.as_deref().cloned();
+        let unled = match &old {
+            Some(_) => Pairs::new(),
+            // The new head counts none of them: one that is taken from its count later would let those kept since go for none.
+            None => match self.kept_pairs(namespace, named, seen).await? {
+                Some(pairs) => pairs,
+                None => return Ok(None),
+            },
+        };
         let mut head = old.unwrap_or_else(|| new_head(named));
         let (freed, forgotten) = match head.current.take() {
             Some(value) => {
@@ -490,6 +498,9 @@ impl Core {
         }
         let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
         let pieces = set_record(&mut op, namespace, &head.encode(), seen.pieces);
+        // Another hand's keys beside its data are its own.
+        let unled = unled.iter().map(|(name, _)| &name[..]);
+        op.omap_remove(unled.filter(|name| name.len() == Kept::name(0).len()));
         mark.sent = true;
         let done = self
             .access

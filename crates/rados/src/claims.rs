@@ -182,10 +182,13 @@ impl Core {
             self.settle_staged(namespace, named, counted, freed.copied().collect());
             Ok::<_, StoreError>(())
         });
+        // What the others let go is lost if they are given up with the one that failed.
         let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
+        let mut done = Ok(());
         while let Some(removed) = removals.next().await {
-            removed?;
+            done = done.and(removed);
         }
+        done?;
         let keys = claimed.iter().map(|(named, _)| named.clone());
         let keys: Vec<Named> = keys.collect();
         self.settle_those(namespace, &keys).await

@@ -134,7 +134,7 @@ impl Core {
         for (name, value) in due {
             if let Ok(garbage) = Garbage::decode(&value) {
                 let removed = self.remove_garbage(namespace, &name, garbage).await;
-                if parts.done("stripes", removed).is_none() {
+                if parts.done("stripes", removed) != Some(true) {
                     continue;
                 }
             }
@@ -143,26 +143,29 @@ impl Core {
         parts.end()
     }
 
+    /// Whether it is garbage no more.
     async fn remove_garbage(
         &self,
         namespace: &Arc<Namespace>,
         name: &[u8],
         garbage: Garbage,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Garbage { segment, meant_for } = &garbage;
         if let Some(named) = meant_for {
             let (_, referenced) = self.look_raw(namespace, named).await?;
             if referenced.contains(&segment.id) {
                 // It arrived, and the index may not know.
                 self.find_out(namespace, named.clone());
-                return Ok(());
+                return Ok(true);
             }
-            // It may have arrived and been joined to another key before this looked: then it is garbage no more.
+            // It may have arrived and been joined to another key before this looked: then its entry has gone. Or another gateway is
+            // removing it: that one's entry stays until it has.
             if !self.condemn(namespace, name, &garbage).await? {
-                return Ok(());
+                return Ok(false);
             }
         }
-        self.remove_stripes(&namespace.stripes, *segment).await
+        self.remove_stripes(&namespace.stripes, *segment).await?;
+        Ok(true)
     }
 
     /// Says that stripes which may have arrived go in any case from now on; false when somebody took them out of the garbage before.

@@ -44,13 +44,11 @@ struct Open {
 
 impl Open {
     fn begin(core: &Arc<Core>, namespace: &Arc<Namespace>, target: &Named) -> Open {
-        let number = core.number();
-        core.composing.lock().insert(number);
         Open {
             core: core.clone(),
             namespace: namespace.clone(),
             target: target.clone(),
-            number,
+            number: core.number(),
             over: false,
         }
     }
@@ -312,7 +310,6 @@ impl Core {
             .later(Vec::new(), [names::pending(number)]);
         // A removal alone waits for company in the journal; the keeper writes it.
         self.task(Task::Settle(namespace.clone()));
-        self.composing.lock().remove(&number);
         Ok(())
     }
 

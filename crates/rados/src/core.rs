@@ -1,6 +1,6 @@
 //! What every part of an open store shares.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -64,8 +64,6 @@ pub(crate) struct Core {
     pub reloading: AsyncMutex<()>,
     /// Namespaces that are being opened, by their numbers.
     pub openings: Mutex<HashMap<u32, Arc<AsyncMutex<()>>>>,
-    /// Compositions of this gateway's that are not over.
-    pub composing: Mutex<HashSet<u128>>,
     /// Held by whoever cleans up.
     pub cleaning: AsyncMutex<()>,
     snapshot: RwLock<Arc<Snapshot>>,
@@ -83,6 +81,8 @@ pub(crate) struct Core {
 pub(crate) struct Snapshot {
     pub namespaces: BTreeMap<String, Arc<Namespace>>,
     pub tenants: HashMap<String, Quota>,
+    /// A namespace of which nothing is known but that its record cannot be read.
+    pub unknown: Option<String>,
 }
 
 impl Snapshot {
@@ -294,7 +294,6 @@ impl Core {
             counted: AtomicU64::new(0),
             reloading: AsyncMutex::new(()),
             openings: Mutex::default(),
-            composing: Mutex::default(),
             cleaning: AsyncMutex::new(()),
             snapshot: RwLock::default(),
             numbers: AtomicU64::new(0),

@@ -10,7 +10,7 @@ use crate::core::{Core, Namespace};
 use crate::error::{malformed, shown, unread, unwritten};
 use crate::names;
 use crate::record::{Entry, Head, Kept, Value};
-use crate::sys::{Errno, Guard, Read, ReadOp, WriteOp};
+use crate::sys::{Errno, Guard, Pairs, Read, ReadOp, WriteOp};
 use crate::under_way::{Named, Pending};
 
 /// The attribute with a key's record; what does not fit follows in `forebay.1`, `forebay.2` ...
@@ -344,10 +344,25 @@ impl Core {
         named: &Named,
         seen: &Seen,
     ) -> Result<Option<Vec<Kept>>> {
-        let mut all = Vec::new();
         if seen.head.as_ref().is_none_or(|head| head.kept == 0) {
-            return Ok(Some(all));
+            return Ok(Some(Vec::new()));
         }
+        let Some(pairs) = self.kept_pairs(namespace, named, seen).await? else {
+            return Ok(None);
+        };
+        let decoded = pairs.iter().map(|(_, value)| Kept::decode(value));
+        let all: std::result::Result<Vec<Kept>, _> = decoded.collect();
+        all.map(Some).map_err(|_| malformed(&shown(&named.key)))
+    }
+
+    /// The names and records of kept versions, whatever the head says.
+    pub async fn kept_pairs(
+        &self,
+        namespace: &Namespace,
+        named: &Named,
+        seen: &Seen,
+    ) -> Result<Option<Pairs>> {
+        let mut all = Pairs::new();
         let (place, object) = namespace.object(named.space, &named.key);
         let mut after = Vec::new();
         loop {
@@ -360,12 +375,11 @@ impl Core {
                 Ok(read) => read,
             };
             let (pairs, more) = read.omap.into_iter().next().unwrap_or_default();
-            for (name, value) in &pairs {
-                all.push(Kept::decode(value).map_err(|_| malformed(&shown(&named.key)))?);
-                after = name.to_vec();
-            }
-            if !more || pairs.is_empty() {
-                return Ok(Some(all));
+            let last = pairs.last().map(|(name, _)| name.to_vec());
+            all.extend(pairs);
+            match last.filter(|_| more) {
+                Some(last) => after = last,
+                None => return Ok(Some(all)),
             }
         }
     }

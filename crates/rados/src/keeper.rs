@@ -194,7 +194,7 @@ async fn enter(core: &Arc<Core>, namespace: &Arc<Namespace>) -> Result<()> {
     let settled = core.settle(namespace).await;
     // What is left in the journal goes with the next entry, or now if none comes.
     if !namespace.journal.is_idle() {
-        let _ = namespace.journal.flush().await;
+        let _ = core.flush_journal(namespace).await;
     }
     if let Err(error) = core.forget_gone(namespace).await {
         tracing::debug!(%error, "entries of removed keys stay for now");

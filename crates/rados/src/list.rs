@@ -73,7 +73,7 @@ impl<'w> Walk<'w> {
             if let Ok(Err(error)) = timeout(SETTLING, core.settle(namespace)).await {
                 tracing::debug!(%error, "a list goes by the journal");
             }
-            let flushed = namespace.journal.flush().await;
+            let flushed = core.flush_journal(namespace).await;
             flushed.map_err(|errno| match errno {
                 Errno(libc::ENOENT) => no_such_namespace(options.namespace),
                 errno => unread(errno, "the journal"),
@@ -200,8 +200,8 @@ impl<'w> Walk<'w> {
         Ok(current.map(|value| value.meta()))
     }
 
-    /// All versions, newest first.
-    async fn versions(&self, key: &Bytes, at: &At) -> Result<Vec<VersionItem>> {
+    /// All versions, newest first; and whether some were passed over.
+    async fn versions(&self, key: &Bytes, at: &At) -> Result<(Vec<VersionItem>, bool)> {
         let value = |meta| VersionItem::Value {
             key: key.clone(),
             meta,
@@ -213,14 +213,14 @@ impl<'w> Walk<'w> {
             && !known.attributes_elsewhere
         {
             let meta = self.current(key, at).await?;
-            return Ok(meta.map(value).into_iter().collect());
+            return Ok((meta.map(value).into_iter().collect(), false));
         }
         match (self.look_at_versions(key).await, at) {
             // Whoever reads it finds that it cannot be read; nobody else is kept from the rest of the list.
             (Err(error), At::Known(known)) if is_unreadable(&error) => {
-                Ok(known.current.clone().map(value).into_iter().collect())
+                Ok((known.current.clone().map(value).into_iter().collect(), true))
             }
-            (looked, _) => looked,
+            (looked, _) => Ok((looked?, false)),
         }
     }
 
@@ -341,7 +341,8 @@ impl Core {
         let mut walk = Walk::begin(self, namespace, &options, from).await?;
         'keys: while let Some((key, at)) = walk.peek().await? {
             let key = Bytes::from(key);
-            let items = walk.versions(&key, &at).await?;
+            let (items, passed_over) = walk.versions(&key, &at).await?;
+            page.passed_over |= passed_over;
             let passed = match options.after {
                 After::Version(from, version) if from == key => {
                     versions_before(items.iter().map(version_of), version)

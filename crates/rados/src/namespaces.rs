@@ -260,6 +260,13 @@ impl Core {
             .registry_swap(&key, &[], Some(&registered.encode()))
             .await?
         {
+            let objects = opened.shards.iter().map(|shard| &shard.object[..]);
+            for object in objects.chain([opened.journal.object()]) {
+                let mut op = WriteOp::new(&opened.index);
+                op.remove();
+                // The number is given to nobody: what stays behind is in nobody's way.
+                let _ = self.access.write(&opened.index, object, op, None, 0).await;
+            }
             return Err(exists());
         }
         let id = registered.info.id;
@@ -342,7 +349,7 @@ impl Core {
 
     /// Removes an empty namespace's journal; false when changes are under way, or begin meanwhile.
     async fn close(&self, namespace: &Arc<Namespace>) -> Result<bool> {
-        let flushed = namespace.journal.flush().await;
+        let flushed = self.flush_journal(namespace).await;
         if let Err(Errno(libc::ENOENT)) = flushed {
             return Ok(true);
         }

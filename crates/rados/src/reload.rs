@@ -51,7 +51,7 @@ impl Core {
         let mut tenants = Vec::new();
         let own = registered_name(self.gateway);
         let (mut others, mut is_known) = (0, false);
-        let (old, mut kept) = (self.snapshot(), BTreeMap::new());
+        let (old, mut kept, mut unknown) = (self.snapshot(), BTreeMap::new(), None);
         let unreadable = |what: &str| {
             tracing::warn!(
                 what,
@@ -64,12 +64,10 @@ impl Core {
                 Err(_) => {
                     let name = String::from_utf8_lossy(&name[1..]).into_owned();
                     unreadable(&name);
-                    kept.extend(
-                        old.namespaces
-                            .get(&name)
-                            .cloned()
-                            .map(|known| (name, known)),
-                    );
+                    match old.namespaces.get(&name) {
+                        Some(known) => drop(kept.insert(name, known.clone())),
+                        None => unknown = Some(name),
+                    }
                 }
             },
             Some(&TENANT) => {
@@ -100,6 +98,7 @@ impl Core {
         let mut snapshot = Snapshot {
             namespaces: kept,
             tenants: tenants.into_iter().collect(),
+            unknown,
         };
         let mut new = Vec::new();
         for found in registered {

@@ -22,7 +22,7 @@ use crate::audit::Audit;
 use crate::body::{AHEAD, RadosBody};
 use crate::config::Config;
 use crate::core::Core;
-use crate::error::{OpenError, is_unreadable, unread};
+use crate::error::{OpenError, is_unreadable, malformed, unread};
 use crate::keeper::{self, Stop, Task};
 use crate::names::{self, CHANGES, NAMESPACES};
 use crate::record::Entry;
@@ -203,7 +203,7 @@ impl RadosStore {
         let core = self.core();
         let namespace = core.namespace(namespace)?;
         unless_unreadable(core.settle(&namespace).await)?;
-        let flushed = namespace.journal.flush().await;
+        let flushed = core.flush_journal(&namespace).await;
         flushed.map_err(|errno| unread(errno, "the journal"))?;
         core.audit(&namespace).await
     }
@@ -211,14 +211,19 @@ impl RadosStore {
     /// Reads again which namespaces there are, and enters in the index what this gateway has under way.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`], [`ErrorKind::OutcomeUnknown`]: it is tried again by itself.
+    /// [`ErrorKind::Io`], [`ErrorKind::OutcomeUnknown`]: it is tried again by itself. [`ErrorKind::Corrupt`]: there is a namespace
+    /// that nobody here can know, the record of which cannot be read; all else was done.
     pub async fn settle(&self) -> Result<()> {
         let core = self.core();
         core.reload().await?;
-        for namespace in core.snapshot().namespaces.values() {
+        let snapshot = core.snapshot();
+        for namespace in snapshot.namespaces.values() {
             core.settle(namespace).await?;
         }
-        Ok(())
+        match &snapshot.unknown {
+            Some(name) => Err(malformed(&format!("the namespace {name:?}"))),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -139,7 +139,10 @@ impl Core {
             segment,
         };
         let entry = (names::intent(segment.id), intent.encode());
-        let entered = namespace.journal.enter(vec![entry]).await;
+        let entered = self
+            .access
+            .in_time(namespace.journal.enter(vec![entry]))
+            .await;
         entered.map_err(|errno| match errno {
             Errno(libc::ENOENT) => crate::error::no_such_namespace(&namespace.info().name),
             errno => unread(errno, "the journal"),

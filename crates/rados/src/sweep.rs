@@ -234,7 +234,7 @@ impl Core {
         parts.done("stripes", self.collect(namespace).await);
         parts.done("the index", self.find_gone(namespace).await);
         parts.done("counters", self.fold(namespace, gateway).await);
-        let flushed = namespace.journal.flush().await;
+        let flushed = self.flush_journal(namespace).await;
         parts.done(
             "the journal",
             flushed.map_err(|errno| unread(errno, "the journal")),

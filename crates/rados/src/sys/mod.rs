@@ -23,6 +23,6 @@ pub(crate) use lease::Lease;
 pub(crate) use leaving::AtEnd;
 pub use library::{Missing, version};
 pub(crate) use operation::Errno;
-pub(crate) use read::{Read, ReadOp};
+pub(crate) use read::{Pairs, Read, ReadOp};
 pub(crate) use watch::{Answer, Heard, Watching};
 pub(crate) use write::{Guard, WriteOp};

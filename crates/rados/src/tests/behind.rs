@@ -310,5 +310,10 @@ fn a_record_that_cannot_be_read_keeps_no_news_back() {
         // Who knows nothing of it has the others.
         let other = open(config, clock);
         assert!(other.namespace("made").is_ok() && other.namespace("known").is_err());
+        // Whoever would take what it does not see for gone is told.
+        for store in [&store, &other] {
+            let refused = store.settle().await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Corrupt);
+        }
     });
 }

@@ -411,7 +411,7 @@ fn a_composition_that_nobody_waits_for_is_finished() {
             there.iter().any(|name| name.starts_with(b"compose."))
         };
         let over = async {
-            while said().await || !store.core().composing.lock().is_empty() {
+            while said().await || !store.core().pending(&namespace).await.unwrap().is_empty() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };

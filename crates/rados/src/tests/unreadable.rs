@@ -1,7 +1,7 @@
 //! Objects whose records nobody can read: they keep nothing else, and can be replaced and removed.
 
 use forebay_store::{
-    After, Condition, DeleteOptions, Deleted, Etag, ListOptions, Result, VersionItem,
+    After, Condition, DeleteOptions, Deleted, Etag, ListOptions, Result, VersionId, VersionItem,
 };
 
 use super::*;
@@ -116,6 +116,7 @@ fn what_cannot_be_read_is_found_and_keeps_nothing_else() {
             limit: 1000,
         };
         let page = store.list_versions(options).await.unwrap();
+        assert!(page.passed_over);
         let keys = page.items.iter().map(|item| match item {
             VersionItem::Value { key, .. } | VersionItem::Marker { key, .. } => &key[..],
             VersionItem::Prefix(prefix) => &prefix[..],
@@ -123,4 +124,57 @@ fn what_cannot_be_read_is_found_and_keeps_nothing_else() {
         let keys: Vec<&[u8]> = keys.collect();
         assert_eq!(keys, [b"a", b"a", b"b", b"c", b"c"], "as far as is known");
     });
+}
+
+#[test]
+fn what_was_kept_of_it_is_not_counted_among_what_is_kept_since() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    runtime().block_on(async {
+        let (config, clock) = (config(&cluster), TestClock::default());
+        let store = open(config.clone(), clock.clone());
+        versioned(&store, NS).await;
+        for bytes in [&b"first"[..], b"second"] {
+            put(&store, at(b"k"), bytes).await;
+        }
+        let first = versions(&store).await[1];
+        damage(&store, Space::Objects, b"k").await;
+        let store = open(config, clock);
+        put(&store, at(b"k"), b"third").await;
+        let left = versions(&store).await;
+        assert_eq!(left.len(), 2, "the third, and the second as it was found");
+        assert!(!left.contains(&first));
+        let usage = store.usage(Scope::Namespace(NS)).unwrap();
+        assert_eq!((usage.objects, usage.bytes), (2, 11));
+        // Nothing else is taken for gone with one of them.
+        let newest = DeleteOptions {
+            version: Some(left[0]),
+            ..DeleteOptions::default()
+        };
+        let old = DeleteOptions {
+            version: Some(first),
+            ..DeleteOptions::default()
+        };
+        assert!(!store.delete(at(b"k"), old).await.unwrap().existed);
+        store.delete(at(b"k"), newest).await.unwrap();
+        assert_eq!(get(&store, at(b"k")).await, b"second");
+    });
+}
+
+async fn versions(store: &RadosStore) -> Vec<VersionId> {
+    let options = ListOptions {
+        namespace: NS,
+        space: Space::Objects,
+        prefix: b"",
+        delimiter: None,
+        after: After::Start,
+        limit: 1000,
+    };
+    let page = store.list_versions(options).await.unwrap();
+    let version = |item| match item {
+        VersionItem::Value { meta, .. } => Some(meta.version),
+        VersionItem::Marker { .. } | VersionItem::Prefix(_) => None,
+    };
+    page.items.into_iter().filter_map(version).collect()
 }

@@ -56,6 +56,15 @@ struct Between {
     in_turn: bool,
 }
 
+/// Some versions of values of a namespace.
+struct Values {
+    values: Vec<(Bytes, Meta)>,
+    /// After which more follow.
+    last: Option<(Bytes, VersionId)>,
+    /// Whether there may be others between them.
+    passed_over: bool,
+}
+
 impl<S: Store> Mover<S> {
     /// Every version of every value of a namespace, a page at a time.
     async fn page(
@@ -63,7 +72,7 @@ impl<S: Store> Mover<S> {
         namespace: &str,
         prefix: &[u8],
         last: &Option<(Bytes, VersionId)>,
-    ) -> Result<(Vec<(Bytes, Meta)>, Option<(Bytes, VersionId)>)> {
+    ) -> Result<Values> {
         let options = ListOptions {
             namespace,
             space: Space::Objects,
@@ -86,7 +95,11 @@ impl<S: Store> Mover<S> {
             VersionItem::Value { key, meta, .. } => Some((key, meta)),
             VersionItem::Marker { .. } | VersionItem::Prefix(_) => None,
         });
-        Ok((values.collect(), last))
+        Ok(Values {
+            values: values.collect(),
+            last,
+            passed_over: page.passed_over,
+        })
     }
 
     /// Applies the policy of one namespace now, whoever's turn it is. Without one nothing moves.
@@ -110,12 +123,11 @@ impl<S: Store> Mover<S> {
             self.begin_reads(&policy);
             let mut last = None;
             loop {
-                let (values, next) = self
-                    .page(namespace, policy.prefix.as_bytes(), &last)
-                    .await?;
-                self.move_some(&info, &policy, values, &mut passed, &mut between)
+                let page = self.page(namespace, policy.prefix.as_bytes(), &last);
+                let page = page.await?;
+                self.move_some(&info, &policy, page.values, &mut passed, &mut between)
                     .await;
-                last = next;
+                last = page.last;
                 if last.is_none() || passed.gave_up {
                     break;
                 }
@@ -311,9 +323,11 @@ impl<S: Store> Mover<S> {
                 continue;
             };
             match self.acquit(&info, suspects).await {
+                Ok(true) => {}
+                Ok(false) => suspects.clear(),
                 // All of it was deleted meanwhile.
                 Err(error) if error.kind() == ErrorKind::NoSuchNamespace => {}
-                done => done?,
+                Err(error) => return Err(error),
             }
         }
         // Where changes are answered before they are durable, a crash may bring back a value whose end was seen.
@@ -329,23 +343,27 @@ impl<S: Store> Mover<S> {
         Ok(swept)
     }
 
-    /// Takes out of `suspects` what values of the namespace refer to.
-    async fn acquit(&self, info: &NamespaceInfo, suspects: &mut HashSet<Away>) -> Result<()> {
+    /// Takes out of `suspects` what values of the namespace refer to; `false` where something cannot be read, which may refer to any.
+    async fn acquit(&self, info: &NamespaceInfo, suspects: &mut HashSet<Away>) -> Result<bool> {
         let mut last = None;
         loop {
-            let (values, next) = self.page(&info.name, b"", &last).await?;
-            for (key, meta) in values {
+            let page = self.page(&info.name, b"", &last).await?;
+            if page.passed_over {
+                return Ok(false);
+            }
+            for (key, meta) in page.values {
                 let address = Address::object(&info.name, &key);
                 match self.hot.away(address, Some(meta.version)).await {
                     Ok(Some(away)) => drop(suspects.remove(&away)),
                     Ok(None) => {}
                     Err(error) if is_gone(&error) => {}
+                    Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
                     Err(error) => return Err(error),
                 }
             }
-            last = next;
+            last = page.last;
             if last.is_none() || suspects.is_empty() {
-                return Ok(());
+                return Ok(true);
             }
         }
     }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
-    ByteRange, Condition, ErrorKind, MemoryStore, MemoryUpload, NamespaceInfo, Result, Scope, Seal,
-    Store, StoreError, StoreOptions, Stored, Upload, Versioning,
+    Address, Away, ByteRange, Condition, ErrorKind, ListOptions, MemoryStore, MemoryUpload,
+    NamespaceInfo, Result, Scope, Seal, Store, StoreError, StoreOptions, Stored, Upload, VersionId,
+    VersionPage, Versioning,
 };
 use forebay_tier::cold::{ColdUrl, Secret};
 use object_store::ObjectStoreExt;
@@ -359,6 +360,55 @@ async fn copies_of_a_namespace_that_was_not_heard_of_stay() {
     let cold = over(Arc::new(late), &world.far, &world.clock);
     let swept = cold.mover().expect("a bucket").sweep().await;
     assert_eq!(swept.expect("a list"), 0);
+    assert_eq!(world.get("key").await, content(9, 5000));
+}
+
+/// A store of which something cannot be read: its lists pass it over, or it says so when it is asked for it.
+struct Damaged {
+    store: Arc<MemoryStore>,
+    listed: bool,
+}
+
+impl Store for Damaged {
+    type Upload = <MemoryStore as Store>::Upload;
+    type Body = <MemoryStore as Store>::Body;
+
+    async fn list_versions(&self, options: ListOptions<'_>) -> Result<VersionPage> {
+        let mut page = self.store.list_versions(options).await?;
+        if !self.listed && !page.items.is_empty() {
+            page.items.clear();
+            page.passed_over = true;
+        }
+        Ok(page)
+    }
+
+    async fn away(&self, address: Address<'_>, version: Option<VersionId>) -> Result<Option<Away>> {
+        match self.listed {
+            true => Err(StoreError::new(ErrorKind::Corrupt, "as the test said")),
+            false => self.store.away(address, version).await,
+        }
+    }
+
+    forebay_store::pass_on! {
+        store: caps, retrieve, retrieve_into, exist, stat, store, compose, amend, delete, let_go, take_back, forgotten,
+        execute, list, settle, create_namespace, delete_namespace, update_namespace, namespace, namespaces, usage,
+        set_tenant_quota, tenant_quota, changes
+    }
+}
+
+#[tokio::test]
+async fn copies_that_what_cannot_be_read_may_refer_to_stay() {
+    let world = World::new(Versioning::Off).await;
+    world.put_away("key", &content(9, 5000)).await;
+    for listed in [false, true] {
+        let damaged = Damaged {
+            store: world.hot.clone(),
+            listed,
+        };
+        let cold = over(Arc::new(damaged), &world.far, &world.clock);
+        let swept = cold.mover().expect("a bucket").sweep().await;
+        assert_eq!(swept.expect("a list"), 0);
+    }
     assert_eq!(world.get("key").await, content(9, 5000));
 }
 
