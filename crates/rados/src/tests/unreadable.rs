@@ -145,6 +145,7 @@ fn what_was_kept_of_it_is_not_counted_among_what_is_kept_since() {
         let left = versions(&store).await;
         assert_eq!(left.len(), 2, "the third, and the second as it was found");
         assert!(!left.contains(&first));
+        store.settle().await.unwrap();
         let usage = store.usage(Scope::Namespace(NS)).unwrap();
         assert_eq!((usage.objects, usage.bytes), (2, 11));
         // Nothing else is taken for gone with one of them.
