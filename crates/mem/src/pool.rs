@@ -68,6 +68,8 @@ struct Slabs {
     empty: Vec<usize>,
     /// For each class, slabs of that class with at least one free block.
     partial: [Vec<usize>; CLASSES],
+    /// How many slabs in `partial` have no block handed out: they wait for their turn.
+    idle: usize,
     in_use: usize,
     /// How many wait for a block: nobody else is told of one.
     waiting: usize,
@@ -217,6 +219,7 @@ impl Inner {
             None => slabs.assign(class, self.limit).ok()??,
         };
         let slab = &mut slabs.slabs[index];
+        let was_idle = slab.is_idle();
         let offset = match wanted {
             Wanted::Warm => slab.free.pop_back(),
             Wanted::Cold => slab.free.pop_front(),
@@ -225,6 +228,7 @@ impl Inner {
         if slab.free.is_empty() {
             slabs.leave_partial(index);
         }
+        slabs.idle -= usize::from(was_idle);
         let len = block_len(class);
         slabs.in_use += len;
         Some(Block {
@@ -251,7 +255,7 @@ impl Slabs {
         slabs.get(self.turn % slabs.len().max(1)).copied()
     }
 
-    /// Gives an empty or new slab to `class`; `None` at the limit.
+    /// Gives an empty or new slab to `class`, at the limit one that another class leaves idle; `None` when there is none.
     fn assign(&mut self, class: usize, limit: usize) -> io::Result<Option<usize>> {
         let index = match self.empty.pop() {
             Some(index) => index,
@@ -265,7 +269,10 @@ impl Slabs {
                 });
                 self.slabs.len() - 1
             }
-            None => return Ok(None),
+            None => match self.take_idle() {
+                Some(index) => index,
+                None => return Ok(None),
+            },
         };
         let slab = &mut self.slabs[index];
         if slab.class != class || slab.free.is_empty() {
@@ -275,7 +282,19 @@ impl Slabs {
                 .extend((0..SLAB_BYTES as u32).step_by(block_len(class)).rev());
         }
         self.enter_partial(index);
+        self.idle += 1;
         Ok(Some(index))
+    }
+
+    fn take_idle(&mut self) -> Option<usize> {
+        if self.idle == 0 {
+            return None;
+        }
+        let mut partial = self.partial.iter().flatten().copied();
+        let index = partial.find(|index| self.slabs[*index].is_idle())?;
+        self.leave_partial(index);
+        self.idle -= 1;
+        Some(index)
     }
 
     /// Memory for one more slab, which the limit has room for.
@@ -308,15 +327,20 @@ impl Slabs {
     fn put_back(&mut self, index: usize, offset: u32) {
         let slab = &mut self.slabs[index];
         slab.free.push_back(offset);
-        let len = block_len(slab.class);
-        let free = slab.free.len();
-        self.in_use -= len;
-        if free * len == SLAB_BYTES {
+        self.in_use -= block_len(slab.class);
+        if slab.is_idle() {
             self.leave_partial(index);
             self.empty.push(index);
-        } else if free == 1 {
+        } else if slab.free.len() == 1 {
             self.enter_partial(index);
         }
+    }
+}
+
+impl Slab {
+    /// Whether no block of it is handed out.
+    fn is_idle(&self) -> bool {
+        self.free.len() * block_len(self.class) == SLAB_BYTES
     }
 }
 

@@ -182,6 +182,21 @@ fn blocks_for_a_device_leave_others_their_memory() {
 }
 
 #[test]
+fn blocks_for_a_device_leave_no_memory_behind() {
+    let pool = Pool::new(64 * BLOCK_MAX_BYTES);
+    for len in [PAGE_BYTES, 4 * PAGE_BYTES, BLOCK_MAX_BYTES / 2] {
+        let few = [(); 8].map(|()| try_cold(&pool, len).unwrap());
+        drop(few);
+    }
+    let whole: Vec<BufMut> = (0..64)
+        .map(|_| pool.try_take(BLOCK_MAX_BYTES).unwrap())
+        .collect();
+    assert_eq!(pool.try_take(1).unwrap_err(), Exhausted);
+    drop(whole);
+    assert_eq!(pool.usage().in_use, 0);
+}
+
+#[test]
 fn copies_are_counted() {
     let before = forebay_mem::copied_bytes(CopySite::Client);
     forebay_mem::copy(CopySite::Client, &mut [0; 3], b"abc");
