@@ -5,19 +5,25 @@
 )]
 
 use std::fs;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use io_uring::{IoUring, opcode};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{ReadWriteFlags, preadv2};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::passing::Passed;
 
+/// What has no places is read where it is (readv(2), an offset of -1).
+const WHERE_IT_IS: u64 = u64::MAX;
+
 /// A counter that tasks of one runtime wait on.
+///
+/// Whom it is passed to shares its open file, and could make that blocking: nothing here relies on what it is.
 #[derive(Debug)]
 pub struct EventFd(AsyncFd<OwnedFd>);
 
@@ -37,7 +43,14 @@ impl EventFd {
     /// Sets it back to zero; whether it had been raised.
     pub fn take(&self) -> bool {
         let mut count = [0; 8];
-        rustix::io::read(self.0.get_ref(), &mut count).is_ok()
+        let mut into = [IoSliceMut::new(&mut count)];
+        let taken = preadv2(
+            self.0.get_ref(),
+            &mut into,
+            WHERE_IT_IS,
+            ReadWriteFlags::NOWAIT,
+        );
+        taken.is_ok()
     }
 
     /// Waits until it was raised since it was last taken, and takes it.
@@ -161,6 +174,21 @@ mod tests {
         raise.raise();
         raise.write();
         assert!(event.take());
+    }
+
+    /// Its open file is shared with who raises it.
+    #[tokio::test]
+    async fn a_counter_that_was_made_blocking_holds_nobody() {
+        let event = EventFd::new().unwrap();
+        let raise = raised(&event);
+        let flags = fcntl_getfl(&event).unwrap();
+        fcntl_setfl(&event, flags - OFlags::NONBLOCK).unwrap();
+        assert!(!event.take());
+        for _ in 0..2 {
+            raise.raise();
+            event.raised().await.unwrap();
+            assert!(!event.take());
+        }
     }
 
     #[test]
