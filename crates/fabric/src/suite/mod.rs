@@ -2,7 +2,7 @@
 //!
 //! Each area is one method of [`Suite`]; [`conformance!`](crate::conformance) makes a test of each. Every area runs on one thread and on
 //! four. A fabric may refuse a range with an error of the call or, where the peer is the one who checks, by ending the link; what
-//! counts is that no byte moves and that no proof of placement is given.
+//! counts is that no byte moves where it may not, and that no proof of placement is given.
 
 mod ending;
 mod messages;
@@ -14,7 +14,7 @@ mod transfers;
 use tokio::runtime::{Builder, Runtime};
 
 use self::subject::Subject;
-use crate::Link;
+use crate::{Access, Link};
 
 /// The suite over one kind of link.
 ///
@@ -47,7 +47,12 @@ where
     /// What is not exposed cannot be reached: old and foreign names, bounds, wrap-around, access.
     pub fn reach(&self) {
         for case in reach::CASES {
-            self.on_all(async |subject| reach::run(subject, case).await);
+            for access in case.refused() {
+                self.on_all(async |subject| reach::run(subject, case, access).await);
+            }
+        }
+        for access in [Access::Read, Access::Write] {
+            self.on_all(async |subject| reach::withdrawn(subject, access).await);
         }
     }
 

@@ -27,7 +27,8 @@ pub(super) const CASES: &[Case] = &[
         ..range
     }),
     case("a name beside the right one", |range| RemoteRange {
-        stag: Stag(range.stag.0.wrapping_add(1)),
+        // The next one is the other region's.
+        stag: Stag(range.stag.0.wrapping_add(2)),
         ..range
     }),
     case("one byte more", |range| RemoteRange {
@@ -66,41 +67,52 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-pub(super) async fn run<L: Link>(subject: Subject<L>, case: &Case) {
+impl Case {
+    /// What this range may not be used for. Each on a link of its own: the first may end it, and then nothing more is refused for the
+    /// right reason.
+    pub(super) fn refused(&self) -> impl Iterator<Item = Access> {
+        let both = [Access::Read, Access::Write];
+        both.into_iter()
+            .filter(|access| self.both || !self.access.includes(*access))
+    }
+}
+
+pub(super) async fn run<L: Link>(subject: Subject<L>, case: &Case, access: Access) {
     let lent = subject.expose(LEN as usize, case.access).await;
     let other = subject.expose(100, Access::ReadWrite).await;
     let range = (case.wrong)(lent.range(0, 100));
-    // An old name, once more: what was withdrawn.
+    assert_ne!(range.stag, other.exposure.stag, "{}", case.what);
+    is_refused(&subject, range, access, case.what).await;
+    // Where the peer checks, it places what comes before the first byte that it refuses.
+    let may_be = range.stag == lent.exposure.stag && case.access.includes(access);
+    let start = range.offset.wrapping_sub(lent.exposure.base).min(LEN);
+    let place = if may_be { start } else { LEN } as usize;
+    lent.memory.check_untouched_before(place);
+    other.memory.check_untouched();
+}
+
+/// An old name, once more.
+pub(super) async fn withdrawn<L: Link>(subject: Subject<L>, access: Access) {
+    let lent = subject.expose(LEN as usize, Access::ReadWrite).await;
     let old = subject.expose(100, Access::ReadWrite).await;
     let gone = old.range(0, 100);
     subject.client.withdraw(old.exposure).await;
-    assert!(subject.server.mapped(gone, Access::Write).is_none());
-
-    // A name may by chance be the other region's: then that one is what is reached.
-    let reaches_other = range.stag == other.exposure.stag;
-    if !reaches_other {
-        for access in [Access::Read, Access::Write] {
-            if case.both || !case.access.includes(access) {
-                assert!(
-                    subject.server.mapped(range, access).is_none(),
-                    "{}",
-                    case.what
-                );
-            }
-        }
-        if case.both || !case.access.reads() {
-            let into = subject.pool.take(4096).await;
-            let read = subject.server.read(range, into).await;
-            assert!(read.is_err(), "read: {}", case.what);
-        }
-        if case.both || !case.access.writes() {
-            refused_write(&subject, range, case.what).await;
-        }
-        lent.memory.check_untouched();
-        other.memory.check_untouched();
-    }
-    refused_write(&subject, gone, "a withdrawn region").await;
+    is_refused(&subject, gone, access, "a withdrawn region").await;
+    lent.memory.check_untouched();
     old.memory.check_untouched();
+}
+
+async fn is_refused<L: Link>(subject: &Subject<L>, range: RemoteRange, access: Access, what: &str) {
+    let placed = subject.server.fence().await;
+    let _placed = placed.expect("the link is well until then");
+    assert!(subject.server.mapped(range, access).is_none(), "{what}");
+    if access.writes() {
+        refused_write(subject, range, what).await;
+    } else {
+        let into = subject.pool.take(4096).await;
+        let read = subject.server.read(range, into).await;
+        assert!(read.is_err(), "read: {what}");
+    }
 }
 
 /// Either the call says so, or no proof of placement comes.

@@ -94,8 +94,13 @@ impl Memory {
     }
 
     pub(super) fn check_untouched(&self) {
+        self.check_untouched_before(self.inner.len());
+    }
+
+    pub(super) fn check_untouched_before(&self, end: usize) {
         self.check_guards();
-        let untouched = self.bytes().iter().all(|byte| *byte == UNTOUCHED);
+        let bytes = self.bytes();
+        let untouched = bytes[..end].iter().all(|byte| *byte == UNTOUCHED);
         assert!(untouched, "memory that may not be reached was touched");
     }
 }
