@@ -71,6 +71,8 @@ impl Driver {
     /// Runs until the link has ended and its connection is closed.
     pub(super) async fn run(mut self) {
         (&mut self).await;
+        // Who waits for an answer, or for its buffer, does not wait for the peer's part of the end.
+        self.receiver.forget_reads();
         let shared = &self.shared;
         // Late data is of no use, so neither is what goes wrong here.
         let _ = timeout(DRAIN, async {
@@ -197,6 +199,8 @@ fn send(
     cx: &mut Context<'_>,
 ) -> io::Result<bool> {
     let ready = io.sender.prepare(&mut io.regions)?;
+    // What was copied to be sent is free, however long the socket takes nothing.
+    io.sent(shared);
     for (sink, read) in io.sender.outcome.issued.drain(..) {
         receiver.expect(sink, read);
     }

@@ -495,3 +495,51 @@ impl std::fmt::Debug for Shared {
 fn invalid(why: &str) -> Error {
     Error::new(ErrorKind::Invalid, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_mem::Region;
+    use forebay_proto::iwarp::Limits;
+    use forebay_proto::iwarp::rdmap::ReadRequest;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::stream::Stream;
+    use super::*;
+
+    /// With CRCs, what the peer reads is copied before it is sent.
+    #[tokio::test]
+    async fn memory_that_was_copied_waits_for_no_peer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap());
+        let (stream, peer) = tokio::join!(stream, listener.accept());
+        let (stream, _peer) = (stream.unwrap(), peer.unwrap());
+        stream.writable().await.unwrap();
+        while stream.try_write(&[0; 1 << 16]).is_ok() {}
+        let sender = Sender::new(true, 1 << 15, 1, false);
+        let limits = Limits {
+            message_bytes: 0,
+            ird: 1,
+            rtr: None,
+        };
+        let receiver = Receiver::new(limits, true);
+        let hour = Duration::from_secs(3600);
+        let link = IwarpLink::start(Stream::from(stream).into(), sender, receiver, hour);
+        let memory = Region::anonymous(4096).unwrap().slice(0..4096).unwrap();
+        let exposure = link.expose(memory, Access::Read).await.unwrap();
+        let Stag(source_stag) = exposure.stag;
+        {
+            let mut io = link.shared.io.lock();
+            io.regions.pin(source_stag);
+            io.sender.answer(ReadRequest {
+                sink_stag: 1,
+                sink_offset: 0,
+                bytes: 4096,
+                source_stag,
+                source_offset: 0,
+            });
+        }
+        tokio::time::pause();
+        link.withdraw(exposure).await;
+        assert!(!link.has_ended());
+    }
+}

@@ -159,6 +159,11 @@ impl Receiver {
         self.reads.push_back(read);
     }
 
+    /// No read is answered any more.
+    pub(super) fn forget_reads(&mut self) {
+        self.reads.clear();
+    }
+
     /// A Read Request of the peer is answered.
     pub(super) fn answered(&mut self) {
         self.inbound.answered();

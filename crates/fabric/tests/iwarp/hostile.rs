@@ -661,6 +661,38 @@ fn tempfile() -> std::os::fd::OwnedFd {
 }
 
 /// Talk is no answer.
+/// It may take its time to end its side of the connection.
+#[tokio::test]
+async fn who_waits_for_an_answer_learns_of_the_end_at_once() {
+    let Victim { link, mut peer, .. } = victim(false).await;
+    let hello = untagged(Opcode::Send, 0, 1, b"hello");
+    peer.write_all(&hello).await.unwrap();
+    link.recv(&mut Vec::new()).await.unwrap().unwrap();
+    let from = RemoteRange {
+        stag: Stag(1),
+        offset: 0,
+        len: 100,
+    };
+    let pool = Pool::new(1 << 20);
+    let into = pool.take(100).await;
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let read = async { link.read(from, into).await.unwrap_err().kind };
+    let fence = async { link.fence().await.unwrap_err().kind };
+    let end = async {
+        // Not before both are asked.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        link.close(CloseReason::SessionEnded);
+    };
+    let (read, fence, ()) = tokio::join!(read, fence, end);
+    assert_eq!((read, fence), (ErrorKind::Closed, ErrorKind::Closed));
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(pool.usage().in_use, 0);
+    drop(peer);
+}
+
 #[tokio::test]
 async fn a_peer_that_talks_instead_of_answering_is_left() {
     let options = Options {
