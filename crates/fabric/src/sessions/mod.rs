@@ -162,7 +162,7 @@ impl Default for Tenant {
     fn default() -> Tenant {
         Tenant {
             sessions: BTreeSet::new(),
-            mapped: Arc::new(Share::new()),
+            mapped: Arc::new(Share::of_tenant()),
         }
     }
 }

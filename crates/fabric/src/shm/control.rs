@@ -8,18 +8,19 @@ use std::thread;
 use forebay_io::passing::{self, Passed};
 use forebay_mem::Region;
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::spawn_blocking;
+use tokio::sync::mpsc;
 
 use super::frame::{FRAME_BYTES, Frame, Refusal, WAKE};
+use super::regions::{Mapped, REGIONS};
 use super::shared::{Phase, Shared};
 use crate::{Access, CloseReason, Stag};
 
 /// Files that may lie here before the frame that they belong to.
 const FILES_MAX: usize = 8;
 
-/// Files of file systems that are mapped at once, of all links: each has a thread.
-static MAPPING: Semaphore = Semaphore::const_new(16);
+/// With so many frames to send, a link reads nothing: of every region, here or there, one waits at most, unless the peer asks and asks and
+/// takes no answer.
+const UNSENT_MAX: usize = 2 * REGIONS;
 
 /// What is to be sent, with the file behind a region.
 pub(super) struct Outgoing {
@@ -121,28 +122,28 @@ pub(super) async fn run(
     mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
     uses: Arc<Uses>,
 ) {
-    let shared = &*last.shared;
+    let shared = &last.shared;
     let mut phase = shared.phase.subscribe();
     let open = async {
+        let mut next = None;
         loop {
             // A peer that always has something to say is not the only one here.
             tokio::task::consume_budget().await;
-            take_events(shared, &mut reader, Some(&uses)).await;
-            // All answers are sent before more is read: what waits here is bounded by what one read brings.
-            while let Ok(out) = outgoing.try_recv() {
-                out.send(&shared.stream).await?;
-            }
+            take_events(shared, &mut reader, Some(&uses));
+            let reads = outgoing.len() < UNSENT_MAX;
             tokio::select! {
-                ready = shared.stream.readable() => {
+                // Also while the peer takes nothing: it may be waiting for us to take something.
+                ready = shared.stream.readable(), if reads => {
                     ready?;
                     if !fill(shared, &mut reader)? {
                         return Ok(());
                     }
                 }
-                out = outgoing.recv() => match out {
-                    Some(out) => out.send(&shared.stream).await?,
-                    None => return Ok(()),
-                },
+                sent = send_next(&mut outgoing, &mut next, &shared.stream) => {
+                    if !sent? {
+                        return Ok(());
+                    }
+                }
             }
         }
     };
@@ -156,7 +157,7 @@ pub(super) async fn run(
     shared.forget_regions();
     drop(uses);
     shared.exposures.lock().close();
-    while take_events(shared, &mut reader, None).await && !shared.exposures.lock().is_empty() {
+    while take_events(shared, &mut reader, None) && !shared.exposures.lock().is_empty() {
         tokio::task::consume_budget().await;
         let more =
             shared.stream.readable().await.is_ok() && fill(shared, &mut reader).unwrap_or_default();
@@ -165,6 +166,23 @@ pub(super) async fn run(
         }
     }
     last.released = true;
+}
+
+/// Sends what is next, which stays in `next` until it is sent; false when nothing more will come.
+async fn send_next(
+    outgoing: &mut mpsc::UnboundedReceiver<Outgoing>,
+    next: &mut Option<Outgoing>,
+    stream: &UnixStream,
+) -> io::Result<bool> {
+    if next.is_none() {
+        *next = outgoing.recv().await;
+    }
+    let Some(out) = next else {
+        return Ok(false);
+    };
+    out.send(stream).await?;
+    *next = None;
+    Ok(true)
 }
 
 /// Takes what is there; false at the end of the stream.
@@ -180,11 +198,11 @@ fn fill(shared: &Shared, reader: &mut Reader) -> io::Result<bool> {
 }
 
 /// Handles all whole frames; without `uses` only those that give our own memory back. False when one is none.
-async fn take_events(shared: &Shared, reader: &mut Reader, uses: Option<&Arc<Uses>>) -> bool {
+fn take_events(shared: &Arc<Shared>, reader: &mut Reader, uses: Option<&Arc<Uses>>) -> bool {
     loop {
         let handled = match reader.next() {
             Ok(None) => return true,
-            Ok(Some(frame)) => handle(shared, reader, frame, uses).await,
+            Ok(Some(frame)) => handle(shared, reader, frame, uses),
             Err(NoFrame) => None,
         };
         if handled.is_none() {
@@ -196,8 +214,8 @@ async fn take_events(shared: &Shared, reader: &mut Reader, uses: Option<&Arc<Use
 }
 
 /// Does what a frame says; `None` when a peer of ours would not have sent it.
-async fn handle(
-    shared: &Shared,
+fn handle(
+    shared: &Arc<Shared>,
     reader: &mut Reader,
     frame: Frame,
     uses: Option<&Arc<Uses>>,
@@ -211,14 +229,9 @@ async fn handle(
             len,
         } => {
             let file = reader.take_file()?;
-            let Some(uses) = uses else { return Some(()) };
-            let offered = (stag, access, len);
-            let mapped = map(shared, offered, (file, offset), uses).await;
-            let answer = match mapped {
-                Ok(()) => Frame::Exposed { stag },
-                Err(why) => Frame::Refused { stag, why },
-            };
-            shared.say(Outgoing::frame(answer));
+            if let Some(uses) = uses {
+                map(shared, (stag, access, len), (file, offset), uses);
+            }
         }
         Frame::Withdraw { stag } => {
             if uses.is_some() {
@@ -230,7 +243,7 @@ async fn handle(
         Frame::Exposed { stag } => {
             let wanted = shared.exposures.lock().accepted(stag)?;
             if !wanted {
-                shared.say(Outgoing::frame(Frame::Withdraw { stag }));
+                shared.withdraw(stag);
             }
         }
         Frame::Refused { stag, why } => shared.exposures.lock().refused(stag, why)?,
@@ -240,31 +253,50 @@ async fn handle(
     Some(())
 }
 
-/// Maps what the peer exposes, on a thread that may wait when somebody serves that file: he might not answer.
-async fn map(
-    shared: &Shared,
-    offered: (Stag, Access, u64),
+/// Maps what the peer exposes, and answers; beside the link when somebody may serve that file: he might never answer.
+fn map(
+    shared: &Arc<Shared>,
+    (stag, access, len): (Stag, Access, u64),
     (file, offset): (Passed, u64),
     uses: &Arc<Uses>,
-) -> Result<(), Refusal> {
+) {
     let offered = {
         let peer_regions = shared.peer_regions.read();
-        peer_regions.offer(offered, uses, &shared.tell)
-    }?;
-    let mapped = match file.is_memory() {
-        true => offered.map(file, offset)?,
-        false => {
-            let turn = MAPPING.acquire().await.map_err(|_| Refusal::Busy)?;
-            let mapped = spawn_blocking(move || {
-                let mapped = offered.map(file, offset);
-                drop(turn);
-                mapped
-            });
-            mapped.await.map_err(|_| Refusal::Busy)??
-        }
+        peer_regions.offer((stag, access, len), uses, &shared.tell)
     };
-    let kept = shared.peer_regions.write().keep(mapped);
-    kept.map_err(|_ended| Refusal::Busy)
+    if file.is_memory() {
+        let mapped = offered.and_then(|offered| offered.map(file, offset));
+        return answer(shared, stag, mapped);
+    }
+    let turn = shared.mappings.clone().try_acquire_owned();
+    match (offered, turn) {
+        (Ok(offered), Ok(turn)) => {
+            let shared = shared.clone();
+            let mut phase = shared.phase.subscribe();
+            tokio::spawn(async move {
+                tokio::select! {
+                    mapped = offered.map_apart(file, offset) => answer(&shared, stag, mapped),
+                    _ = phase.wait_for(|phase| *phase != Phase::Open) => {}
+                }
+                drop(turn);
+            });
+        }
+        (Err(why), _) => answer(shared, stag, Err(why)),
+        (_, Err(_)) => answer(shared, stag, Err(Refusal::Busy)),
+    }
+}
+
+fn answer(shared: &Shared, stag: Stag, mapped: Result<Mapped, Refusal>) {
+    let kept = mapped.and_then(|mapped| {
+        // What is not kept is unmapped after the guard is gone.
+        let kept = shared.peer_regions.write().keep(mapped);
+        kept.map_err(|_unkept| Refusal::Busy)
+    });
+    let answer = match kept {
+        Ok(()) => Frame::Exposed { stag },
+        Err(why) => Frame::Refused { stag, why },
+    };
+    shared.say(Outgoing::frame(answer));
 }
 
 /// Whatever ends the task, also its runtime: the link has ended then.

@@ -1,6 +1,7 @@
 //! One end of a link.
 
 use std::convert::identity;
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use tokio::task::yield_now;
 
 use super::control::{self, Last, Outgoing, Reader, Uses};
 use super::frame::Frame;
-use super::regions::Share;
+use super::mapping::Share;
 use super::ring::DIRECTION_BYTES;
 use super::shared::{LONG_BYTES, Phase, Shared, Taken};
 use super::spin::{Seen, look_for};
@@ -113,25 +114,9 @@ impl Drop for Offer<'_> {
     fn drop(&mut self) {
         // Whoever brings the answer from here on finds nobody, and withdraws. It may also have come, and not been read.
         self.answer.close();
-        if let Ok(Ok(())) = self.answer.try_recv()
-            && self.shared.exposures.lock().withdraw(self.stag).is_some()
-        {
-            let stag = self.stag;
-            self.shared.say(Outgoing::frame(Frame::Withdraw { stag }));
+        if let Ok(Ok(())) = self.answer.try_recv() {
+            self.shared.withdraw(self.stag);
         }
-    }
-}
-
-/// Says it when it is dropped: in its turn, or when nobody waits for that any more.
-struct Withdrawal<'a> {
-    shared: &'a Shared,
-    stag: Stag,
-}
-
-impl Drop for Withdrawal<'_> {
-    fn drop(&mut self) {
-        let stag = self.stag;
-        self.shared.say(Outgoing::frame(Frame::Withdraw { stag }));
     }
 }
 
@@ -151,8 +136,9 @@ impl Link for ShmLink {
             return Err(Error::new(ErrorKind::Invalid, why));
         }
         let (offset, len) = (memory.range().start as u64, memory.len() as u64);
-        let _turn = shared.offers.acquire().await.map_err(|_| shared.closed())?;
-        let (stag, answer) = shared.exposures.lock().offer(memory)?;
+        let turn = shared.offers.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| shared.closed())?;
+        let (stag, answer) = shared.exposures.lock().offer(memory, turn)?;
         let frame = Frame::Expose {
             stag,
             access,
@@ -171,15 +157,7 @@ impl Link for ShmLink {
     }
 
     async fn withdraw(&self, exposure: Exposure) {
-        let stag = exposure.stag;
-        let gone = self.shared.exposures.lock().withdraw(stag);
-        if let Some(gone) = gone {
-            let withdrawal = Withdrawal {
-                shared: &self.shared,
-                stag,
-            };
-            let _turn = self.shared.withdrawals.acquire().await;
-            drop(withdrawal);
+        if let Some(gone) = self.shared.withdraw(exposure.stag) {
             // An error is the end of the link, with all memory released.
             let _ = gone.await;
         }
@@ -301,7 +279,7 @@ impl Link for ShmLink {
     }
 
     fn has_ended(&self) -> bool {
-        *self.shared.phase.borrow() != Phase::Open
+        self.shared.ending.get().is_some()
     }
 
     fn close(&self, reason: CloseReason) {
@@ -309,8 +287,8 @@ impl Link for ShmLink {
     }
 
     fn is_settled(&self) -> bool {
-        // Whatever this end wrote, it copied itself before the end.
-        self.shared.ending.get().is_some()
+        // Whatever this end wrote, it copied itself before that.
+        self.shared.is_still.load(Acquire)
     }
 
     async fn closed(&self) -> CloseReason {

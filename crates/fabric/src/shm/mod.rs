@@ -23,13 +23,14 @@
 //! 30 s to take 64 KiB of them, and may then connect anew.
 //!
 //! Files that are slow to be looked at, mapped or closed keep no task waiting: threads of their own do that. Who has a session, and serves
-//! a file system of his own, can have others' files of file systems wait with his; with a thousand of his that do not close, every link
-//! ends that next reads from its socket. Before Linux 6.16 a socket has files of who has shown no proof, too, and those that come just as
-//! it is closed are closed with it.
+//! a file system of his own, can have his tenant's files of file systems refused, and with another tenant's help everybody's; with a
+//! thousand of his that do not close, every link ends that next reads from its socket. Before Linux 6.16 a socket has files of who has
+//! shown no proof, too, and those that come just as it is closed are closed with it.
 
 mod control;
 mod frame;
 mod link;
+mod mapping;
 mod regions;
 mod ring;
 mod shared;
@@ -52,8 +53,8 @@ use crate::{Accepted, Connection, Error, ErrorKind, Result};
 
 pub use frame::MAGIC;
 pub use link::ShmLink;
+pub(crate) use mapping::Share;
 pub use regions::REGIONS;
-pub(crate) use regions::Share;
 
 /// The whole hello must come within this, and the answer to it.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,94 +1,28 @@
 //! What the peer exposed to us, mapped; and what we exposed to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use forebay_io::passing::Passed;
 use forebay_mem::{Region, RegionSlice};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::control::{Outgoing, Uses};
 use super::frame::Refusal;
+use super::mapping::{Room, Share, apart};
 use crate::{Access, Error, ErrorKind, RemoteRange, Result, Stag};
 
 /// Regions that one end of a link may have exposed at once. A [`Stag`]'s low bits are its slot, the others its generation there.
 pub const REGIONS: usize = 1024;
 
-/// Bytes of one exposure, and of all that this process has mapped: address space is bounded, too.
+/// Bytes of one exposure.
 const REGION_BYTES_MAX: u64 = 1 << 40;
-const MAPPED_BYTES_MAX: u64 = 1 << 44;
-
-/// Mappings of this process, over all links; the system has a bound (`vm.max_map_count`, 65,530) that other parts need, too.
-const MAPPED_MAX: usize = 16_384;
-
-/// What one tenant may have mapped of both, over all links of all its sessions: the half, so that others find room.
-const TENANT_PART: u64 = 2;
 
 const _: () = assert!(REGIONS.is_power_of_two());
-
-/// All of this process.
-static ALL: Share = Share::new();
 
 /// Where a region's name puts it.
 fn slot_of(stag: Stag) -> usize {
     stag.0 as usize % REGIONS
-}
-
-/// How much is mapped.
-#[derive(Debug)]
-pub(crate) struct Share {
-    count: AtomicUsize,
-    bytes: AtomicU64,
-}
-
-impl Share {
-    pub(crate) const fn new() -> Share {
-        Share {
-            count: AtomicUsize::new(0),
-            bytes: AtomicU64::new(0),
-        }
-    }
-
-    /// Counts a mapping in; says whether it is within this part of the bounds.
-    fn add(&self, bytes: u64, part: u64) -> bool {
-        let count = self.count.fetch_add(1, Relaxed) as u64;
-        let total = self.bytes.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        count < MAPPED_MAX as u64 / part && total <= MAPPED_BYTES_MAX / part
-    }
-
-    fn remove(&self, bytes: u64) {
-        self.count.fetch_sub(1, Relaxed);
-        self.bytes.fetch_sub(bytes, Relaxed);
-    }
-}
-
-/// Room for one mapping; given back when dropped.
-struct Room {
-    bytes: u64,
-    tenant: Option<Arc<Share>>,
-}
-
-impl Room {
-    fn take(bytes: u64, tenant: Option<Arc<Share>>) -> Option<Room> {
-        let of_tenant = tenant
-            .as_ref()
-            .is_none_or(|tenant| tenant.add(bytes, TENANT_PART));
-        let of_all = ALL.add(bytes, 1);
-        let room = Room { bytes, tenant };
-        (of_tenant && of_all).then_some(room)
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        ALL.remove(self.bytes);
-        if let Some(tenant) = &self.tenant {
-            tenant.remove(self.bytes);
-        }
-    }
 }
 
 /// What goes when the last use of a mapped region goes: the peer is told, if it asked.
@@ -96,7 +30,7 @@ struct Pin {
     stag: Stag,
     withdrawn: Arc<AtomicBool>,
     tell: mpsc::UnboundedSender<Outgoing>,
-    _room: Room,
+    room: Room,
     /// While this lives, the peer knows that its memory is in use.
     _uses: Arc<Uses>,
 }
@@ -133,6 +67,15 @@ impl Offered {
             memory,
             withdrawn: self.withdrawn,
         })
+    }
+
+    /// As [`Offered::map`], in its turn, on a thread that may wait.
+    pub(super) async fn map_apart(
+        self,
+        file: Passed,
+        offset: u64,
+    ) -> std::result::Result<Mapped, Refusal> {
+        apart(self.pin.room.tenant(), move || self.map(file, offset)).await
     }
 }
 
@@ -180,7 +123,7 @@ impl PeerRegions {
             stag,
             withdrawn: withdrawn.clone(),
             tell: tell.clone(),
-            _room: Room::take(len, self.tenant.clone()).ok_or(Refusal::Busy)?,
+            room: Room::take(len, self.tenant.clone()).ok_or(Refusal::Busy)?,
             _uses: uses.clone(),
         };
         Ok(Offered {
@@ -192,7 +135,8 @@ impl PeerRegions {
         })
     }
 
-    /// Keeps what was offered and mapped; it comes back when the link has ended, to be unmapped outside of the caller's locks.
+    /// Keeps what was offered and mapped; it comes back when the link has ended or the name is taken, to be unmapped outside of the
+    /// caller's locks.
     pub(super) fn keep(&mut self, mapped: Mapped) -> std::result::Result<(), Mapped> {
         if self.closed {
             return Err(mapped);
@@ -201,8 +145,13 @@ impl PeerRegions {
         if self.slots.len() <= slot {
             self.slots.resize_with(slot + 1, || None);
         }
-        self.slots[slot] = Some(mapped);
-        Ok(())
+        match &mut self.slots[slot] {
+            Some(_) => Err(mapped),
+            free => {
+                *free = Some(mapped);
+                Ok(())
+            }
+        }
     }
 
     /// Forgets a region; the peer is told when its last use ends, which may be what is returned. `None` when there is none of that
@@ -236,11 +185,11 @@ impl PeerRegions {
 }
 
 enum State {
-    /// The peer was told and has not answered.
-    Offered(oneshot::Sender<Result<()>>),
+    /// The peer was told and has not answered: who waits for that, if anybody still does, and the turn that it takes.
+    Offered(oneshot::Sender<Result<()>>, OwnedSemaphorePermit),
     Exposed,
     /// The peer was told to let go; who waits for that.
-    Withdrawing(Option<oneshot::Sender<()>>),
+    Withdrawing(oneshot::Sender<()>),
 }
 
 struct Exposed {
@@ -268,6 +217,7 @@ impl Exposures {
     pub(super) fn offer(
         &mut self,
         memory: RegionSlice,
+        turn: OwnedSemaphorePermit,
     ) -> Result<(Stag, oneshot::Receiver<Result<()>>)> {
         if self.closed {
             return Err(Error::new(ErrorKind::Closed, "the link has ended"));
@@ -289,7 +239,7 @@ impl Exposures {
         slot.stag = Stag(slot.stag.0.wrapping_add(REGIONS as u32));
         slot.exposed = Some(Exposed {
             _memory: memory,
-            state: State::Offered(answer),
+            state: State::Offered(answer, turn),
         });
         self.count += 1;
         Ok((slot.stag, answered))
@@ -298,20 +248,19 @@ impl Exposures {
     /// The peer mapped it. False when nobody wants it any more: it must be withdrawn.
     pub(super) fn accepted(&mut self, stag: Stag) -> Option<bool> {
         let exposed = self.at(stag)?.exposed.as_mut()?;
-        let State::Offered(answer) = std::mem::replace(&mut exposed.state, State::Exposed) else {
-            return None;
-        };
-        let wanted = answer.send(Ok(())).is_ok();
-        if !wanted {
-            exposed.state = State::Withdrawing(None);
+        match std::mem::replace(&mut exposed.state, State::Exposed) {
+            State::Offered(answer, _turn) => Some(answer.send(Ok(())).is_ok()),
+            other => {
+                exposed.state = other;
+                None
+            }
         }
-        Some(wanted)
     }
 
     /// The peer did not map it.
     pub(super) fn refused(&mut self, stag: Stag, why: Refusal) -> Option<()> {
-        let State::Offered(answer) = self.take(stag, |state| matches!(state, State::Offered(_)))?
-        else {
+        let offered = self.take(stag, |state| matches!(state, State::Offered(..)))?;
+        let State::Offered(answer, _turn) = offered else {
             return None;
         };
         let error = match why {
@@ -326,7 +275,7 @@ impl Exposures {
     pub(super) fn withdraw(&mut self, stag: Stag) -> Option<oneshot::Receiver<()>> {
         let exposed = self.at(stag)?.exposed.as_mut()?;
         let (gone, wait) = oneshot::channel();
-        exposed.state = State::Withdrawing(Some(gone));
+        exposed.state = State::Withdrawing(gone);
         Some(wait)
     }
 
@@ -337,9 +286,8 @@ impl Exposures {
         else {
             return None;
         };
-        if let Some(gone) = gone {
-            let _ = gone.send(());
-        }
+        // Nobody may wait for it any more.
+        let _ = gone.send(());
         Some(())
     }
 

@@ -1,6 +1,9 @@
 //! What a link's calls and its task both hold: the rings, the regions, and whether it has ended.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Relaxed, Release},
+};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -8,17 +11,18 @@ use forebay_io::{Patience, passing};
 use forebay_mem::{Buf, BufMut, CopySite, RegionSlice, count_copy};
 use parking_lot::{Mutex, RwLock};
 use tokio::net::UnixStream;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::{self, timeout_at};
 
 use super::control::Outgoing;
 use super::frame::{Frame, WAKE};
-use super::regions::{Exposures, PeerRegions, Share};
+use super::mapping::Share;
+use super::regions::{Exposures, PeerRegions};
 use super::ring::{Consumer, Producer, Pushed, RING_BYTES, Violation};
 use super::spin::Seen;
 use crate::{
     Access, CloseReason, Error, ErrorKind, MESSAGE_BYTES_MAX, RemoteRange, Result, STALL,
-    STALL_BYTES,
+    STALL_BYTES, Stag,
 };
 
 /// What is copied between two looks at whether the link has ended: some ten microseconds of copying.
@@ -27,7 +31,7 @@ const STEP_BYTES: usize = 256 << 10;
 /// Messages taken in a row before other tasks of the thread get their turn.
 const MESSAGES_A_TURN: u32 = 64;
 
-/// Exposures, and as many withdrawals, that wait for the peer's answer at once; the frames of both ends then fit their sockets, so neither blocks the other.
+/// Exposures that wait for an answer at once: each has a file in a socket, or open at its peer.
 const OFFERS_MAX: usize = 32;
 
 /// Messages that a sleeping peer is woken for together, while this end has messages to take: both ends then pay once.
@@ -92,12 +96,15 @@ pub(super) struct Shared {
     /// Messages that the peer, which sleeps, has not been woken for. It grows only while `receiving` is locked and behind, and
     /// whoever finds nothing left to take wakes the peer: so it is not forgotten.
     owed: AtomicU32,
-    /// Whether bytes may move; held for reading while some do.
-    moving: RwLock<bool>,
+    /// Held for reading while bytes move.
+    moving: RwLock<()>,
+    /// No byte moves any more from here; set while nobody holds `moving`.
+    pub(super) is_still: AtomicBool,
     pub(super) peer_regions: RwLock<PeerRegions>,
     pub(super) exposures: Mutex<Exposures>,
-    pub(super) offers: Semaphore,
-    pub(super) withdrawals: Semaphore,
+    pub(super) offers: Arc<Semaphore>,
+    /// Of the peer's exposures, those whose file is not known to be memory.
+    pub(super) mappings: Arc<Semaphore>,
     pub(super) apart: Arc<Semaphore>,
     pub(super) tell: mpsc::UnboundedSender<Outgoing>,
     /// A message may have come.
@@ -129,11 +136,12 @@ impl Shared {
                 in_a_row: 0,
             }),
             owed: AtomicU32::new(0),
-            moving: RwLock::new(true),
+            moving: RwLock::new(()),
+            is_still: AtomicBool::new(false),
             peer_regions: RwLock::new(PeerRegions::of(tenant)),
             exposures: Mutex::default(),
-            offers: Semaphore::new(OFFERS_MAX),
-            withdrawals: Semaphore::new(OFFERS_MAX),
+            offers: Arc::new(Semaphore::new(OFFERS_MAX)),
+            mappings: Arc::new(Semaphore::new(OFFERS_MAX)),
             apart: Arc::new(Semaphore::new(APART_MAX)),
             tell,
             arrival: Notify::new(),
@@ -155,7 +163,9 @@ impl Shared {
         // The first reason stays; whoever comes second still returns only when nothing moves.
         let ending = Ending { reason, by_peer };
         let first = self.ending.set(ending).is_ok();
-        *self.moving.write() = false;
+        let moving = self.moving.write();
+        self.is_still.store(true, Release);
+        drop(moving);
         self.peer_regions.write().close();
         self.sending.lock().open = false;
         if !first {
@@ -179,6 +189,13 @@ impl Shared {
     pub(super) fn say(&self, what: Outgoing) {
         // It fails only when the link has ended.
         let _ = self.tell.send(what);
+    }
+
+    /// Tells the peer to let go of what we exposed; who waits for that. `None` when it knows of no such memory any more.
+    pub(super) fn withdraw(&self, stag: Stag) -> Option<oneshot::Receiver<()>> {
+        let gone = self.exposures.lock().withdraw(stag)?;
+        self.say(Outgoing::frame(Frame::Withdraw { stag }));
+        Some(gone)
     }
 
     /// Has local waiters look again.
@@ -250,8 +267,8 @@ impl Shared {
         bytes: usize,
         copy: impl FnOnce() -> bool,
     ) -> Result<()> {
-        let moving = self.moving.read();
-        if !*moving {
+        let _moving = self.moving.read();
+        if self.is_still.load(Relaxed) {
             return Err(self.closed());
         }
         if !copy() {

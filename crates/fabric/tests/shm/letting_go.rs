@@ -161,6 +161,28 @@ fn much_is_withdrawn_at_once() {
     });
 }
 
+/// Nor does it when nobody waits for that any more.
+#[test]
+fn much_is_withdrawn_at_once_and_given_up() {
+    run(async {
+        let ends = ends().await;
+        let mut exposures = Vec::new();
+        for _ in 0..1000 {
+            exposures.push(exposed(&ends).await.0);
+        }
+        for exposure in exposures {
+            let mut withdrawal = pin!(ends.client.withdraw(exposure));
+            tokio::select! {
+                biased;
+                () = withdrawal.as_mut() => panic!("the peer has not answered"),
+                () = std::future::ready(()) => {}
+            }
+        }
+        let (exposure, ..) = exposed(&ends).await;
+        ends.client.withdraw(exposure).await;
+    });
+}
+
 #[test]
 fn memory_that_is_not_a_files_is_not_exposed() {
     run(async {
