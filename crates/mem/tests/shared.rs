@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::hint::spin_loop;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::sync_channel;
@@ -48,6 +49,36 @@ fn a_file_that_shrinks_fails_copies_and_nothing_else() {
     assert!(window.read(0, &mut there[..PAGE_BYTES]));
     assert!(there[..PAGE_BYTES].iter().all(|byte| *byte == 7));
     assert!(window.word(0).is_none(), "a word is touched directly");
+}
+
+/// Which pages a process has (proc_pid_pagemap(5), bit 63).
+fn are_there(region: &Region, pages: std::ops::Range<usize>) -> Vec<bool> {
+    let map = File::open("/proc/self/pagemap").unwrap();
+    let first = region.base().addr().get() / PAGE_BYTES;
+    let is_there = |page| {
+        let mut entry = [0; 8];
+        map.read_exact_at(&mut entry, 8 * (first + page) as u64)
+            .unwrap();
+        u64::from_le_bytes(entry) >> 63 == 1
+    };
+    pages.map(is_there).collect()
+}
+
+#[test]
+fn what_is_fetched_is_there() {
+    for writes in [true, false] {
+        let file = memfd(6 * PAGE_BYTES, SealFlags::GROW);
+        let hand = file.try_clone().unwrap();
+        let window = Region::received(file, 100, 5 * PAGE_BYTES, true, Box::new(())).unwrap();
+        window.fetch(PAGE_BYTES, PAGE_BYTES + 1, writes);
+        let there = are_there(window.region(), 0..4);
+        assert_eq!(there, [false, true, true, false]);
+        // What is gone is none the worse.
+        ftruncate(&hand, 0).unwrap();
+        window.fetch(0, 5 * PAGE_BYTES, writes);
+        window.fetch(usize::MAX, 1, writes);
+        assert!(!window.read(0, &mut [0]));
+    }
 }
 
 #[test]

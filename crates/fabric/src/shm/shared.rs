@@ -292,6 +292,8 @@ impl Shared {
         steps.map(move |step| {
             let at = offset;
             offset += step.len();
+            // Who ends the link waits for a step, and not for a disk.
+            target.fetch(at, step.len(), true);
             self.step(CopySite::RetrieveInto, step.len(), || {
                 target.write(at, step)
             })
@@ -306,10 +308,9 @@ impl Shared {
     ) -> impl Iterator<Item = Result<()>> + Send + 'a {
         let steps = into.spare()[..source.len()].chunks_mut(STEP_BYTES);
         steps.enumerate().map(|(number, step)| {
-            let len = step.len();
-            self.step(CopySite::ReadFrom, len, || {
-                source.read(number * STEP_BYTES, step)
-            })
+            let (at, len) = (number * STEP_BYTES, step.len());
+            source.fetch(at, len, false);
+            self.step(CopySite::ReadFrom, len, || source.read(at, step))
         })
     }
 
