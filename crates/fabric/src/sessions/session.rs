@@ -286,15 +286,15 @@ impl Session {
 
     /// Closes a link (if nothing else has) and forgets it and what was registered over it.
     pub fn detach(&self, id: LinkId) {
-        let mut state = self.state.lock();
-        let Some(at) = state.links.iter().position(|(link, _)| *link == id) else {
+        let Some(link) = self.link(id) else {
             return;
         };
-        let (_, link) = state.links.remove(at);
-        drop(state);
+        // It is found until it is closed: whoever ends the session meanwhile waits for that, too.
         link.close(CloseReason::Done);
-        self.seats.give_back(&self.tenant, 1);
         let mut state = self.state.lock();
+        let had = state.links.len();
+        state.links.retain(|(link, _)| *link != id);
+        self.seats.give_back(&self.tenant, had - state.links.len());
         state.regions.retain(|_, held| held.region.link != id);
         let State {
             regions, grants, ..
@@ -515,13 +515,15 @@ impl Session {
             let mut state = self.state.lock();
             state.ended = true;
             self.deadline_ms.store(0, Relaxed);
-            std::mem::take(&mut state.links)
+            state.links.clone()
         };
+        // They are found until they are closed: whoever ends it meanwhile waits for that, too.
         for (_, link) in &links {
             link.close(CloseReason::SessionEnded);
         }
-        self.seats.give_back(&self.tenant, links.len());
         let mut state = self.state.lock();
+        self.seats.give_back(&self.tenant, state.links.len());
+        state.links = Vec::new();
         state.regions = BTreeMap::new();
         state.grants = BTreeMap::new();
     }

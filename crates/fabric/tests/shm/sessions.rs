@@ -1,7 +1,8 @@
 //! Sessions, leases and grants: against a model, and against everybody who should not get in.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::Duration;
 
 use forebay_fabric::sessions::{
@@ -631,6 +632,37 @@ fn the_end_closes_links_before_it_forgets() {
         assert_eq!(lender.client.closed().await, CloseReason::SessionEnded);
         let unserved = lender.session.attach(granted.link);
         assert_eq!(unserved.unwrap_err(), Refused::Ended);
+    });
+}
+
+/// Also when somebody else has begun to close them.
+#[test]
+fn the_end_of_a_session_finds_no_link_open() {
+    run(async {
+        let sessions = ends::sessions();
+        for round in 0..200 {
+            let session = open(&sessions, "tenant");
+            let (mut links, mut clients) = (Vec::new(), Vec::new());
+            for _ in 0..session.limits().links {
+                let (accepted, client) = ends::joined(&sessions, &session).await;
+                links.push(accepted);
+                clients.push(client);
+            }
+            let begin = Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    begin.wait();
+                    match round % 2 {
+                        0 => _ = sessions.close(session.id()),
+                        _ => links.iter().for_each(|link| session.detach(link.id)),
+                    }
+                });
+                begin.wait();
+                sessions.close(session.id());
+                let open = links.iter().filter(|link| !link.link.has_ended()).count();
+                assert_eq!(open, 0, "round {round}");
+            });
+        }
     });
 }
 
