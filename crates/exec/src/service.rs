@@ -286,7 +286,8 @@ async fn until<T>(
     needed: bool,
     mut work: Fetching<'_, T>,
 ) -> Result<Option<T>> {
-    let mut ended = false;
+    // It may have been noted while something before this was waited for; nothing follows it.
+    let mut ended = matches!(asked.back(), Some(Ask::Done(_)));
     loop {
         tokio::select! {
             biased;

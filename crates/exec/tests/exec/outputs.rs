@@ -1,16 +1,17 @@
 //! Where output goes: memory of the caller's, and values.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_exec::Exec;
+use forebay_exec::{Exec, Executor};
 use forebay_mem::{Buf, Region, RegionSlice};
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
     Address, Body, ByteRange, Condition, ErrorKind, Execute, Input, Module, Output, Quota, Result,
-    Scope, Seal, Store, StoreError, StoreOptions,
+    Scope, Seal, Store, StoreError, StoreOptions, Upload,
 };
 
-use crate::support::{World, assert_kind, own};
+use crate::support::{World, assert_kind, metrics, own};
 
 const HELLO: &str = r#"(data (i32.const 0) "hello")"#;
 
@@ -198,6 +199,42 @@ async fn a_long_output_becomes_a_value() {
     };
     world.store.execute(call).await.unwrap();
     assert!(read(&world, b"in").await == [&object[..], &object].concat());
+}
+
+/// Takes a buffer some turns after the function has ended.
+#[derive(Clone)]
+struct Outrun(Arc<Executor>);
+
+impl<S: Store> Detour<S> for Outrun {
+    async fn write(&self, upload: &mut S::Upload, buf: Buf) -> Result<()> {
+        while !metrics(&self.0).contains("forebay_exec_running 0") {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        upload.write(buf).await
+    }
+}
+
+#[tokio::test]
+async fn a_function_may_end_while_several_buffers_of_its_are_on_their_way() {
+    let world = World::new().await;
+    let text = own(
+        "(drop (memory.grow (i32.const 32)))
+         (memory.fill (i32.const 0) (i32.const 7) (i32.const 0x200000))
+         (call $write (i32.const 0) (i32.const 0x200000))",
+        "",
+    );
+    let module = world.module(&text).await;
+    let store = Around {
+        store: world.store.below().clone(),
+        detour: Outrun(world.store.executor().unwrap().clone()),
+    };
+    let store = Exec::new(store, world.store.executor().cloned());
+    let call = to(module, &[], value("hers", StoreOptions::default()));
+    assert_eq!(store.execute(call).await.unwrap().len, 2 << 20);
+    assert!(read(&world, b"out").await == vec![7; 2 << 20]);
 }
 
 #[tokio::test]

@@ -186,11 +186,7 @@ impl World {
 
     /// What the executor counted.
     pub fn metrics(&self) -> String {
-        let mut registry = prometheus_client::registry::Registry::default();
-        self.store.executor().unwrap().register(&mut registry);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        text
+        metrics(self.store.executor().unwrap())
     }
 
     /// A function that does what it should still does.
@@ -201,6 +197,15 @@ impl World {
         );
         assert_eq!(self.output(&text, &[], b"").await, b"hello");
     }
+}
+
+/// What an executor counted.
+pub fn metrics(executor: &Arc<Executor>) -> String {
+    let mut registry = prometheus_client::registry::Registry::default();
+    executor.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    text
 }
 
 pub fn bytes(executed: &Executed) -> Vec<u8> {
