@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use forebay_fabric::{Access, Error, ErrorKind, Link, RemoteRange, Result, Stag};
@@ -10,11 +11,12 @@ use forebay_proto::direct::{
     Call, Full, Operation, ReplyWriter, Request, Status, Window, parse_request, peek_id,
 };
 use forebay_store::Store;
-use futures_util::future::poll_immediate;
+use futures_util::future::{Either, poll_immediate, select};
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use crate::live::Counting;
 use crate::retrieve::Retrieved;
+use crate::share::{Held, Share};
 use crate::status::Failure;
 
 /// Elements of one request worked on at once.
@@ -25,6 +27,7 @@ pub(crate) struct Context<'a, S, L> {
     pub(crate) store: &'a S,
     pub(crate) tenant: &'a str,
     pub(crate) link: &'a L,
+    pub(crate) share: &'a Arc<Share>,
     pub(crate) counting: &'a Counting,
 }
 
@@ -99,7 +102,7 @@ async fn answer<S: Store, L: Link>(
             let result = context.retrieve(own, only).await;
             context.counting.outcome(&result);
             return replies
-                .only(&result, |writer, done| done.write(writer))
+                .only(result, |writer, done| done.write(writer))
                 .await;
         }
         let work = |element| context.retrieve(own, element);
@@ -272,8 +275,20 @@ impl<S: Store, L: Link> Context<'_, S, L> {
     /// Refuses a change that was asked for over a link that has ended.
     pub(crate) fn still_asked(&self) -> std::result::Result<(), Failure> {
         match self.link.has_ended() {
-            true => Err(Failure::new(Status::Io, "the link has ended")),
+            true => Err(Failure::LINK_ENDED),
             false => Ok(()),
+        }
+    }
+
+    /// Counts bytes for the tenant, as soon as it may have so many and while the link lasts.
+    pub(crate) async fn hold(&self, bytes: usize) -> std::result::Result<Held, Failure> {
+        let mut taking = pin!(self.share.take(bytes));
+        if let Some(held) = poll_immediate(&mut taking).await {
+            return Ok(held);
+        }
+        match select(taking, pin!(self.link.closed())).await {
+            Either::Left((held, _)) => Ok(held),
+            Either::Right(_) => Err(Failure::LINK_ENDED),
         }
     }
 
@@ -317,10 +332,12 @@ impl<L: Link> Replies<'_, L> {
     /// Sends the only result there is. The first one of a reply fits.
     async fn only<T>(
         &mut self,
-        result: &std::result::Result<T, Failure>,
+        result: std::result::Result<T, Failure>,
         write: impl Fn(&mut ReplyWriter, &T) -> std::result::Result<(), Full>,
     ) -> Result<()> {
-        let written = append(&mut self.writer, result, write);
+        let written = append(&mut self.writer, &result, write);
+        // The buffer of a value that rides in the reply does not wait with it.
+        drop(result);
         written.map_err(too_long)?;
         self.last(false).await
     }

@@ -12,6 +12,7 @@ use crate::call::Context;
 use crate::live::{Counting, Live, LiveLink};
 use crate::metrics::Metrics;
 use crate::serve;
+use crate::share::Shares;
 
 /// How long what was answered may take to arrive when no more is served.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
@@ -21,12 +22,16 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 pub struct Config {
     /// Requests of one link in progress at once; further ones stay in the link.
     pub requests_per_link: usize,
+    /// How large the pool is that all buffers come from, in bytes. A tenant alone keeps no more than a half of it from others for what its
+    /// links carry, two tenants a third each.
+    pub pool_bytes: usize,
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
             requests_per_link: 256,
+            pool_bytes: 64 << 20,
         }
     }
 }
@@ -35,7 +40,8 @@ impl Default for Config {
 #[derive(Debug)]
 pub struct Door<S> {
     store: Arc<S>,
-    config: Config,
+    requests_per_link: usize,
+    shares: Arc<Shares>,
     metrics: Arc<Metrics>,
     live: Arc<Live>,
 }
@@ -45,7 +51,8 @@ impl<S: Store> Door<S> {
     pub fn new(store: Arc<S>, config: Config) -> Door<S> {
         Door {
             store,
-            config,
+            requests_per_link: config.requests_per_link,
+            shares: Shares::new(config.pool_bytes),
             metrics: Arc::default(),
             live: Arc::default(),
         }
@@ -71,13 +78,15 @@ impl<S: Store> Door<S> {
     ) -> CloseReason {
         let _serving = session.serve();
         let counting = Counting::new(&self.live, &self.metrics, session, link.fabric());
+        let share = self.shares.of(session.tenant());
         let context = Context {
             store: &*self.store,
             tenant: session.tenant(),
             link,
+            share: &share,
             counting: &counting,
         };
-        let reason = serve::serve(&context, self.config.requests_per_link, shutdown).await;
+        let reason = serve::serve(&context, self.requests_per_link, shutdown).await;
         if reason == CloseReason::Done {
             // A close takes back what the connection has no room for yet, replies to changes that were made among it.
             let _ = timeout(LAST_ANSWERS, link.fence()).await;

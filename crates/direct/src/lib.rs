@@ -4,17 +4,19 @@
 //! - `serve`: the loop of one link. Requests run side by side in `slots` that are used again and again: a request costs no task
 //!   and, when its value is at hand, no allocation.
 //! - `retrieve`, `store`, `keys`, `list`: what the operations do. `status`: what every failure is called on the wire.
+//! - `share`: what one tenant's links may keep from everybody else while its clients take their time.
 //!
 //! The messages are [`forebay_proto::direct`]; `docs/direct.md` is their specification.
 //!
 //! # What it does not do
-//! It opens no sockets and knows no fabric by name: whoever accepts a link hands it over with the session it belongs to.
+//! It opens no sockets and makes no links: whoever accepts a link hands it over with the session it belongs to.
 //!
 //! # Invariants
 //! - A reply that says that bytes were placed is handed to the link after the writes that placed them, and a link keeps that order.
 //! - A namespace of another tenant is answered as one that does not exist; so is a region of another session, which a link cannot reach.
 //! - What was begun for a link is finished or given up before [`Door::serve`] returns: nothing lands in its client's memory later.
 //! - Requests of a link in progress are bounded; further ones stay in the link.
+//! - So is what a tenant's requests hold that waits for its clients, over all of its links; what exceeds it waits, and holds nothing.
 //!
 //! # Tests
 //! Random operations through the door and straight on a store agree, over a link inside the process and over every real one; hostile
@@ -29,6 +31,7 @@ mod live;
 mod metrics;
 mod retrieve;
 mod serve;
+mod share;
 mod status;
 mod store;
 

@@ -2,9 +2,11 @@
 
 use forebay_fabric::{Link, Result};
 use forebay_proto::direct::{List, ListAfter, Listed};
-use forebay_store::{After, Item, ListOptions, Space, Store};
+use forebay_store::limits::{KEY_BYTES_MAX, LIST_ITEMS_MAX};
+use forebay_store::{After, Attributes, Item, ListOptions, ListPage, Space, Store};
 
 use crate::call::{Context, Own, Replies};
+use crate::share::Held;
 use crate::status::Failure;
 
 impl<S: Store, L: Link> Context<'_, S, L> {
@@ -15,25 +17,10 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         list: &List<'_>,
         replies: &mut Replies<'_, L>,
     ) -> Result<()> {
-        let options = ListOptions {
-            namespace: own.name,
-            space: Space::Objects,
-            prefix: list.prefix,
-            delimiter: (!list.delimiter.is_empty()).then_some(list.delimiter),
-            after: match list.after {
-                ListAfter::Start => After::Start,
-                ListAfter::Key(key) => After::Key(key),
-                ListAfter::Prefix(prefix) => After::Prefix(prefix),
-            },
-            limit: list.limit as usize,
+        let (page, _held) = match self.page(own, list).await {
+            Ok(found) => found,
+            Err(failure) => return replies.refuse(&failure).await,
         };
-        let page = match self.store.list(options).await {
-            Ok(page) => page,
-            Err(error) => return replies.refuse(&Failure::from(error)).await,
-        };
-        if let Err(failure) = self.recheck(own) {
-            return replies.refuse(&failure).await;
-        }
         for item in &page.items {
             let line = match item {
                 Item::Value(key, meta) => Listed::Value {
@@ -52,4 +39,47 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         }
         replies.last(page.more).await
     }
+
+    /// The page, as soon as the tenant may have it wait for the client.
+    async fn page(
+        &self,
+        own: Own<'_>,
+        list: &List<'_>,
+    ) -> std::result::Result<(ListPage, Held), Failure> {
+        let limit = list.limit as usize;
+        let mut held = self
+            .hold(limit.min(LIST_ITEMS_MAX) * LINE_BYTES_MAX)
+            .await?;
+        let options = ListOptions {
+            namespace: own.name,
+            space: Space::Objects,
+            prefix: list.prefix,
+            delimiter: (!list.delimiter.is_empty()).then_some(list.delimiter),
+            after: match list.after {
+                ListAfter::Start => After::Start,
+                ListAfter::Key(key) => After::Key(key),
+                ListAfter::Prefix(prefix) => After::Prefix(prefix),
+            },
+            limit,
+        };
+        let mut page = self.store.list(options).await?;
+        self.recheck(own)?;
+        let lines = page.items.iter_mut().map(|item| match item {
+            Item::Value(key, meta) => {
+                // Nobody is told of them, and they may be long.
+                meta.attributes = Attributes::EMPTY;
+                line_bytes(key)
+            }
+            Item::Prefix(prefix) => line_bytes(prefix),
+        });
+        held.shrink(lines.sum());
+        Ok((page, held))
+    }
+}
+
+/// What a line takes while it waits for the client.
+const LINE_BYTES_MAX: usize = KEY_BYTES_MAX + size_of::<Item>();
+
+fn line_bytes(key: &[u8]) -> usize {
+    key.len() + size_of::<Item>()
 }

@@ -1,6 +1,7 @@
 //! Values into the caller's memory, or into the reply.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crc_fast::{CrcAlgorithm, Digest};
 use forebay_fabric::{Access, Link};
@@ -8,10 +9,11 @@ use forebay_mem::{Buf, CopySite, RegionSlice, count_copy};
 use forebay_proto::direct::{
     self, Full, INLINE_BYTES_MAX, ReplyWriter, Retrieve, Target, Value, Window,
 };
-use forebay_store::{Address, Body, ByteRange, ErrorKind, Meta, Object, Store, VersionId};
+use forebay_store::{Address, Body, ByteRange, Caps, ErrorKind, Meta, Object, Store, VersionId};
 use futures_util::future::join;
 
 use crate::call::{Context, Own};
+use crate::share::{self, Held};
 use crate::status::Failure;
 
 /// What was placed, or what rides in the reply.
@@ -76,6 +78,22 @@ fn range(range: direct::Range) -> ByteRange {
     }
 }
 
+/// Where in a value the bytes may lie that are asked for, and how long that value may be, before it is found.
+fn wanted(range: direct::Range, room: u64, caps: &Caps) -> (Range<u64>, u64) {
+    let chunk = caps.chunk_bytes.max(1) as u64;
+    let (first, len, size) = match range {
+        direct::Range::Full => (0, room, room),
+        direct::Range::From(first) => (first, room, u64::MAX),
+        direct::Range::Inclusive(first, last) => {
+            let len = last.saturating_sub(first).saturating_add(1);
+            (first, len.min(room), u64::MAX)
+        }
+        // It may begin at the end of a buffer.
+        direct::Range::Suffix(count) => (chunk - 1, count.min(room), u64::MAX),
+    };
+    (first..first.saturating_add(len), size)
+}
+
 /// The checksum of a part while it passes; a whole value has one already.
 struct Passing(Option<Digest>);
 
@@ -117,22 +135,30 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             Some(target) if whole || !element.checksum => {
                 self.retrieve_into(own, version, &element, target).await
             }
-            mapped => {
-                let object = self
-                    .store
-                    .retrieve(address, version, range(element.range))
-                    .await?;
-                if object.range.end - object.range.start > window.len {
-                    return Err(Failure::TOO_SHORT);
-                }
-                match mapped {
-                    Some(target) => Box::pin(copy_out(object, &element, &target)).await,
-                    None => Box::pin(self.write_out(object, &element, &window)).await,
-                }
+            Some(target) => {
+                let object = self.open(address, version, &element, &window).await?;
+                Box::pin(copy_out(object, &element, &target)).await
             }
+            None => Box::pin(self.carry_out(own, version, &element, &window)).await,
         }?;
         self.counting.sent(retrieved.bytes());
         Ok(retrieved)
+    }
+
+    /// What is asked for, if the window has room for it.
+    async fn open(
+        &self,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        element: &Retrieve<'_>,
+        window: &Window,
+    ) -> Result<Object<S::Body>, Failure> {
+        let range = range(element.range);
+        let object = self.store.retrieve(address, version, range).await?;
+        match object.range.end - object.range.start > window.len {
+            true => Err(Failure::TOO_SHORT),
+            false => Ok(object),
+        }
     }
 
     /// The store places the bytes: from its device, when it can.
@@ -172,10 +198,30 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         }
     }
 
-    /// The link carries the bytes; the next are read while the last ones travel.
+    /// The link carries the bytes, as soon as the tenant may have them on their way.
+    async fn carry_out(
+        &self,
+        own: Own<'_>,
+        version: Option<VersionId>,
+        element: &Retrieve<'_>,
+        window: &Window,
+    ) -> Result<Retrieved, Failure> {
+        let caps = self.store.caps();
+        let (wanted, size) = wanted(element.range, window.len, &caps);
+        let mut held = self.hold(share::leaving(&caps, &wanted, size)).await?;
+        // The name is used after a wait.
+        self.recheck(own)?;
+        let address = Address::object(own.name, element.key);
+        let object = self.open(address, version, element, window).await?;
+        held.shrink(share::leaving(&caps, &object.range, object.meta.size));
+        self.write_out(object, held, element, window).await
+    }
+
+    /// The next bytes are read while the last ones travel.
     async fn write_out<B: Body>(
         &self,
         object: Object<B>,
+        held: Held,
         element: &Retrieve<'_>,
         window: &Window,
     ) -> Result<Retrieved, Failure> {
@@ -184,6 +230,8 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             range,
             mut body,
         } = object;
+        // What was written waits in the link.
+        let held = Arc::new(held);
         let mut passing = Passing::of(element, &range, meta.size);
         let mut placed = 0;
         let mut next = body.next().await?;
@@ -192,7 +240,8 @@ impl<S: Store, L: Link> Context<'_, S, L> {
             let len = buf.len() as u64;
             let to = Self::remote(window, placed, len).ok_or(Failure::TOO_SHORT)?;
             placed += len;
-            let (written, following) = join(self.link.write(to, vec![buf]), body.next()).await;
+            let from = vec![buf.keeping(held.clone())];
+            let (written, following) = join(self.link.write(to, from), body.next()).await;
             written?;
             next = following?;
         }

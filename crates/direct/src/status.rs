@@ -44,6 +44,9 @@ impl Failure {
         "there is less room than the bytes asked for",
     );
 
+    /// Nobody will hear it.
+    pub(crate) const LINK_ENDED: Failure = Failure::new(Status::Io, "the link has ended");
+
     /// A message that is no request.
     pub(crate) fn malformed(why: Malformed) -> Failure {
         Failure {

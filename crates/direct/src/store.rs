@@ -12,6 +12,7 @@ use futures_util::future::join;
 
 use crate::call::Context;
 use crate::retrieve::described;
+use crate::share;
 use crate::status::Failure;
 
 pub(crate) fn write(writer: &mut ReplyWriter, stored: &Stored) -> Result<(), Full> {
@@ -98,6 +99,9 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         if let Some(source) = self.mapped(window, Access::Read) {
             return Ok(upload.read_from(source).await?);
         }
+        let _held = self
+            .hold(share::arriving(&self.store.caps(), window.len))
+            .await?;
         let mut at = 0;
         let mut read = self.read(upload, window, &mut at).await?;
         // The next bytes travel while the last ones are taken. Whoever waited for a buffer while it holds one could wait for others that

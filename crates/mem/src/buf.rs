@@ -192,12 +192,32 @@ impl Buf {
         }
     }
 
+    /// The same bytes, without copying, as memory of no pool: what is `kept` goes with the last of them.
+    pub fn keeping<T: Send + 'static>(self, kept: T) -> Buf {
+        Bytes::from_owner(Keeping {
+            bytes: self,
+            _kept: kept,
+        })
+        .into()
+    }
+
     /// The same bytes as `bytes::Bytes`, without copying.
     pub fn into_bytes(self) -> Bytes {
         match self.repr {
             Repr::Heap(ref bytes) => bytes.slice(self.range),
             Repr::Block(_) => Bytes::from_owner(self),
         }
+    }
+}
+
+struct Keeping<T> {
+    bytes: Buf,
+    _kept: T,
+}
+
+impl<T> AsRef<[u8]> for Keeping<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

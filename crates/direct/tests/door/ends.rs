@@ -27,6 +27,7 @@ async fn many_requests_at_once_are_all_answered() {
     for (way, limit) in WAYS.into_iter().zip([256, 3, 256, 7]) {
         let server = Server::with(Config {
             requests_per_link: limit,
+            ..Config::default()
         })
         .await;
         server.set(NAMESPACE, b"key", &noise(1, 4096)).await;

@@ -7,5 +7,6 @@ mod hostile;
 mod model;
 mod namesakes;
 mod pipe;
+mod shares;
 mod support;
 mod transfers;

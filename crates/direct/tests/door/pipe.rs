@@ -13,14 +13,19 @@ use tokio::sync::{mpsc, watch};
 
 type Exposed = Arc<Mutex<HashMap<u32, (RegionSlice, Access)>>>;
 
+/// A message, and what was written before it.
+type Sent = (Vec<u8>, Vec<Buf>);
+
 /// One end.
 pub struct Pipe {
     fabric: Fabric,
     own: Exposed,
     peers: Exposed,
     stags: Mutex<u32>,
-    out: mpsc::Sender<Vec<u8>>,
-    incoming: tokio::sync::Mutex<mpsc::Receiver<Vec<u8>>>,
+    out: mpsc::Sender<Sent>,
+    incoming: tokio::sync::Mutex<mpsc::Receiver<Sent>>,
+    /// What was written since the last message: it is on its way until the peer takes the next one.
+    written: Mutex<Vec<Buf>>,
     end: watch::Sender<Option<CloseReason>>,
 }
 
@@ -38,6 +43,7 @@ impl Pipe {
             stags: Mutex::new(first),
             out,
             incoming: tokio::sync::Mutex::new(incoming),
+            written: Mutex::default(),
             end: end.clone(),
         };
         (
@@ -98,12 +104,13 @@ impl Link for Pipe {
         tokio::task::yield_now().await;
         self.open()?;
         let mut at = 0;
-        for buf in from {
-            if !target.write(at, &buf) {
+        for buf in &from {
+            if !target.write(at, buf) {
                 return Err(Error::new(ErrorKind::Invalid, "too long"));
             }
             at += buf.len();
         }
+        self.written.lock().extend(from);
         Ok(())
     }
 
@@ -124,8 +131,9 @@ impl Link for Pipe {
     async fn send(&self, message: &[u8]) -> Result<()> {
         self.open()?;
         let mut end = self.end.subscribe();
+        let sent = (message.to_vec(), std::mem::take(&mut *self.written.lock()));
         tokio::select! {
-            sent = self.out.send(message.to_vec()) => sent.map_err(|_| closed()),
+            sent = self.out.send(sent) => sent.map_err(|_| closed()),
             _ = end.wait_for(Option::is_some) => Err(closed()),
         }
     }
@@ -141,7 +149,7 @@ impl Link for Pipe {
                 _ => return Err(closed()),
             },
         };
-        Ok(message.map(|message| {
+        Ok(message.map(|(message, _)| {
             into.clear();
             into.extend_from_slice(&message);
         }))

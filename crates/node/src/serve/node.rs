@@ -84,8 +84,12 @@ impl Node {
             doors::s3_config(args, memory_bytes),
             doors::lenders(args, &listeners, &sessions),
         );
+        let config = forebay_direct::Config {
+            pool_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
+            ..forebay_direct::Config::default()
+        };
         let direct = Arc::new(Direct {
-            door: forebay_direct::Door::new(store.clone(), forebay_direct::Config::default()),
+            door: forebay_direct::Door::new(store.clone(), config),
             sessions: sessions.clone(),
         });
         let tending = Arc::new(Tending::new(

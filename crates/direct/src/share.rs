@@ -1,0 +1,157 @@
+//! What one tenant may keep from everybody else while its clients take their time.
+//!
+//! Bytes that a link carries wait in the store's buffers for a client that takes, or answers, as slowly as it likes; lines of a list wait
+//! for it on the heap. Each is counted before there is anything of it. Whoever may not have it yet waits, and holds nothing meanwhile, so
+//! that what is held is given back in the end.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use forebay_fabric::iwarp::OUTSTANDING_BYTES_MAX;
+use forebay_mem::BLOCK_MIN_BYTES;
+use forebay_store::Caps;
+use forebay_store::limits::may_have;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// The shares of all tenants.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    /// Bytes of all buffers.
+    bound: usize,
+    /// Bytes that are counted for anybody.
+    all: Mutex<usize>,
+    freed: Notify,
+    tenants: Mutex<HashMap<Box<str>, Weak<Share>>>,
+}
+
+/// The share of one tenant, whichever of its links it is that wants some of it.
+#[derive(Debug)]
+pub(crate) struct Share {
+    shares: Arc<Shares>,
+    /// Changes while `all` is locked.
+    own: AtomicUsize,
+    /// Whoever asked first is served first: what is large is not overtaken for ever by what is small.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// Bytes that are counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    share: Arc<Share>,
+    bytes: usize,
+}
+
+impl Shares {
+    /// Of so many bytes of buffers.
+    pub(crate) fn new(bound: usize) -> Arc<Shares> {
+        Arc::new(Shares {
+            bound,
+            all: Mutex::default(),
+            freed: Notify::new(),
+            tenants: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn of(self: &Arc<Shares>, tenant: &str) -> Arc<Share> {
+        let mut tenants = self.tenants.lock();
+        if let Some(share) = tenants.get(tenant).and_then(Weak::upgrade) {
+            return share;
+        }
+        tenants.retain(|_, share| share.strong_count() > 0);
+        let share = Arc::new(Share {
+            shares: self.clone(),
+            own: AtomicUsize::new(0),
+            turn: tokio::sync::Mutex::default(),
+        });
+        tenants.insert(tenant.into(), Arc::downgrade(&share));
+        share
+    }
+}
+
+impl Share {
+    /// Counts so many bytes more; waits while the tenant may not have them.
+    pub(crate) async fn take(self: &Arc<Share>, bytes: usize) -> Held {
+        let _turn = self.turn.lock().await;
+        if let Some(held) = self.try_take(bytes) {
+            return held;
+        }
+        loop {
+            let mut freed = pin!(self.shares.freed.notified());
+            freed.as_mut().enable();
+            if let Some(held) = self.try_take(bytes) {
+                return held;
+            }
+            freed.await;
+        }
+    }
+
+    /// Whoever has nothing may have something, however little there is.
+    fn try_take(self: &Arc<Share>, bytes: usize) -> Option<Held> {
+        let mut all = self.shares.all.lock();
+        let own = self.own.load(Relaxed);
+        if own > 0 && !may_have(bytes, own, *all, self.shares.bound) {
+            return None;
+        }
+        *all += bytes;
+        self.own.store(own + bytes, Relaxed);
+        Some(Held {
+            share: self.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Held {
+    /// It turned out to be less.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        if less > 0 {
+            self.give_back(less);
+        }
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        let shares = &self.share.shares;
+        {
+            let mut all = shares.all.lock();
+            *all -= bytes;
+            self.share.own.fetch_sub(bytes, Relaxed);
+        }
+        shares.freed.notify_waiters();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.give_back(self.bytes);
+    }
+}
+
+/// What a store holds at most of its buffers while bytes `range` of a value of `size` leave by a link: one is written, others are read
+/// ahead, and those that were written wait in the link.
+pub(crate) fn leaving(caps: &Caps, range: &Range<u64>, size: u64) -> usize {
+    let most = (caps.read_ahead + 1) * caps.chunk_bytes + OUTSTANDING_BYTES_MAX;
+    around(caps, range, size).min(most)
+}
+
+/// The same while `len` bytes arrive: one is filled while another is written, behind those that the store still has.
+pub(crate) fn arriving(caps: &Caps, len: u64) -> usize {
+    let most = (caps.write_behind + 2) * caps.chunk_bytes;
+    around(caps, &(0..len), len).min(most)
+}
+
+/// The buffers in which bytes `range` of a value of `size` lie. A part may keep the whole of its buffer.
+fn around(caps: &Caps, range: &Range<u64>, size: u64) -> usize {
+    let chunk = caps.chunk_bytes.max(1) as u64;
+    let chunks = range.end.div_ceil(chunk) - range.start / chunk;
+    let whole = size.checked_next_power_of_two().unwrap_or(u64::MAX);
+    let bytes = chunks.saturating_mul(chunk).min(whole);
+    usize::try_from(bytes)
+        .unwrap_or(usize::MAX)
+        .max(BLOCK_MIN_BYTES)
+}
