@@ -124,8 +124,9 @@ impl KeyValue {
                     return Err(Error::Protocol("a value came in part".to_owned()));
                 }
                 _ => {
-                    room = usize::try_from(found.value_bytes)
-                        .map_err(|_| Error::Protocol("a value too long".to_owned()))?;
+                    let max = self.info().value_bytes_max;
+                    let more = room_for(found.value_bytes, room, max);
+                    room = more.map_err(|error| self.failed(error))?;
                 }
             }
         }
@@ -182,6 +183,15 @@ impl KeyValue {
     }
 }
 
+/// Room for a value that did not fit. Twice as much at least: a device that names another length each time has soon no more to name.
+fn room_for(value_bytes: u64, room: usize, max: u32) -> Result<usize, HostError> {
+    let max = max as usize;
+    match usize::try_from(value_bytes) {
+        Ok(bytes) if bytes <= max => Ok(bytes.max(room.saturating_mul(2)).min(max)),
+        _ => Err(HostError::Status(Status::INVALID_VALUE_SIZE)),
+    }
+}
+
 /// The memory of a window, lent until the command that uses it has ended.
 async fn lend(window: &Window<'_>, what: Use) -> Result<(forebay_mem::RegionSlice, Hold)> {
     window.check()?;
@@ -228,5 +238,29 @@ fn failed(endpoint: &str, error: HostError) -> Error {
             endpoint: endpoint.to_owned(),
             what: error.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_room_is_made_than_a_value_may_need() {
+        for told in [(16 << 20) + 1, 1 << 32, 1 << 62, u64::MAX] {
+            let refused = room_for(told, FIRST_BYTES, 16 << 20);
+            assert!(matches!(refused, Err(HostError::Status(_))), "{told}");
+        }
+        assert_eq!(room_for(1 << 20, FIRST_BYTES, 16 << 20).unwrap(), 1 << 20);
+    }
+
+    #[test]
+    fn a_value_that_is_always_a_byte_longer_is_soon_refused() {
+        let mut room = FIRST_BYTES;
+        let asked = std::iter::from_fn(|| {
+            room = room_for(room as u64 + 1, room, u32::MAX).ok()?;
+            Some(room)
+        });
+        assert_eq!(asked.take(100).count(), 16);
     }
 }
