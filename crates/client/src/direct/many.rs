@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use forebay_fabric::Connection;
 use forebay_proto::direct::{
-    Condition, Full, INLINE_BYTES_MAX, Operation, Outcome, RequestWriter, Status, parse_reply,
+    Condition, Full, INLINE_BYTES_MAX, Operation, Outcome, Reply, RequestWriter, Status,
+    parse_reply,
 };
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::attempt::{Failure, Tries, odd, refused, stopped};
 use super::client::Client;
 use super::connected::Connected;
 use super::http;
-use super::lane::{Lane, Pending};
+use super::lane::{Lane, Pending, Stopped};
 use super::loans::Use;
 use super::needs::needs;
 use super::seat::Memory;
@@ -53,6 +54,20 @@ struct Batch<'a> {
     pending: Pending<'a, Connection>,
     left: Range<usize>,
     crcs: VecDeque<Option<u64>>,
+}
+
+impl Batch<'_> {
+    /// Waits until the server is done with it.
+    async fn settle(&mut self, stop: impl Fn(Stopped) -> Failure) -> Result<(), Failure> {
+        loop {
+            let reply = self.pending.reply().await.map_err(&stop)?;
+            let last = parse_reply(&reply)?.last;
+            self.pending.recycle(reply);
+            if last {
+                return Ok(());
+            }
+        }
+    }
 }
 
 impl<'a> Elements<'a, '_> {
@@ -300,30 +315,59 @@ impl Client {
             let Some(batch) = batches.front_mut() else {
                 return Ok(());
             };
-            let reply = batch.pending.reply().await;
-            let reply = reply.map_err(|why| stopped(connected.path, tries, why))?;
+            let stop = |why| stopped(connected.path, tries, why);
+            let reply = batch.pending.reply().await.map_err(stop)?;
             let answer = parse_reply(&reply)?;
-            let mut refusal = None;
-            for outcome in answer.results {
-                let index = batch.left.next();
-                let index = index.ok_or_else(|| odd("more was answered than was asked"))?;
-                let crc = batch.crcs.pop_front().flatten();
-                report(self.outcome(connected, namespace, elements, index, &outcome, crc))?;
-                refusal = Some(outcome).filter(|outcome| outcome.status != Status::Ok);
-            }
-            if answer.last {
-                // A message that is refused as a whole has one result, which is every element's.
-                for index in batch.left.by_ref() {
-                    let refusal = refusal.as_ref();
-                    let refusal = refusal.ok_or_else(|| odd("less was answered than was asked"))?;
-                    report(self.outcome(connected, namespace, elements, index, refusal, None))?;
+            let last = answer.last;
+            let told = self.tell(connected, namespace, elements, batch, answer, report);
+            batch.pending.recycle(reply);
+            let done = batch.left.is_empty();
+            match told {
+                Ok(()) if done => drop(batches.pop_front()),
+                Ok(()) => {}
+                Err(failure) => {
+                    if last {
+                        batches.pop_front();
+                    }
+                    // A store that went on while its element is sent again could come after what is put there later.
+                    if let Elements::Puts(_) = elements {
+                        for batch in &mut batches {
+                            batch.settle(stop).await?;
+                        }
+                    }
+                    return Err(failure);
                 }
             }
-            batch.pending.recycle(reply);
-            if batch.left.is_empty() {
-                batches.pop_front();
+        }
+    }
+
+    /// Reports what a reply says of the elements that were not answered yet.
+    fn tell(
+        &self,
+        connected: &Connected,
+        namespace: &str,
+        elements: Elements<'_, '_>,
+        batch: &mut Batch<'_>,
+        answer: Reply<'_>,
+        report: &mut impl FnMut(Result<Transfer, Failure>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut refusal = None;
+        for outcome in answer.results {
+            let index = batch.left.next();
+            let index = index.ok_or_else(|| odd("more was answered than was asked"))?;
+            let crc = batch.crcs.pop_front().flatten();
+            report(self.outcome(connected, namespace, elements, index, &outcome, crc))?;
+            refusal = Some(outcome).filter(|outcome| outcome.status != Status::Ok);
+        }
+        if answer.last {
+            // A message that is refused as a whole has one result, which is every element's.
+            for index in batch.left.by_ref() {
+                let refusal = refusal.as_ref();
+                let refusal = refusal.ok_or_else(|| odd("less was answered than was asked"))?;
+                report(self.outcome(connected, namespace, elements, index, refusal, None))?;
             }
         }
+        Ok(())
     }
 
     /// What came of one element.
@@ -477,13 +521,24 @@ async fn many_by_http(
     tries: &Tries,
     report: &mut impl FnMut(Result<Transfer, Failure>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let transfers = stream::iter(from..elements.len())
-        .map(|index| by_http(connected, namespace, elements, index, None, tries));
-    let mut transfers = std::pin::pin!(transfers.buffered(HTTP_MAX));
-    while let Some(transfer) = transfers.next().await {
-        report(transfer)?;
+    let mut left = from..elements.len();
+    let mut transfers = FuturesOrdered::new();
+    loop {
+        let room = HTTP_MAX - transfers.len();
+        let more = left.by_ref().take(room);
+        transfers
+            .extend(more.map(|index| by_http(connected, namespace, elements, index, None, tries)));
+        let Some(transfer) = transfers.next().await else {
+            return Ok(());
+        };
+        if let Err(failure) = report(transfer) {
+            // As by a link.
+            if let Elements::Puts(_) = elements {
+                while transfers.next().await.is_some() {}
+            }
+            return Err(failure);
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -495,11 +550,11 @@ mod tests {
     use forebay_fabric::{Link, Sessions, SystemClock, shm};
     use forebay_proto::direct::{Call, Hop, ReplyWriter, Value, parse_request};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, UnixStream};
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     use super::*;
     use crate::Attributes;
-    use crate::direct::{Options, Path, Region, Span};
+    use crate::direct::{Choice, Options, Path, Region, Span};
 
     const NOTHING: Value<'_> = Value {
         size: 0,
@@ -649,6 +704,92 @@ mod tests {
             assert_eq!(paths, [Shm, Shm, Http, Http, Shm, Http, Http]);
             assert_eq!(stored.load(Relaxed), 4);
         }
+    }
+
+    /// Longer than anybody waits before another attempt.
+    const WHILE: Duration = Duration::from_millis(500);
+
+    #[tokio::test]
+    async fn no_store_goes_on_while_its_element_is_sent_again() {
+        let region = Region::alloc(8).unwrap();
+        let put = Put::new(b"key", region.window(0..8));
+        let puts = vec![put; ELEMENTS_MAX + 1];
+        let options = Options::default();
+        let (client, server, _sessions) = Client::linked("http://127.0.0.1:1", options).await;
+        let scatter = client.scatter("ns", &puts, |_, put| drop(put.unwrap()));
+        let next = async || {
+            let mut message = Vec::new();
+            server.recv(&mut message).await.unwrap().unwrap();
+            let request = parse_request(&message).unwrap();
+            let Call::Store(puts) = request.call else {
+                panic!("{request:?}");
+            };
+            (request.id, puts.count())
+        };
+        let answer = async |(id, count): (u64, usize), busy: bool| {
+            let mut writer = ReplyWriter::begin(Vec::new(), Operation::Store, id, 0);
+            for _ in 0..count {
+                let said = match busy {
+                    true => writer.failed(Status::Busy, Hop::None, "too much at once"),
+                    false => writer.value(&NOTHING),
+                };
+                said.unwrap();
+            }
+            server.send(writer.finish(true, false)).await.unwrap();
+        };
+        let serve = async {
+            let (first, second) = (next().await, next().await);
+            answer(first, true).await;
+            let again = tokio::time::timeout(WHILE, next()).await;
+            assert!(again.is_err(), "the second store has not ended");
+            answer(second, false).await;
+            for _ in 0..2 {
+                answer(next().await, false).await;
+            }
+        };
+        tokio::join!(scatter, serve).0.unwrap();
+    }
+
+    #[tokio::test]
+    async fn no_store_by_http_goes_on_while_its_element_is_sent_again() {
+        let region = Region::alloc(8).unwrap();
+        let put = Put::new(b"key", region.window(0..8));
+        let puts = [put.clone(), put];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let options = Options {
+            path: Choice::Only(Path::Http),
+            ..Options::default()
+        };
+        let (client, ..) = Client::linked(&endpoint, options).await;
+        let scatter = client.scatter("ns", &puts, |_, put| drop(put.unwrap()));
+        let next = async || {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            stream.read_exact(&mut [0; 8]).await.unwrap();
+            stream
+        };
+        let answer = async |mut stream: TcpStream, status: &str| {
+            let head = format!(
+                "HTTP/1.1 {status}\r\netag: \"tag\"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+        };
+        let serve = async {
+            let (first, second) = (next().await, next().await);
+            // Which of them is the first element is not known here.
+            answer(first, "503 Slow Down").await;
+            let again = tokio::time::timeout(WHILE, next()).await;
+            assert!(again.is_err(), "the second store has not ended");
+            answer(second, "503 Slow Down").await;
+            for _ in 0..2 {
+                answer(next().await, "200 OK").await;
+            }
+        };
+        tokio::join!(scatter, serve).0.unwrap();
     }
 
     #[tokio::test]
