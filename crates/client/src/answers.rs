@@ -79,6 +79,9 @@ pub struct ListingPage {
     pub next: Option<String>,
 }
 
+/// The number of an upload's last part.
+pub(crate) const PARTS_MAX: u32 = 10_000;
+
 /// A part of an unfinished upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
@@ -322,7 +325,7 @@ pub(crate) fn uploads(text: &str) -> Result<(Vec<UnfinishedUpload>, Option<Marke
 }
 
 /// Parts, and the marker to go on from.
-pub(crate) fn parts(text: &str) -> Result<(Vec<Part>, Option<String>)> {
+pub(crate) fn parts(text: &str) -> Result<(Vec<Part>, Option<u32>)> {
     let list: PartsXml = parse(text)?;
     let parts = list.part.into_iter().map(|part| Part {
         number: part.part_number,
@@ -330,16 +333,35 @@ pub(crate) fn parts(text: &str) -> Result<(Vec<Part>, Option<String>)> {
         etag: part.etag.trim_matches('"').to_owned(),
         crc64nvme: part.crc64nvme.as_deref().and_then(checksum::from_header),
     });
-    let next = list.is_truncated.then_some(list.next_part_number_marker);
+    let marker = || {
+        let number = list.next_part_number_marker.parse().ok();
+        number.filter(|number| *number <= PARTS_MAX)
+    };
+    let next = match list.is_truncated {
+        true => Some(marker().ok_or_else(endless)?),
+        false => None,
+    };
     Ok((parts.collect(), next))
 }
 
 /// Refuses a page that is to be followed by itself: nobody would come to the end of such a list.
 pub(crate) fn goes_on<T: PartialEq>(from: Option<T>, next: Option<T>) -> Result<()> {
     match next.is_some() && from == next {
-        true => Err(Error::Protocol("a list without an end".to_owned())),
+        true => Err(endless()),
         false => Ok(()),
     }
+}
+
+/// The same of lists whose markers are in their order: then no pages follow each other in a circle.
+pub(crate) fn ascends<T: PartialOrd>(from: Option<&T>, next: Option<&T>) -> Result<()> {
+    match next.is_some() && next <= from {
+        true => Err(endless()),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn endless() -> Error {
+    Error::Protocol("a list without an end".to_owned())
 }
 
 /// The entity tag of a copy or a completed upload, unless the answer is an error after all.

@@ -5,7 +5,7 @@ use http::{HeaderMap, Method};
 
 use crate::client::{Call, header};
 use crate::direct::{Condition, Path};
-use crate::{Attributes, Client, Crc64, Error, ListingPage, ObjectInfo, Result, answers};
+use crate::{Attributes, Client, Crc64, ListingPage, ObjectInfo, Result, answers};
 
 /// The most keys that one delete call takes.
 const DELETE_MANY_MAX: usize = 1000;
@@ -17,6 +17,16 @@ pub struct PutOptions {
     pub attributes: Attributes,
     /// Only when no object has this key.
     pub if_absent: bool,
+}
+
+impl PutOptions {
+    /// What must hold of the present value.
+    pub(crate) fn condition(&self) -> Condition<'static> {
+        match self.if_absent {
+            true => Condition::IfAbsent,
+            false => Condition::None,
+        }
+    }
 }
 
 impl Client {
@@ -32,11 +42,8 @@ impl Client {
         options: &PutOptions,
     ) -> Result<String> {
         let crc = Crc64::of(&body);
-        let condition = match options.if_absent {
-            true => Condition::IfAbsent,
-            false => Condition::None,
-        };
-        self.put_if(namespace, key, body, crc, condition, &options.attributes)
+        let (condition, attributes) = (options.condition(), &options.attributes);
+        self.put_if(namespace, key, body, crc, condition, attributes)
             .await
     }
 
@@ -50,19 +57,13 @@ impl Client {
         condition: Condition<'_>,
         attributes: &Attributes,
     ) -> Result<String> {
-        let call = described(Call::new(Method::PUT, namespace, key), attributes)?
+        let call = described(Call::object(Method::PUT, namespace, key)?, attributes)?
             .header("x-amz-checksum-crc64nvme", &crc.to_header())?
             .body(body);
         // A conditional put that was done but not answered would be refused when made again.
         let call = Call {
             repeatable: condition == Condition::None,
-            ..call
-        };
-        let call = match condition {
-            Condition::None => call,
-            Condition::IfAbsent => call.header("if-none-match", "*")?,
-            Condition::IfPresent => call.header("if-match", "*")?,
-            Condition::IfMatch(etag) => call.header("if-match", &format!("\"{etag}\""))?,
+            ..conditional(call, condition)?
         };
         let put = self.call_for_text(call).await;
         let (headers, _) = put.map_err(|error| error.of_upload(namespace, key, Path::Http))?;
@@ -80,7 +81,7 @@ impl Client {
     /// The same with all that the server says.
     pub(crate) async fn head_headers(&self, namespace: &str, key: &str) -> Result<HeaderMap> {
         let call =
-            Call::new(Method::HEAD, namespace, key).header("x-amz-checksum-mode", "ENABLED")?;
+            Call::object(Method::HEAD, namespace, key)?.header("x-amz-checksum-mode", "ENABLED")?;
         let answer = self.call(call).await?;
         answer.lease.done();
         Ok(answer.headers)
@@ -91,7 +92,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn delete(&self, namespace: &str, key: &str) -> Result<()> {
-        self.call_for_text(Call::new(Method::DELETE, namespace, key))
+        self.call_for_text(Call::object(Method::DELETE, namespace, key)?)
             .await?;
         Ok(())
     }
@@ -120,7 +121,7 @@ impl Client {
             }
             body.push_str("</Delete>");
             let crc = Crc64::of(body.as_bytes()).to_header();
-            let mut call = Call::new(Method::POST, namespace, "")
+            let mut call = Call::namespace(Method::POST, namespace)
                 .header("x-amz-checksum-crc64nvme", &crc)?
                 .body(body.into());
             call.query = "delete=".to_owned();
@@ -146,7 +147,7 @@ impl Client {
         delimiter: Option<&str>,
         next: Option<&str>,
     ) -> Result<ListingPage> {
-        let mut call = Call::new(Method::GET, namespace, "")
+        let mut call = Call::namespace(Method::GET, namespace)
             .query("list-type", "2")
             .query("encoding-type", "url")
             .query("prefix", prefix);
@@ -167,7 +168,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn create_namespace(&self, namespace: &str) -> Result<()> {
-        self.call_for_text(Call::new(Method::PUT, namespace, ""))
+        self.call_for_text(Call::namespace(Method::PUT, namespace))
             .await?;
         Ok(())
     }
@@ -177,7 +178,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn delete_namespace(&self, namespace: &str) -> Result<()> {
-        self.call_for_text(Call::new(Method::DELETE, namespace, ""))
+        self.call_for_text(Call::namespace(Method::DELETE, namespace))
             .await?;
         Ok(())
     }
@@ -187,27 +188,25 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn namespaces(&self) -> Result<Vec<(String, i64)>> {
-        let (_, text) = self.call_for_text(Call::new(Method::GET, "", "")).await?;
+        let (_, text) = self.call_for_text(Call::namespace(Method::GET, "")).await?;
         answers::namespaces(&text)
     }
 }
 
 /// A call that makes an object, and says what is kept with it.
-pub(crate) fn described<'a>(call: Call<'a>, attributes: &Attributes) -> Result<Call<'a>> {
-    let mut call = with_key(call)?;
+pub(crate) fn described<'a>(mut call: Call<'a>, attributes: &Attributes) -> Result<Call<'a>> {
     for (name, value) in attributes.headers() {
         call = call.header(&name, &value)?;
     }
     Ok(call)
 }
 
-/// Refuses a call about an object that has no key: the server would take it for one about the namespace.
-pub(crate) fn with_key(call: Call<'_>) -> Result<Call<'_>> {
-    match call.key {
-        "" => Err(Error::Local {
-            what: format!("namespace {}", call.namespace),
-            source: std::io::Error::other("an object needs a key, and this one is empty"),
-        }),
-        _ => Ok(call),
+/// A call that makes an object only where the condition holds of what is there.
+pub(crate) fn conditional<'a>(call: Call<'a>, condition: Condition<'_>) -> Result<Call<'a>> {
+    match condition {
+        Condition::None => Ok(call),
+        Condition::IfAbsent => call.header("if-none-match", "*"),
+        Condition::IfPresent => call.header("if-match", "*"),
+        Condition::IfMatch(etag) => call.header("if-match", &format!("\"{etag}\"")),
     }
 }

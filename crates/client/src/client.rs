@@ -99,7 +99,23 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(method: Method, namespace: &'a str, key: &'a str) -> Call<'a> {
+    /// About a namespace; about none when its name is empty.
+    pub(crate) fn namespace(method: Method, namespace: &'a str) -> Call<'a> {
+        Call::about(method, namespace, "")
+    }
+
+    /// About an object. One without a key is refused: the server would take the call for one about the namespace.
+    pub(crate) fn object(method: Method, namespace: &'a str, key: &'a str) -> Result<Call<'a>> {
+        match key {
+            "" => Err(Error::Local {
+                what: format!("namespace {namespace}"),
+                source: std::io::Error::other("an object needs a key, and this one is empty"),
+            }),
+            key => Ok(Call::about(method, namespace, key)),
+        }
+    }
+
+    fn about(method: Method, namespace: &'a str, key: &'a str) -> Call<'a> {
         Call {
             method,
             namespace,

@@ -5,7 +5,6 @@ use forebay_proto::s3::percent::{self, Slash};
 use forebay_proto::s3::tags::{MAX_OBJECT_TAGS, Tags};
 use http::{HeaderMap, HeaderValue, Method};
 
-use crate::calls::with_key;
 use crate::client::{Call, header};
 use crate::{Client, Error, Part, Result, answers};
 
@@ -16,7 +15,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn copy(&self, from: (&str, &str), to: (&str, &str), size: u64) -> Result<String> {
-        let mut call = with_key(Call::new(Method::PUT, to.0, to.1))?
+        let mut call = Call::object(Method::PUT, to.0, to.1)?
             .header("x-amz-copy-source", &copy_source(from.0, from.1))?;
         call.moves = size;
         let (_, text) = self.call_for_text(call).await?;
@@ -37,7 +36,7 @@ impl Client {
         number: u32,
     ) -> Result<Part> {
         let size = last.saturating_sub(first).saturating_add(1);
-        let mut call = Call::new(Method::PUT, to.0, to.1)
+        let mut call = Call::object(Method::PUT, to.0, to.1)?
             .query("partNumber", &number.to_string())
             .query("uploadId", upload)
             .header("x-amz-copy-source", &copy_source(from.0, from.1))?
@@ -60,7 +59,7 @@ impl Client {
         headers: &HeaderMap,
         to: (&str, &str),
     ) -> Result<String> {
-        let mut call = with_key(Call::new(Method::POST, to.0, to.1))?;
+        let mut call = Call::object(Method::POST, to.0, to.1)?;
         for (name, value) in headers {
             let text = name.as_str();
             if kept::HEADERS.contains(&text) || text.starts_with(kept::USER) {
@@ -77,7 +76,7 @@ impl Client {
     }
 
     async fn tags(&self, namespace: &str, key: &str) -> Result<Tags> {
-        let mut call = Call::new(Method::GET, namespace, key);
+        let mut call = Call::object(Method::GET, namespace, key)?;
         call.query = "tagging=".to_owned();
         let (_, text) = self.call_for_text(call).await?;
         Tags::from_xml(text.as_bytes(), MAX_OBJECT_TAGS).map_err(|_| odd_tags())

@@ -41,7 +41,7 @@ impl Client {
         etag: Option<&str>,
     ) -> Result<Download> {
         let mut call =
-            Call::new(Method::GET, namespace, key).header("x-amz-checksum-mode", "ENABLED")?;
+            Call::object(Method::GET, namespace, key)?.header("x-amz-checksum-mode", "ENABLED")?;
         if let Some(range) = &range {
             let last = range.end.saturating_sub(1);
             call = call.header("range", &format!("bytes={}-{last}", range.start))?;
@@ -106,6 +106,9 @@ impl Client {
                 let mut download = self
                     .get(namespace, key, Some(at..range.end), Some(etag))
                     .await?;
+                if download.info().etag != etag {
+                    return Err(Error::replaced(format_args!("{namespace}/{key}")));
+                }
                 let mut offset = at;
                 while let Some(bytes) = download.next().await? {
                     sink(offset, &bytes)?;

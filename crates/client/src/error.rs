@@ -146,6 +146,11 @@ impl Error {
         ))
     }
 
+    /// What comes of a value is not of the one that was asked about.
+    pub(crate) fn replaced(about: impl std::fmt::Display) -> Error {
+        Error::Corrupt(format!("{about} was replaced while it was read"))
+    }
+
     pub(crate) fn local(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.to_string();
         move |source| Error::Local { what, source }

@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use http::Method;
 
-use crate::calls::described;
+use crate::calls::{conditional, described};
 use crate::client::{Call, header};
-use crate::direct::Path;
-use crate::{Client, Crc64, Part, PutOptions, Result, UnfinishedUpload, answers};
+use crate::direct::{Condition, Path};
+use crate::{Attributes, Client, Crc64, Part, Result, UnfinishedUpload, answers};
 
 impl Client {
-    /// Begins an upload whose whole will be verified by CRC-64/NVME, and returns its id.
+    /// Begins an upload of what will be kept with these attributes and verified as a whole by CRC-64/NVME, and returns its id.
     ///
     /// # Errors
     /// As every call.
@@ -17,11 +17,10 @@ impl Client {
         &self,
         namespace: &str,
         key: &str,
-        options: &PutOptions,
+        attributes: &Attributes,
     ) -> Result<String> {
-        let call = Call::new(Method::POST, namespace, key);
-        self.begin_upload(described(call, &options.attributes)?)
-            .await
+        let call = Call::object(Method::POST, namespace, key)?;
+        self.begin_upload(described(call, attributes)?).await
     }
 
     /// The same; the call has the headers of what is kept with the object.
@@ -64,7 +63,7 @@ impl Client {
         crc: Crc64,
     ) -> Result<Part> {
         let size = body.len() as u64;
-        let call = Call::new(Method::PUT, namespace, key)
+        let call = Call::object(Method::PUT, namespace, key)?
             .query("partNumber", &number.to_string())
             .query("uploadId", upload)
             .header("x-amz-checksum-crc64nvme", &crc.to_header())?
@@ -82,7 +81,7 @@ impl Client {
     /// Puts the parts together, in ascending order of number; with `whole`, the server refuses any other bytes.
     ///
     /// # Errors
-    /// As every call.
+    /// As every call; [`crate::Error::Refused`] with status 412 when the condition does not hold.
     pub async fn complete_upload(
         &self,
         namespace: &str,
@@ -90,6 +89,7 @@ impl Client {
         upload: &str,
         parts: &[Part],
         whole: Option<Crc64>,
+        condition: Condition<'_>,
     ) -> Result<String> {
         let mut body = String::from("<CompleteMultipartUpload>");
         for part in parts {
@@ -106,9 +106,10 @@ impl Client {
             body.push_str("</Part>");
         }
         body.push_str("</CompleteMultipartUpload>");
-        let mut call = Call::new(Method::POST, namespace, key)
+        let call = Call::object(Method::POST, namespace, key)?
             .query("uploadId", upload)
             .body(body.into());
+        let mut call = conditional(call, condition)?;
         if let Some(whole) = whole {
             call = call
                 .header("x-amz-checksum-crc64nvme", &whole.to_header())?
@@ -125,7 +126,7 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn abort_upload(&self, namespace: &str, key: &str, upload: &str) -> Result<()> {
-        let call = Call::new(Method::DELETE, namespace, key).query("uploadId", upload);
+        let call = Call::object(Method::DELETE, namespace, key)?.query("uploadId", upload);
         self.call_for_text(call).await?;
         Ok(())
     }
@@ -138,7 +139,7 @@ impl Client {
         let mut uploads = Vec::new();
         let mut markers = None::<answers::Markers>;
         loop {
-            let mut call = Call::new(Method::GET, namespace, "");
+            let mut call = Call::namespace(Method::GET, namespace);
             call.query = "uploads=".to_owned();
             call = call.query("encoding-type", "url").query("prefix", prefix);
             if let Some((key, upload)) = &markers {
@@ -148,7 +149,7 @@ impl Client {
             }
             let (_, text) = self.call_for_text(call).await?;
             let (page, next) = answers::uploads(&text)?;
-            answers::goes_on(markers.as_ref(), next.as_ref())?;
+            answers::ascends(markers.as_ref(), next.as_ref())?;
             uploads.extend(page);
             match next {
                 Some(next) => markers = Some(next),
@@ -163,16 +164,19 @@ impl Client {
     /// As every call.
     pub async fn parts(&self, namespace: &str, key: &str, upload: &str) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
-        let mut marker = None::<String>;
+        let mut marker = None::<u32>;
         loop {
-            let mut call = Call::new(Method::GET, namespace, key).query("uploadId", upload);
-            if let Some(marker) = &marker {
-                call = call.query("part-number-marker", marker);
+            let mut call = Call::object(Method::GET, namespace, key)?.query("uploadId", upload);
+            if let Some(marker) = marker {
+                call = call.query("part-number-marker", &marker.to_string());
             }
             let (_, text) = self.call_for_text(call).await?;
             let (page, next) = answers::parts(&text)?;
-            answers::goes_on(marker.as_ref(), next.as_ref())?;
+            answers::ascends(marker.as_ref(), next.as_ref())?;
             parts.extend(page);
+            if parts.len() > answers::PARTS_MAX as usize {
+                return Err(answers::endless());
+            }
             match next {
                 Some(next) => marker = Some(next),
                 None => return Ok(parts),

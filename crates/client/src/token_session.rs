@@ -1,4 +1,4 @@
-//! The S3 request that opens a session for tokens (docs/token.md section 7.3).
+//! The S3 requests that open and end a session for tokens (docs/token.md section 7.3).
 
 use forebay_fabric::SessionId;
 use forebay_proto::s3::sigv4::AmzDate;
@@ -24,12 +24,7 @@ impl Client {
     pub(crate) async fn open_token_session(&self, transports: &str) -> Result<OpenedByS3> {
         let random = SessionId::random().map_err(Error::local("random numbers"))?;
         let nonce = random.0;
-        let (folder, name) = names::CONNECT_PATH
-            .trim_start_matches('/')
-            .split_once('/')
-            .unwrap_or_default();
-        let mut call = Call::new(Method::POST, folder, name)
-            .header(names::PROTOCOL, names::ORT1)?
+        let mut call = control(names::CONNECT_PATH)?
             .header(names::TRANSPORT, transports)?
             .header(names::NONCE, &hex16(&nonce))?;
         // Twice makes two sessions.
@@ -57,4 +52,15 @@ impl Client {
             transport,
         })
     }
+    pub(crate) async fn close_token_session(&self, session: SessionId) -> Result<()> {
+        let call = control(names::DISCONNECT_PATH)?.header(names::SESSION, &hex16(&session.0))?;
+        self.call_for_text(call).await.map(drop)
+    }
+}
+
+/// A control request.
+fn control(path: &'static str) -> Result<Call<'static>> {
+    let path = path.trim_start_matches('/');
+    let (folder, name) = path.split_once('/').unwrap_or_default();
+    Call::object(Method::POST, folder, name)?.header(names::PROTOCOL, names::ORT1)
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use forebay_client::direct::{Client as Direct, Options as Links};
+use forebay_client::direct::{Client as Direct, Condition, Options as Links};
 use forebay_client::transfer::{self, Options};
 use forebay_client::{Attributes, PutOptions};
 use harness::{Place, bytes, tree};
@@ -252,8 +252,8 @@ fn uploads_of_others_are_not_gone_on_with() {
     let to = ("others", "large");
     // Somebody else's, of the same bytes; and one of another file of this host.
     let (theirs, parts) = runtime.block_on(async {
-        let put = PutOptions::default();
-        let upload = client.create_upload(to.0, to.1, &put).await.unwrap();
+        let none = Attributes::default();
+        let upload = client.create_upload(to.0, to.1, &none).await.unwrap();
         let mut parts = Vec::new();
         for (number, part) in (1..).zip(body.chunks(PART)) {
             let sent = client.upload_part(to.0, to.1, &upload, number, part.to_vec().into());
@@ -276,7 +276,7 @@ fn uploads_of_others_are_not_gone_on_with() {
     // What makes an upload one's own is not seen in what it becomes.
     let info = runtime.block_on(client.head(to.0, to.1)).unwrap();
     assert_eq!((info.size, info.metadata), (body.len() as u64, Vec::new()));
-    let done = client.complete_upload(to.0, to.1, &theirs, &parts, None);
+    let done = client.complete_upload(to.0, to.1, &theirs, &parts, None, Condition::None);
     runtime.block_on(done).unwrap();
     assert!(server.run(&["cat", "fb://others/large"]).expect(0).bytes == body);
 }

@@ -157,7 +157,7 @@ fn an_object_without_a_key_is_refused_here() {
             let refused = [
                 client.put(namespace, "", "x".into(), &put).await,
                 client.copy(("names", "a"), (namespace, ""), 1).await,
-                client.create_upload(namespace, "", &put).await,
+                client.create_upload(namespace, "", &put.attributes).await,
             ];
             for refused in refused {
                 assert!(matches!(&refused, Err(Error::Local { .. })), "{refused:?}");

@@ -9,6 +9,7 @@ use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use forebay_client::direct::Condition;
 use forebay_client::{Client, Config, Kind, PutOptions};
 use harness::{Place, Server, bytes};
 use tokio::sync::mpsc;
@@ -88,7 +89,10 @@ impl Load {
             self.client.put(NAMESPACE, key, body, &options).await?;
             return Ok(());
         }
-        let upload = self.client.create_upload(NAMESPACE, key, &options).await?;
+        let upload = self
+            .client
+            .create_upload(NAMESPACE, key, &options.attributes)
+            .await?;
         let mut parts = Vec::new();
         for (index, part) in [body.slice(..PART_BYTES), body.slice(PART_BYTES..)]
             .into_iter()
@@ -102,7 +106,7 @@ impl Load {
             parts.push(sent.await?);
         }
         self.client
-            .complete_upload(NAMESPACE, key, &upload, &parts, None)
+            .complete_upload(NAMESPACE, key, &upload, &parts, None, Condition::None)
             .await?;
         Ok(())
     }

@@ -106,9 +106,7 @@ async fn get_messages(connected: &Connected, namespace: &str, get: &Get<'_>) -> 
         let answer = rpc.retrieve(namespace, get.key, range).await?;
         let (of, bytes) = (answer.object.unwrap_or_default(), answer.data);
         if of.etag != object.etag || bytes.len() as u64 != wanted {
-            let about = about(namespace, get.key);
-            let what = format!("{about} was replaced while it was read");
-            return Err(Error::Corrupt(what));
+            return Err(Error::replaced(about(namespace, get.key)));
         }
         place(get, at as usize, &bytes)?;
         let crc = answer.crc64nvme.ok_or_else(|| {
@@ -296,6 +294,15 @@ mod tests {
         let (client, _) = self::client("206 Partial Content", headers, "1234").await;
         let got = client.get_into("ns", "key", 0..4, &region).await.unwrap();
         assert_eq!((got.bytes, got.checksum), (4, None));
+    }
+
+    #[tokio::test]
+    async fn the_list_of_a_namespace_is_no_value() {
+        let region = Region::alloc(9).unwrap();
+        let (client, asked) = self::client("200 OK", "", "123456789").await;
+        let got = client.get_into("ns", "", .., &region).await;
+        assert!(matches!(got, Err(Error::Local { .. })), "{got:?}");
+        assert_eq!(asked.load(Relaxed), 0);
     }
 
     #[tokio::test]

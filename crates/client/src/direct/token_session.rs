@@ -13,6 +13,7 @@ use super::lane::{GRACE, Lane};
 use super::options::Path;
 use super::token::{Minter, Request, Token};
 use super::window::Window;
+use crate::token_session::OpenedByS3;
 use crate::{Client as S3, Config, Credentials, Endpoint, Error, Result, Tls};
 
 /// How long to wait for a link, and for memory that is in use.
@@ -20,13 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Nothing but tokens travels over the link; this many messages would.
 const IN_FLIGHT_MAX: usize = 1;
 
-/// A session and its link. It ends when no token of it has been used for as long as the server says, or when this is dropped.
+/// A session and its link. It ends when no token of it has been used for as long as the server says, or when this is dropped (the server
+/// hears of that only if the runtime goes on).
 pub struct TokenSession {
+    s3: S3,
     lane: Arc<Lane<Connection>>,
     path: Path,
     session: SessionId,
     key: [u8; 32],
     sequence: AtomicU64,
+    runtime: tokio::runtime::Handle,
 }
 
 impl TokenSession {
@@ -45,33 +49,23 @@ impl TokenSession {
         config.tls = tls.cloned();
         let s3 = S3::new(config)?;
         let opened = s3.open_token_session(transports).await?;
-        let path = match opened.transport.as_str() {
-            "shm" => Path::Shm,
-            "iwarp" => Path::Iwarp,
-            other => return Err(Error::Protocol(format!("transport {other:?}"))),
-        };
         let session = SessionId(opened.session);
-        let place = Place {
-            path,
-            address: &opened.address,
-            tls: opened.tls,
-            endpoint,
-            trusted: tls,
-        };
-        let link = place.dial(session, &opened.key);
-        let link = tokio::time::timeout(PATIENCE, link).await;
-        let link = link.map_err(|_| Error::TimedOut(PATIENCE))?;
-        let link = link.map_err(|what| Error::Transport {
-            endpoint: path.to_string(),
-            what,
-        })?;
-        Ok(TokenSession {
-            lane: Lane::start(link, IN_FLIGHT_MAX, GRACE),
-            path,
-            session,
-            key: opened.key,
-            sequence: AtomicU64::new(0),
-        })
+        match linked(&opened, endpoint, tls).await {
+            Ok((path, link)) => Ok(TokenSession {
+                s3,
+                lane: Lane::start(link, IN_FLIGHT_MAX, GRACE),
+                path,
+                session,
+                key: opened.key,
+                sequence: AtomicU64::new(0),
+                runtime: tokio::runtime::Handle::current(),
+            }),
+            Err(error) => {
+                // Without this the server ends it when it has been idle for long.
+                let _ = s3.close_token_session(session).await;
+                Err(error)
+            }
+        }
     }
 
     /// By what payloads will travel.
@@ -117,6 +111,34 @@ impl TokenSession {
     }
 }
 
+/// The link that the server said where to make.
+async fn linked(
+    opened: &OpenedByS3,
+    endpoint: &Endpoint,
+    tls: Option<&Tls>,
+) -> Result<(Path, Connection)> {
+    let path = match opened.transport.as_str() {
+        "shm" => Path::Shm,
+        "iwarp" => Path::Iwarp,
+        other => return Err(Error::Protocol(format!("transport {other:?}"))),
+    };
+    let place = Place {
+        path,
+        address: &opened.address,
+        tls: opened.tls,
+        endpoint,
+        trusted: tls,
+    };
+    let link = place.dial(SessionId(opened.session), &opened.key);
+    let link = tokio::time::timeout(PATIENCE, link).await;
+    let link = link.map_err(|_| Error::TimedOut(PATIENCE))?;
+    let link = link.map_err(|what| Error::Transport {
+        endpoint: path.to_string(),
+        what,
+    })?;
+    Ok((path, link))
+}
+
 /// Without the key.
 impl fmt::Debug for TokenSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -130,11 +152,19 @@ impl fmt::Debug for TokenSession {
 impl Drop for TokenSession {
     fn drop(&mut self) {
         self.close_link();
+        let (s3, session) = (self.s3.clone(), self.session);
+        self.runtime.spawn(async move {
+            // Without this the server ends it when it has been idle for long.
+            let _ = s3.close_token_session(session).await;
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    use tokio::net::TcpListener;
+
     use super::*;
     use crate::direct::rpc::Opened;
     use crate::direct::{Client, Options};
@@ -147,20 +177,41 @@ mod tests {
         assert!(shown.contains("SessionId"), "{shown}");
     }
 
+    /// A session over this client's link.
+    fn session(client: &Client) -> TokenSession {
+        TokenSession {
+            s3: client.s3().unwrap(),
+            lane: client.connected().lane().unwrap().clone(),
+            path: Path::Shm,
+            session: SessionId([1; 16]),
+            key: KEY,
+            sequence: AtomicU64::new(0),
+            runtime: tokio::runtime::Handle::current(),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_server_hears_when_a_session_is_dropped() {
+        let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", door.local_addr().unwrap());
+        let (client, ..) = Client::linked(&endpoint, Options::default()).await;
+        drop(session(&client));
+        let told = tokio::time::timeout(PATIENCE, door.accept()).await;
+        let (stream, _) = told.unwrap().unwrap();
+        let mut head = BufReader::new(stream).lines();
+        let first = head.next_line().await.unwrap().unwrap();
+        assert_eq!(first, "POST /.ort1/disconnect HTTP/1.1");
+        let named = format!("x-amz-rdma-session: {}", "01".repeat(16));
+        while head.next_line().await.unwrap().unwrap() != named {}
+    }
+
     #[tokio::test]
     async fn keys_of_sessions_are_not_shown() {
         let (client, ..) = Client::linked("http://127.0.0.1:1", Options::default()).await;
         let connected = client.connected();
         assert_eq!(connected.key, KEY);
         assert_hidden(&format!("{connected:?}"));
-        let session = TokenSession {
-            lane: connected.lane().unwrap().clone(),
-            path: Path::Shm,
-            session: SessionId([1; 16]),
-            key: KEY,
-            sequence: AtomicU64::new(0),
-        };
-        assert_hidden(&format!("{session:?}"));
+        assert_hidden(&format!("{:?}", session(&client)));
         let opened = Opened {
             session: [1; 16],
             key: KEY,

@@ -3,6 +3,7 @@
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::{Moved, Options};
+use crate::direct::Condition;
 use crate::{Client, Crc64, ObjectInfo, Part, Result};
 
 /// The largest object that is copied by one call. S3 takes 5 GiB, but says nothing before it is done, and begins anew when it was cut off.
@@ -65,7 +66,7 @@ async fn copy_parts(
         .await?;
     let whole = info.crc64nvme.map(|crc| Crc64::known(crc, info.size));
     client
-        .complete_upload(to.0, to.1, upload, &parts, whole)
+        .complete_upload(to.0, to.1, upload, &parts, whole, Condition::None)
         .await?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_proto::direct::Status;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::staging::Staged;
@@ -38,13 +39,17 @@ pub async fn download_file(
     let path = path.as_path();
     let small = size.filter(|size| *size <= options.part_bytes(*size));
     if let Some(size) = small {
-        if let Some(staging) = options.staging(size) {
-            match download_staged(staging, namespace, key, path, size, options).await {
-                Err(error) if staging.leaves_to(client, &error) => {}
-                moved => return moved,
+        let Some(staging) = options.staging(size) else {
+            return download_small(client, namespace, key, path, options).await;
+        };
+        match download_staged(staging, namespace, key, path, size, options).await {
+            Err(error) if staging.leaves_to(client, &error) => {
+                return download_small(client, namespace, key, path, options).await;
             }
+            // It has been replaced by a longer one since the list.
+            Err(Error::Refused(refusal)) if refusal.code == Status::TooShort.name() => {}
+            moved => return moved,
         }
-        return download_small(client, namespace, key, path, options).await;
     }
     let (info, direct) = find(client, namespace, key, options).await?;
     let part_bytes = options.part_bytes(info.size);
@@ -258,9 +263,7 @@ pub async fn download_stream(
             .await?;
         match got.etag == etag && got.bytes == len as u64 {
             true => Ok((staged, got)),
-            false => Err(Error::Corrupt(format!(
-                "{namespace}/{key} was replaced while it was read"
-            ))),
+            false => Err(Error::replaced(format_args!("{namespace}/{key}"))),
         }
     });
     let mut parts = std::pin::pin!(parts.buffered(options.parallel_gets(part_bytes)));
@@ -283,7 +286,7 @@ pub async fn download_stream(
 #[cfg(test)]
 mod tests {
     use forebay_fabric::{Connection, Link};
-    use forebay_proto::direct::{Call, Hop, ReplyWriter, Status, Value, parse_request};
+    use forebay_proto::direct::{Call, Hop, ReplyWriter, Value, parse_request};
 
     use super::*;
     use crate::direct::{Client as Direct, Options as Links};
@@ -311,8 +314,12 @@ mod tests {
             let mut writer = ReplyWriter::begin(Vec::new(), operation, request.id, 0);
             let said = match request.call {
                 Call::Stat(_) => writer.value(&EMPTY),
-                Call::Retrieve(_) => {
-                    writer.failed(Status::RangeNotSatisfiable, Hop::None, "it has 0 bytes")
+                Call::Retrieve(mut gets) => {
+                    let (status, why) = match gets.next().unwrap().key {
+                        b"grown" => (Status::TooShort, "it has more bytes"),
+                        _ => (Status::RangeNotSatisfiable, "it has 0 bytes"),
+                    };
+                    writer.failed(status, Hop::None, why)
                 }
                 _ => panic!("{request:?}"),
             };
@@ -345,5 +352,21 @@ mod tests {
                 "{range:?}: {refused:?}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_listed_value_that_has_been_replaced_by_a_longer_one_is_looked_at_again() {
+        let linked = Direct::linked("http://127.0.0.1:1", Links::default());
+        let (direct, server, _sessions) = linked.await;
+        tokio::spawn(serve(server));
+        let s3 = direct.s3().unwrap();
+        let options = Options {
+            direct: Some(Staging::new(direct, 4096, 1).unwrap()),
+            ..Options::default()
+        };
+        let path = std::env::temp_dir().join(format!("forebay-grown-{}", std::process::id()));
+        let moved = download_file(&s3, "ns", "grown", &path, Some(5), &options).await;
+        assert_eq!(moved.unwrap().bytes, 0);
+        std::fs::remove_file(path).unwrap();
     }
 }

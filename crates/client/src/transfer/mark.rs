@@ -10,10 +10,11 @@ use std::path::Path;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+use crate::answers::PARTS_MAX;
 use crate::{Client, Crc64, Part, Result};
 
 /// The number of the part that is a mark: S3's last one.
-pub(super) const NUMBER: u32 = 10_000;
+pub(super) const NUMBER: u32 = PARTS_MAX;
 /// What tells one host from another; what is missing tells nothing.
 const HOST: [&str; 2] = ["/etc/machine-id", "/proc/sys/kernel/hostname"];
 

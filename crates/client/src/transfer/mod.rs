@@ -18,6 +18,7 @@ mod copy;
 mod download;
 mod mark;
 mod staging;
+mod stream;
 mod target;
 mod upload;
 
@@ -30,8 +31,9 @@ use crate::{Client, ObjectInfo, Result};
 pub use copy::copy_object;
 pub use download::{download_file, download_stream};
 pub use staging::Staging;
+pub use stream::upload_stream;
 pub use target::{is_partial, write_file};
-pub use upload::{upload_file, upload_stream};
+pub use upload::upload_file;
 
 /// The size of a part unless the value needs larger ones; a multiple of the store's blocks.
 pub const PART_BYTES: u64 = 16 << 20;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::direct::loans::Use;
-use crate::direct::{Client as Direct, Condition, Path, Put, Region, Request, Window};
+use crate::direct::{Client as Direct, Path, Put, Region, Request, Window};
 use crate::{Client, Crc64, Error, Part, PutOptions, Result, client::Call};
 
 /// Moved between a file and registered memory at a time: it stays in the second-level cache in between.
@@ -130,9 +130,7 @@ impl Staging {
         let got = self.client.get_into(namespace, key, range, staged.window());
         let got = got.await?;
         if got.etag != etag || got.bytes != len {
-            return Err(Error::Corrupt(format!(
-                "{namespace}/{key} was replaced while it was read"
-            )));
+            return Err(Error::replaced(format_args!("{namespace}/{key}")));
         }
         sink(&staged)?;
         let crc = match got.checksum {
@@ -310,7 +308,7 @@ impl Client {
     ) -> Result<Part> {
         let mut attempt = 1;
         loop {
-            let mut call = Call::new(http::Method::PUT, namespace, key)
+            let mut call = Call::object(http::Method::PUT, namespace, key)?
                 .query("partNumber", &number.to_string())
                 .query("uploadId", upload)
                 .header("x-amz-checksum-crc64nvme", &crc.to_header())?;
@@ -381,10 +379,7 @@ pub(super) async fn put_staged(
     options: &PutOptions,
 ) -> Result<Path> {
     let put = Put {
-        condition: match options.if_absent {
-            true => Condition::IfAbsent,
-            false => Condition::None,
-        },
+        condition: options.condition(),
         attributes: Some(&options.attributes),
         crc64nvme: Some(crc.value()),
         ..Put::new(key.as_bytes(), staged.window())

@@ -1,7 +1,7 @@
-//! From here to the server.
+//! Files on their way to the server.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use super::mark::Mark;
 use super::staging::{Piece, put_staged};
 use super::{Moved, Options, Staging};
-use crate::direct::Path as Way;
+use crate::direct::{Condition, Path as Way};
 use crate::{Attributes, Client, Crc64, Error, Part, PutOptions, Result};
 
 /// Why a file is not sent.
@@ -138,7 +138,7 @@ fn unread(name: &str) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Stores a value of one part.
-async fn put_whole(
+pub(super) async fn put_whole(
     client: &Client,
     namespace: &str,
     key: &str,
@@ -193,13 +193,22 @@ async fn upload_parts(
                 (begun.await?, Vec::new())
             }
         };
-        let sent = send_parts(client, (namespace, key), source, &upload, &there, options).await;
+        let sent = send_parts(
+            client,
+            (namespace, key),
+            source,
+            &upload,
+            &there,
+            put.condition(),
+            options,
+        )
+        .await;
         let Err(error) = &sent else {
             return sent;
         };
         let anew = again && has_ended(error, adopted);
-        // Of a file that has changed the mark is another one.
-        if anew || mark.is_none() || source.settled().await.is_err() {
+        // Of a file that has changed the mark is another one, and what is there already does not become absent.
+        if anew || mark.is_none() || is_there(error) || source.settled().await.is_err() {
             // Nobody will go on with it. The first error is the one to report.
             let _ = client.abort_upload(namespace, key, &upload).await;
         }
@@ -218,7 +227,9 @@ async fn begin(
     put: &PutOptions,
     mark: Option<&Mark>,
 ) -> Result<String> {
-    let upload = client.create_upload(namespace, key, put).await?;
+    let upload = client
+        .create_upload(namespace, key, &put.attributes)
+        .await?;
     if let Some(mark) = mark
         && let Err(error) = mark.put(client, namespace, key, &upload).await
     {
@@ -236,6 +247,7 @@ async fn send_parts(
     source: &Source,
     upload: &str,
     there: &[Part],
+    condition: Condition<'_>,
     options: &Options,
 ) -> Result<Moved> {
     let results: Vec<(Part, Crc64, u64, Option<Way>)> = stream::iter(1..=source.parts())
@@ -267,7 +279,7 @@ async fn send_parts(
     let path = Moved::worst(results.iter().filter_map(|(_, _, _, path)| *path));
     let parts: Vec<Part> = results.into_iter().map(|(part, _, _, _)| part).collect();
     client
-        .complete_upload(namespace, key, upload, &parts, Some(whole))
+        .complete_upload(namespace, key, upload, &parts, Some(whole), condition)
         .await?;
     Ok(Moved {
         bytes: source.size,
@@ -298,6 +310,11 @@ async fn unfinished(
     Ok(None)
 }
 
+/// Whether an upload came to nothing because there is an object of its key.
+fn is_there(error: &Error) -> bool {
+    matches!(error, Error::Refused(refusal) if refusal.status == 412)
+}
+
 /// Whether an upload has ended; or, of one that was `adopted`, is not what it was taken for.
 fn has_ended(error: &Error, adopted: bool) -> bool {
     let Error::Refused(refusal) = error else {
@@ -305,115 +322,6 @@ fn has_ended(error: &Error, adopted: bool) -> bool {
     };
     refusal.code == "NoSuchUpload"
         || (adopted && (refusal.status == 400 || refusal.code == "InvalidPart"))
-}
-
-/// Stores what `reader` yields, which errors call `name`, and whose length nobody knows. It cannot be resumed; when it fails, the parts
-/// sent go.
-///
-/// # Errors
-/// As every call; [`Error::Local`] when reading fails.
-pub async fn upload_stream(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    name: &str,
-    reader: impl Read + Send + 'static,
-    put: &PutOptions,
-    options: &Options,
-) -> Result<Moved> {
-    let part_bytes = options.part_bytes(0);
-    // One part waits while the parts in flight are sent.
-    let (sender, mut chunks) = tokio::sync::mpsc::channel(1);
-    let reading = tokio::task::spawn_blocking(move || read_chunks(reader, part_bytes, &sender));
-    let Some(first) = chunks.recv().await else {
-        joined(reading.await)?.map_err(Error::local(name))?;
-        return Err(Error::Protocol("nothing was read".to_owned()));
-    };
-    if (first.len() as u64) < part_bytes {
-        joined(reading.await)?.map_err(Error::local(name))?;
-        let staging = options.staging(first.len() as u64);
-        let crc = Crc64::of(&first);
-        let piece = piece(first, staging).await?;
-        return put_whole(client, namespace, key, piece, crc, put, options).await;
-    }
-    let upload = &client.create_upload(namespace, key, put).await?;
-    let rest = stream::unfold(chunks, async |mut chunks| {
-        let chunk = chunks.recv().await?;
-        Some((chunk, chunks))
-    });
-    let sent: Result<Vec<(Part, Crc64, Way)>> = stream::iter([first])
-        .chain(rest)
-        .enumerate()
-        .map(|(index, body)| async move {
-            let crc = Crc64::of(&body);
-            let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
-            let piece = piece(body, options.staging(part_bytes)).await?;
-            let (part, path) = client
-                .upload_piece(namespace, key, upload, number, piece, crc)
-                .await?;
-            (options.progress)(part.size);
-            Ok((part, crc, path))
-        })
-        .buffered(options.parallel(part_bytes))
-        .try_collect()
-        .await;
-    let done = async {
-        let sent = sent?;
-        joined(reading.await)?.map_err(Error::local(name))?;
-        let whole = sent
-            .iter()
-            .fold(Crc64::default(), |whole, (_, crc, _)| whole.then(*crc));
-        let path = Moved::worst(sent.iter().map(|(_, _, path)| *path));
-        let parts: Vec<Part> = sent.into_iter().map(|(part, _, _)| part).collect();
-        client
-            .complete_upload(namespace, key, upload, &parts, Some(whole))
-            .await?;
-        Ok(Moved {
-            bytes: whole.len(),
-            resumed: 0,
-            verified: true,
-            path,
-        })
-    };
-    match done.await {
-        Err(error) => {
-            // The first error is the one to report.
-            let _ = client.abort_upload(namespace, key, upload).await;
-            Err(error)
-        }
-        moved => moved,
-    }
-}
-
-/// Bytes in registered memory, if there is some.
-async fn piece(bytes: Bytes, staging: Option<&Arc<Staging>>) -> Result<Piece> {
-    let Some(staging) = staging else {
-        return Ok(Piece::Heap(bytes));
-    };
-    let staged = staging.take(bytes.len()).await?;
-    staged.fill(&bytes)?;
-    Ok(Piece::Staged(staged))
-}
-
-/// Sends chunks of exactly `part_bytes`, the last one shorter (an empty input is one empty chunk).
-fn read_chunks(
-    mut reader: impl Read,
-    part_bytes: u64,
-    sender: &tokio::sync::mpsc::Sender<Bytes>,
-) -> std::io::Result<()> {
-    let mut first = true;
-    loop {
-        let mut chunk = Vec::new();
-        reader.by_ref().take(part_bytes).read_to_end(&mut chunk)?;
-        let last = (chunk.len() as u64) < part_bytes;
-        if (!chunk.is_empty() || first) && sender.blocking_send(chunk.into()).is_err() {
-            return Ok(());
-        }
-        if last {
-            return Ok(());
-        }
-        first = false;
-    }
 }
 
 pub(super) fn joined<T>(result: std::result::Result<T, tokio::task::JoinError>) -> Result<T> {

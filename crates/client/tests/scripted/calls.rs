@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::thread;
 
 use bytes::Bytes;
-use forebay_client::{Client, Config, Crc64, Error, Kind, PutOptions};
+use forebay_client::direct::Condition;
+use forebay_client::{Attributes, Client, Config, Crc64, Error, Kind, PutOptions};
 
 use crate::script::{Act, answer, credentials, read_request, refusal, script};
 
@@ -193,15 +194,57 @@ async fn a_body_that_breaks_off_is_asked_for_again_from_there() {
 async fn an_answer_that_is_not_s3_is_said_to_be_none() {
     let (client, _heads) = script(vec![answer("200 OK", "", b"<html>hello</html>")]);
     let error = client
-        .create_upload("ns", "key", &PutOptions::default())
+        .create_upload("ns", "key", &Attributes::default())
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error}");
     let bomb = format!(
-        "<!DOCTYPE x [<!ENTITY a \"{}\">]><ListBucketResult>&a;</ListBucketResult>",
+        "<!DOCTYPE x [<!ENTITY a \"{}\">]><ListBucketResult><Contents><Key>&a;</Key><Size>0</Size></Contents></ListBucketResult>",
         "a".repeat(1000)
     );
     let (client, _heads) = script(vec![answer("200 OK", "", bomb.as_bytes())]);
     let page = client.list("ns", "", None, None).await;
-    assert!(page.is_err() || page.unwrap().objects.is_empty());
+    assert!(matches!(page, Err(Error::Protocol(_))), "{page:?}");
+}
+
+#[tokio::test]
+async fn what_is_about_an_object_is_refused_here_without_a_key() {
+    let (client, heads) = script(vec![answer("200 OK", "etag: \"e\"\r\n", b"<list/>")]);
+    let (ns, key, body) = ("ns", "", Bytes::new());
+    let told: [(&str, Result<(), Error>); 9] = [
+        ("get", client.get(ns, key, None, None).await.map(drop)),
+        ("head", client.head(ns, key).await.map(drop)),
+        ("delete", client.delete(ns, key).await),
+        (
+            "create_upload",
+            client
+                .create_upload(ns, key, &Attributes::default())
+                .await
+                .map(drop),
+        ),
+        (
+            "upload_part",
+            client.upload_part(ns, key, "u", 1, body).await.map(drop),
+        ),
+        ("parts", client.parts(ns, key, "u").await.map(drop)),
+        (
+            "complete_upload",
+            client
+                .complete_upload(ns, key, "u", &[], None, Condition::None)
+                .await
+                .map(drop),
+        ),
+        ("abort_upload", client.abort_upload(ns, key, "u").await),
+        (
+            "copy_part",
+            client
+                .copy_part((ns, "from"), "e", (0, 1), (ns, key), "u", 1)
+                .await
+                .map(drop),
+        ),
+    ];
+    for (call, told) in told {
+        assert!(matches!(told, Err(Error::Local { .. })), "{call}: {told:?}");
+    }
+    assert!(heads.try_recv().is_err());
 }

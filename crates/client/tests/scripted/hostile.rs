@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -125,6 +126,69 @@ async fn a_list_that_goes_on_where_it_began_is_refused() {
     let listed = client.parts("ns", "key", "upload").await;
     assert!(matches!(listed, Err(Error::Protocol(_))), "{listed:?}");
     assert_eq!(heads.try_iter().count(), 2);
+}
+
+#[tokio::test]
+async fn a_list_that_goes_in_a_circle_is_refused() {
+    let turns = AtomicU32::new(0);
+    let client = serve(move |head| {
+        let turn = turns.fetch_add(1, Relaxed) % 2;
+        let page = match head.contains("uploadId=") {
+            true => format!(
+                "<ListPartsResult><IsTruncated>true</IsTruncated>\
+                 <NextPartNumberMarker>{turn}</NextPartNumberMarker></ListPartsResult>"
+            ),
+            false => format!(
+                "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker>\
+                 <NextUploadIdMarker>{turn}</NextUploadIdMarker></ListMultipartUploadsResult>"
+            ),
+        };
+        answer("200 OK", "", page.as_bytes())
+    });
+    let uploads = tokio::time::timeout(LONG, client.uploads("ns", "")).await;
+    assert!(
+        matches!(uploads, Ok(Err(Error::Protocol(_)))),
+        "{uploads:?}"
+    );
+    let parts = tokio::time::timeout(LONG, client.parts("ns", "key", "upload")).await;
+    assert!(matches!(parts, Ok(Err(Error::Protocol(_)))), "{parts:?}");
+}
+
+#[tokio::test]
+async fn more_parts_than_an_upload_has_are_refused() {
+    let part = "<Part><PartNumber>1</PartNumber><Size>0</Size><ETag>e</ETag></Part>".repeat(1000);
+    let pages = AtomicU32::new(0);
+    let client = serve(move |_| {
+        let page = pages.fetch_add(1, Relaxed);
+        let page = format!(
+            "<ListPartsResult><IsTruncated>{}</IsTruncated>{part}\
+             <NextPartNumberMarker>{}</NextPartNumberMarker></ListPartsResult>",
+            page < 10,
+            page + 1,
+        );
+        answer("200 OK", "", page.as_bytes())
+    });
+    let parts = client.parts("ns", "key", "upload").await;
+    assert!(matches!(parts, Err(Error::Protocol(_))), "{parts:?}");
+    let beyond = "<ListPartsResult><IsTruncated>true</IsTruncated>\
+                  <NextPartNumberMarker>10001</NextPartNumberMarker></ListPartsResult>";
+    let (client, _heads) = script(vec![answer("200 OK", "", beyond.as_bytes())]);
+    let parts = client.parts("ns", "key", "upload").await;
+    assert!(matches!(parts, Err(Error::Protocol(_))), "{parts:?}");
+}
+
+#[tokio::test]
+async fn bytes_of_another_value_are_refused() {
+    let client = serve(|_| {
+        part(
+            "content-length: 10\r\ncontent-range: bytes 10-19/30\r\n",
+            "0123456789",
+        )
+    });
+    let taken = client
+        .fetch("ns", "key", "other", 10..20, |_, _| panic!("bytes"))
+        .await;
+    assert!(matches!(taken, Err(Error::Corrupt(_))), "{taken:?}");
 }
 
 #[tokio::test]

@@ -4,3 +4,4 @@ mod calls;
 mod copies;
 mod hostile;
 mod script;
+mod uploads;

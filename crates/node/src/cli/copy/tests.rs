@@ -112,12 +112,9 @@ async fn attributes_are_never_those_of_an_earlier_copy() {
         assert_eq!(info.content_type, "text/plain");
         assert_eq!(info.metadata, typed().metadata);
         // An attempt that was cut off wanted something else.
-        let other = PutOptions {
-            attributes: Attributes {
-                content_type: "text/html".to_owned(),
-                ..Attributes::default()
-            },
-            ..PutOptions::default()
+        let other = Attributes {
+            content_type: "text/html".to_owned(),
+            ..Attributes::default()
         };
         let upload = client.create_upload("data", &key, &other).await.unwrap();
         let part = body[..len.min(5 << 20)].to_vec();
