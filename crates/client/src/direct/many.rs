@@ -6,22 +6,19 @@ use std::sync::Arc;
 
 use forebay_fabric::Connection;
 use forebay_proto::direct::{
-    Condition, Full, INLINE_BYTES_MAX, Operation, Outcome, Reply, RequestWriter, Status,
-    parse_reply,
+    self, Full, INLINE_BYTES_MAX, Outcome, Reply, RequestWriter, Status, parse_reply,
 };
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::attempt::{Failure, Tries, odd, refused, stopped};
 use super::client::Client;
 use super::connected::Connected;
+use super::elements::Elements;
 use super::http;
 use super::lane::{Lane, Pending, Stopped};
-use super::loans::Use;
 use super::needs::needs;
-use super::seat::Memory;
 use super::transfer::Transfer;
-use super::values::{Get, Put, about, register, source, too_described, too_long};
-use super::window::{Window, argument};
+use super::values::{Get, Put, about, register, source};
 use crate::client::pause;
 use crate::{Error, Refusal, Result};
 
@@ -42,133 +39,11 @@ enum Asked<'a> {
     Never(Failure),
 }
 
-/// What is asked for.
-#[derive(Clone, Copy)]
-enum Elements<'a, 'b> {
-    Gets(&'a [Get<'b>]),
-    Puts(&'a [Put<'b>]),
-}
-
 /// A message in flight: its slot, the elements not answered yet, and the checksums of those that are stores.
 struct Batch<'a> {
     pending: Pending<'a, Connection>,
     left: Range<usize>,
     crcs: VecDeque<Option<u64>>,
-}
-
-impl Batch<'_> {
-    /// Waits until the server is done with it.
-    async fn settle(&mut self, stop: impl Fn(Stopped) -> Failure) -> Result<(), Failure> {
-        loop {
-            let reply = self.pending.reply().await.map_err(&stop)?;
-            let last = parse_reply(&reply)?.last;
-            self.pending.recycle(reply);
-            if last {
-                return Ok(());
-            }
-        }
-    }
-}
-
-impl<'a> Elements<'a, '_> {
-    fn len(self) -> usize {
-        match self {
-            Elements::Gets(gets) => gets.len(),
-            Elements::Puts(puts) => puts.len(),
-        }
-    }
-
-    fn check(self) -> Result<()> {
-        match self {
-            Elements::Gets(gets) => {
-                for get in gets {
-                    get.into.check()?;
-                    get.span.check()?;
-                }
-                check_apart(gets)
-            }
-            Elements::Puts(puts) => puts.iter().try_for_each(|put| put.from.check()),
-        }
-    }
-
-    /// Who can reach all of their memory.
-    fn memory(self) -> Memory {
-        let all_mappable = match self {
-            Elements::Gets(gets) => gets
-                .iter()
-                .all(|get| get.into.region.memory() == Memory::Mappable),
-            Elements::Puts(puts) => puts
-                .iter()
-                .all(|put| put.from.region.memory() == Memory::Mappable),
-        };
-        match all_mappable {
-            true => Memory::Mappable,
-            false => Memory::Private,
-        }
-    }
-
-    /// The length of all of their memory.
-    fn bytes(self) -> usize {
-        match self {
-            Elements::Gets(gets) => gets.iter().map(|get| get.into.len()).sum(),
-            Elements::Puts(puts) => puts.iter().map(|put| put.from.len()).sum(),
-        }
-    }
-
-    /// The memory of some of them.
-    fn windows(self, which: Range<usize>) -> Vec<&'a Window<'a>> {
-        match self {
-            Elements::Gets(gets) => gets[which].iter().map(|get| &get.into).collect(),
-            Elements::Puts(puts) => puts[which].iter().map(|put| &put.from).collect(),
-        }
-    }
-
-    /// What the server is asked to do, and what it does with memory for that.
-    fn operation(self) -> (Operation, Use) {
-        match self {
-            Elements::Gets(_) => (Operation::Retrieve, Use::Target),
-            Elements::Puts(_) => (Operation::Store, Use::Source),
-        }
-    }
-
-    /// What it means that one of them fits no message.
-    fn too_long(self, index: usize, full: Full) -> Failure {
-        match self {
-            Elements::Puts(puts) if puts[index].described(&mut Vec::new()).is_err() => {
-                too_described(full)
-            }
-            Elements::Puts(_) | Elements::Gets(_) => too_long(full),
-        }
-    }
-
-    /// Whether asking twice is the same as asking once.
-    fn repeatable(self) -> bool {
-        match self {
-            Elements::Gets(_) => true,
-            Elements::Puts(puts) => puts.iter().all(|put| put.condition == Condition::None),
-        }
-    }
-}
-
-/// Windows that share bytes would wait for each other.
-fn check_apart(gets: &[Get<'_>]) -> Result<()> {
-    let mut windows: Vec<_> = gets
-        .iter()
-        .map(|get| (get.into.region.place(), &get.into.range))
-        .filter(|(_, range)| !range.is_empty())
-        .collect();
-    windows.sort_unstable_by_key(|(region, range)| (*region, range.start));
-    let overlap = |pair: &&[(usize, &Range<usize>)]| {
-        let ((region, range), (next_region, next)) = (pair[0], pair[1]);
-        region == next_region && next.start < range.end
-    };
-    match windows.windows(2).find(overlap) {
-        None => Ok(()),
-        Some(pair) => Err(argument(format_args!(
-            "bytes {:?} and {:?} of a region overlap",
-            pair[0].1, pair[1].1
-        ))),
-    }
 }
 
 impl Client {
@@ -231,22 +106,16 @@ impl Client {
                 done += 1;
                 Ok(())
             };
+            let course = Course {
+                client: self,
+                connected: &connected,
+                namespace,
+                elements,
+                tries: &tries,
+            };
             let asked = match connected.lane() {
-                Some(lane) => {
-                    self.many_on(
-                        lane,
-                        &connected,
-                        namespace,
-                        elements,
-                        before,
-                        &tries,
-                        &mut report,
-                    )
-                    .await
-                }
-                None => {
-                    many_by_http(&connected, namespace, elements, before, &tries, &mut report).await
-                }
+                Some(lane) => course.by_link(lane, before, &mut report).await,
+                None => course.by_http(before, &mut report).await,
             };
             let Err(failure) = asked else {
                 break;
@@ -269,25 +138,29 @@ impl Client {
         self.earn();
         Ok(())
     }
+}
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one call")]
-    async fn many_on(
+/// The elements from one on, over one session.
+struct Course<'a> {
+    client: &'a Client,
+    connected: &'a Connected,
+    namespace: &'a str,
+    elements: Elements<'a, 'a>,
+    tries: &'a Tries,
+}
+
+impl Course<'_> {
+    async fn by_link(
         &self,
         lane: &Arc<Lane<Connection>>,
-        connected: &Connected,
-        namespace: &str,
-        elements: Elements<'_, '_>,
         from: usize,
-        tries: &Tries,
         report: &mut impl FnMut(Result<Transfer, Failure>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut asked = from;
         let mut batches: VecDeque<Batch<'_>> = VecDeque::new();
         loop {
-            if asked < elements.len() && batches.len() < MESSAGES_MAX {
-                let patient = batches.is_empty();
-                let ask = self.ask(lane, connected, namespace, elements, asked, tries, patient);
-                match ask.await? {
+            if asked < self.elements.len() && batches.len() < MESSAGES_MAX {
+                match self.ask(lane, asked, batches.is_empty()).await? {
                     Asked::Sent(batch) => {
                         asked = batch.left.end;
                         batches.push_back(batch);
@@ -295,17 +168,7 @@ impl Client {
                     }
                     // In its turn: by HTTP what the link cannot carry.
                     Asked::Never(why) if batches.is_empty() => {
-                        report(match why {
-                            Failure::Unable(why) if self.may_use_http(connected) => {
-                                let why = Some(why);
-                                by_http(connected, namespace, elements, asked, why, tries).await
-                            }
-                            Failure::Unable(what) => {
-                                let endpoint = connected.path.to_string();
-                                Err(Failure::Final(Error::Transport { endpoint, what }))
-                            }
-                            why => Err(why),
-                        })?;
+                        report(self.otherwise(asked, why).await)?;
                         asked += 1;
                         continue;
                     }
@@ -315,11 +178,11 @@ impl Client {
             let Some(batch) = batches.front_mut() else {
                 return Ok(());
             };
-            let stop = |why| stopped(connected.path, tries, why);
-            let reply = batch.pending.reply().await.map_err(stop)?;
+            let reply = batch.pending.reply().await;
+            let reply = reply.map_err(|why| self.stopped(why))?;
             let answer = parse_reply(&reply)?;
             let last = answer.last;
-            let told = self.tell(connected, namespace, elements, batch, answer, report);
+            let told = self.tell(batch, answer, report);
             batch.pending.recycle(reply);
             let done = batch.left.is_empty();
             match told {
@@ -330,9 +193,9 @@ impl Client {
                         batches.pop_front();
                     }
                     // A store that went on while its element is sent again could come after what is put there later.
-                    if let Elements::Puts(_) = elements {
+                    if let Elements::Puts(_) = self.elements {
                         for batch in &mut batches {
-                            batch.settle(stop).await?;
+                            self.settle(batch).await?;
                         }
                     }
                     return Err(failure);
@@ -344,9 +207,6 @@ impl Client {
     /// Reports what a reply says of the elements that were not answered yet.
     fn tell(
         &self,
-        connected: &Connected,
-        namespace: &str,
-        elements: Elements<'_, '_>,
         batch: &mut Batch<'_>,
         answer: Reply<'_>,
         report: &mut impl FnMut(Result<Transfer, Failure>) -> Result<(), Failure>,
@@ -356,7 +216,7 @@ impl Client {
             let index = batch.left.next();
             let index = index.ok_or_else(|| odd("more was answered than was asked"))?;
             let crc = batch.crcs.pop_front().flatten();
-            report(self.outcome(connected, namespace, elements, index, &outcome, crc))?;
+            report(self.outcome(index, &outcome, crc))?;
             refusal = Some(outcome).filter(|outcome| outcome.status != Status::Ok);
         }
         if answer.last {
@@ -364,7 +224,7 @@ impl Client {
             for index in batch.left.by_ref() {
                 let refusal = refusal.as_ref();
                 let refusal = refusal.ok_or_else(|| odd("less was answered than was asked"))?;
-                report(self.outcome(connected, namespace, elements, index, refusal, None))?;
+                report(self.outcome(index, refusal, None))?;
             }
         }
         Ok(())
@@ -373,24 +233,18 @@ impl Client {
     /// What came of one element.
     fn outcome(
         &self,
-        connected: &Connected,
-        namespace: &str,
-        elements: Elements<'_, '_>,
         index: usize,
         outcome: &Outcome<'_>,
         crc: Option<u64>,
     ) -> Result<Transfer, Failure> {
-        let key = match elements {
-            Elements::Gets(gets) => gets[index].key,
-            Elements::Puts(puts) => puts[index].key,
-        };
-        let about = || about(namespace, key);
-        match (outcome.status, elements) {
+        let about = || about(self.namespace, self.elements.key(index));
+        match (outcome.status, self.elements) {
             (Status::Ok, Elements::Gets(gets)) => {
-                self.got(connected, &gets[index], &outcome.value()?, about)
+                let value = outcome.value()?;
+                self.client.got(self.connected, &gets[index], &value, about)
             }
             (Status::Ok, Elements::Puts(puts)) => {
-                Ok(connected.stored(&puts[index], &outcome.value()?, crc))
+                Ok(self.connected.stored(&puts[index], &outcome.value()?, crc))
             }
             // A batch goes on without what this path cannot carry.
             _ => match refused(outcome, &about()) {
@@ -406,138 +260,175 @@ impl Client {
         }
     }
 
+    /// Waits until the server is done with a message.
+    async fn settle(&self, batch: &mut Batch<'_>) -> Result<(), Failure> {
+        loop {
+            let reply = batch.pending.reply().await;
+            let reply = reply.map_err(|why| self.stopped(why))?;
+            let last = parse_reply(&reply)?.last;
+            batch.pending.recycle(reply);
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
     /// Sends as many elements from `first` on as fit one message and as the link can carry, unless that would have to wait and the call
     /// is not `patient`.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one call")]
     async fn ask<'l>(
         &self,
         lane: &'l Arc<Lane<Connection>>,
-        connected: &Connected,
-        namespace: &str,
-        elements: Elements<'_, '_>,
         first: usize,
-        tries: &Tries,
         patient: bool,
     ) -> Result<Asked<'l>, Failure> {
-        let stop = |why| stopped(connected.path, tries, why);
-        let mut end = elements.len().min(first + ELEMENTS_MAX);
+        let places = match self.places(lane, first).await {
+            Ok(places) => places,
+            Err(why @ Failure::Unable(_)) => return Ok(Asked::Never(why)),
+            Err(failure) => return Err(failure),
+        };
+        let (_, what) = self.elements.operation();
+        let windows = self.elements.windows(first..first + places.len());
+        let needs = needs(lane, &windows, what, self.tries.until, patient).await;
+        let Some((mut pending, loans)) = needs.map_err(|why| self.stopped(why))? else {
+            return Ok(Asked::NotNow);
+        };
+        let crcs = match self.write(&mut pending, first, places) {
+            Ok(crcs) => crcs,
+            Err(full) => return Ok(Asked::Never(self.elements.too_long(first, full))),
+        };
+        // What did not fit is for later messages to borrow.
+        let kept = loans.into_iter().filter(|(index, _)| *index < crcs.len());
+        kept.for_each(|(_, loan)| pending.keep(loan));
+        let sent = pending.send(self.tries.until).await;
+        match sent.map_err(|why| self.stopped(why)) {
+            Ok(()) => Ok(Asked::Sent(Batch {
+                pending,
+                left: first..first + crcs.len(),
+                crcs,
+            })),
+            Err(why @ Failure::Unable(_)) => Ok(Asked::Never(why)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Where the link has the memory of elements from `first` on, up to one that it cannot carry; none for bytes that ride in the message.
+    async fn places(
+        &self,
+        lane: &Arc<Lane<Connection>>,
+        first: usize,
+    ) -> Result<Vec<Option<direct::Window>>, Failure> {
+        let (path, tries) = (self.connected.path, self.tries);
+        let end = self.elements.len().min(first + ELEMENTS_MAX);
         let mut places = Vec::with_capacity(end - first);
         for index in first..end {
-            let place = match elements {
-                Elements::Gets(gets) => register(lane, connected.path, &gets[index].into, tries)
+            let place = match self.elements {
+                Elements::Gets(gets) => register(lane, path, &gets[index].into, tries)
                     .await
                     .map(Some),
-                Elements::Puts(puts) => source(lane, connected.path, &puts[index], tries).await,
+                Elements::Puts(puts) => source(lane, path, &puts[index], tries).await,
             };
             match place {
                 Ok(place) => places.push(place),
                 // It is the first of what is asked next.
-                Err(Failure::Unable(_)) if index > first => {
-                    end = index;
-                    break;
-                }
-                Err(why @ Failure::Unable(_)) => return Ok(Asked::Never(why)),
+                Err(Failure::Unable(_)) if index > first => break,
                 Err(failure) => return Err(failure),
             }
         }
-        let (operation, what) = elements.operation();
-        let windows = elements.windows(first..end);
-        let needs = needs(lane, &windows, what, tries.until, patient).await;
-        let Some((mut pending, loans)) = needs.map_err(stop)? else {
-            return Ok(Asked::NotNow);
-        };
-        let mut crcs = VecDeque::new();
-        let mut count = 0;
-        let written = pending.write(|id, message| {
+        Ok(places)
+    }
+
+    /// Writes down as many of the elements from `first` on as a message takes, with the checksum of each that is a store.
+    fn write(
+        &self,
+        pending: &mut Pending<'_, Connection>,
+        first: usize,
+        places: Vec<Option<direct::Window>>,
+    ) -> Result<VecDeque<Option<u64>>, Full> {
+        let (operation, _) = self.elements.operation();
+        let mut crcs = VecDeque::with_capacity(places.len());
+        pending.write(|id, message| {
             let mut inline = [0; INLINE_BYTES_MAX];
             let mut encoded = Vec::new();
-            let mut writer = RequestWriter::begin(message, operation, id, namespace)?;
-            for (index, place) in (first..end).zip(places) {
-                let appended = match (elements, place) {
+            let mut writer = RequestWriter::begin(message, operation, id, self.namespace)?;
+            for (index, place) in (first..).zip(places) {
+                let appended = match (self.elements, place) {
                     (Elements::Gets(gets), Some(place)) => {
-                        writer.retrieve(&self.retrieve(&gets[index], place))
+                        let get = self.client.retrieve(&gets[index], place);
+                        writer.retrieve(&get).map(|()| None)
                     }
                     (Elements::Gets(_), None) => break,
                     (Elements::Puts(puts), place) => {
                         let put = &puts[index];
-                        let crc = self.sum(put);
-                        crcs.push_back(crc);
+                        let crc = self.client.sum(put);
                         let attributes = put.described(&mut encoded);
-                        attributes.and_then(|attributes| {
+                        let stored = attributes.and_then(|attributes| {
                             writer.store(&put.element(place, crc, attributes, &mut inline))
-                        })
+                        });
+                        stored.map(|()| crc)
                     }
                 };
                 match appended {
-                    Ok(()) => count += 1,
+                    Ok(crc) => crcs.push_back(crc),
                     // The next message takes it, unless no message could.
-                    Err(full) if count == 0 => return Err(full),
+                    Err(full) if crcs.is_empty() => return Err(full),
                     Err(_) => break,
                 }
             }
-            crcs.truncate(count);
             writer.finish();
             Ok(())
-        });
-        if let Err(full) = written {
-            return Ok(Asked::Never(elements.too_long(first, full)));
-        }
-        // What did not fit is for later messages to borrow.
-        let kept = loans.into_iter().filter(|(index, _)| *index < count);
-        kept.for_each(|(_, loan)| pending.keep(loan));
-        match pending.send(tries.until).await.map_err(stop) {
-            Ok(()) => {}
-            Err(why @ Failure::Unable(_)) => return Ok(Asked::Never(why)),
-            Err(failure) => return Err(failure),
-        }
-        Ok(Asked::Sent(Batch {
-            pending,
-            left: first..first + count,
-            crcs,
-        }))
+        })?;
+        Ok(crcs)
     }
-}
 
-/// One element; `why` is the reason why the link cannot carry it.
-async fn by_http(
-    connected: &Connected,
-    namespace: &str,
-    elements: Elements<'_, '_>,
-    index: usize,
-    why: Option<String>,
-    tries: &Tries,
-) -> Result<Transfer, Failure> {
-    match elements {
-        Elements::Gets(gets) => http::get(connected, namespace, &gets[index], why, tries).await,
-        Elements::Puts(puts) => http::put(connected, namespace, &puts[index], why, tries).await,
-    }
-}
-
-async fn many_by_http(
-    connected: &Connected,
-    namespace: &str,
-    elements: Elements<'_, '_>,
-    from: usize,
-    tries: &Tries,
-    report: &mut impl FnMut(Result<Transfer, Failure>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut left = from..elements.len();
-    let mut transfers = FuturesOrdered::new();
-    loop {
-        let room = HTTP_MAX - transfers.len();
-        let more = left.by_ref().take(room);
-        transfers
-            .extend(more.map(|index| by_http(connected, namespace, elements, index, None, tries)));
-        let Some(transfer) = transfers.next().await else {
-            return Ok(());
-        };
-        if let Err(failure) = report(transfer) {
-            // As by a link.
-            if let Elements::Puts(_) = elements {
-                while transfers.next().await.is_some() {}
+    /// One element that the link cannot carry.
+    async fn otherwise(&self, index: usize, why: Failure) -> Result<Transfer, Failure> {
+        match why {
+            Failure::Unable(why) if self.client.may_use_http(self.connected) => {
+                self.one_by_http(index, Some(why)).await
             }
-            return Err(failure);
+            Failure::Unable(what) => {
+                let endpoint = self.connected.path.to_string();
+                Err(Failure::Final(Error::Transport { endpoint, what }))
+            }
+            why => Err(why),
         }
+    }
+
+    async fn by_http(
+        &self,
+        from: usize,
+        report: &mut impl FnMut(Result<Transfer, Failure>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut left = from..self.elements.len();
+        let mut transfers = FuturesOrdered::new();
+        loop {
+            let room = HTTP_MAX - transfers.len();
+            let more = left.by_ref().take(room);
+            transfers.extend(more.map(|index| self.one_by_http(index, None)));
+            let Some(transfer) = transfers.next().await else {
+                return Ok(());
+            };
+            if let Err(failure) = report(transfer) {
+                // As by a link.
+                if let Elements::Puts(_) = self.elements {
+                    while transfers.next().await.is_some() {}
+                }
+                return Err(failure);
+            }
+        }
+    }
+
+    /// One element; `why` is the reason why the link cannot carry it.
+    async fn one_by_http(&self, index: usize, why: Option<String>) -> Result<Transfer, Failure> {
+        let (connected, namespace, tries) = (self.connected, self.namespace, self.tries);
+        match self.elements {
+            Elements::Gets(gets) => http::get(connected, namespace, &gets[index], why, tries).await,
+            Elements::Puts(puts) => http::put(connected, namespace, &puts[index], why, tries).await,
+        }
+    }
+
+    fn stopped(&self, why: Stopped) -> Failure {
+        stopped(self.connected.path, self.tries, why)
     }
 }
 
@@ -548,13 +439,13 @@ mod tests {
 
     use forebay_fabric::sessions::{Limits, Principal};
     use forebay_fabric::{Link, Sessions, SystemClock, shm};
-    use forebay_proto::direct::{Call, Hop, ReplyWriter, Value, parse_request};
+    use forebay_proto::direct::{Call, Hop, Operation, ReplyWriter, Value, parse_request};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream, UnixStream};
 
     use super::*;
     use crate::Attributes;
-    use crate::direct::{Choice, Options, Path, Region, Span};
+    use crate::direct::{Choice, Condition, Options, Path, Region, Span};
 
     const NOTHING: Value<'_> = Value {
         size: 0,

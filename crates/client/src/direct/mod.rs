@@ -4,6 +4,7 @@ mod attempt;
 pub mod blocking;
 mod client;
 mod connected;
+mod elements;
 mod http;
 mod keys;
 mod lane;
