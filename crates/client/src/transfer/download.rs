@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_proto::direct::Status;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use super::staging::Staged;
 use super::target::{Place, Target};
 use super::upload::joined;
-use super::{Moved, Options, Staging, find};
+use super::{Moved, Moving, Options, Staging};
 use crate::client::pause;
 use crate::direct::Path as Way;
 use crate::{Client, Crc64, Error, Result};
@@ -32,177 +32,13 @@ pub async fn download_file(
     size: Option<u64>,
     options: &Options,
 ) -> Result<Moved> {
-    let path = match Place::of(path)? {
-        Place::File(path) => path,
-        Place::Stream => return download_into(client, namespace, key, path, options).await,
+    let value = Moving {
+        client,
+        namespace,
+        key,
+        options,
     };
-    let path = path.as_path();
-    let small = size.filter(|size| *size <= options.part_bytes(*size));
-    if let Some(size) = small {
-        let Some(staging) = options.staging(size) else {
-            return download_small(client, namespace, key, path, options).await;
-        };
-        match download_staged(staging, namespace, key, path, size, options).await {
-            Err(error) if staging.leaves_to(client, &error) => {
-                return download_small(client, namespace, key, path, options).await;
-            }
-            // It has been replaced by a longer one since the list.
-            Err(Error::Refused(refusal)) if refusal.code == Status::TooShort.name() => {}
-            moved => return moved,
-        }
-    }
-    let (info, direct) = find(client, namespace, key, options).await?;
-    let part_bytes = options.part_bytes(info.size);
-    let count = info.size.div_ceil(part_bytes);
-    // Of one part there is nothing to go on with.
-    let target = match options.resume && count > 1 {
-        true => Target::resumed(path, &info, part_bytes)?,
-        false => Target::fresh(path)?,
-    };
-    let (target_ref, info_ref) = (&target, &info);
-    let staging = direct.filter(|staging| staging.takes(part_bytes.min(info.size)));
-    let parts: Vec<(Crc64, u64, Option<Way>)> = stream::iter(0..count)
-        .map(|index| async move {
-            let range = index * part_bytes..((index + 1) * part_bytes).min(info_ref.size);
-            let len = range.end - range.start;
-            if let Some(crc) = target_ref.there(index) {
-                (options.progress)(len);
-                return Ok((Crc64::known(crc, len), len, None));
-            }
-            let (crc, way) = match staging {
-                Some(staging) => {
-                    let start = range.start;
-                    let sink = |staged: &Staged| {
-                        staged.each_step(|at, bytes| target_ref.write(start + at, bytes))
-                    };
-                    let fetched = staging.fetch(namespace, key, &info_ref.etag, range, sink);
-                    let fetched = fetched.await?;
-                    (options.progress)(len);
-                    fetched
-                }
-                None => {
-                    let sink = |offset, bytes: &bytes::Bytes| {
-                        target_ref.write(offset, bytes)?;
-                        (options.progress)(bytes.len() as u64);
-                        Ok(())
-                    };
-                    let fetched = client.fetch(namespace, key, &info_ref.etag, range, sink);
-                    (fetched.await?, Way::Http)
-                }
-            };
-            target_ref.arrived(index, crc)?;
-            Ok::<_, Error>((crc, 0, Some(way)))
-        })
-        .buffered(options.parallel_gets(part_bytes))
-        .try_collect()
-        .await?;
-    let whole = parts
-        .iter()
-        .fold(Crc64::default(), |whole, (crc, _, _)| whole.then(*crc));
-    let way = Moved::worst(parts.iter().filter_map(|(_, _, way)| *way));
-    if let Some(stated) = info.crc64nvme
-        && stated != whole.value()
-    {
-        target.discard();
-        let about = format!("{namespace}/{key}");
-        let way = way.unwrap_or(Way::Http);
-        return Err(Error::of_download(&about, way, whole.value(), stated));
-    }
-    target.finish(info.size, true)?;
-    Ok(Moved {
-        bytes: info.size,
-        resumed: parts.iter().map(|(_, resumed, _)| resumed).sum(),
-        verified: info.crc64nvme.is_some(),
-        path: way,
-    })
-}
-
-async fn download_small(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    path: &Path,
-    options: &Options,
-) -> Result<Moved> {
-    let mut attempt = 1;
-    loop {
-        match download_whole(client, namespace, key, path, options).await {
-            Err(error) if error.is_transient() && attempt < client.attempts() => {
-                pause(attempt).await;
-                attempt += 1;
-            }
-            moved => return moved,
-        }
-    }
-}
-
-async fn download_whole(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    path: &Path,
-    options: &Options,
-) -> Result<Moved> {
-    let mut download = client.get(namespace, key, None, None).await?;
-    let target = Target::fresh(path)?;
-    let mut size = 0;
-    while let Some(bytes) = download.next().await? {
-        target.write(size, &bytes)?;
-        size += bytes.len() as u64;
-    }
-    target.finish(size, false)?;
-    (options.progress)(size);
-    Ok(Moved {
-        bytes: size,
-        resumed: 0,
-        verified: download.stated().is_some(),
-        path: Some(Way::Http),
-    })
-}
-
-/// A value of one part, whose size a list told, by the direct path.
-async fn download_staged(
-    staging: &Arc<Staging>,
-    namespace: &str,
-    key: &str,
-    path: &Path,
-    size: u64,
-    options: &Options,
-) -> Result<Moved> {
-    let staged = staging
-        .take(usize::try_from(size).unwrap_or(usize::MAX))
-        .await?;
-    let direct = staging.client();
-    let got = direct.get_into(namespace, key, .., staged.window()).await?;
-    let target = Target::fresh(path)?;
-    let staged = staged.cut(got.bytes);
-    staged.each_step(|at, bytes| target.write(at, bytes))?;
-    target.finish(got.bytes, false)?;
-    (options.progress)(got.bytes);
-    Ok(Moved {
-        bytes: got.bytes,
-        resumed: 0,
-        verified: got.checksum.is_some(),
-        path: Some(got.path),
-    })
-}
-
-/// Retrieves an object into what is there and is no file.
-async fn download_into(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    path: &Path,
-    options: &Options,
-) -> Result<Moved> {
-    let name = path.display().to_string();
-    let path = path.to_owned();
-    // Opening a pipe waits for who reads from it.
-    let open = move || OpenOptions::new().write(true).open(path);
-    let opened = joined(tokio::task::spawn_blocking(open).await)?;
-    let mut into = opened.map_err(Error::local(&name))?;
-    let sink = |bytes: &[u8]| into.write_all(bytes).map_err(Error::local(&name));
-    download_stream(client, namespace, key, None, options, sink).await
+    value.get_file(path, size).await
 }
 
 /// Feeds bytes `range` of a value (all of it without one), in order, to `sink`; by the direct path if `options` has one.
@@ -215,72 +51,244 @@ pub async fn download_stream(
     key: &str,
     range: Option<Range<u64>>,
     options: &Options,
-    mut sink: impl FnMut(&[u8]) -> Result<()>,
+    sink: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<Moved> {
-    let direct = match &options.direct {
-        Some(_) => Some(find(client, namespace, key, options).await?),
-        None => None,
+    let value = Moving {
+        client,
+        namespace,
+        key,
+        options,
     };
-    let Some((stat, Some(staging))) = direct else {
-        let mut download = client.get(namespace, key, range, None).await?;
-        while let Some(bytes) = download.next().await? {
-            sink(&bytes)?;
-            (options.progress)(bytes.len() as u64);
+    value.get_stream(range, sink).await
+}
+
+impl Moving<'_> {
+    async fn get_file(self, path: &Path, size: Option<u64>) -> Result<Moved> {
+        let path = match Place::of(path)? {
+            Place::File(path) => path,
+            Place::Stream => return self.get_into(path).await,
+        };
+        let path = path.as_path();
+        let Some(size) = size.filter(|size| *size <= self.options.part_bytes(*size)) else {
+            return self.get_parts(path).await;
+        };
+        let Some(staging) = self.options.staging(size) else {
+            return self.get_small(path).await;
+        };
+        match self.get_staged(staging, path, size).await {
+            Err(error) if staging.leaves_to(self.client, &error) => self.get_small(path).await,
+            // It has been replaced by a longer one since the list.
+            Err(Error::Refused(refusal)) if refusal.code == Status::TooShort.name() => {
+                self.get_parts(path).await
+            }
+            moved => moved,
         }
-        let range = download.range();
-        return Ok(Moved {
-            bytes: range.end - range.start,
+    }
+
+    async fn get_parts(self, path: &Path) -> Result<Moved> {
+        let (info, direct) = self.find().await?;
+        let part_bytes = self.options.part_bytes(info.size);
+        let count = info.size.div_ceil(part_bytes);
+        // Of one part there is nothing to go on with.
+        let target = match self.options.resume && count > 1 {
+            true => Target::resumed(path, &info, part_bytes)?,
+            false => Target::fresh(path)?,
+        };
+        let staging = direct.filter(|staging| staging.takes(part_bytes.min(info.size)));
+        let (into, etag) = (&target, info.etag.as_str());
+        let parts: Vec<(Crc64, u64, Option<Way>)> = stream::iter(0..count)
+            .map(|index| async move {
+                let range = index * part_bytes..((index + 1) * part_bytes).min(info.size);
+                let len = range.end - range.start;
+                if let Some(crc) = into.there(index) {
+                    (self.options.progress)(len);
+                    return Ok((Crc64::known(crc, len), len, None));
+                }
+                let (crc, way) = self.get_part(etag, range, staging, into).await?;
+                into.arrived(index, crc)?;
+                Ok::<_, Error>((crc, 0, Some(way)))
+            })
+            .buffered(self.options.parallel_gets(part_bytes))
+            .try_collect()
+            .await?;
+        let whole = parts
+            .iter()
+            .fold(Crc64::default(), |whole, (crc, _, _)| whole.then(*crc));
+        let way = Moved::worst(parts.iter().filter_map(|(_, _, way)| *way));
+        if let Some(stated) = info.crc64nvme
+            && stated != whole.value()
+        {
+            target.discard();
+            let about = format!("{}/{}", self.namespace, self.key);
+            let way = way.unwrap_or(Way::Http);
+            return Err(Error::of_download(&about, way, whole.value(), stated));
+        }
+        target.finish(info.size, true)?;
+        Ok(Moved {
+            bytes: info.size,
+            resumed: parts.iter().map(|(_, resumed, _)| resumed).sum(),
+            verified: info.crc64nvme.is_some(),
+            path: way,
+        })
+    }
+
+    /// Writes bytes `range` of the value whose tag is `etag` where they belong; their checksum, and the way that they took.
+    async fn get_part(
+        self,
+        etag: &str,
+        range: Range<u64>,
+        staging: Option<&Arc<Staging>>,
+        target: &Target,
+    ) -> Result<(Crc64, Way)> {
+        let (namespace, key) = (self.namespace, self.key);
+        let Some(staging) = staging else {
+            let sink = |offset, bytes: &Bytes| {
+                target.write(offset, bytes)?;
+                (self.options.progress)(bytes.len() as u64);
+                Ok(())
+            };
+            let fetched = self.client.fetch(namespace, key, etag, range, sink);
+            return Ok((fetched.await?, Way::Http));
+        };
+        let (start, len) = (range.start, range.end - range.start);
+        let (staged, got) = staging.get(namespace, key, etag, range).await?;
+        staged.each_step(|at, bytes| target.write(start + at, bytes))?;
+        (self.options.progress)(len);
+        let crc = match got.checksum {
+            Some(crc) => Crc64::known(crc, len),
+            None => staged.crc()?,
+        };
+        Ok((crc, got.path))
+    }
+
+    async fn get_small(self, path: &Path) -> Result<Moved> {
+        let mut attempt = 1;
+        loop {
+            match self.get_whole(path).await {
+                Err(error) if error.is_transient() && attempt < self.client.attempts() => {
+                    pause(attempt).await;
+                    attempt += 1;
+                }
+                moved => return moved,
+            }
+        }
+    }
+
+    async fn get_whole(self, path: &Path) -> Result<Moved> {
+        let get = self.client.get(self.namespace, self.key, None, None);
+        let mut download = get.await?;
+        let target = Target::fresh(path)?;
+        let mut size = 0;
+        while let Some(bytes) = download.next().await? {
+            target.write(size, &bytes)?;
+            size += bytes.len() as u64;
+        }
+        target.finish(size, false)?;
+        (self.options.progress)(size);
+        Ok(Moved {
+            bytes: size,
             resumed: 0,
             verified: download.stated().is_some(),
             path: Some(Way::Http),
-        });
-    };
-    if let Some(range) = range.as_ref().filter(|range| range.start >= stat.size) {
-        // Whoever knows the words for that is the server.
-        let staged = staging.take(1).await?;
-        let first = range.start..range.start.saturating_add(1);
+        })
+    }
+
+    /// A value of one part, whose size a list told, by the direct path.
+    async fn get_staged(self, staging: &Arc<Staging>, path: &Path, size: u64) -> Result<Moved> {
+        let staged = staging
+            .take(usize::try_from(size).unwrap_or(usize::MAX))
+            .await?;
         let direct = staging.client();
-        direct
-            .get_into(namespace, key, first, staged.window())
-            .await?;
-        return Err(Error::Protocol("a range outside the value".to_owned()));
+        let got = direct.get_into(self.namespace, self.key, .., staged.window());
+        let got = got.await?;
+        let target = Target::fresh(path)?;
+        let staged = staged.cut(got.bytes);
+        staged.each_step(|at, bytes| target.write(at, bytes))?;
+        target.finish(got.bytes, false)?;
+        (self.options.progress)(got.bytes);
+        Ok(Moved {
+            bytes: got.bytes,
+            resumed: 0,
+            verified: got.checksum.is_some(),
+            path: Some(got.path),
+        })
     }
-    let range = match range {
-        Some(range) => range.start..range.end.clamp(range.start, stat.size),
-        None => 0..stat.size,
-    };
-    let part_bytes = options.part_bytes(range.end - range.start);
-    let etag = stat.etag.as_str();
-    let starts =
-        (range.start..range.end).step_by(usize::try_from(part_bytes).unwrap_or(usize::MAX));
-    let parts = stream::iter(starts).map(|start| async move {
-        let part = start..(start + part_bytes).min(range.end);
-        let len = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
-        let staged = staging.take(len).await?;
-        let got = staging
-            .client()
-            .get_into(namespace, key, part, staged.window())
-            .await?;
-        match got.etag == etag && got.bytes == len as u64 {
-            true => Ok((staged, got)),
-            false => Err(Error::replaced(format_args!("{namespace}/{key}"))),
+
+    /// Writes it into what is there and is no file.
+    async fn get_into(self, path: &Path) -> Result<Moved> {
+        let name = path.display().to_string();
+        let path = path.to_owned();
+        // Opening a pipe waits for who reads from it.
+        let open = move || OpenOptions::new().write(true).open(path);
+        let opened = joined(tokio::task::spawn_blocking(open).await)?;
+        let mut into = opened.map_err(Error::local(&name))?;
+        let sink = |bytes: &[u8]| into.write_all(bytes).map_err(Error::local(&name));
+        self.get_stream(None, sink).await
+    }
+
+    async fn get_stream(
+        self,
+        range: Option<Range<u64>>,
+        mut sink: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Moved> {
+        let (namespace, key, progress) = (self.namespace, self.key, &self.options.progress);
+        let direct = match &self.options.direct {
+            Some(_) => Some(self.find().await?),
+            None => None,
+        };
+        let Some((stat, Some(staging))) = direct else {
+            let mut download = self.client.get(namespace, key, range, None).await?;
+            while let Some(bytes) = download.next().await? {
+                sink(&bytes)?;
+                progress(bytes.len() as u64);
+            }
+            let range = download.range();
+            return Ok(Moved {
+                bytes: range.end - range.start,
+                resumed: 0,
+                verified: download.stated().is_some(),
+                path: Some(Way::Http),
+            });
+        };
+        if let Some(range) = range.as_ref().filter(|range| range.start >= stat.size) {
+            // Whoever knows the words for that is the server.
+            let staged = staging.take(1).await?;
+            let first = range.start..range.start.saturating_add(1);
+            let direct = staging.client();
+            direct
+                .get_into(namespace, key, first, staged.window())
+                .await?;
+            return Err(Error::Protocol("a range outside the value".to_owned()));
         }
-    });
-    let mut parts = std::pin::pin!(parts.buffered(options.parallel_gets(part_bytes)));
-    let (mut way, mut verified) = (None, true);
-    while let Some(part) = parts.next().await {
-        let (staged, got) = part?;
-        staged.each_step(|_, bytes| sink(bytes))?;
-        (options.progress)(got.bytes);
-        way = Moved::worst(way.into_iter().chain([got.path]));
-        verified &= got.checksum.is_some();
+        let range = match range {
+            Some(range) => range.start..range.end.clamp(range.start, stat.size),
+            None => 0..stat.size,
+        };
+        let part_bytes = self.options.part_bytes(range.end - range.start);
+        let etag = stat.etag.as_str();
+        let starts =
+            (range.start..range.end).step_by(usize::try_from(part_bytes).unwrap_or(usize::MAX));
+        let parts = stream::iter(starts).map(|start| {
+            let part = start..(start + part_bytes).min(range.end);
+            staging.get(namespace, key, etag, part)
+        });
+        let parts = parts.buffered(self.options.parallel_gets(part_bytes));
+        let mut parts = std::pin::pin!(parts);
+        let (mut way, mut verified) = (None, true);
+        while let Some(part) = parts.next().await {
+            let (staged, got) = part?;
+            staged.each_step(|_, bytes| sink(bytes))?;
+            progress(got.bytes);
+            way = Moved::worst(way.into_iter().chain([got.path]));
+            verified &= got.checksum.is_some();
+        }
+        Ok(Moved {
+            bytes: range.end - range.start,
+            resumed: 0,
+            verified,
+            path: way,
+        })
     }
-    Ok(Moved {
-        bytes: range.end - range.start,
-        resumed: 0,
-        verified,
-        path: way,
-    })
 }
 
 #[cfg(test)]

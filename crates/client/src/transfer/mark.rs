@@ -10,8 +10,9 @@ use std::path::Path;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+use super::Moving;
 use crate::answers::PARTS_MAX;
-use crate::{Client, Crc64, Part, Result};
+use crate::{Crc64, Part, Result};
 
 /// The number of the part that is a mark: S3's last one.
 pub(super) const NUMBER: u32 = PARTS_MAX;
@@ -42,15 +43,11 @@ impl Mark {
     }
 
     /// Marks an upload that has just begun.
-    pub(super) async fn put(
-        &self,
-        client: &Client,
-        namespace: &str,
-        key: &str,
-        upload: &str,
-    ) -> Result<()> {
-        let mark = self.0.clone();
-        let sent = client.upload_part(namespace, key, upload, NUMBER, mark);
+    pub(super) async fn put(&self, value: Moving<'_>, upload: &str) -> Result<()> {
+        let (namespace, key, mark) = (value.namespace, value.key, self.0.clone());
+        let sent = value
+            .client
+            .upload_part(namespace, key, upload, NUMBER, mark);
         sent.await.map(drop)
     }
 

@@ -17,6 +17,7 @@
 mod copy;
 mod download;
 mod mark;
+mod pieces;
 mod staging;
 mod stream;
 mod target;
@@ -117,23 +118,36 @@ pub async fn known(
     key: &str,
     options: &Options,
 ) -> Result<Known> {
-    Ok(find(client, namespace, key, options).await?.0)
+    let value = Moving {
+        client,
+        namespace,
+        key,
+        options,
+    };
+    Ok(value.find().await?.0)
 }
 
-/// The same, and the direct path if that reaches the value.
-async fn find<'o>(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    options: &'o Options,
-) -> Result<(Known, Option<&'o Arc<Staging>>)> {
-    if let Some(staging) = &options.direct {
-        match staging.client().stat(namespace, key).await {
-            Err(error) if staging.leaves_to(client, &error) => {}
-            stat => return Ok((stat?.into(), Some(staging))),
+/// A value that is moved.
+#[derive(Clone, Copy)]
+struct Moving<'a> {
+    client: &'a Client,
+    namespace: &'a str,
+    key: &'a str,
+    options: &'a Options,
+}
+
+impl<'a> Moving<'a> {
+    /// What is known of it, and the direct path if that reaches it.
+    async fn find(self) -> Result<(Known, Option<&'a Arc<Staging>>)> {
+        if let Some(staging) = &self.options.direct {
+            match staging.client().stat(self.namespace, self.key).await {
+                Err(error) if staging.leaves_to(self.client, &error) => {}
+                stat => return Ok((stat?.into(), Some(staging))),
+            }
         }
+        let info = self.client.head(self.namespace, self.key).await?;
+        Ok((info.into(), None))
     }
-    Ok((client.head(namespace, key).await?.into(), None))
 }
 
 impl From<Stat> for Known {

@@ -8,9 +8,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, Sender};
 
-use super::staging::Piece;
-use super::upload::{joined, put_whole};
-use super::{MEMORY_BYTES, Moved, Options, PARTS_MAX, Staging};
+use super::pieces::Piece;
+use super::upload::joined;
+use super::{MEMORY_BYTES, Moved, Moving, Options, PARTS_MAX, Staging};
 use crate::direct::Path as Way;
 use crate::{Client, Crc64, Error, Part, PutOptions, Result};
 
@@ -41,79 +41,94 @@ pub async fn upload_stream(
     put: &PutOptions,
     options: &Options,
 ) -> Result<Moved> {
-    let first_bytes = options.part_bytes(0);
-    // One part waits while the parts in flight are sent.
-    let (sender, mut chunks) = mpsc::channel(1);
-    let reading = tokio::task::spawn_blocking(move || read_chunks(reader, first_bytes, &sender));
-    let Some(first) = chunks.recv().await else {
-        joined(reading.await)?.map_err(Error::local(name))?;
-        return Err(Error::Protocol("nothing was read".to_owned()));
+    let value = Moving {
+        client,
+        namespace,
+        key,
+        options,
     };
-    if (first.len() as u64) < first_bytes {
-        joined(reading.await)?.map_err(Error::local(name))?;
-        let staging = options.staging(first.len() as u64);
-        let crc = Crc64::of(&first);
-        let piece = piece(first, staging).await?;
-        return put_whole(client, namespace, key, piece, crc, put, options).await;
-    }
-    let upload = &client
-        .create_upload(namespace, key, &put.attributes)
-        .await?;
-    let room = &Semaphore::new((MEMORY_BYTES / UNIT_BYTES) as usize);
-    let parts = stream::unfold(
-        (1, Some(first), chunks),
-        async |(number, first, mut chunks)| {
-            // The largest parts have all the room for themselves.
-            let bytes = part_bytes(number, first_bytes).min(MEMORY_BYTES);
-            let units = bytes.div_ceil(UNIT_BYTES) as u32;
-            let permit = room.acquire_many(units).await.ok()?;
-            let chunk = match first {
-                Some(first) => first,
-                None => chunks.recv().await?,
-            };
-            Some(((number, chunk, permit), (number + 1, None, chunks)))
-        },
-    );
-    let sent: Result<Vec<(Part, Crc64, Way)>> = parts
-        .map(|(number, body, permit)| async move {
-            let crc = Crc64::of(&body);
-            let staging = options.staging(body.len() as u64);
-            let piece = piece(body, staging).await?;
-            let sent = client.upload_piece(namespace, key, upload, number, piece, crc);
-            let (part, path) = sent.await?;
-            drop(permit);
-            (options.progress)(part.size);
-            Ok((part, crc, path))
-        })
-        .buffered(options.parallel.max(1))
-        .try_collect()
-        .await;
-    let done = async {
-        let sent = sent?;
-        joined(reading.await)?.map_err(Error::local(name))?;
-        let whole = sent
-            .iter()
-            .fold(Crc64::default(), |whole, (_, crc, _)| whole.then(*crc));
-        let path = Moved::worst(sent.iter().map(|(_, _, path)| *path));
-        let parts: Vec<Part> = sent.into_iter().map(|(part, _, _)| part).collect();
-        let condition = put.condition();
-        client
-            .complete_upload(namespace, key, upload, &parts, Some(whole), condition)
-            .await?;
-        Ok(Moved {
-            bytes: whole.len(),
-            resumed: 0,
-            verified: true,
-            path,
-        })
-    };
-    match done.await {
-        Err(error) => {
-            // The first error is the one to report.
-            let _ = client.abort_upload(namespace, key, upload).await;
-            Err(error)
+    value.put_stream(name, reader, put).await
+}
+
+impl Moving<'_> {
+    async fn put_stream(
+        self,
+        name: &str,
+        reader: impl Read + Send + 'static,
+        put: &PutOptions,
+    ) -> Result<Moved> {
+        let first_bytes = self.options.part_bytes(0);
+        // One part waits while the parts in flight are sent.
+        let (sender, mut chunks) = mpsc::channel(1);
+        let reading =
+            tokio::task::spawn_blocking(move || read_chunks(reader, first_bytes, &sender));
+        let Some(first) = chunks.recv().await else {
+            joined(reading.await)?.map_err(Error::local(name))?;
+            return Err(Error::Protocol("nothing was read".to_owned()));
+        };
+        if (first.len() as u64) < first_bytes {
+            joined(reading.await)?.map_err(Error::local(name))?;
+            let staging = self.options.staging(first.len() as u64);
+            let crc = Crc64::of(&first);
+            let piece = piece(first, staging).await?;
+            return self.put(piece, crc, put).await;
         }
-        moved => moved,
+        let begun = self
+            .client
+            .create_upload(self.namespace, self.key, &put.attributes);
+        let upload = &begun.await?;
+        let room = &Semaphore::new((MEMORY_BYTES / UNIT_BYTES) as usize);
+        let parts = stream::unfold(
+            (1, Some(first), chunks),
+            async |(number, first, mut chunks)| {
+                // The largest parts have all the room for themselves.
+                let bytes = part_bytes(number, first_bytes).min(MEMORY_BYTES);
+                let units = bytes.div_ceil(UNIT_BYTES) as u32;
+                let permit = room.acquire_many(units).await.ok()?;
+                let chunk = match first {
+                    Some(first) => first,
+                    None => chunks.recv().await?,
+                };
+                Some(((number, chunk, permit), (number + 1, None, chunks)))
+            },
+        );
+        let sent: Result<Vec<(Part, Crc64, Way)>> = parts
+            .map(|(number, body, permit)| async move {
+                let crc = Crc64::of(&body);
+                let staging = self.options.staging(body.len() as u64);
+                let piece = piece(body, staging).await?;
+                let (part, path) = self.put_part(upload, number, piece, crc).await?;
+                drop(permit);
+                (self.options.progress)(part.size);
+                Ok((part, crc, path))
+            })
+            .buffered(self.options.parallel.max(1))
+            .try_collect()
+            .await;
+        let done = async {
+            let sent = sent?;
+            joined(reading.await)?.map_err(Error::local(name))?;
+            let whole = sent
+                .iter()
+                .fold(Crc64::default(), |whole, (_, crc, _)| whole.then(*crc));
+            let path = Moved::worst(sent.iter().map(|(_, _, path)| *path));
+            let parts: Vec<Part> = sent.into_iter().map(|(part, _, _)| part).collect();
+            self.complete(upload, &parts, whole, put.condition())
+                .await?;
+            Ok(Moved {
+                bytes: whole.len(),
+                resumed: 0,
+                verified: true,
+                path,
+            })
+        };
+        match done.await {
+            Err(error) => {
+                self.abort(upload).await;
+                Err(error)
+            }
+            moved => moved,
+        }
     }
 }
 
@@ -129,7 +144,7 @@ async fn piece(bytes: Bytes, staging: Option<&Arc<Staging>>) -> Result<Piece> {
         return Ok(Piece::Heap(bytes));
     };
     let staged = staging.take(bytes.len()).await?;
-    staged.fill(&bytes)?;
+    staged.fill(0, &bytes)?;
     Ok(Piece::Staged(staged))
 }
 

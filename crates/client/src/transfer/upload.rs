@@ -10,8 +10,8 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::mark::Mark;
-use super::staging::{Piece, put_staged};
-use super::{Moved, Options, Staging};
+use super::pieces::Piece;
+use super::{Moved, Moving, Options, Staging};
 use crate::direct::{Condition, Path as Way};
 use crate::{Attributes, Client, Crc64, Error, Part, PutOptions, Result};
 
@@ -31,13 +31,19 @@ pub async fn upload_file(
     put: &PutOptions,
     options: &Options,
 ) -> Result<Moved> {
+    let value = Moving {
+        client,
+        namespace,
+        key,
+        options,
+    };
     let source = Source::open(path, options).await?;
     if source.size > source.part_bytes {
-        return upload_parts(client, namespace, key, &source, put, options).await;
+        return value.put_parts(&source, put).await;
     }
     let (piece, crc) = source.part(1).await?;
     source.settled().await?;
-    put_whole(client, namespace, key, piece, crc, put, options).await
+    value.put(piece, crc, put).await
 }
 
 struct Source {
@@ -137,177 +143,147 @@ fn unread(name: &str) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
-/// Stores a value of one part.
-pub(super) async fn put_whole(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    piece: Piece,
-    crc: Crc64,
-    put: &PutOptions,
-    options: &Options,
-) -> Result<Moved> {
-    let bytes = piece.len();
-    let path = match piece {
-        Piece::Staged(staged) => {
-            let stored = put_staged(client, &staged, crc, namespace, key, put);
-            stored.await?
-        }
-        Piece::Heap(body) => {
-            client.put(namespace, key, body, put).await?;
-            Way::Http
-        }
-    };
-    (options.progress)(bytes);
-    Ok(Moved {
-        bytes,
-        resumed: 0,
-        verified: true,
-        path: Some(path),
-    })
-}
-
-async fn upload_parts(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    source: &Source,
-    put: &PutOptions,
-    options: &Options,
-) -> Result<Moved> {
-    // What an upload keeps was said when it was begun, and cannot be asked for.
-    let resume = options.resume && put.attributes == Attributes::default();
-    let mark = resume.then(|| Mark::of(&source.path, &source.metadata, source.part_bytes));
-    let mut found = match &mark {
-        Some(mark) => unfinished(client, namespace, key, mark).await?,
-        None => None,
-    };
-    // Another copy of the same file may go on with the same upload, and end it.
-    let mut again = resume;
-    loop {
-        let adopted = found.is_some();
-        let (upload, there) = match found.take() {
-            Some(found) => found,
-            None => {
-                let begun = begin(client, namespace, key, put, mark.as_ref());
-                (begun.await?, Vec::new())
-            }
+impl Moving<'_> {
+    async fn put_parts(self, source: &Source, put: &PutOptions) -> Result<Moved> {
+        // What an upload keeps was said when it was begun, and cannot be asked for.
+        let resume = self.options.resume && put.attributes == Attributes::default();
+        let mark = resume.then(|| Mark::of(&source.path, &source.metadata, source.part_bytes));
+        let mut found = match &mark {
+            Some(mark) => self.unfinished(mark).await?,
+            None => None,
         };
-        let sent = send_parts(
-            client,
-            (namespace, key),
-            source,
-            &upload,
-            &there,
-            put.condition(),
-            options,
-        )
-        .await;
-        let Err(error) = &sent else {
-            return sent;
-        };
-        let anew = again && has_ended(error, adopted);
-        // Of a file that has changed the mark is another one, and what is there already does not become absent.
-        if anew || mark.is_none() || is_there(error) || source.settled().await.is_err() {
-            // Nobody will go on with it. The first error is the one to report.
-            let _ = client.abort_upload(namespace, key, &upload).await;
-        }
-        if !anew {
-            return sent;
-        }
-        again = false;
-    }
-}
-
-/// A new upload, with its mark if it is to have one.
-async fn begin(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    put: &PutOptions,
-    mark: Option<&Mark>,
-) -> Result<String> {
-    let upload = client
-        .create_upload(namespace, key, &put.attributes)
-        .await?;
-    if let Some(mark) = mark
-        && let Err(error) = mark.put(client, namespace, key, &upload).await
-    {
-        // The first error is the one to report.
-        let _ = client.abort_upload(namespace, key, &upload).await;
-        return Err(error);
-    }
-    Ok(upload)
-}
-
-/// Sends the parts that are not `there`, and has the upload completed.
-async fn send_parts(
-    client: &Client,
-    (namespace, key): (&str, &str),
-    source: &Source,
-    upload: &str,
-    there: &[Part],
-    condition: Condition<'_>,
-    options: &Options,
-) -> Result<Moved> {
-    let results: Vec<(Part, Crc64, u64, Option<Way>)> = stream::iter(1..=source.parts())
-        .map(|number| async move {
-            let (piece, crc) = source.part(number).await?;
-            let size = piece.len();
-            let kept = there.iter().find(|part| {
-                part.number == number && part.size == size && part.crc64nvme == Some(crc.value())
-            });
-            let (part, resumed, path) = match kept {
-                Some(part) => (part.clone(), size, None),
-                None => {
-                    let sent = client.upload_piece(namespace, key, upload, number, piece, crc);
-                    let (part, path) = sent.await?;
-                    (part, 0, Some(path))
-                }
+        // Another copy of the same file may go on with the same upload, and end it.
+        let mut again = resume;
+        loop {
+            let adopted = found.is_some();
+            let (upload, there) = match found.take() {
+                Some(found) => found,
+                None => (self.begin(put, mark.as_ref()).await?, Vec::new()),
             };
-            (options.progress)(size);
-            Ok::<_, Error>((part, crc, resumed, path))
-        })
-        .buffered(options.parallel(source.part_bytes))
-        .try_collect()
-        .await?;
-    source.settled().await?;
-    let whole = results
-        .iter()
-        .fold(Crc64::default(), |whole, (_, crc, _, _)| whole.then(*crc));
-    let resumed = results.iter().map(|(_, _, resumed, _)| resumed).sum();
-    let path = Moved::worst(results.iter().filter_map(|(_, _, _, path)| *path));
-    let parts: Vec<Part> = results.into_iter().map(|(part, _, _, _)| part).collect();
-    client
-        .complete_upload(namespace, key, upload, &parts, Some(whole), condition)
-        .await?;
-    Ok(Moved {
-        bytes: source.size,
-        resumed,
-        verified: true,
-        path,
-    })
-}
-
-/// The newest upload of this key that has the mark, and its parts.
-async fn unfinished(
-    client: &Client,
-    namespace: &str,
-    key: &str,
-    mark: &Mark,
-) -> Result<Option<(String, Vec<Part>)>> {
-    let mut uploads = client.uploads(namespace, key).await?;
-    uploads.retain(|upload| upload.key == key);
-    uploads.sort_by_key(|upload| std::cmp::Reverse(upload.initiated));
-    for upload in uploads {
-        match client.parts(namespace, key, &upload.id).await {
-            Ok(parts) if mark.is_among(&parts) => return Ok(Some((upload.id, parts))),
-            Ok(_) => {}
-            Err(error) if has_ended(&error, false) => {}
-            Err(error) => return Err(error),
+            let condition = put.condition();
+            let sent = self.send_parts(source, &upload, &there, condition).await;
+            let Err(error) = &sent else {
+                return sent;
+            };
+            let anew = again && has_ended(error, adopted);
+            // Of a file that has changed the mark is another one, and what is there already does not become absent.
+            if anew || mark.is_none() || is_there(error) || source.settled().await.is_err() {
+                // Nobody will go on with it.
+                self.abort(&upload).await;
+            }
+            if !anew {
+                return sent;
+            }
+            again = false;
         }
     }
-    Ok(None)
+
+    /// A new upload, with its mark if it is to have one.
+    async fn begin(self, put: &PutOptions, mark: Option<&Mark>) -> Result<String> {
+        let begun = self
+            .client
+            .create_upload(self.namespace, self.key, &put.attributes);
+        let upload = begun.await?;
+        if let Some(mark) = mark
+            && let Err(error) = mark.put(self, &upload).await
+        {
+            self.abort(&upload).await;
+            return Err(error);
+        }
+        Ok(upload)
+    }
+
+    /// Gives an upload up that has failed.
+    pub(super) async fn abort(self, upload: &str) {
+        // The first error is the one to report.
+        let _ = self
+            .client
+            .abort_upload(self.namespace, self.key, upload)
+            .await;
+    }
+
+    /// Sends the parts that are not `there`, and has the upload completed.
+    async fn send_parts(
+        self,
+        source: &Source,
+        upload: &str,
+        there: &[Part],
+        condition: Condition<'_>,
+    ) -> Result<Moved> {
+        let results: Vec<(Part, Crc64, u64, Option<Way>)> = stream::iter(1..=source.parts())
+            .map(|number| async move {
+                let (piece, crc) = source.part(number).await?;
+                let size = piece.len();
+                let kept = there.iter().find(|part| {
+                    part.number == number
+                        && part.size == size
+                        && part.crc64nvme == Some(crc.value())
+                });
+                let (part, resumed, path) = match kept {
+                    Some(part) => (part.clone(), size, None),
+                    None => {
+                        let (part, path) = self.put_part(upload, number, piece, crc).await?;
+                        (part, 0, Some(path))
+                    }
+                };
+                (self.options.progress)(size);
+                Ok::<_, Error>((part, crc, resumed, path))
+            })
+            .buffered(self.options.parallel(source.part_bytes))
+            .try_collect()
+            .await?;
+        source.settled().await?;
+        let whole = results
+            .iter()
+            .fold(Crc64::default(), |whole, (_, crc, _, _)| whole.then(*crc));
+        let resumed = results.iter().map(|(_, _, resumed, _)| resumed).sum();
+        let path = Moved::worst(results.iter().filter_map(|(_, _, _, path)| *path));
+        let parts: Vec<Part> = results.into_iter().map(|(part, _, _, _)| part).collect();
+        self.complete(upload, &parts, whole, condition).await?;
+        Ok(Moved {
+            bytes: source.size,
+            resumed,
+            verified: true,
+            path,
+        })
+    }
+
+    /// Puts the parts of an upload together.
+    pub(super) async fn complete(
+        self,
+        upload: &str,
+        parts: &[Part],
+        whole: Crc64,
+        condition: Condition<'_>,
+    ) -> Result<()> {
+        let (namespace, key, whole) = (self.namespace, self.key, Some(whole));
+        let completed = self
+            .client
+            .complete_upload(namespace, key, upload, parts, whole, condition);
+        completed.await.map(drop)
+    }
+
+    /// The newest upload of this key that has the mark, and its parts.
+    async fn unfinished(self, mark: &Mark) -> Result<Option<(String, Vec<Part>)>> {
+        let Moving {
+            client,
+            namespace,
+            key,
+            ..
+        } = self;
+        let mut uploads = client.uploads(namespace, key).await?;
+        uploads.retain(|upload| upload.key == key);
+        uploads.sort_by_key(|upload| std::cmp::Reverse(upload.initiated));
+        for upload in uploads {
+            match client.parts(namespace, key, &upload.id).await {
+                Ok(parts) if mark.is_among(&parts) => return Ok(Some((upload.id, parts))),
+                Ok(_) => {}
+                Err(error) if has_ended(&error, false) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Whether an upload came to nothing because there is an object of its key.
