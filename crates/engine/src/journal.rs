@@ -51,6 +51,8 @@ struct Journal<D: Disk> {
     unsynced_away: Vec<Away>,
     /// When a group that was answered early must be on stable storage.
     deadline: Option<Duration>,
+    /// What is on stable storage is not known, and no later sync tells.
+    sync_failed: bool,
     /// When the last group was committed.
     busy: Duration,
 }
@@ -109,6 +111,7 @@ impl<D: Disk> Journal<D> {
             unsynced: Vec::new(),
             unsynced_away: Vec::new(),
             deadline: None,
+            sync_failed: false,
             busy: Duration::ZERO,
         })
     }
@@ -126,6 +129,8 @@ impl<D: Disk> Journal<D> {
             return false;
         }
         if core.is_read_only() {
+            // Whatever failed, what was answered early is to stay.
+            self.sync_late();
             refuse_all(&core);
             return false;
         }
@@ -359,7 +364,10 @@ impl<D: Disk> Journal<D> {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.core.data.sync_data().map_err(failed)?;
+        if let Err(error) = self.core.data.sync_data() {
+            self.sync_failed = true;
+            return Err(failed(error));
+        }
         self.core.counters.syncs.fetch_add(1, Relaxed);
         self.synced = self.position.group - 1;
         self.deadline = None;
@@ -370,7 +378,7 @@ impl<D: Disk> Journal<D> {
 
     /// Syncs groups that were answered early.
     fn sync_late(&mut self) {
-        if self.synced + 1 == self.position.group || self.core.is_read_only() {
+        if self.synced + 1 == self.position.group || self.sync_failed {
             return;
         }
         if let Err(error) = self.sync() {

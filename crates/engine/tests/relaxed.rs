@@ -5,10 +5,10 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_engine::Engine;
-use forebay_io::sim::{SimClock, SimDisk};
+use forebay_engine::{Engine, FILES, Metrics};
+use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_store::{Address, Durability, ErrorKind, NamespaceConfig, Store};
-use support::{config, get, open, put, tenant};
+use support::{config, content, get, length, open, put, replace, tenant};
 
 const BOUND_MS: u32 = 50;
 const NOW: u64 = 1_700_000_000_000;
@@ -41,6 +41,15 @@ async fn relaxed() -> Relaxed {
     }
 }
 
+/// What is on a disk, on one that takes every write.
+fn copied(disk: &SimDisk) -> SimDisk {
+    let copy = SimDisk::new(1);
+    for name in FILES {
+        replace(&copy, name, &content(disk, name));
+    }
+    copy
+}
+
 impl Relaxed {
     fn pass(&self, millis: u64) {
         self.clock.advance(Duration::from_millis(millis));
@@ -48,9 +57,13 @@ impl Relaxed {
 
     /// Whether the store syncs: its own thread has to wake up, since nobody calls.
     fn syncs_late(&self) -> bool {
+        self.comes_to(|metrics| metrics.syncs > self.syncs)
+    }
+
+    fn comes_to(&self, is_there: impl Fn(Metrics) -> bool) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(5) {
-            if self.engine.metrics().syncs > self.syncs {
+            if is_there(self.engine.metrics()) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -58,11 +71,32 @@ impl Relaxed {
         false
     }
 
+    /// The index cannot be written any more, which the store finds when a segment of the journal is full: the first value in the next
+    /// one is answered early, and then the store takes no more. Tells that value's key.
+    async fn loses_its_index(&mut self) -> [u8; 4] {
+        for offset in (0..length(&self.disk, "index") + (8 << 20)).step_by(512) {
+            self.disk.wear("index", offset).unwrap();
+        }
+        for number in 0_u32.. {
+            let key = number.to_be_bytes();
+            put(&self.engine, Address::object("n", &key), &key)
+                .await
+                .unwrap();
+            let syncs = self.engine.metrics().syncs;
+            if syncs > self.syncs {
+                self.syncs = syncs;
+                assert!(self.comes_to(|metrics| metrics.read_only));
+                return key;
+            }
+        }
+        unreachable!("a segment is never full")
+    }
+
     /// Whether the value is there after power loss: always, or sometimes not.
     async fn survives(&self, key: &[u8]) -> bool {
         for seed in 0..32 {
             let clock = Arc::new(SimClock::new(NOW));
-            let engine = open(&self.disk.crash(seed), clock, config());
+            let engine = open(&copied(&self.disk.crash(seed)), clock, config());
             match get(&engine, Address::object("n", key)).await {
                 Ok(value) => assert_eq!(value, key),
                 Err(error) => {
@@ -103,4 +137,39 @@ async fn changes_that_follow_do_not_put_the_bound_off() {
         .unwrap();
     assert!(store.syncs_late());
     assert!(store.survives(b"a").await);
+}
+
+#[tokio::test]
+async fn the_bound_is_kept_although_the_store_takes_no_more() {
+    let mut store = relaxed().await;
+    let key = store.loses_its_index().await;
+    store.pass(u64::from(BOUND_MS));
+    assert!(store.syncs_late());
+    assert!(store.survives(&key).await);
+}
+
+#[tokio::test]
+async fn a_store_that_takes_no_more_closes_with_everything_durable() {
+    let mut store = relaxed().await;
+    let key = store.loses_its_index().await;
+    store.engine.close();
+    assert!(store.survives(&key).await);
+}
+
+/// A sync after one that failed would tell nothing: what it was to write may be gone.
+#[tokio::test]
+async fn a_sync_that_failed_is_not_tried_again() {
+    let store = relaxed().await;
+    put(&store.engine, Address::object("n", b"k"), b"k")
+        .await
+        .unwrap();
+    store.disk.set_faults(Faults {
+        sync_error: 1.0,
+        ..Faults::default()
+    });
+    store.pass(u64::from(BOUND_MS));
+    assert!(store.comes_to(|metrics| metrics.read_only));
+    store.disk.set_faults(Faults::default());
+    store.engine.close();
+    assert_eq!(store.engine.metrics().syncs, store.syncs);
 }

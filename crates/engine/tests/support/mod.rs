@@ -201,7 +201,7 @@ pub fn groups(disk: &SimDisk) -> Vec<usize> {
 /// Another content for a file, on the medium.
 pub fn replace(disk: &SimDisk, name: &str, content: &[u8]) {
     let options = OpenOptions {
-        create: false,
+        create: true,
         read_only: false,
         direct: false,
     };
