@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use forebay_io::Disk;
-use forebay_store::Result;
 use parking_lot::{Condvar, Mutex};
 
+use crate::Result;
 use crate::core::Core;
 use crate::extent::Run;
 use crate::group::Position;
@@ -66,9 +66,16 @@ impl Handoff {
         }
     }
 
-    pub fn adopt(&self, orphan: Orphan) {
-        self.work.lock().orphans.push(orphan);
+    /// Takes care of an orphan, or gives it back when the thread ends.
+    pub fn adopt(&self, orphan: Orphan) -> Result<(), Orphan> {
+        let mut work = self.work.lock();
+        if work.closed {
+            return Err(orphan);
+        }
+        work.orphans.push(orphan);
+        drop(work);
         self.changed.notify_all();
+        Ok(())
     }
 
     /// Somebody found no space.

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 
 use forebay_io::{Clock, Disk};
 use forebay_mem::Pool;
@@ -15,7 +15,7 @@ use crate::Config;
 use crate::Result;
 use crate::allocator::{Allocator, GROWTH_BYTES_MIN};
 use crate::cache::ValueCache;
-use crate::checkpoint::Handoff;
+use crate::checkpoint::{Handoff, Writing, block_on};
 use crate::command::{Command, Reply};
 use crate::extent::{GRANULE_BYTES, Run};
 use crate::index::Index;
@@ -35,6 +35,9 @@ const QUEUE_MAX: usize = 1 << 16;
 const FORGOTTEN_MAX: usize = 1 << 16;
 /// Findings remembered.
 const FINDINGS_MAX: usize = 1000;
+
+/// Holds the directory until its last clone is dropped.
+pub(crate) type Lock = Arc<Box<dyn Send + Sync>>;
 
 pub(crate) struct Core<D: Disk> {
     pub config: Config,
@@ -56,6 +59,8 @@ pub(crate) struct Core<D: Disk> {
     pub handoff: Handoff,
     pub findings: Mutex<Vec<Finding>>,
     forgotten: Mutex<Vec<Away>>,
+    lock: Weak<Box<dyn Send + Sync>>,
+    closing: AtomicBool,
     read_only: AtomicBool,
     index_cramped: AtomicBool,
     /// Since all of the index was last looked at.
@@ -100,8 +105,7 @@ impl Queue {
     fn push(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
         let mut waiting = self.state.lock();
         if waiting.closed {
-            let error = StoreError::new(ErrorKind::ReadOnly, "the store is closed");
-            return Err(Box::new((command, error)));
+            return Err(Box::new((command, closed())));
         }
         if waiting.commands.len() >= QUEUE_MAX {
             let error = StoreError::new(ErrorKind::Busy, "too many changes are under way");
@@ -157,10 +161,42 @@ impl<D: Disk> Core<D> {
             handoff: Handoff::default(),
             findings: Mutex::default(),
             forgotten: Mutex::default(),
+            lock: Weak::new(),
+            closing: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
             index_cramped: AtomicBool::new(false),
             // What was removed before the store was opened nobody counted.
             removed_rows: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Names what holds the directory, which the store has until it closes.
+    pub fn hold(&mut self, lock: &Lock) {
+        self.lock = Arc::downgrade(lock);
+    }
+
+    /// Holds the directory, as whoever writes to it has to until the write has ended: once it is let go, another store may have what
+    /// this one takes for free.
+    pub fn stay(&self) -> Result<Lock> {
+        let lock = self.lock.upgrade();
+        lock.filter(|_| !self.closing.load(Relaxed))
+            .ok_or_else(closed)
+    }
+
+    /// Refuses changes from now on, and that more is written for them.
+    pub fn begin_to_close(&self) {
+        self.closing.store(true, Relaxed);
+        self.queue.close();
+    }
+
+    /// Waits for writes that outlive the store, on a thread of their own: the directory is held until they have ended.
+    pub fn wait_beyond_close(&self, writing: Vec<Writing>) {
+        let lock = self.lock.upgrade();
+        let wait = || writing.into_iter().map(block_on).for_each(drop);
+        let name = "forebay-last-writes".to_owned();
+        if std::thread::Builder::new().name(name).spawn(wait).is_err() {
+            // Nothing will tell when they have ended.
+            std::mem::forget(lock);
         }
     }
 
@@ -367,6 +403,10 @@ pub(crate) fn read_only() -> StoreError {
         ErrorKind::ReadOnly,
         "the store takes no more changes since a sync failed; restart it to go on",
     )
+}
+
+fn closed() -> StoreError {
+    StoreError::new(ErrorKind::ReadOnly, "the store is closed")
 }
 
 /// The device did not take a write, or had no space for it.

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::body::{EngineBody, Label, Pins, Segment, resolve, row_mismatch};
 use crate::command::{AmendCommand, Command, ComposeCommand, Target};
-use crate::core::Core;
+use crate::core::{Core, Lock};
 use crate::entry::{Entry, Place};
 use crate::extent::EXTENT_BYTES_MAX;
 use crate::index::corrupt;
@@ -63,7 +63,7 @@ struct Running<D: Disk> {
 struct Held {
     journal: JoinHandle<()>,
     checkpoint: JoinHandle<()>,
-    _lock: Box<dyn Send + Sync>,
+    _lock: Lock,
 }
 
 impl<D: Disk> Running<D> {
@@ -71,7 +71,7 @@ impl<D: Disk> Running<D> {
         let Some(held) = self.held.lock().take() else {
             return;
         };
-        self.core.queue.close();
+        self.core.begin_to_close();
         let journal = held.journal.join();
         self.core.handoff.close();
         let checkpoint = held.checkpoint.join();
@@ -121,7 +121,9 @@ impl<D: Disk> Engine<D> {
                 cause: error,
             },
         })?;
-        let (core, position) = recover::open(disk, clock, pool, config)?;
+        let lock = Arc::new(lock);
+        let (mut core, position) = recover::open(disk, clock, pool, config)?;
+        core.hold(&lock);
         let core = Arc::new(core);
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
@@ -162,7 +164,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Refuses further changes, makes everything durable, writes it to the index, and lets the directory go: from then on it is
-    /// not even read for look-ups. Blocks.
+    /// not even read for look-ups. Where writes of an upload are still on their way, the last of them to end lets it go. Blocks.
     pub fn close(&self) {
         self.running.close();
     }

@@ -14,6 +14,7 @@
 //! - A change is visible only after it is durable, or was answered early in a namespace that says so.
 //! - A row refers only to extents that are durable when the row is.
 //! - A granule is reused only after the change that freed it is durable and no reader can reach it.
+//! - Whoever writes holds the directory until the write has ended.
 //! - Only the journal's thread changes tables and what is used; no lock is held across an await.
 //!
 //! # What it does not do

@@ -244,6 +244,7 @@ impl<D: Disk> Arriving<D> {
         let mut at = 0;
         while at < buf.len() {
             let (run, _) = self.core.take_space(1, granules(buf.len() - at))?;
+            let lock = self.core.stay()?;
             let room = run.granules as usize * GRANULE_BYTES;
             let end = buf.len().min(at + room);
             let bytes = &buf[at..end];
@@ -254,9 +255,11 @@ impl<D: Disk> Arriving<D> {
             let file = self.core.data.clone();
             let offset = self.core.space.offset(run.start);
             let part = padded.slice(at..padded.len().min(at + room));
-            self.writing.push(Box::pin(
-                async move { (run, file.write_at(offset, part).await) },
-            ));
+            self.writing.push(Box::pin(async move {
+                let written = file.write_at(offset, part).await;
+                drop(lock);
+                (run, written)
+            }));
             at = end;
             self.drain(self.core.config.upload_depth.max(1) - 1).await?;
         }
@@ -431,12 +434,15 @@ impl<D: Disk> Drop for Arriving<D> {
         if self.writing.is_empty() {
             self.core.let_go(runs, &self.suspect);
         } else {
-            self.core.handoff.adopt(Orphan {
+            let adopted = self.core.handoff.adopt(Orphan {
                 writing: std::mem::take(&mut self.writing),
                 runs: runs.collect(),
                 suspect: std::mem::take(&mut self.suspect),
             });
         }
+            if let Err(orphan) = adopted {
+                self.core.wait_beyond_close(orphan.writing);
+            }
     }
 }
 
