@@ -26,13 +26,13 @@ use crate::keys;
 use crate::keys::Table;
 use crate::namespaces::{encode_usage, stored_usage};
 use crate::reclaim::Freed;
+use crate::scrub::Finding;
 use crate::tables::{Memtable, SpaceChange};
 use crate::usage::Reservation;
 use crate::view::View;
 
 pub(crate) use namespaces::decode_greatest;
 use pack::Pack;
-pub(crate) use values::check;
 
 /// Values of at most so many bytes are kept in table inline.
 pub(crate) const INLINE_BYTES_MAX: usize = 2048;
@@ -292,11 +292,23 @@ impl<D: Disk> Decider<D> {
         }
     }
 
+    /// Notes what is wrong with values that end.
+    fn note(&self, losses: Vec<(u32, Finding)>) {
+        for (namespace, finding) in losses {
+            let info = self.core.registry.read().by_id(namespace).cloned();
+            let namespace = info.map(|info| info.name.clone()).unwrap_or_default();
+            self.core.note(Finding {
+                namespace,
+                ..finding
+            });
+        }
+    }
+
     /// Takes a change into the group, if quotas allow.
     fn settle(
         &mut self,
         info: &NamespaceInfo,
-        draft: Draft,
+        mut draft: Draft,
         reservation: Option<&mut Reservation>,
     ) -> Result<()> {
         self.check_len(&draft)?;
@@ -306,6 +318,7 @@ impl<D: Disk> Decider<D> {
         if draft.grown != draft.lost {
             self.batch.touched.insert(info.id);
         }
+        self.note(std::mem::take(&mut draft.losses));
         if let Some(expires) = draft.expires {
             self.expires_at(expires);
         }

@@ -6,10 +6,11 @@ use forebay_store::{Attributes, Away, Change, Etag, Meta, Plan, Result, Space, U
 use crate::entry::{ENTRY_EXTENTS_MAX, Entry, LAYOUT_EXTENTS_MAX, Part, Place, encode_parts};
 use crate::extent::{Extent, Run};
 use crate::group::{ENCODED_RUN_BYTES, Record};
-use crate::index::corrupt;
+use crate::index::{corrupt, of_row};
 use crate::keys::{self, Table};
 use crate::reclaim::Freed;
-use crate::view::{View, malformed};
+use crate::scrub::Finding;
+use crate::view::{Standing, View, malformed, unless_damaged};
 
 /// Collects a change; nothing happens until the journal takes it.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub(crate) struct Draft {
     pub lost: Usage,
     /// What is in `grown` and no quota is asked for.
     pub exempt: Usage,
+    /// Namespaces, and what is wrong with values of theirs that end: what those took stays taken, as far as only damaged rows tell.
+    pub losses: Vec<(u32, Finding)>,
     /// The earliest time at which something put here expires.
     pub expires: Option<u64>,
     /// While the record is shorter, values are freed at once; without it all but the shortest are left to the sweep.
@@ -69,7 +72,7 @@ impl Draft {
         view: View<'_>,
         slot: Slot<'_>,
         plan: &Plan,
-        current: Option<&Entry>,
+        standing: &Standing,
         fresh: u64,
         mut value: impl FnMut(VersionId) -> Entry,
     ) -> Result<()> {
@@ -80,19 +83,24 @@ impl Draft {
                     self.grown = self.grown.plus(Usage::of(slot.space, entry.size()));
                     self.put_current(slot, &entry);
                 }
-                Change::KeepCurrent => {
-                    if let Some(current) = current {
+                Change::KeepCurrent => match &standing.current {
+                    Some(current) => {
                         self.record.remove(Table::Current, slot.current());
                         self.keep(slot, current);
                     }
-                }
-                Change::DropCurrent => {
-                    if let Some(current) = current {
-                        self.drop_current(view, slot, current)?;
-                    }
-                }
+                    None => self.lose_current(slot, standing),
+                },
+                Change::DropCurrent => match &standing.current {
+                    Some(current) => self.drop_current(view, slot, current)?,
+                    None => self.lose_current(slot, standing),
+                },
                 Change::DropKept(version) => {
-                    if let Some(kept) = view.kept(slot.namespace, slot.key, version)? {
+                    let kept = view.kept(slot.namespace, slot.key, version);
+                    let (kept, damaged) = unless_damaged(kept)?;
+                    if let Some(what) = damaged {
+                        self.lose_kept(view, slot, version, &what)?;
+                    }
+                    if let Some(kept) = kept.flatten() {
                         self.unkeep(slot, &kept);
                         match kept.is_marker() {
                             true => self.lost = self.lost.plus(Usage::MARKER),
@@ -149,12 +157,54 @@ impl Draft {
     }
 
     fn unkeep(&mut self, slot: Slot<'_>, entry: &Entry) {
-        let key = keys::kept(slot.namespace, slot.key, entry.sequence());
+        self.remove_kept(slot, entry.sequence(), entry.version());
+    }
+
+    fn remove_kept(&mut self, slot: Slot<'_>, sequence: u64, version: VersionId) {
+        let key = keys::kept(slot.namespace, slot.key, sequence);
         self.record.remove(Table::Kept, key);
-        if entry.version() == VersionId::NULL {
+        if version == VersionId::NULL {
             let key = keys::kept_null(slot.namespace, slot.key);
             self.record.remove(Table::KeptNull, key);
         }
+    }
+
+    /// Takes the current entry out although it is damaged.
+    fn lose_current(&mut self, slot: Slot<'_>, standing: &Standing) {
+        if let Some(what) = &standing.damaged {
+            self.record.remove(Table::Current, slot.current());
+            self.lose_entry(slot, VersionId::NULL, what);
+        }
+    }
+
+    /// The same of the kept entry of a version.
+    fn lose_kept(
+        &mut self,
+        view: View<'_>,
+        slot: Slot<'_>,
+        version: VersionId,
+        what: &str,
+    ) -> Result<()> {
+        if let Some(sequence) = view.kept_sequence(slot.namespace, slot.key, version)? {
+            self.remove_kept(slot, sequence, version);
+            self.lose_entry(slot, version, what);
+        }
+        Ok(())
+    }
+
+    /// An entry of an object counts as one, whatever it was. How many bytes it counted is not known: they stay counted.
+    fn lose_entry(&mut self, slot: Slot<'_>, version: VersionId, what: &str) {
+        if slot.space == Space::Objects {
+            self.lost = self.lost.plus(Usage::MARKER);
+        }
+        self.lose(slot, version, what);
+    }
+
+    fn lose(&mut self, slot: Slot<'_>, version: VersionId, what: &str) {
+        let key = Bytes::copy_from_slice(slot.key);
+        let what = format!("{what}; what its value took stays taken");
+        let finding = Finding::of_row("", key, version.0, what);
+        self.losses.push((slot.namespace, finding));
     }
 
     /// Removes a kept value or marker for good.
@@ -178,7 +228,7 @@ impl Draft {
 
     fn drop_value(&mut self, view: View<'_>, slot: Slot<'_>, entry: &Entry) -> Result<()> {
         self.discount(slot, entry);
-        self.free(view, entry.place().map_err(malformed)?)
+        self.free(view, slot, entry)
     }
 
     fn discount(&mut self, slot: Slot<'_>, entry: &Entry) {
@@ -189,18 +239,27 @@ impl Draft {
         }
     }
 
-    /// Frees the bytes of a value. What the record has no room for is left to the sweep: nothing else refers to it any more.
-    pub fn free(&mut self, view: View<'_>, place: Place) -> Result<()> {
+    /// Frees the bytes of a value. What the record has no room for is left to the sweep: nothing else refers to it any more. Where a
+    /// layout is damaged they stay taken.
+    pub fn free(&mut self, view: View<'_>, slot: Slot<'_>, entry: &Entry) -> Result<()> {
+        let place = entry.place().map_err(malformed)?;
         match place {
             Place::Joined(body) => {
                 let mut len = self.record.encoded_len() as u64;
-                let mut parts = view.parts(body)?.ok_or_else(|| corrupt("a layout"))?;
+                let parts = view.parts(body).and_then(there);
+                let (parts, damaged) = unless_damaged(parts)?;
+                if let Some(what) = damaged {
+                    self.lose(slot, entry.version(), &what);
+                }
+                let Some(mut parts) = parts else {
+                    return Ok(());
+                };
                 let count = parts.len();
                 while len < self.freeing_bytes_max
                     && let Some((_, part)) = parts.pop()
                 {
                     let (rows, runs) = (self.record.rows.len(), self.record.freed.len());
-                    self.free_part(view, part)?;
+                    self.free_part(view, slot, entry, part)?;
                     let rows = (self.record.rows.len() - rows) * ENCODED_REMOVAL_BYTES;
                     let runs = (self.record.freed.len() - runs) * ENCODED_RUN_BYTES;
                     len += (rows + runs) as u64;
@@ -219,21 +278,32 @@ impl Draft {
                 self.leave(body, &place);
                 Ok(())
             }
-            place => self.free_part(view, place),
+            place => self.free_part(view, slot, entry, place),
         }
     }
 
-    fn free_part(&mut self, view: View<'_>, place: Place) -> Result<()> {
+    fn free_part(
+        &mut self,
+        view: View<'_>,
+        slot: Slot<'_>,
+        entry: &Entry,
+        place: Place,
+    ) -> Result<()> {
         match place {
             Place::Empty => {}
             Place::Away(away) => self.forgotten.push(away),
             Place::Inline(body) => self.record.remove(Table::Inline, keys::body(body)),
             Place::Extents(body, extents) => self.free_extents(body, &extents),
             Place::Layout(body) => {
-                let found = view.extents(Place::Layout(body))?;
-                let (_, extents) = found.ok_or_else(|| corrupt("a layout"))?;
-                self.record.remove(Table::Layout, keys::body(body));
-                self.free_extents(body, &extents);
+                let extents = view.extents(place).and_then(there);
+                let (extents, damaged) = unless_damaged(extents)?;
+                if let Some(what) = damaged {
+                    self.lose(slot, entry.version(), &what);
+                }
+                if let Some((_, extents)) = extents {
+                    self.record.remove(Table::Layout, keys::body(body));
+                    self.free_extents(body, &extents);
+                }
             }
             // No part is joined itself.
             Place::Joined(_) => return Err(corrupt("a layout")),
@@ -306,6 +376,10 @@ impl Draft {
             .put(Table::Layout, keys::body(body), encode_parts(parts));
         Place::Joined(body)
     }
+}
+
+fn there<T>(layout: Option<T>) -> Result<T> {
+    layout.ok_or_else(|| of_row(corrupt("a layout")))
 }
 
 /// An entry with other attributes.

@@ -1,6 +1,7 @@
 //! The index: tables in a redb database, which lives in a [`File`] so that a simulated disk is under it too.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::io;
 
@@ -352,7 +353,8 @@ impl Snapshot {
             let Some(value) = rows.get(key).map_err(failed)? else {
                 return Ok(None);
             };
-            checked(table.name(), key, value.value()).map(Some)
+            let row = checked(table.name(), key, value.value());
+            row.map(Some).map_err(of_row)
         })
     }
 
@@ -381,7 +383,7 @@ impl Snapshot {
                     return Ok(None);
                 };
                 let (key, value) = row.map_err(failed)?;
-                let value = checked(table.name(), key.value(), value.value());
+                let value = checked(table.name(), key.value(), value.value()).map_err(of_row);
                 Ok(Some((Bytes::copy_from_slice(key.value()), value)))
             });
             failed_once = next.is_err();
@@ -425,6 +427,23 @@ pub(crate) fn corrupt(what: &str) -> StoreError {
         ErrorKind::Corrupt,
         format!("{what} in the index does not match its checksum or format"),
     )
+}
+
+/// Just the row that was asked for is damaged, or what is in it: the library found it, and can take it out.
+#[derive(Debug, thiserror::Error)]
+#[error("other rows may be whole")]
+struct RowDamage;
+
+/// Says so.
+pub(crate) fn of_row(error: StoreError) -> StoreError {
+    error.with_source(RowDamage)
+}
+
+/// Whether it was said.
+pub(crate) fn is_of_row(error: &StoreError) -> bool {
+    error
+        .source()
+        .is_some_and(|source| source.is::<RowDamage>())
 }
 
 fn closed() -> StoreError {

@@ -14,14 +14,14 @@ use forebay_store::{
     VersionId, plan_store,
 };
 
-use crate::batch::{SMALL_BYTES_MAX, check};
+use crate::batch::SMALL_BYTES_MAX;
 use crate::checkpoint::{Orphan, Writing};
 use crate::command::{Command, Content, StoreCommand, TakeBackCommand, Target};
 use crate::core::{Core, device_failed};
 use crate::entry::Place;
 use crate::extent::{BLOCK_BYTES, EXTENT_BYTES_MAX, Extent, GRANULE_BYTES, Run, Sums, granules};
 use crate::usage::Reservation;
-use crate::view::{malformed, versioning};
+use crate::view::{malformed, unless_damaged, versioning};
 
 /// A value arriving in an [`Engine`](crate::Engine). In a box: layers above hand it on, and an allocation costs less than moving
 /// it so often.
@@ -140,7 +140,7 @@ impl<D: Disk> Arriving<D> {
         let (info, space, key) = (&target.namespace, target.space, &target.key);
         let view = self.core.view();
         let standing = view.present(info, space, key)?;
-        check(self.options.condition, standing.current.as_ref())?;
+        standing.check(self.options.condition)?;
         let plan = plan_store(
             versioning(info, space),
             standing.present,
@@ -153,9 +153,10 @@ impl<D: Disk> Arriving<D> {
         for change in plan {
             let gone = match change {
                 Change::DropCurrent => standing.current.clone(),
-                Change::DropKept(version) => view
-                    .kept(info.id, key, version)?
-                    .filter(|kept| !kept.is_marker()),
+                Change::DropKept(version) => {
+                    let (kept, _) = unless_damaged(view.kept(info.id, key, version))?;
+                    kept.flatten().filter(|kept| !kept.is_marker())
+                }
                 Change::PutCurrent(_)
                 | Change::KeepCurrent
                 | Change::PutMarker(_)

@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use forebay_store::{
-    ErrorKind, NamespaceInfo, Present, Result, Space, StoreError, VersionId, Versioning,
+    Condition, ErrorKind, NamespaceInfo, Present, Result, Space, StoreError, VersionId, Versioning,
 };
 
 use crate::codec::Malformed;
 use crate::codec::Reader;
 use crate::entry::{Entry, Part, Place, decode_parts};
 use crate::extent::Extent;
-use crate::index::corrupt;
+use crate::index::{corrupt, is_of_row, of_row};
 use crate::keys::{self, Table};
 use crate::tables::{Memtable, Scan, Tables};
 
@@ -30,7 +30,55 @@ pub(crate) struct Standing {
     pub current: Option<Entry>,
     /// A current value that is past its time, but still takes space.
     pub expired: Option<Entry>,
+    /// What is wrong with the entry of the current value, which is one that nobody can tell anything of.
+    pub damaged: Option<String>,
+    /// The same of one of the newest kept entries: which they are is not known.
+    pub kept_damaged: Option<String>,
 }
+
+impl Standing {
+    /// Refuses when the condition does not hold of the current value, or nobody can tell.
+    pub fn check(&self, condition: Condition) -> Result<()> {
+        if condition == Condition::None {
+            return Ok(());
+        }
+        known(&self.damaged)?;
+        let etag = self.current.as_ref().map(Entry::etag).transpose();
+        if condition.holds(etag.map_err(malformed)?.as_ref()) {
+            return Ok(());
+        }
+        Err(StoreError::new(
+            ErrorKind::PreconditionFailed,
+            "the condition does not hold of the current value",
+        ))
+    }
+
+    /// Refuses to delete a version where nobody can tell which entry that is, or what would be current without it.
+    pub fn check_version(
+        &self,
+        versioning: Versioning,
+        version: VersionId,
+        is_kept: bool,
+    ) -> Result<()> {
+        if versioning != Versioning::Off && !is_kept {
+            known(&self.damaged)?;
+        }
+        match self.present.current {
+            Some(current) if current != version => Ok(()),
+            _ => known(&self.kept_damaged),
+        }
+    }
+}
+
+fn known(damaged: &Option<String>) -> Result<()> {
+    match damaged {
+        Some(what) => Err(StoreError::new(ErrorKind::Corrupt, what)),
+        None => Ok(()),
+    }
+}
+
+/// A version that no entry has: that of a damaged one.
+const UNKNOWN_VERSION: VersionId = VersionId(u64::MAX);
 
 impl View<'_> {
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
@@ -64,7 +112,7 @@ impl View<'_> {
 
     fn entry(&self, table: Table, key: &[u8]) -> Result<Option<Entry>> {
         self.get(table, key)?
-            .map(|encoded| Entry::adopt(encoded).map_err(|_| corrupt("an entry")))
+            .map(|encoded| Entry::adopt(encoded).map_err(|_| of_row(corrupt("an entry"))))
             .transpose()
     }
 
@@ -75,19 +123,27 @@ impl View<'_> {
 
     /// The kept entry of a version, expired or not.
     pub fn kept(&self, namespace: u32, key: &[u8], version: VersionId) -> Result<Option<Entry>> {
-        let sequence = match version {
-            VersionId::NULL => {
-                let Some(row) = self.get(Table::KeptNull, &keys::kept_null(namespace, key))? else {
-                    return Ok(None);
-                };
-                Reader::new(&row)
-                    .u64()
-                    .map_err(|_| corrupt("a null version"))?
-            }
-            VersionId(sequence) => sequence,
+        let Some(sequence) = self.kept_sequence(namespace, key, version)? else {
+            return Ok(None);
         };
         let entry = self.kept_at(namespace, key, sequence)?;
         Ok(entry.filter(|entry| entry.version() == version))
+    }
+
+    /// The sequence that a version has if it is kept.
+    pub fn kept_sequence(
+        &self,
+        namespace: u32,
+        key: &[u8],
+        version: VersionId,
+    ) -> Result<Option<u64>> {
+        let VersionId::NULL = version else {
+            return Ok(Some(version.0));
+        };
+        let row = self.get(Table::KeptNull, &keys::kept_null(namespace, key))?;
+        row.map(|row| Reader::new(&row).u64())
+            .transpose()
+            .map_err(|_| corrupt("a null version"))
     }
 
     pub fn kept_at(&self, namespace: u32, key: &[u8], sequence: u64) -> Result<Option<Entry>> {
@@ -113,7 +169,7 @@ impl View<'_> {
         loop {
             let scan = self.scan(Table::Kept, &from, until.as_deref(), count)?;
             for (_, encoded) in scan.rows {
-                let entry = Entry::adopt(encoded).map_err(|_| corrupt("an entry"))?;
+                let entry = Entry::adopt(encoded).map_err(|_| of_row(corrupt("an entry")))?;
                 if !entry.is_expired(self.now) && found.len() < count {
                     found.push(entry);
                 }
@@ -125,10 +181,11 @@ impl View<'_> {
         }
     }
 
-    /// What `versions::plan_*` wants to know. Expired entries are not there.
+    /// What `versions::plan_*` wants to know. Expired entries are not there; damaged ones are, of no version that is known.
     pub fn present(&self, namespace: &NamespaceInfo, space: Space, key: &[u8]) -> Result<Standing> {
-        let found = self.current(namespace.id, space, key)?;
-        let (current, expired) = match found {
+        let versioning = versioning(namespace, space);
+        let (found, damaged) = unless_damaged(self.current(namespace.id, space, key))?;
+        let (current, expired) = match found.flatten() {
             Some(entry) if entry.is_expired(self.now) => (None, Some(entry)),
             found => (found, None),
         };
@@ -136,10 +193,20 @@ impl View<'_> {
             current: current.as_ref().map(Entry::version),
             ..Present::default()
         };
-        if versioning(namespace, space) != Versioning::Off {
-            let kept_null = self.kept(namespace.id, key, VersionId::NULL)?;
-            present.kept_null = kept_null.is_some();
-            let newest = self.newest_kept(namespace.id, key, 2)?;
+        if damaged.is_some() {
+            present.current = Some(match versioning {
+                Versioning::Off => VersionId::NULL,
+                Versioning::Enabled | Versioning::Suspended => UNKNOWN_VERSION,
+            });
+        }
+        let mut kept_damaged = None;
+        if versioning != Versioning::Off {
+            let (kept_null, damaged) =
+                unless_damaged(self.kept(namespace.id, key, VersionId::NULL))?;
+            present.kept_null = damaged.is_some() || kept_null.flatten().is_some();
+            let (newest, damaged) = unless_damaged(self.newest_kept(namespace.id, key, 2))?;
+            kept_damaged = damaged;
+            let newest = newest.unwrap_or_default();
             let mut newest = newest
                 .iter()
                 .map(|entry| (entry.version(), entry.is_marker()));
@@ -150,6 +217,8 @@ impl View<'_> {
             present,
             current,
             expired,
+            damaged,
+            kept_damaged,
         })
     }
 
@@ -227,7 +296,7 @@ impl View<'_> {
     /// The parts of a joined value; `None` when it is gone.
     pub fn parts(&self, body: u64) -> Result<Option<Vec<Part>>> {
         self.get(Table::Layout, &keys::body(body))?
-            .map(|row| decode_parts(&row).map_err(|_| corrupt("a layout")))
+            .map(|row| decode_parts(&row).map_err(|_| of_row(corrupt("a layout"))))
             .transpose()
     }
 
@@ -241,9 +310,21 @@ impl View<'_> {
                     return Ok(None);
                 };
                 let extents = Extent::decode_all(&mut Reader::new(&row));
-                Ok(Some((body, extents.map_err(|_| corrupt("a layout"))?)))
+                Ok(Some((
+                    body,
+                    extents.map_err(|_| of_row(corrupt("a layout")))?,
+                )))
             }
         }
+    }
+}
+
+/// What was found, or what is wrong with the row where that would be.
+pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<(Option<T>, Option<String>)> {
+    match found {
+        Ok(found) => Ok((Some(found), None)),
+        Err(error) if is_of_row(&error) => Ok((None, Some(error.message().to_owned()))),
+        Err(error) => Err(error),
     }
 }
 

@@ -23,7 +23,7 @@ impl<D: Disk> Decider<D> {
             return Err(StoreError::moved());
         }
         let mut draft = self.draft();
-        draft.free(view, place)?;
+        draft.free(view, slot, &entry)?;
         let changed = Entry::value(entry.sequence(), &meta, &Place::Away(away));
         self.rewrite(&info, slot, &changed, &mut draft)?;
         self.settle(&info, draft, None)
@@ -41,7 +41,7 @@ impl<D: Disk> Decider<D> {
         let meta = entry.meta().map_err(malformed)?;
         check_back(&meta, command.size, command.crc64nvme)?;
         let mut draft = self.draft();
-        draft.free(view, place)?;
+        draft.free(view, slot, &entry)?;
         let (place, packed) = self.place(&mut draft, &command.content)?;
         let changed = Entry::value(entry.sequence(), &meta, &place);
         let settled = self

@@ -18,14 +18,14 @@ use crate::keys;
 use crate::keys::Table;
 use crate::view::malformed;
 
-use super::{Decider, slot, values::check};
+use super::{Decider, slot};
 
 impl<D: Disk> Decider<D> {
     pub(super) fn compose(&mut self, command: ComposeCommand) -> Result<Stored> {
         let info = self.namespace(&command.target)?;
         let slot = slot(&command.target);
         let standing = self.view().present(&info, slot.space, slot.key)?;
-        check(command.condition, standing.current.as_ref())?;
+        standing.check(command.condition)?;
         let mut draft = self.draft();
         let mut size = 0_u64;
         let mut crc64nvme = 0;

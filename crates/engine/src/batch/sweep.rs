@@ -100,7 +100,7 @@ impl<D: Disk> Decider<D> {
             space,
             key,
         };
-        let draft = match self.drop_expired(expiry.clone(), slot, sequence) {
+        let mut draft = match self.drop_expired(expiry.clone(), slot, sequence) {
             Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::TooLarge) => {
                 self.pass_over(expiry.clone(), Some((slot, sequence)), &error);
                 return Ok(None);
@@ -118,6 +118,7 @@ impl<D: Disk> Decider<D> {
         {
             self.batch.touched.insert(namespace);
         }
+        self.note(std::mem::take(&mut draft.losses));
         self.batch.take(draft, Durability::Sync);
         Ok(left)
     }

@@ -2,9 +2,8 @@
 
 use forebay_io::Disk;
 use forebay_store::{
-    Condition, DeleteOptions, Deleted, ErrorKind, Etag, Meta, NamespaceInfo, Result, Space,
-    StoreError, Stored, Usage, VersionId, answer_delete, growth_of_delete, makes_marker,
-    plan_delete, plan_store,
+    DeleteOptions, Deleted, Etag, Meta, NamespaceInfo, Result, Space, Stored, Usage, VersionId,
+    answer_delete, growth_of_delete, makes_marker, plan_delete, plan_store,
 };
 
 use crate::cache::Piece;
@@ -15,7 +14,7 @@ use crate::extent::{GRANULE_BYTES, Run};
 use crate::keys;
 use crate::keys::Table;
 use crate::usage::Reservation;
-use crate::view::{Standing, malformed, versioning};
+use crate::view::{Standing, malformed, unless_damaged, versioning};
 
 use super::{Decider, slot};
 
@@ -24,7 +23,7 @@ impl<D: Disk> Decider<D> {
         let info = self.namespace(&command.target)?;
         let slot = slot(&command.target);
         let standing = self.view().present(&info, slot.space, slot.key)?;
-        check(command.condition, standing.current.as_ref())?;
+        standing.check(command.condition)?;
         let mut draft = self.draft();
         let (place, packed) = self.place(&mut draft, &command.content)?;
         let meta = Meta {
@@ -132,17 +131,10 @@ impl<D: Disk> Decider<D> {
         if let Some(expired) = &standing.expired {
             draft.drop_current(view, slot, expired)?;
         }
-        draft.carry_out(
-            view,
-            slot,
-            &plan,
-            standing.current.as_ref(),
-            fresh,
-            |version| {
-                meta.version = version;
-                Entry::value(fresh, &meta, &place)
-            },
-        )?;
+        draft.carry_out(view, slot, &plan, &standing, fresh, |version| {
+            meta.version = version;
+            Entry::value(fresh, &meta, &place)
+        })?;
         self.settle(info, draft, reservation)?;
         Ok(Stored {
             meta,
@@ -168,12 +160,9 @@ impl<D: Disk> Decider<D> {
     pub(super) fn delete(&mut self, target: &Target, options: DeleteOptions) -> Result<Deleted> {
         let info = self.namespace(target)?;
         let slot = slot(target);
-        let Standing {
-            present,
-            current,
-            expired,
-        } = self.view().present(&info, slot.space, slot.key)?;
-        check(options.condition, current.as_ref())?;
+        let standing = self.view().present(&info, slot.space, slot.key)?;
+        standing.check(options.condition)?;
+        let present = standing.present;
         let fresh = self.id();
         let versioning = versioning(&info, slot.space);
         let plan = plan_delete(versioning, present, options.version, VersionId(fresh));
@@ -182,41 +171,33 @@ impl<D: Disk> Decider<D> {
         }
         let view = self.view();
         let marker = match options.version.filter(|_| slot.space == Space::Objects) {
-            Some(version) => view
-                .kept(info.id, slot.key, version)?
-                .filter(|kept| !kept.is_expired(self.now))
-                .map(|kept| kept.is_marker()),
+            Some(version) => {
+                let kept = view.kept(info.id, slot.key, version);
+                let (kept, damaged) = unless_damaged(kept)?;
+                let kept = kept.flatten().filter(|kept| !kept.is_expired(self.now));
+                // What a damaged entry was is not known.
+                let marker = kept.map(|kept| kept.is_marker());
+                marker.or(damaged.map(|_| false))
+            }
             None => None,
         };
+        if let Some(version) = options.version {
+            standing.check_version(versioning, version, marker.is_some())?;
+        }
         let deleted = answer_delete(present, options.version, &plan, marker);
         let mut draft = self.draft();
         if makes_marker(&plan) {
             draft.exempt = Usage::MARKER.less(growth_of_delete(&plan));
         }
-        if let Some(expired) = &expired {
+        if let Some(expired) = &standing.expired {
             draft.drop_current(view, slot, expired)?;
         }
         if options.version.is_none() || deleted.existed {
-            draft.carry_out(view, slot, &plan, current.as_ref(), fresh, |version| {
+            draft.carry_out(view, slot, &plan, &standing, fresh, |version| {
                 Entry::marker(fresh, version, self.now)
             })?;
         }
         self.settle(&info, draft, None)?;
         Ok(deleted)
     }
-}
-
-/// Refuses when the condition does not hold of the current value.
-pub(crate) fn check(condition: Condition, current: Option<&Entry>) -> Result<()> {
-    if condition == Condition::None {
-        return Ok(());
-    }
-    let etag = current.map(Entry::etag).transpose().map_err(malformed)?;
-    if condition.holds(etag.as_ref()) {
-        return Ok(());
-    }
-    Err(StoreError::new(
-        ErrorKind::PreconditionFailed,
-        "the condition does not hold of the current value",
-    ))
 }
