@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,9 +35,15 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    fn error(&self, what: &str) -> StoreError {
+    fn error(&self, kind: ErrorKind, what: &str) -> StoreError {
         let (namespace, key) = (&self.namespace.name, String::from_utf8_lossy(&self.key));
-        StoreError::new(ErrorKind::Corrupt, format!("{namespace}/{key}: {what}"))
+        StoreError::new(kind, format!("{namespace}/{key}: {what}"))
+    }
+
+    /// The device did not give bytes of this value.
+    pub fn unread(&self, cause: io::Error) -> StoreError {
+        self.error(ErrorKind::Io, "reading a value failed")
+            .with_source(cause)
     }
 
     /// What is wrong with a row of this value.
@@ -174,7 +181,7 @@ pub(crate) fn mismatch<D: Disk>(
         "block {block} of the extent at granule {} does not match its checksum",
         extent.start
     );
-    let error = label.error(&what);
+    let error = label.error(ErrorKind::Corrupt, &what);
     core.note(Finding {
         granule: extent.start,
         block,
@@ -193,7 +200,7 @@ pub(crate) fn row_mismatch<D: Disk>(
         return error;
     }
     let what = error.message().to_owned();
-    let named = label.error(&what).with_source(error);
+    let named = label.error(error.kind(), &what).with_source(error);
     core.note(label.finding(what));
     named
 }
@@ -263,9 +270,7 @@ pub(crate) async fn read<D: Disk>(
     let into = core.pool.take_cold(padded).await;
     let offset = core.space.offset(extent.start) + from as u64;
     let (done, mut buf) = core.data.read_at(offset, into, padded).await;
-    done.map_err(|error| {
-        StoreError::new(ErrorKind::Io, "reading a value failed").with_source(error)
-    })?;
+    done.map_err(|error| label.unread(error))?;
     if buf.len() < to - from {
         return Err(mismatch(first));
     }

@@ -174,7 +174,7 @@ async fn land_missing<D: Disk>(
         by_buffer(&core, &label, piece, extent, head, Memory::NotWhole, &part).await?;
     }
     let middle = within(&blocks)?;
-    if !land_blocks(&core, &extent, blocks.clone(), pins, middle.clone()).await? {
+    if !land_blocks(&core, &label, &extent, blocks.clone(), pins, middle.clone()).await? {
         // Damaged, or changed by whoever owns the memory: what the store holds is judged in a buffer of ours.
         by_buffer(&core, &label, piece, extent, blocks, Memory::First, &middle).await?;
     }
@@ -235,6 +235,7 @@ fn place_checked<D: Disk>(
 /// Whole blocks straight from the device; tells whether they match their checksums where they landed.
 async fn land_blocks<D: Disk>(
     core: &Arc<Core<D>>,
+    label: &Label,
     extent: &Extent,
     blocks: Range<usize>,
     pins: Hold,
@@ -242,14 +243,12 @@ async fn land_blocks<D: Disk>(
 ) -> Result<bool> {
     let first = blocks.start / BLOCK_BYTES;
     let offset = core.space.offset(extent.start) + blocks.start as u64;
-    let failed =
-        |error| StoreError::new(ErrorKind::Io, "reading a value failed").with_source(error);
     // The device moves whole granules; the target ends with the value.
     let whole = part.len() - part.len() % GRANULE_BYTES;
     let pages = part.slice(0..whole).ok_or_else(too_short)?;
     // A body may not be overwritten while the device reads it for somebody's memory, even when nobody waits any more.
     let landed = core.data.read_into(offset, pages, pins).await;
-    if landed.map_err(failed)? < whole {
+    if landed.map_err(|error| label.unread(error))? < whole {
         return Ok(false);
     }
     let rest = part.len() - whole;
@@ -257,7 +256,7 @@ async fn land_blocks<D: Disk>(
         let into = core.pool.take(GRANULE_BYTES).await;
         let at = offset + whole as u64;
         let (done, mut buf) = core.data.read_at(at, into, GRANULE_BYTES).await;
-        done.map_err(failed)?;
+        done.map_err(|error| label.unread(error))?;
         if buf.len() < rest {
             return Ok(false);
         }

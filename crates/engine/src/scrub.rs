@@ -10,10 +10,11 @@ use forebay_store::{ErrorKind, Result, StoreError, VersionId};
 use crate::body::{Label, Memory, Segment, read, resolve, row_mismatch};
 use crate::core::Core;
 use crate::entry::{Entry, Place};
+use crate::extent::BLOCK_BYTES;
 use crate::keys::{self, Table};
 use crate::view::{View, malformed};
 
-/// A block or a row of the index that does not match its checksum, and the value it belongs to.
+/// A block or a row of the index that does not match its checksum, or that a scrub could not read, and the value it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The namespace's name; empty when nothing tells whose the damage is.
@@ -136,6 +137,16 @@ fn note_row<D: Disk>(core: &Core<D>, table: Table, row_key: &[u8], error: &Store
     core.note(finding);
 }
 
+/// Notes an extent that the device does not give.
+fn note_unread<D: Disk>(core: &Core<D>, label: &Label, granule: u64, block: usize) {
+    let what = format!("the extent at granule {granule} cannot be read");
+    core.note(Finding {
+        granule,
+        block,
+        ..label.finding(what)
+    });
+}
+
 async fn verify<D: Disk>(
     core: &Arc<Core<D>>,
     table: Table,
@@ -178,14 +189,21 @@ async fn verify<D: Disk>(
                 piece,
                 extent,
                 want,
-            } => read(core, &label, piece, extent, want, Memory::Passed).await,
+            } => {
+                let (granule, block) = (extent.start, want.start / BLOCK_BYTES);
+                let read = read(core, &label, piece, extent, want, Memory::Passed).await;
+                if let Err(error) = &read
+                    && error.kind() == ErrorKind::Io
+                {
+                    note_unread(core, &label, granule, block);
+                }
+                read
+            }
         };
         match read {
             Ok(buf) => bytes += buf.len() as u64,
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                first_error = first_error.or(Some(error));
-            }
-            Err(error) => return Err(error),
+            // The other pieces may be damaged too, and are to be named.
+            Err(error) => first_error = first_error.or(Some(error)),
         }
     }
     first_error.map_or(Ok(bytes), Err)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use forebay_engine::{Config, Engine, Finding, OpenError};
 use forebay_io::sim::{SimClock, SimDisk};
-use forebay_mem::{Pool, Region};
+use forebay_mem::{PAGE_BYTES, Pool, Region};
 use forebay_store::{
     Address, After, Attributes, ByteRange, ErrorKind, ListOptions, Seal, Space, Store, StoreOptions,
 };
@@ -292,4 +292,42 @@ async fn a_scrub_goes_on_after_a_rotten_row() {
     keys.sort();
     keys.dedup();
     assert_eq!(keys, [&b"k\x01"[..], &b"k\x02"[..]]);
+}
+
+#[tokio::test]
+async fn a_scrub_names_what_cannot_be_read_and_goes_on() {
+    let disk = SimDisk::new(11);
+    drop(filled(&disk).await);
+    let data = content(&disk, "data");
+    let value = bytes(4, 1_200_000);
+    // Extents begin on pages of the file, and what is before the end of one is whole pages.
+    let place = |at: usize| {
+        let within = at % PAGE_BYTES;
+        let mut places = (within..data.len() - 64).step_by(PAGE_BYTES);
+        let found = places.find(|place| data[*place..].starts_with(&value[at..at + 64]));
+        found.unwrap() as u64
+    };
+    let (first, second) = (place(70_000), place(1_100_000));
+    disk.spoil("data", first).unwrap();
+    disk.spoil("data", second).unwrap();
+    let engine = try_open(&disk, config()).unwrap();
+    let address = Address::object("n", &[5]);
+    for read in [
+        get(&engine, address).await,
+        get_into(&engine, address, value.len()).await,
+    ] {
+        let error = read.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.message().contains("n/\u{5}"), "{error}");
+    }
+    assert!(engine.findings().is_empty(), "it may pass");
+    let scrubbed = engine.scrub(|_| ()).await.unwrap();
+    assert_eq!(scrubbed.values, SIZES.len() as u64);
+    assert_eq!(scrubbed.damaged, 1);
+    let findings = engine.findings();
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    for finding in findings {
+        assert_eq!((&finding.namespace[..], &finding.key[..]), ("n", &[5][..]));
+        assert!(finding.what.contains("cannot be read"), "{}", finding.what);
+    }
 }
