@@ -66,7 +66,10 @@ impl<D: Disk> Decider<D> {
         let (run, unwritten) = core.take_space(needed, most)?;
         if unwritten {
             let len = run.granules as usize * GRANULE_BYTES;
-            let mut zeroes = self.pool.try_take(len).map_err(|_| no_buffer())?;
+            let Ok(mut zeroes) = self.pool.try_take(len) else {
+                core.space.put(run);
+                return Err(no_buffer());
+            };
             zeroes.set_len(len);
             zeroes.fill(0);
             let offset = core.space.offset(run.start);

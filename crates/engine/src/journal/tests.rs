@@ -1,10 +1,13 @@
-//! Groups larger than the memory they are written from.
+//! Groups larger than the memory they are written from, and values that find none.
 
 use bytes::Bytes;
 use forebay_io::sim::{SimClock, SimDisk};
+use forebay_store::{Condition, NamespaceConfig, NamespaceInfo, Seal, Space};
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::Config;
+use crate::command::{Content, StoreCommand, Target};
 use crate::group::Record;
 use crate::keys::{self, Table};
 use crate::recover;
@@ -60,4 +63,45 @@ fn a_group_beyond_the_pool_is_written_in_parts() {
         let found = core.view().get(Table::Inline, &keys::body(number));
         assert!(found.unwrap() == Some(row(number)), "row {number}");
     }
+}
+
+#[test]
+fn a_small_value_that_finds_no_buffer_leaves_its_space_free() {
+    let disk = SimDisk::new(2);
+    let (core, position) = open(&disk);
+    let mut journal = Journal::new(core.clone(), position).unwrap();
+    let held: Vec<_> = std::iter::from_fn(|| journal.pool.try_take(BLOCK_MAX_BYTES).ok()).collect();
+    let free = core.space.usage().free_bytes;
+    let target = Target {
+        namespace: Arc::new(NamespaceInfo {
+            name: "n".to_owned(),
+            id: 1,
+            created: 0,
+            revision: 1,
+            config: NamespaceConfig::default(),
+        }),
+        space: Space::Objects,
+        key: Bytes::from_static(b"k"),
+    };
+    core.registry.write().put(target.namespace.clone());
+    let command = StoreCommand {
+        reservation: core.ledger.reservation(1),
+        target,
+        condition: Condition::None,
+        seal: Seal::default(),
+        size: 4096,
+        crc64nvme: 0,
+        content: Content::Small(Buf::from(vec![1; 4096])),
+    };
+    let (reply, mut answer) = oneshot::channel();
+    journal.decider.begin().unwrap();
+    journal.decider.decide(Command::Store(command, reply));
+    for answer in std::mem::take(&mut journal.decider.batch.answers) {
+        answer.send();
+    }
+    let refused = answer.try_recv().unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy);
+    let grown = core.space.usage();
+    assert_eq!(grown.free_bytes, grown.total_bytes.max(free));
+    drop(held);
 }
