@@ -1,6 +1,6 @@
 //! The engine's door: [`Store`] over the parts, and what only an engine can do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -28,6 +28,7 @@ use crate::index::corrupt;
 use crate::keys::{self, Table};
 use crate::land::{land, too_short};
 use crate::metrics::Metrics;
+use crate::namespaces::stored_usage;
 use crate::recover::{self, OpenError};
 use crate::scrub::{self, Audit, Finding, ScrubProgress};
 use crate::upload::EngineUpload;
@@ -283,8 +284,31 @@ impl<D: Disk> Engine<D> {
         })
     }
 
-    /// What is counted for a namespace but past its time, as far as rows that are whole tell.
-    fn expired(&self, of: impl Fn(u32) -> bool) -> Result<Usage> {
+    /// What namespaces hold that is not past its time. Both are told by rows that everybody sees: what is about to be dropped is counted
+    /// and past its time until it is neither.
+    fn used(&self, ids: &BTreeSet<u32>) -> Result<Usage> {
+        let mut before = self.counted(ids)?;
+        let mut looks = 0;
+        loop {
+            let expired = self.expired(ids)?;
+            let counted = self.counted(ids)?;
+            looks += 1;
+            // Else some of it may have been dropped between the looks.
+            if expired == Usage::default() || counted == before || looks == LOOKS_MAX {
+                return Ok(counted.less(expired));
+            }
+            before = counted;
+        }
+    }
+
+    fn counted(&self, ids: &BTreeSet<u32>) -> Result<Usage> {
+        ids.iter().try_fold(Usage::default(), |sum, id| {
+            Ok(sum.plus(stored_usage(&self.core.tables, *id)?))
+        })
+    }
+
+    /// What is counted for namespaces but past its time, as far as rows that are whole tell.
+    fn expired(&self, ids: &BTreeSet<u32>) -> Result<Usage> {
         let view = self.core.view();
         let until = view.now.checked_add(1).map(|next| next.to_be_bytes());
         let mut from = Vec::new();
@@ -295,7 +319,7 @@ impl<D: Disk> Engine<D> {
             for (_, row) in scan.rows {
                 if let Some((size, key)) = row.split_first_chunk()
                     && let Some((namespace, space, _)) = keys::split_current(key)
-                    && of(namespace)
+                    && ids.contains(&namespace)
                 {
                     expired = expired.plus(Usage::of(space, u64::from_le_bytes(*size)));
                 }
@@ -523,19 +547,11 @@ impl<D: Disk> Store for Engine<D> {
 
     fn usage(&self, scope: Scope<'_>) -> Result<Usage> {
         match scope {
-            Scope::Namespace(name) => {
-                let id = self.core.namespace(name)?.id;
-                let expired = self.expired(|namespace| namespace == id)?;
-                Ok(self.core.ledger.used(id).less(expired))
-            }
+            Scope::Namespace(name) => self.used(&[self.core.namespace(name)?.id].into()),
             Scope::Tenant(tenant) => {
-                let expired = self.expired(|namespace| {
-                    let registry = self.core.registry.read();
-                    registry
-                        .by_id(namespace)
-                        .is_some_and(|info| info.config.tenant == tenant)
-                })?;
-                Ok(self.core.ledger.tenant_used(tenant).less(expired))
+                let mut infos = self.core.registry.read().all();
+                infos.retain(|info| info.config.tenant == tenant);
+                self.used(&infos.iter().map(|info| info.id).collect())
             }
         }
     }

@@ -98,15 +98,6 @@ impl Ledger {
             .unwrap_or_default()
     }
 
-    pub fn tenant_used(&self, tenant: &str) -> Usage {
-        let accounts = self.accounts.lock();
-        accounts
-            .tenants
-            .get(tenant)
-            .map(|account| account.used)
-            .unwrap_or_default()
-    }
-
     /// A reservation of nothing.
     pub fn reservation(self: &Arc<Self>, namespace: u32) -> Reservation {
         Reservation {
