@@ -33,6 +33,8 @@ struct State {
     suspect: Runs,
     /// Holes of the file: nobody has them, and a value gets them only once the file system gave space for them again.
     holes: Runs,
+    /// What was free when the store was opened, where any of it may be a hole: a value gets it as it gets a hole.
+    doubtful: Runs,
     /// Granules that the file holds, holes among them.
     end: u64,
     /// From here on nothing was written since the store was opened.
@@ -55,6 +57,8 @@ pub struct SpaceUsage {
     pub total_bytes: u64,
     /// Of that, free for values.
     pub free_bytes: u64,
+    /// Free for values too, and taken from the file system or not.
+    pub doubtful_bytes: u64,
 }
 
 impl<F: File> Allocator<F> {
@@ -74,6 +78,7 @@ impl<F: File> Allocator<F> {
                 free,
                 suspect: Runs::default(),
                 holes: Runs::default(),
+                doubtful: Runs::default(),
                 end,
                 unwritten: end,
             }),
@@ -88,6 +93,12 @@ impl<F: File> Allocator<F> {
     /// Marks granules as taken when a store is opened; false when they are not all free.
     pub fn claim(&self, start: u64, count: u64) -> bool {
         self.state.lock().free.claim(start, count)
+    }
+
+    /// Any of what is free may be a hole of the file: which parts are, no call tells cheaply and for certain.
+    pub fn doubt(&self) {
+        let mut state = self.state.lock();
+        state.doubtful = std::mem::take(&mut state.free);
     }
 
     /// Takes a run of at most `max` and at least `min` granules, telling whether it is new space of the file, of which the file system has
@@ -139,18 +150,27 @@ impl<F: File> Allocator<F> {
         let mut left = bytes.div_ceil(GRANULE_BYTES as u64);
         while left > 0 {
             let most = u32::try_from(left).unwrap_or(u32::MAX).min(GIVEN_BACK_MAX);
+            // What is punched is not under the lock, and nobody has the run meanwhile.
+            let doubtful = self.state.lock().doubtful.take_longest(1, GIVEN_BACK_MAX);
+            if let Some(run) = doubtful {
+                let before = self.file.held_bytes();
+                let punched = self.punch(run);
+                let after = self.file.held_bytes();
+                if !self.state.lock().settle(run, punched) {
+                    return;
+                }
+                // A hole gave nothing.
+                let given = before.and_then(|before| Ok(before.saturating_sub(after?)));
+                left = left.saturating_sub(given.unwrap_or(0) / GRANULE_BYTES as u64);
+                continue;
+            }
             let Some(run) = self.state.lock().free.take_longest(1, most) else {
                 return;
             };
-            // Not under the lock, and nobody has the run meanwhile.
-            let len = u64::from(run.granules) * GRANULE_BYTES as u64;
-            let punched = self.file.punch(self.offset(run.start), len);
+            let punched = self.punch(run);
             let mut state = self.state.lock();
-            if let Err(error) = punched {
+            if punched.is_err() {
                 state.free.add_run(run);
-                if error.kind() != io::ErrorKind::Unsupported {
-                    tracing::warn!(%error, "free space does not go back to the file system");
-                }
                 return;
             }
             state.holes.add_run(run);
@@ -158,25 +178,52 @@ impl<F: File> Allocator<F> {
         }
     }
 
+    fn punch(&self, run: Run) -> io::Result<()> {
+        let len = u64::from(run.granules) * GRANULE_BYTES as u64;
+        let punched = self.file.punch(self.offset(run.start), len);
+        if let Err(error) = &punched
+            && error.kind() != io::ErrorKind::Unsupported
+        {
+            tracing::warn!(%error, "free space does not go back to the file system");
+        }
+        punched
+    }
+
     pub fn usage(&self) -> SpaceUsage {
         let state = self.state.lock();
         SpaceUsage {
             total_bytes: state.held_bytes(),
             free_bytes: (state.free.granules + state.suspect.granules) * GRANULE_BYTES as u64,
+            doubtful_bytes: state.doubtful.granules * GRANULE_BYTES as u64,
         }
     }
 
     /// The runs that no value has: start and count.
     pub fn unused_runs(&self) -> Vec<(u64, u64)> {
         let state = self.state.lock();
-        let runs = [&state.free, &state.suspect, &state.holes];
+        let runs = [&state.free, &state.suspect, &state.holes, &state.doubtful];
         let runs = runs.into_iter().flat_map(|runs| &runs.by_start);
         runs.map(|(start, len)| (*start, *len)).collect()
     }
 
-    /// Gets space for more granules, those of a hole first; tells whether there are more now.
+    /// Gets space for more granules; tells whether there are more now.
     fn grow<D: Disk>(&self, disk: &D, state: &mut State, granules: u32) -> Result<bool> {
-        let hole = state.holes.longest();
+        while !self.grow_once(disk, state, granules)? {
+            // What is no hole may give the file system the room that it lacks.
+            let Some(run) = state.doubtful.take_longest(1, GIVEN_BACK_MAX) else {
+                return Ok(false);
+            };
+            if !state.settle(run, self.punch(run)) {
+                return Ok(state.doubtful.granules == 0);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same, with the room that the file system has: for what may be a hole first, then for holes.
+    fn grow_once<D: Disk>(&self, disk: &D, state: &mut State, granules: u32) -> Result<bool> {
+        let doubtful = state.doubtful.longest();
+        let hole = doubtful.or_else(|| state.holes.longest());
         let (start, most) = match hole {
             Some((start, len)) => (start, len * GRANULE_BYTES as u64),
             None => (state.end, u64::MAX),
@@ -191,9 +238,10 @@ impl<F: File> Allocator<F> {
                 match self.file.allocate(self.offset(start), step) {
                     Ok(()) => {
                         let count = step / GRANULE_BYTES as u64;
-                        match hole {
-                            Some(_) => drop(state.holes.claim(start, count)),
-                            None => state.end += count,
+                        match (doubtful, hole) {
+                            (Some(_), _) => drop(state.doubtful.claim(start, count)),
+                            (None, Some(_)) => drop(state.holes.claim(start, count)),
+                            (None, None) => state.end += count,
                         }
                         state.free.add(start, count);
                         return Ok(true);
@@ -214,7 +262,26 @@ impl<F: File> Allocator<F> {
 impl State {
     /// What the file has from the file system.
     fn held_bytes(&self) -> u64 {
-        (self.end - self.holes.granules) * GRANULE_BYTES as u64
+        (self.end - self.holes.granules - self.doubtful.granules) * GRANULE_BYTES as u64
+    }
+
+    /// A run of what was doubtful is a hole now; false when it could not be made one. Where a file cannot have holes there are none.
+    fn settle(&mut self, run: Run, punched: io::Result<()>) -> bool {
+        match punched {
+            Ok(()) => self.holes.add_run(run),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.free.add_run(run);
+                for (start, len) in std::mem::take(&mut self.doubtful).by_start {
+                    self.free.add(start, len);
+                }
+                return false;
+            }
+            Err(_) => {
+                self.doubtful.add_run(run);
+                return false;
+            }
+        }
+        true
     }
 }
 

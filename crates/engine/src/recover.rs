@@ -120,10 +120,9 @@ pub(crate) fn open<D: Disk>(
     let space = Allocator::new(data.clone(), geometry.extents(), &config)?;
     let (position, groups) = replay(&disk, &data, &geometry, &space, &index, &config)?;
     claim_space(&index, &space)?;
-    // Which parts of a file are holes no call tells cheaply and for certain. So all that no value has becomes one.
     let reading = "reading the data file";
     if data.held_bytes().map_err(failed(reading))? < data.len().map_err(failed(reading))? {
-        space.give_back(u64::MAX);
+        space.doubt();
     }
     let tables = Tables::new(index.snapshot()?, config.recent_bytes);
     let (registry, ledger) = namespaces(&tables)?;

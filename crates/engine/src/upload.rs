@@ -244,8 +244,8 @@ impl<D: Disk> Arriving<D> {
         };
         let mut at = 0;
         while at < buf.len() {
-            let (run, _) = self.core.take_space(1, granules(buf.len() - at))?;
             let lock = self.core.stay()?;
+            let (run, _) = self.core.take_space(1, granules(buf.len() - at))?;
             let room = run.granules as usize * GRANULE_BYTES;
             let end = buf.len().min(at + room);
             let bytes = &buf[at..end];
@@ -440,10 +440,10 @@ impl<D: Disk> Drop for Arriving<D> {
                 runs: runs.collect(),
                 suspect: std::mem::take(&mut self.suspect),
             });
-        }
             if let Err(orphan) = adopted {
                 self.core.wait_beyond_close(orphan.writing);
             }
+        }
     }
 }
 
@@ -478,7 +478,7 @@ impl<D: Disk> Core<D> {
         let room = free
             .saturating_sub(self.config.reserve_bytes)
             .min(self.config.capacity_bytes.saturating_sub(usage.total_bytes));
-        if size - usage.free_bytes > room {
+        if size - usage.free_bytes > room.saturating_add(usage.doubtful_bytes) {
             self.handoff.look_for_room();
             return Err(StoreError::new(
                 ErrorKind::NoSpace,

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use forebay_engine::{Config, Engine};
 use forebay_io::sim::{Operations, SimClock, SimDisk};
 use forebay_io::{Disk, File, OpenOptions};
-use forebay_store::{Address, Durability, NamespaceConfig, Store};
-use support::{bytes, config, open, put, tenant};
+use forebay_store::{
+    Address, DeleteOptions, Durability, NamespaceConfig, Seal, Store, StoreOptions,
+};
+use support::{bytes, config, open, put, put_with, tenant};
 
 /// Without the check of a small index, which reads all of it.
 fn unchecked() -> Config {
@@ -62,4 +64,57 @@ async fn opening_reads_as_much_of_a_large_store_as_of_a_small_one() {
     let walk = if cfg!(debug_assertions) { pages } else { 0 };
     assert!(large.reads < small.reads + walk + 64, "{small:?} {large:?}");
     assert!(large.writes < small.writes + 64, "{small:?} {large:?}");
+}
+
+/// Where the file has a hole, any of its free space may be one. None of that is looked at before it is needed.
+#[tokio::test]
+async fn opening_does_nothing_about_free_space() {
+    const VALUES: u8 = 60;
+    let disk = SimDisk::new(2);
+    let engine = opened(&disk);
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    for key in 0..VALUES {
+        let address = Address::object("n", std::slice::from_ref(&key));
+        put(&engine, address, &bytes(u64::from(key), 200_000))
+            .await
+            .unwrap();
+    }
+    for key in (0..VALUES).step_by(2) {
+        let address = Address::object("n", std::slice::from_ref(&key));
+        let options = DeleteOptions::default();
+        engine.delete(address, options).await.unwrap();
+    }
+    engine.close();
+    drop(engine);
+    let options = OpenOptions {
+        create: false,
+        read_only: false,
+        direct: false,
+    };
+    let data = disk.open("data", options).unwrap();
+    let len = data.len().unwrap();
+    data.set_len(len + (1 << 20)).unwrap();
+    data.sync_data().unwrap();
+    let resized = disk.operations().resizes;
+    let engine = opened(&disk);
+    // The library under the index may say its length.
+    assert!(disk.operations().resizes < resized + 3);
+    // All of it is found, and no more than there is, although the file system has nothing left.
+    let held = ["data", "index"].map(|name| {
+        let file = disk.open(name, options).unwrap();
+        file.held_bytes().unwrap()
+    });
+    disk.set_capacity(Some(held.iter().sum()));
+    for key in (0..VALUES).step_by(2) {
+        let address = Address::object("n", std::slice::from_ref(&key));
+        let value = bytes(u64::from(key), 200_000);
+        let options = StoreOptions {
+            size: Some(200_000),
+            ..StoreOptions::default()
+        };
+        let stored = put_with(&engine, address, &value, options, Seal::default()).await;
+        stored.unwrap();
+    }
+    let audit = engine.audit().unwrap();
+    assert_eq!((audit.leaked, audit.doubled), (0, 0));
 }
