@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use forebay_client::direct::Region;
 use forebay_client::kv::{KeyValue, StoreOptions};
 use forebay_client::{Kind, PutOptions};
-use forebay_nvme::initiator::{Address, DiscoveredKind, Options, discover};
+use forebay_nvme::initiator::{Address, Options, SubsystemType, discover};
 use harness::{Place, Server, bytes};
 use rustix::process::Signal;
 
@@ -54,10 +54,8 @@ async fn get(client: &forebay_client::Client, number: u64) -> Vec<u8> {
 async fn subsystem(door: &str) -> String {
     let address: Address = door.parse().unwrap();
     let found = discover(address, Options::default()).await.unwrap();
-    let found = found
-        .into_iter()
-        .find(|one| one.kind == DiscoveredKind::Nvm);
-    found.unwrap().subsystem
+    let found = found.into_iter().find(|one| one.kind == SubsystemType::Nvm);
+    found.unwrap().subnqn
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_nvme::initiator::{
-    Address, DiscoveredKind, NamespaceUrl, Options, Place, Scheme, discover,
+    Address, NamespaceUrl, Options, Place, Scheme, SubsystemType, discover,
 };
 
 use crate::belongings::Folder;
@@ -222,8 +222,8 @@ fn subsystem(address: &Address, options: &Options) -> Result<String, Error> {
     })?;
     found
         .into_iter()
-        .find(|found| found.kind == DiscoveredKind::Nvm)
-        .map(|found| found.subsystem)
+        .find(|found| found.kind == SubsystemType::Nvm)
+        .map(|found| found.subnqn)
         .ok_or_else(|| Error::Server("shows no subsystem".to_owned()))
 }
 

@@ -1,8 +1,7 @@
 //! What subsystems there are at an address (Base 2.0, section 5.16.1.23).
 
 use forebay_proto::nvme::discovery::{
-    DiscoveryEntry, DiscoveryLog, ENTRIES_MAX, ENTRY_BYTES, SecureChannel, SubsystemType,
-    TRANSPORT_TCP,
+    DiscoveryEntry, DiscoveryLog, ENTRIES_MAX, ENTRY_BYTES, TRANSPORT_TCP,
 };
 use forebay_proto::nvme::fabrics::DISCOVERY_NQN;
 use forebay_proto::nvme::log_page::lid;
@@ -16,67 +15,13 @@ const STEP_BYTES: usize = 64 * ENTRY_BYTES;
 /// How often a log that changes while it is read is begun again.
 const ATTEMPTS: usize = 8;
 
-/// What an entry is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiscoveredKind {
-    /// Another discovery controller.
-    Referral,
-    /// A subsystem with namespaces.
-    Nvm,
-    /// The discovery controller that was asked.
-    CurrentDiscovery,
-    /// Anything else.
-    Other(u8),
-}
-
-/// One way to a subsystem.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Discovered {
-    /// What it is.
-    pub kind: DiscoveredKind,
-    /// TRTYPE: 1 RDMA, 2 Fibre Channel, 3 TCP.
-    pub transport: u8,
-    /// ADRFAM: 1 IPv4, 2 IPv6.
-    pub address_family: u8,
-    /// TRADDR.
-    pub address: String,
-    /// TRSVCID: of TCP, the port.
-    pub service: String,
-    /// SUBNQN.
-    pub subsystem: String,
-    /// PORTID.
-    pub port_id: u16,
-    /// Whether it is to be reached by TLS.
-    pub secure_channel: SecureChannel,
-}
-
-impl From<DiscoveryEntry> for Discovered {
-    fn from(entry: DiscoveryEntry) -> Discovered {
-        Discovered {
-            kind: match entry.kind {
-                SubsystemType::Referral => DiscoveredKind::Referral,
-                SubsystemType::Nvm => DiscoveredKind::Nvm,
-                SubsystemType::CurrentDiscovery => DiscoveredKind::CurrentDiscovery,
-                SubsystemType::Other(kind) => DiscoveredKind::Other(kind),
-            },
-            transport: entry.transport,
-            address_family: entry.address_family,
-            address: entry.address,
-            service: entry.service,
-            subsystem: entry.subnqn,
-            port_id: entry.port_id,
-            secure_channel: entry.secure_channel,
-        }
-    }
-}
-
-impl Discovered {
-    /// Where to connect to, when it is reached by TCP.
-    pub fn tcp(&self) -> Option<Address> {
-        let is_tcp = self.transport == TRANSPORT_TCP;
+impl Address {
+    /// Where an entry leads, when that is reached by TCP.
+    pub fn of(entry: &DiscoveryEntry) -> Option<Address> {
+        let is_tcp = entry.transport == TRANSPORT_TCP;
         Some(Address {
-            host: self.address.clone(),
-            port: self.service.parse().ok().filter(|_| is_tcp)?,
+            host: entry.address.clone(),
+            port: entry.service.parse().ok().filter(|_| is_tcp)?,
         })
     }
 }
@@ -85,14 +30,14 @@ impl Discovered {
 ///
 /// # Errors
 /// As [`Controller::connect`]; [`Error::Protocol`] for a log that makes no sense or does not stop changing.
-pub async fn discover(address: Address, options: Options) -> Result<Vec<Discovered>> {
+pub async fn discover(address: Address, options: Options) -> Result<Vec<DiscoveryEntry>> {
     let controller = Controller::connect(address, DISCOVERY_NQN, options).await?;
     let found = read(&controller).await;
     controller.close().await;
     found
 }
 
-async fn read(controller: &Controller) -> Result<Vec<Discovered>> {
+async fn read(controller: &Controller) -> Result<Vec<DiscoveryEntry>> {
     for _ in 0..ATTEMPTS {
         let header = part(controller, 0, ENTRY_BYTES).await?;
         let told = DiscoveryLog::header(&header);
@@ -110,7 +55,7 @@ async fn read(controller: &Controller) -> Result<Vec<Discovered>> {
         if DiscoveryLog::header(&again) == told {
             let log = DiscoveryLog::decode(&log);
             let log = log.ok_or_else(|| Error::protocol("the discovery log ends early"))?;
-            return Ok(log.entries.into_iter().map(Discovered::from).collect());
+            return Ok(log.entries);
         }
     }
     Err(Error::protocol("the discovery log does not stop changing"))

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use forebay_mem::{Pool, Region};
 use forebay_nvme::initiator::{
-    Controller, Error, HostIdentity, NamespaceContent, Options, Secret, Sink, StoreOptions,
-    discover,
+    Address, Controller, Error, HostIdentity, NamespaceContent, Options, Secret, Sink,
+    StoreOptions, discover,
 };
 use forebay_nvme::target::Host;
 use forebay_proto::nvme::auth;
@@ -30,8 +30,8 @@ async fn namespaces_are_discovered_and_described() {
         .unwrap();
     let target = Running::start(&kept, None);
     let found = discover(place(target.address), options()).await.unwrap();
-    let subsystem = found.iter().find(|one| one.subsystem == NQN).unwrap();
-    assert_eq!(subsystem.tcp(), Some(place(target.address)));
+    let subsystem = found.iter().find(|one| one.subnqn == NQN).unwrap();
+    assert_eq!(Address::of(subsystem), Some(place(target.address)));
     let controller = target.connect(options()).await;
     assert_eq!(controller.namespaces().await.unwrap(), [KV, BLOCK]);
     let block = controller.namespace(BLOCK).await.unwrap();

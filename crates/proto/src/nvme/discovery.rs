@@ -32,10 +32,10 @@ pub enum SecureChannel {
     NotRequired,
 }
 
-/// One way to one subsystem over TCP.
+/// One way to one subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryEntry {
-    /// TRTYPE; 3 is TCP.
+    /// TRTYPE: 1 RDMA, 2 Fibre Channel, 3 TCP.
     pub transport: u8,
     /// ADRFAM: 1 IPv4, 2 IPv6.
     pub address_family: u8,
@@ -43,7 +43,7 @@ pub struct DiscoveryEntry {
     pub kind: SubsystemType,
     /// PORTID.
     pub port_id: u16,
-    /// TRSVCID: the port as text.
+    /// TRSVCID as text: of TCP, the port.
     pub service: String,
     /// SUBNQN.
     pub subnqn: String,

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use clap::Args;
 use forebay_nvme::initiator::{
-    Address, Controller, Discovered, DiscoveredKind, HostIdentity, KeyValueNamespace,
-    NamespaceContent, NamespaceInfo, NamespaceUrl, Options, Scheme, Secret, SecureChannel,
+    Address, Controller, DiscoveryEntry, HostIdentity, KeyValueNamespace, NamespaceContent,
+    NamespaceInfo, NamespaceUrl, Options, Scheme, Secret, SecureChannel, SubsystemType,
     discover as ask, uuid,
 };
 use serde_json::{Value, json};
@@ -189,7 +189,7 @@ impl HostArgs {
             .subsystems(address)
             .await?
             .into_iter()
-            .map(|found| found.subsystem)
+            .map(|found| found.subnqn)
             .collect();
         names.sort_unstable();
         names.dedup();
@@ -207,9 +207,9 @@ impl HostArgs {
     }
 
     /// The subsystems with namespaces that are reached by TCP.
-    async fn subsystems(&self, address: &Address) -> Outcome<Vec<Discovered>> {
+    async fn subsystems(&self, address: &Address) -> Outcome<Vec<DiscoveryEntry>> {
         let mut found = ask(address.clone(), self.options()?).await?;
-        found.retain(|one| one.kind == DiscoveredKind::Nvm && one.tcp().is_some());
+        found.retain(|one| one.kind == SubsystemType::Nvm && Address::of(one).is_some());
         Ok(found)
     }
 }
@@ -244,10 +244,10 @@ pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
     let found = ask(address.clone(), host.options()?).await?;
     let rows = found.iter().map(|one| {
         let kind = match one.kind {
-            DiscoveredKind::Referral => "referral".to_owned(),
-            DiscoveredKind::Nvm => "namespaces".to_owned(),
-            DiscoveredKind::CurrentDiscovery => "discovery".to_owned(),
-            DiscoveredKind::Other(kind) => format!("kind {kind}"),
+            SubsystemType::Referral => "referral".to_owned(),
+            SubsystemType::Nvm => "namespaces".to_owned(),
+            SubsystemType::CurrentDiscovery => "discovery".to_owned(),
+            SubsystemType::Other(kind) => format!("kind {kind}"),
         };
         let transport = match one.transport {
             1 => "rdma".to_owned(),
@@ -260,7 +260,7 @@ pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
             transport,
             one.address.clone(),
             one.service.clone(),
-            one.subsystem.clone(),
+            one.subnqn.clone(),
             match one.secure_channel {
                 SecureChannel::NotSpecified => "-",
                 SecureChannel::Required => "required",
@@ -293,13 +293,15 @@ pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
 pub async fn connect_string(place: &Place, host: &HostArgs) -> Outcome {
     let address = address(place)?;
     for found in host.subsystems(address).await? {
-        let Some(at) = found.tcp() else { continue };
+        let Some(at) = Address::of(&found) else {
+            continue;
+        };
         let family = if at.host.contains(':') {
             "IPv6"
         } else {
             "IPv4"
         };
-        let (subsystem, port) = (&found.subsystem, at.port);
+        let (subsystem, port) = (&found.subnqn, at.port);
         let tls = match found.secure_channel {
             SecureChannel::Required => " --tls",
             SecureChannel::NotRequired | SecureChannel::NotSpecified => "",

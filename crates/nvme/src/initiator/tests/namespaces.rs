@@ -5,8 +5,8 @@ use forebay_proto::nvme::Status;
 use tokio::task::JoinSet;
 
 use super::super::{
-    DiscoveredKind, Error, HostIdentity, NamespaceContent, Options, Sink, Source, StoreOptions,
-    discover,
+    Address, Error, HostIdentity, NamespaceContent, Options, Sink, Source, StoreOptions,
+    SubsystemType, discover,
 };
 use super::fake::{BLOCK_BYTES, BLOCKS, Fake, Manner, SUBNQN};
 use super::*;
@@ -294,10 +294,13 @@ async fn what_there_is_can_be_told() {
     let found = discover(address(&fake), options()).await.unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(
-        (found[0].kind, found[0].subsystem.as_str()),
-        (DiscoveredKind::Nvm, SUBNQN)
+        (found[0].kind, found[0].subnqn.as_str()),
+        (SubsystemType::Nvm, SUBNQN)
     );
-    assert_eq!(found[0].tcp().unwrap().to_string(), "127.0.0.1:4420");
+    assert_eq!(
+        Address::of(&found[0]).unwrap().to_string(),
+        "127.0.0.1:4420"
+    );
     let mut changes = controller.changes();
     let ready = controller.io(
         forebay_proto::nvme::SubmissionQueueEntry::new(0, 0, 1),
