@@ -271,3 +271,14 @@ impl PartialEq for Buf {
         **self == **other
     }
 }
+
+/// The bytes `range` of buffers put together, as far as there are so many, sharing their memory.
+pub fn slices(bufs: &[Buf], range: Range<usize>) -> impl Iterator<Item = Buf> {
+    let mut begin = 0;
+    bufs.iter().filter_map(move |buf| {
+        let from = range.start.max(begin) - begin;
+        let to = range.end.min(begin + buf.len()).saturating_sub(begin);
+        begin += buf.len();
+        (from < to).then(|| buf.slice(from..to))
+    })
+}

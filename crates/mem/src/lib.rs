@@ -32,7 +32,7 @@ mod shared;
 mod sum;
 mod touch;
 
-pub use buf::{Buf, BufMut};
+pub use buf::{Buf, BufMut, slices};
 pub use copies::{CopySite, copied_bytes, copy, count_copy};
 pub use pool::{Exhausted, Pool, PoolUsage};
 pub use region::{HUGE_PAGE_BYTES, Region, RegionId, RegionSlice};

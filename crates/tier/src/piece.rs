@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum_combine, crc32_iscsi};
-use forebay_mem::{Buf, CopySite, RegionSlice, count_copy};
+use forebay_mem::{Buf, CopySite, RegionSlice, count_copy, slices};
 use forebay_store::{Placing, Result};
 
 /// Values are kept in pieces of so many bytes, the last one shorter: a range costs the pieces that it touches.
@@ -58,7 +58,7 @@ impl Piece {
         if self.inner.crcs.get(first..first + found.len()) != Some(&found[..]) {
             return false;
         }
-        into.extend(cut(&self.inner.bufs, range));
+        into.extend(slices(&self.inner.bufs, range));
         true
     }
 
@@ -172,16 +172,6 @@ impl Cutter {
         self.len = 0;
         (!self.waiting.is_empty()).then(|| Piece::new(std::mem::take(&mut self.waiting)))
     }
-}
-
-fn cut(bufs: &[Buf], range: Range<usize>) -> impl Iterator<Item = Buf> {
-    let mut begin = 0;
-    bufs.iter().filter_map(move |buf| {
-        let from = range.start.max(begin) - begin;
-        let to = range.end.min(begin + buf.len()).saturating_sub(begin);
-        begin += buf.len();
-        (from < to).then(|| buf.slice(from..to))
-    })
 }
 
 /// Bytes of a block, as many as lie in one buffer.

@@ -1,8 +1,9 @@
 //! Where a command's payload is: sent from and received into memory by reference.
 
-use forebay_io::socket::{Parts, Scatter};
+use std::ops::Range;
 use std::sync::Arc;
 
+use forebay_io::socket::{Parts, Scatter};
 use forebay_mem::{Buf, BufMut, CopySite, Region, RegionSlice, count_copy};
 
 /// What a command sends from.
@@ -154,7 +155,8 @@ impl Source {
         match self {
             Source::Buf(buf) => part(buf, offset, len).map(|bytes| to.bytes(bytes)),
             Source::Bufs(bufs) => {
-                Some(pieces(bufs, offset, len).map(|bytes| to.bytes(bytes)).sum())
+                let pieces = pieces(bufs, offset as usize, len);
+                Some(pieces.map(|bytes| to.bytes(bytes)).sum())
             }
             Source::Region(memory, _) => to.region(memory, offset as usize, len),
             Source::Led(head, rest) => {
@@ -169,7 +171,7 @@ impl Source {
         match self {
             Source::Buf(buf) => part(buf, offset, len).map(each).is_some(),
             Source::Bufs(bufs) => {
-                pieces(bufs, offset, len).for_each(each);
+                pieces(bufs, offset as usize, len).for_each(each);
                 true
             }
             Source::Region(memory, _) => {
@@ -223,16 +225,31 @@ fn part(buf: &Buf, offset: u64, len: usize) -> Option<&[u8]> {
     buf.get(from..from.checked_add(len)?)
 }
 
-/// The pieces of `len` bytes from `offset` of buffers put together.
-fn pieces(bufs: &[Buf], offset: u64, len: usize) -> impl Iterator<Item = &[u8]> {
-    let mut skip = offset;
-    let mut left = len;
-    bufs.iter().filter_map(move |buf| {
-        let from = skip.min(buf.len() as u64) as usize;
-        skip -= from as u64;
-        let take = (buf.len() - from).min(left);
+/// Of buffers put together, where the `len` bytes from `at` lie in each: told how long it is, one after the other.
+fn within(at: usize, len: usize) -> impl FnMut(usize) -> Range<usize> {
+    let (mut skip, mut left) = (at, len);
+    move |buf_bytes| {
+        let from = skip.min(buf_bytes);
+        skip -= from;
+        let take = (buf_bytes - from).min(left);
         left -= take;
-        (take > 0).then(|| &buf[from..from + take])
+        from..from + take
+    }
+}
+
+/// The `len` bytes from `at` of buffers put together.
+fn pieces(bufs: &[Buf], at: usize, len: usize) -> impl Iterator<Item = &[u8]> {
+    let mut within = within(at, len);
+    bufs.iter().map(move |buf| &buf[within(buf.len())])
+}
+
+/// The room for `len` bytes at `at` of buffers put together.
+fn rooms(bufs: &mut [BufMut], at: usize, len: usize) -> impl Iterator<Item = &mut [u8]> {
+    let mut within = within(at, len);
+    bufs.iter_mut().map(move |buf| {
+        let spare = buf.spare();
+        let part = within(spare.len());
+        &mut spare[part]
     })
 }
 
@@ -269,17 +286,7 @@ impl Sink {
                 }
             }
             Sink::Bufs(bufs) => {
-                let (mut skip, mut left) = (at, len);
-                for buf in bufs {
-                    let room = buf.spare();
-                    let from = skip.min(room.len());
-                    skip -= from;
-                    let take = (room.len() - from).min(left);
-                    left -= take;
-                    if take > 0 && !to.bytes(&mut room[from..from + take]) {
-                        break;
-                    }
-                }
+                rooms(bufs, at, len).all(|room| to.bytes(room));
             }
             Sink::Region(memory, _) => {
                 to.region(memory, at, len);
@@ -306,14 +313,11 @@ impl Sink {
                 .map(|room| room.copy_from_slice(bytes))
                 .is_some(),
             Sink::Bufs(bufs) => {
-                let (mut skip, mut rest) = (at, bytes);
-                for buf in bufs {
-                    let room = buf.spare();
-                    let from = skip.min(room.len());
-                    skip -= from;
-                    let take = (room.len() - from).min(rest.len());
-                    room[from..from + take].copy_from_slice(&rest[..take]);
-                    rest = &rest[take..];
+                let mut rest = bytes;
+                for room in rooms(bufs, at, bytes.len()) {
+                    let (first, behind) = rest.split_at(room.len());
+                    room.copy_from_slice(first);
+                    rest = behind;
                 }
                 rest.is_empty()
             }
@@ -344,16 +348,10 @@ impl Sink {
         match self {
             Sink::Buf(buf, _) => buf.spare().get(at..at + len).map(each).is_some(),
             Sink::Bufs(bufs) => {
-                let (mut skip, mut left) = (at, len);
-                for buf in bufs {
-                    let room = buf.spare();
-                    let from = skip.min(room.len());
-                    skip -= from;
-                    let take = (room.len() - from).min(left);
-                    left -= take;
-                    if take > 0 {
-                        each(&room[from..from + take]);
-                    }
+                let mut left = len;
+                for room in rooms(bufs, at, len) {
+                    left -= room.len();
+                    each(room);
                 }
                 left == 0
             }
