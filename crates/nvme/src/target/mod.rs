@@ -69,7 +69,7 @@ use shown::Shown;
 pub const VALUE_BYTES_MAX: u32 = 128 << 20;
 
 /// Results that wait to be fetched take at most this part of the pool.
-const RESULTS_SHARE: u64 = 8;
+const RESULTS_SHARE: usize = 8;
 
 /// Commands that wait for their hosts hold at most this part of the pool: the rest serves whatever waits for nobody.
 const LENDING_SHARE: u64 = 2;
@@ -164,7 +164,7 @@ impl<S: Store, F: File> Target<S, F> {
         };
         Target {
             store,
-            results: results::Room::new(pool.usage().limit as u64 / RESULTS_SHARE),
+            results: results::Room::new(pool.usage().limit / RESULTS_SHARE),
             lending: Arc::new(Lending::new(pool.usage().limit as u64 / LENDING_SHARE)),
             pool,
             clock,

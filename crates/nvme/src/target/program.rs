@@ -1,6 +1,7 @@
 //! Functions run over values: the vendor's Execute commands (`docs/execute.md`).
 
 use forebay_io::File;
+use forebay_mem::slices;
 use forebay_proto::nvme::Status;
 use forebay_proto::nvme::kv::{KvCommand, head};
 use forebay_store::{Execute, Executed, Input, Module, Store};
@@ -57,7 +58,7 @@ impl<S: Store, F: File> Target<S, F> {
                 let (key, arguments) = self.asked(payload_bytes, payload).await?;
                 // A result that could not be kept is not made.
                 let now_ms = self.clock.unix_millis();
-                let (info, room) = (entered.info()?, u64::from(capacity));
+                let (info, room) = (entered.info()?, capacity as usize);
                 let place = session.results.reserve(&info.config.tenant, room, now_ms);
                 let place = place.ok_or(Status::CAPACITY_EXCEEDED)?;
                 let executed = self.run(Asked {
@@ -86,25 +87,15 @@ impl<S: Store, F: File> Target<S, F> {
                 let now_ms = self.clock.unix_millis();
                 let kept = session.results.get(handle, nsid, now_ms);
                 let kept = kept.ok_or(Status::INVALID_FIELD)?;
-                let (offset, room) = (u64::from(offset), u64::from(buffer_bytes));
-                let rest = kept.len.checked_sub(offset).ok_or(Status::INVALID_FIELD)?;
-                let (mut skip, mut left) = (offset, room.min(rest));
-                for buf in &kept.bytes {
-                    let len = buf.len() as u64;
-                    let begin = skip.min(len);
-                    skip -= begin;
-                    let end = begin + left.min(len - begin);
-                    left -= end - begin;
-                    if begin < end {
-                        payload
-                            .send(buf.slice(begin as usize..end as usize))
-                            .await?;
-                    }
+                let (begin, room) = (offset as usize, buffer_bytes as usize);
+                let rest = kept.len.checked_sub(begin).ok_or(Status::INVALID_FIELD)?;
+                for buf in slices(&kept.bytes, begin..begin + room.min(rest)) {
+                    payload.send(buf).await?;
                 }
                 if room >= rest {
                     session.results.forget(handle);
                 }
-                Ok(dword(rest))
+                Ok(dword(rest as u64))
             }
             KvCommand::ExecuteInline {
                 key,

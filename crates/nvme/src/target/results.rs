@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use forebay_mem::Buf;
+use forebay_store::limits::may_have;
 use parking_lot::Mutex;
 
 /// Results of one controller that wait.
@@ -14,19 +15,18 @@ const IDLE_MS: u64 = 120_000;
 /// The results of one controller, by handle.
 type All = Mutex<BTreeMap<u32, Arc<Kept>>>;
 
-/// Room for the results of all controllers. A tenant takes more only while what it then has is no more than was free: there is always
-/// room for one that has nothing yet.
+/// Room for the results of all controllers, which tenants share ([`may_have`]).
 #[derive(Debug)]
 pub(super) struct Room {
-    bytes: u64,
+    bytes: usize,
     taken: Mutex<Taken>,
     controllers: Mutex<Vec<Weak<All>>>,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    all: u64,
-    tenants: HashMap<Box<str>, u64>,
+    all: usize,
+    tenants: HashMap<Box<str>, usize>,
 }
 
 /// Some of the room; free again when this is dropped.
@@ -34,11 +34,11 @@ struct Taken {
 pub(super) struct Place {
     room: Arc<Room>,
     tenant: Box<str>,
-    bytes: u64,
+    bytes: usize,
 }
 
 impl Room {
-    pub(super) fn new(bytes: u64) -> Arc<Room> {
+    pub(super) fn new(bytes: usize) -> Arc<Room> {
         Arc::new(Room {
             bytes,
             taken: Mutex::default(),
@@ -47,7 +47,7 @@ impl Room {
     }
 
     /// Room for so many bytes of a tenant's. When there is none, what nobody fetched for long makes room, whoever it is for.
-    fn take(self: &Arc<Room>, tenant: &str, bytes: u64, now_ms: u64) -> Option<Place> {
+    fn take(self: &Arc<Room>, tenant: &str, bytes: usize, now_ms: u64) -> Option<Place> {
         self.take_free(tenant, bytes).or_else(|| {
             let controllers = self.controllers.lock().clone();
             for results in controllers.iter().filter_map(Weak::upgrade) {
@@ -57,10 +57,10 @@ impl Room {
         })
     }
 
-    fn take_free(self: &Arc<Room>, tenant: &str, bytes: u64) -> Option<Place> {
+    fn take_free(self: &Arc<Room>, tenant: &str, bytes: usize) -> Option<Place> {
         let mut taken = self.taken.lock();
         let own = taken.tenants.get(tenant).copied().unwrap_or_default();
-        if own.saturating_add(bytes) > self.bytes.saturating_sub(taken.all) {
+        if !may_have(bytes, own, taken.all, self.bytes) {
             return None;
         }
         taken.all += bytes;
@@ -75,7 +75,7 @@ impl Room {
 
 impl Place {
     /// Gives back what is not needed.
-    fn shrink(&mut self, bytes: u64) {
+    fn shrink(&mut self, bytes: usize) {
         let spare = self.bytes.saturating_sub(bytes);
         self.bytes -= spare;
         let mut taken = self.room.taken.lock();
@@ -100,7 +100,7 @@ impl Drop for Place {
 pub(super) struct Kept {
     nsid: u32,
     pub(super) bytes: Vec<Buf>,
-    pub(super) len: u64,
+    pub(super) len: usize,
     made_ms: u64,
     _place: Place,
 }
@@ -135,7 +135,7 @@ impl Results {
     }
 
     /// Room for a result of so many bytes out of a tenant's namespace, before it is made.
-    pub(super) fn reserve(&self, tenant: &str, bytes: u64, now_ms: u64) -> Option<Place> {
+    pub(super) fn reserve(&self, tenant: &str, bytes: usize, now_ms: u64) -> Option<Place> {
         {
             let mut kept = self.kept.lock();
             forget_old(&mut kept, now_ms);
@@ -163,7 +163,7 @@ impl Results {
         while handle == 0 || kept.contains_key(&handle) {
             handle = handle.wrapping_add(1);
         }
-        let len = bytes.iter().map(|buf| buf.len() as u64).sum();
+        let len = bytes.iter().map(|buf| buf.len()).sum();
         place.shrink(len);
         let result = Kept {
             nsid,
