@@ -16,13 +16,11 @@ use tokio::io::Interest;
 use tokio::task::yield_now;
 use tokio::time::Sleep;
 
-use super::Error;
-use super::data::Data;
 use super::flights::Flights;
 use super::receiver::{Arrived, End, Receiver};
 use super::sender::Sender;
 use super::setup::Opened;
-use super::slots::{Command, Reply, Slots};
+use super::slots::{Command, RUNTIME_ENDED, Reply, Slots};
 use crate::socket::Socket;
 
 /// Calls to the socket before other tasks get a turn.
@@ -84,24 +82,9 @@ impl Driver {
         }
     }
 
-    /// Ends what was under way, when the connection is over: what may be repeated goes back, the rest has no known outcome.
+    /// Ends what was under way, when the connection is over.
     pub(super) fn wind_up(&mut self, why: &str) {
-        let mut back = Vec::new();
-        for (at, flight) in self.flights.take_all() {
-            let mut command = flight.command;
-            if command.repeatable {
-                if let Data::In(sink) = &mut command.data {
-                    sink.restart();
-                }
-                back.push((at, command));
-            } else {
-                let outcome = Err(Error::Lost(why.to_owned()));
-                let data = command.data;
-                self.replies.push((at, Reply { outcome, data }));
-            }
-        }
-        self.slots.put_back(back.into_iter());
-        self.slots.complete(&mut self.replies, &mut self.wakers);
+        self.slots.end(self.flights.take_all(), why);
     }
 
     fn round(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
@@ -289,6 +272,6 @@ impl Future for Driver {
 impl Drop for Driver {
     /// A runtime that stops drops its tasks.
     fn drop(&mut self) {
-        self.wind_up("its runtime has ended");
+        self.wind_up(RUNTIME_ENDED);
     }
 }

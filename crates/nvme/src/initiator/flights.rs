@@ -131,14 +131,14 @@ impl Flights {
     }
 
     /// Takes all of them, in the order in which they were sent.
-    pub(super) fn take_all(&mut self) -> Vec<(u16, Flight)> {
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u16, Command)> + use<> {
         self.count = 0;
         let mut all: Vec<_> = (0..)
             .zip(&mut self.places)
             .filter_map(|(at, place)| Some((at, place.take()?)))
             .collect();
-        all.sort_by_key(|(_, flight)| flight.number);
-        all
+        all.sort_by_key(|(_, flight): &(u16, Flight)| flight.number);
+        all.into_iter().map(|(at, flight)| (at, flight.command))
     }
 }
 

@@ -11,7 +11,7 @@ use super::driver::Driver;
 use super::host::Options;
 use super::receiver::End;
 use super::setup::{self, Purpose};
-use super::slots::Slots;
+use super::slots::{RUNTIME_ENDED, Slots, TOO_SLOW};
 
 /// What is to carry the commands of a queue.
 pub(super) enum Way {
@@ -189,7 +189,7 @@ impl Lives {
         Life {
             lives: self.clone(),
             association,
-            why: "its runtime has ended".to_owned(),
+            why: RUNTIME_ENDED.to_owned(),
         }
     }
 }
@@ -222,6 +222,6 @@ fn reason(end: &End) -> String {
             "the controller closed the connection".to_owned()
         }
         End::Lost(error) => error.to_string(),
-        End::Silent => "a command was not completed in time".to_owned(),
+        End::Silent => TOO_SLOW.to_owned(),
     }
 }

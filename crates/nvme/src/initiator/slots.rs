@@ -16,6 +16,11 @@ use tokio::sync::Semaphore;
 use super::data::Data;
 use super::{Error, Result};
 
+/// Why connections end: the runtime that drove them stops.
+pub(super) const RUNTIME_ENDED: &str = "its runtime has ended";
+/// Why connections end: a command takes longer than it may.
+pub(super) const TOO_SLOW: &str = "a command was not completed in time";
+
 /// One command, before it has an identifier and a data pointer.
 pub(super) struct Command {
     pub(super) entry: SubmissionQueueEntry,
@@ -244,7 +249,27 @@ impl Slots {
         wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Takes back commands whose connection was lost: they are the next to be sent, in the order given.
+    /// Ends commands, in the order in which they were sent, whose connection is over: what may be repeated goes back, the rest has no known
+    /// outcome.
+    pub(super) fn end(&self, under_way: impl Iterator<Item = (u16, Command)>, why: &str) {
+        let (mut back, mut lost) = (Vec::new(), Vec::new());
+        for (at, mut command) in under_way {
+            if command.repeatable {
+                if let Data::In(sink) = &mut command.data {
+                    sink.restart();
+                }
+                back.push((at, command));
+            } else {
+                let outcome = Err(Error::Lost(why.to_owned()));
+                let data = command.data;
+                lost.push((at, Reply { outcome, data }));
+            }
+        }
+        self.put_back(back.into_iter());
+        self.complete(&mut lost, &mut Vec::new());
+    }
+
+    /// Takes back commands that were never sent, or may be repeated: they are the next to be sent, in the order given.
     pub(super) fn put_back(&self, commands: impl DoubleEndedIterator<Item = (u16, Command)>) {
         let mut dropped = Vec::new();
         let mut released = Released::default();

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::super::Error;
 use super::super::data::Data;
-use super::super::slots::{Command, Completed, Reply, Slots};
+use super::super::slots::{Command, Completed, RUNTIME_ENDED, Reply, Slots, TOO_SLOW};
 use super::{Attached, broken, commands};
 use crate::vfio_user::client::{Error as DeviceError, Mapping};
 
@@ -50,7 +50,7 @@ impl Admin {
             let outcome = match timeout(self.timeout, self.execute()).await {
                 Ok(Err(DeviceError::Io(error))) => return error.to_string(),
                 Ok(outcome) => outcome.map_err(broken),
-                Err(_) => return "a command was not completed in time".to_owned(),
+                Err(_) => return TOO_SLOW.to_owned(),
             };
             self.reply(&outcome);
         }
@@ -112,18 +112,13 @@ impl Admin {
 
     /// Ends what was under way, when the connection is over.
     pub(in super::super) fn wind_up(&mut self, why: &str) {
-        match self.taken.first() {
-            Some((_, command)) if command.repeatable => {
-                self.slots.put_back(self.taken.drain(..));
-            }
-            _ => self.reply(&Err(Error::Lost(why.to_owned()))),
-        }
+        self.slots.end(self.taken.drain(..), why);
     }
 }
 
 impl Drop for Admin {
     /// A runtime that stops drops its tasks.
     fn drop(&mut self) {
-        self.wind_up("its runtime has ended");
+        self.wind_up(RUNTIME_ENDED);
     }
 }

@@ -12,7 +12,7 @@ use forebay_proto::nvme::CompletionQueueEntry;
 use tokio::time::Sleep;
 
 use super::super::data::Data;
-use super::super::slots::{Command, Completed, Reply, Slots};
+use super::super::slots::{Command, Completed, RUNTIME_ENDED, Reply, Slots, TOO_SLOW};
 use super::super::{Error, Result};
 use super::{Attached, broken, commands};
 use crate::vfio_user::client::{Error as DeviceError, Mapping, QueueOptions, QueuePair, point};
@@ -163,9 +163,7 @@ impl Pair {
         self.armed = false;
         let oldest = self.flights.iter().flatten().map(|flight| flight.begun);
         match oldest.min() {
-            Some(oldest) if oldest.elapsed() >= self.timeout => {
-                Err("a command was not completed in time".to_owned())
-            }
+            Some(oldest) if oldest.elapsed() >= self.timeout => Err(TOO_SLOW.to_owned()),
             Some(oldest) => {
                 self.arm(oldest);
                 Ok(())
@@ -305,37 +303,26 @@ impl Pair {
         self.end(why);
     }
 
-    /// What may be repeated goes back, the rest has no known outcome.
     fn end(&mut self, why: &str) {
+        // Also of those that were completed beside what broke the protocol.
+        self.slots.complete(&mut self.replies, &mut self.wakers);
+        // The device was never told of these.
+        self.slots.put_back(self.taken.drain(..));
         let mut flights: Vec<(u16, Flight)> = (0..)
             .zip(&mut self.flights)
             .filter_map(|(at, place)| Some((at, place.take()?)))
             .collect();
         flights.sort_by_key(|(_, flight)| flight.number);
         self.in_flight = 0;
-        let mut back = Vec::new();
-        for (at, Flight { mut command, .. }) in flights {
-            if command.repeatable {
-                if let Data::In(sink) = &mut command.data {
-                    sink.restart();
-                }
-                back.push((at, command));
-            } else {
-                let outcome = Err(Error::Lost(why.to_owned()));
-                let data = command.data;
-                self.replies.push((at, Reply { outcome, data }));
-            }
-        }
-        // The device was never told of these.
-        back.append(&mut self.taken);
-        self.slots.put_back(back.into_iter());
-        self.slots.complete(&mut self.replies, &mut self.wakers);
+        let under_way = flights.into_iter();
+        self.slots
+            .end(under_way.map(|(at, flight)| (at, flight.command)), why);
     }
 }
 
 impl Drop for Pair {
     /// A runtime that stops drops its tasks.
     fn drop(&mut self) {
-        self.end("its runtime has ended");
+        self.end(RUNTIME_ENDED);
     }
 }
