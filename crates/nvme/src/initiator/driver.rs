@@ -92,10 +92,13 @@ impl Driver {
         self.asleep = self.slots.take(room, &mut self.taken, cx.waker());
         if !self.taken.is_empty() {
             let now = Instant::now();
+            let mut laid_out = Ok(());
+            // Also behind one whose memory is gone: whoever ends us finds every command in flight.
             for (at, command) in self.taken.drain(..) {
-                let laid_out = self.sender.command(at, command, &mut self.flights, now);
-                laid_out.map_err(End::Lost)?;
+                let flights = &mut self.flights;
+                laid_out = laid_out.and(self.sender.command(at, command, flights, now));
             }
+            laid_out.map_err(End::Lost)?;
         }
         let sent = self.send(cx).map_err(End::Lost);
         // What the controller said before it went may still be there.

@@ -88,6 +88,29 @@ async fn a_command_that_may_not_be_made_twice_ends_with_an_unknown_outcome() {
 }
 
 #[tokio::test]
+async fn commands_left_with_one_whose_memory_is_gone_are_made() {
+    let digests = Options {
+        data_digest: true,
+        ..options()
+    };
+    let (_fake, namespace) = values(Manner::default(), digests).await;
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(512).unwrap();
+    let memory = Region::received(&file, 0, 512, true, Box::new(())).unwrap();
+    file.set_len(0).unwrap();
+    let once = StoreOptions {
+        if_absent: true,
+        ..StoreOptions::default()
+    };
+    let (stored, exists) = tokio::join!(
+        namespace.store(b"key", memory, once),
+        namespace.exist(b"key")
+    );
+    assert!(matches!(stored, Err(Error::Lost(_))), "{stored:?}");
+    assert!(!exists.unwrap());
+}
+
+#[tokio::test]
 async fn calls_wait_for_a_target_as_long_as_their_patience() {
     let patient = Options {
         patience: Some(Duration::from_millis(300)),
