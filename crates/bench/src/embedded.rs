@@ -48,33 +48,43 @@ pub struct EmbeddedArgs {
     pub json: bool,
 }
 
+/// How many values there are, unless their number is given.
+pub(crate) struct Filling {
+    /// What the values of one size are together ...
+    pub(crate) bytes: u64,
+    /// ... as far as their number stays within these.
+    pub(crate) objects: RangeInclusive<u64>,
+}
+
+impl Filling {
+    fn objects(&self, size: u64) -> u64 {
+        (self.bytes / size.max(1)).clamp(*self.objects.start(), *self.objects.end())
+    }
+}
+
 impl EmbeddedArgs {
-    /// A plan for each size. Unless their number is given, values fill `bytes` as far as `objects` allows.
+    /// A plan for each size.
     ///
     /// # Errors
     /// [`Error::Usage`]
     pub(crate) fn plans(
         &self,
         bench: &'static str,
-        bytes: u64,
-        objects: RangeInclusive<u64>,
+        filling: &Filling,
         namespace: impl Fn(u64) -> String,
     ) -> Result<Vec<Plan>, Error> {
         sizes(&self.size, 0..=SIZE_MAX)?;
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let shards = self.shards.unwrap_or_else(cores);
-        let plan = |&Size(size): &Size| {
-            let fitting = (bytes / size.max(1)).clamp(*objects.start(), *objects.end());
-            Plan {
-                bench,
-                namespace: namespace(size),
-                size,
-                objects: self.objects.unwrap_or(fitting),
-                steps: steps(&self.op, &self.concurrency),
-                shards,
-                warm_up: Duration::ZERO,
-                window: self.seconds.0,
-            }
+        let plan = |&Size(size): &Size| Plan {
+            bench,
+            namespace: namespace(size),
+            size,
+            objects: self.objects.unwrap_or_else(|| filling.objects(size)),
+            steps: steps(&self.op, &self.concurrency),
+            shards,
+            warm_up: Duration::ZERO,
+            window: self.seconds.0,
         };
         Ok(self.size.iter().map(plan).collect())
     }

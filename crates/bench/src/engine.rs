@@ -10,23 +10,21 @@ use forebay_mem::Pool;
 use forebay_store::{NamespaceConfig, Store};
 
 use crate::belongings::Folder;
-use crate::embedded::{Plan, refused};
+use crate::embedded::{Filling, Plan, refused};
 use crate::{EngineArgs, Error, Results};
 
 const NAMESPACE: &str = "bench";
-/// Bytes that the values of one size fill together, unless their number is given.
-const OBJECTS_BYTES: u64 = 1 << 30;
-/// Fewest and most values by default.
-const OBJECTS: std::ops::RangeInclusive<u64> = 64..=262_144;
+const FILLING: Filling = Filling {
+    bytes: 1 << 30,
+    objects: 64..=262_144,
+};
 /// Bound on the buffers of the measured engine, in bytes; its cache takes half unless it is cold.
 const POOL_BYTES: usize = 512 << 20;
 
 /// Measures the engine, each size in a new directory.
 pub(crate) fn run(args: &EngineArgs, results: &Results) -> Result<(), Error> {
     let namespace = |_| NAMESPACE.to_owned();
-    let plans = args
-        .load
-        .plans("engine", OBJECTS_BYTES, OBJECTS, namespace)?;
+    let plans = args.load.plans("engine", &FILLING, namespace)?;
     for plan in plans {
         let directory = Folder::new(args.dir.as_deref())?;
         let (path, cold) = (directory.path().to_owned(), args.cold);

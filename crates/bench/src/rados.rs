@@ -9,7 +9,7 @@ use forebay_mem::Pool;
 use forebay_rados::{Config, RadosStore};
 use forebay_store::{NamespaceConfig, Store};
 
-use crate::embedded::{EmbeddedArgs, Plan, refused};
+use crate::embedded::{EmbeddedArgs, Filling, Plan, refused};
 use crate::{Error, Results};
 
 /// Arguments of `forebay bench rados`.
@@ -33,10 +33,10 @@ pub struct RadosArgs {
 const NAMESPACE: &str = "bench";
 /// Keeps them apart from whatever else is in the pool.
 const BASE: &str = "forebay-bench";
-/// Bytes that the values of one size fill together, unless their number is given.
-const OBJECTS_BYTES: u64 = 512 << 20;
-/// Fewest and most values by default.
-const OBJECTS: std::ops::RangeInclusive<u64> = 64..=16_384;
+const FILLING: Filling = Filling {
+    bytes: 512 << 20,
+    objects: 64..=16_384,
+};
 /// The way that bytes go.
 const PATH: &str = "librados";
 /// Bound on the buffers of the measured store, in bytes.
@@ -45,9 +45,7 @@ const POOL_BYTES: usize = 512 << 20;
 /// Measures the pool, each size in a new namespace.
 pub(crate) fn run(args: &RadosArgs, results: &Results) -> Result<(), Error> {
     let namespace = |size| format!("{NAMESPACE}-{size}-{}", std::process::id());
-    let plans = args
-        .load
-        .plans("rados", OBJECTS_BYTES, OBJECTS, namespace)?;
+    let plans = args.load.plans("rados", &FILLING, namespace)?;
     let config = Config {
         conf: args.ceph_conf.clone(),
         id: args.ceph_id.clone(),
