@@ -286,7 +286,7 @@ impl Sender {
             }
             Some(Order::Send { message, room }) => {
                 self.owed = self.owed.saturating_sub(1);
-                let mut sending = self.outbound.begin_send(Opcode::Send, 0);
+                let mut sending = self.outbound.begin_send();
                 let head = Outbound::send(&mut sending, message.len(), true);
                 let ulpdu_bytes = UNTAGGED_BYTES + message.len();
                 self.push(&head, Payload::Message(message), ulpdu_bytes, room);

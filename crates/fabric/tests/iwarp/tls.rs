@@ -9,7 +9,6 @@ use forebay_fabric::{CloseReason, Error, ErrorKind, Link, MESSAGE_BYTES_MAX};
 use forebay_io::kernel_tls::{Cipher, offer};
 use forebay_proto::iwarp::ddp::UNTAGGED_BYTES;
 use forebay_proto::iwarp::fpdu::Trailer;
-use forebay_proto::iwarp::rdmap::Opcode;
 use forebay_proto::iwarp::{Outbound, mpa};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -250,9 +249,9 @@ async fn a_peer_changes_its_keys() {
 /// What a message is on the wire, as the first or a later one of its link.
 fn frame_of(message: &[u8], before: usize) -> Vec<u8> {
     let mut outbound = Outbound::new();
-    let mut send = outbound.begin_send(Opcode::Send, 0);
+    let mut send = outbound.begin_send();
     for _ in 0..before {
-        send = outbound.begin_send(Opcode::Send, 0);
+        send = outbound.begin_send();
     }
     let mut frame = Outbound::send(&mut send, message.len(), true).to_vec();
     frame.extend_from_slice(message);
@@ -425,7 +424,7 @@ async fn a_record_for_every_byte() {
         let mut outbound = Outbound::new();
         let mut frames = Vec::new();
         for _ in 0..MESSAGES {
-            let mut send = outbound.begin_send(Opcode::Send, 0);
+            let mut send = outbound.begin_send();
             frames.extend_from_slice(&Outbound::send(&mut send, message.len(), true));
             frames.extend_from_slice(&message);
             let trailer = Trailer::new(UNTAGGED_BYTES + message.len(), None);

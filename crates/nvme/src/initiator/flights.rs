@@ -68,7 +68,7 @@ impl Flights {
         let cid = *uses << PLACE_BITS | at;
         let bytes = command.data.len() as u32;
         let sgl = if in_capsule {
-            SglDescriptor::in_capsule(0, bytes)
+            SglDescriptor::in_capsule(bytes)
         } else {
             SglDescriptor::transport(bytes)
         };

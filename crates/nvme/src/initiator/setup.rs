@@ -175,7 +175,7 @@ impl Line {
         let bytes = data_out.len() as u32;
         let sgl = match bytes {
             0 => SglDescriptor::transport(data_in.len() as u32),
-            bytes => SglDescriptor::in_capsule(0, bytes),
+            bytes => SglDescriptor::in_capsule(bytes),
         };
         let entry = entry.with_cid(cid).with_sgl(sgl);
         let framing = self.agreed.h2c;

@@ -194,7 +194,7 @@ fn compare_and_write_happen_as_one_and_only_together() {
             for (entry, data) in [(compare, expected), (write, &data[..])] {
                 let entry = io.numbered(entry);
                 if data.len() <= 16 << 10 {
-                    let sgl = SglDescriptor::in_capsule(0, data.len() as u32);
+                    let sgl = SglDescriptor::in_capsule(data.len() as u32);
                     io.capsule(&entry.with_sgl(sgl), data);
                 } else {
                     let sgl = SglDescriptor::transport(data.len() as u32);

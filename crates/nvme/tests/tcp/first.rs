@@ -16,7 +16,7 @@ pub fn write(io: &mut Host, data: &[u8]) -> SubmissionQueueEntry {
         fua: false,
     };
     let entry = io.numbered(write.entry(0, BLOCK));
-    let sgl = SglDescriptor::in_capsule(0, data.len() as u32);
+    let sgl = SglDescriptor::in_capsule(data.len() as u32);
     io.capsule(&entry.with_sgl(sgl), data);
     // What follows it on its queue is begun after it.
     assert_eq!(exist(io), Status::KV_KEY_DOES_NOT_EXIST);

@@ -85,7 +85,7 @@ fn amid_a_store(options: Options) {
     for length in [1, 71, 80, 4000] {
         let mut io = world.io(&admin, 2, options);
         let entry = io.numbered(store("kept", 5000));
-        let sgl = SglDescriptor::in_capsule(0, 5000);
+        let sgl = SglDescriptor::in_capsule(5000);
         let capsule = io.capsule_bytes(&entry.with_sgl(sgl), &new[..5000]);
         io.send(&capsule[..length]);
         vanish(io, false);

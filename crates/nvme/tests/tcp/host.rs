@@ -126,7 +126,7 @@ impl Host {
             hostnqn: self.options.nqn.to_owned(),
         };
         let entry = connect.entry(0);
-        let entry = entry.with_sgl(SglDescriptor::in_capsule(0, 1024));
+        let entry = entry.with_sgl(SglDescriptor::in_capsule(1024));
         (entry, connect.data())
     }
 
@@ -301,7 +301,7 @@ impl Host {
     ) -> (CompletionQueueEntry, Vec<u8>) {
         let entry = self.numbered(entry);
         if !data.is_empty() && data.len() <= self.capsule_bytes {
-            let sgl = SglDescriptor::in_capsule(0, data.len() as u32);
+            let sgl = SglDescriptor::in_capsule(data.len() as u32);
             self.capsule(&entry.with_sgl(sgl), data);
         } else {
             let sgl = SglDescriptor::transport(data.len().max(room) as u32);

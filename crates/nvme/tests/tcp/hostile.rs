@@ -248,7 +248,7 @@ fn digests_that_are_wrong() {
     assert_eq!(completion.status.code(), Status::TRANSIENT_TRANSPORT_ERROR);
     assert!(!completion.status.do_not_retry());
     let entry = io.numbered(store("asked", 5000));
-    let entry = entry.with_sgl(SglDescriptor::in_capsule(0, 5000));
+    let entry = entry.with_sgl(SglDescriptor::in_capsule(5000));
     let mut capsule = io.capsule_bytes(&entry, &value[..5000]);
     capsule[3000] ^= 1;
     io.send(&capsule);
@@ -379,15 +379,13 @@ fn data_pointers_that_lie_end_the_command() {
         opcode::kv::FLUSH,
     ] {
         let entry = SubmissionQueueEntry::new(opcode, 0, KV);
-        let entry = io
-            .numbered(entry)
-            .with_sgl(SglDescriptor::in_capsule(0, 5000));
+        let entry = io.numbered(entry).with_sgl(SglDescriptor::in_capsule(5000));
         io.capsule(&entry, &[9; 5000]);
         assert_eq!(io.completion().cid, entry.cid());
     }
     let keep_alive = SubmissionQueueEntry::new(opcode::admin::KEEP_ALIVE, 0, 0);
     let entry = admin.numbered(keep_alive);
-    let entry = entry.with_sgl(SglDescriptor::in_capsule(0, 8192));
+    let entry = entry.with_sgl(SglDescriptor::in_capsule(8192));
     admin.capsule(&entry, &[9; 8192]);
     assert!(admin.completion().status.is_success());
     // A value that is shorter than its buffer.
@@ -546,7 +544,7 @@ fn whoever_trickles_is_heard() {
     trickle.read_exact(&mut response).unwrap();
     let (_admin, mut io) = world.host(DIGESTS);
     let entry = io.numbered(store("trickle", 100));
-    let entry = entry.with_sgl(SglDescriptor::in_capsule(0, 100));
+    let entry = entry.with_sgl(SglDescriptor::in_capsule(100));
     let capsule = io.capsule_bytes(&entry, &bytes(100, 1));
     for byte in capsule {
         io.send(&[byte]);

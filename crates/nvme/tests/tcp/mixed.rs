@@ -51,7 +51,7 @@ fn converse(options: Options, seed: u64) {
             let entry = io.numbered(store(&name, value.len()));
             let fits = value.len() <= IN_CAPSULE_BYTES && !value.is_empty();
             if fits && dice.below(4) > 0 {
-                let sgl = SglDescriptor::in_capsule(0, value.len() as u32);
+                let sgl = SglDescriptor::in_capsule(value.len() as u32);
                 burst.extend(io.capsule_bytes(&entry.with_sgl(sgl), &value));
             } else {
                 let sgl = SglDescriptor::transport(value.len() as u32);

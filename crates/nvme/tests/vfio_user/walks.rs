@@ -289,7 +289,7 @@ async fn sgls_are_walked_with_care() {
         let status = with_sgl(&mut host, 50_000, kind, far, 50_000).await;
         assert_eq!(status, Status::SGL_DESCRIPTOR_TYPE_INVALID, "{kind:?}");
     }
-    let in_capsule = retrieve(b"value", 100).with_sgl(SglDescriptor::in_capsule(0, 100));
+    let in_capsule = retrieve(b"value", 100).with_sgl(SglDescriptor::in_capsule(100));
     let status = host.execute(&in_capsule).await.status.code();
     assert_eq!(status, Status::SGL_DESCRIPTOR_TYPE_INVALID);
     for address in [

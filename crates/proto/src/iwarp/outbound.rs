@@ -17,11 +17,9 @@ pub const READ_REQUEST_HEAD_BYTES: usize = UNTAGGED_HEAD_BYTES + READ_REQUEST_BY
 /// The longest head.
 pub const HEAD_BYTES_MAX: usize = READ_REQUEST_HEAD_BYTES;
 
-/// A message that was begun on the Send queue.
+/// A Send that was begun.
 #[derive(Debug, Clone, Copy)]
 pub struct Sending {
-    opcode: Opcode,
-    invalidate: u32,
     msn: u32,
     mo: u32,
 }
@@ -55,12 +53,10 @@ impl Outbound {
         head
     }
 
-    /// Begins a message on the Send queue: one of the Sends (`invalidate` is zero but for those that say so) or Immediate Data.
-    pub fn begin_send(&mut self, opcode: Opcode, invalidate: u32) -> Sending {
+    /// Begins a Send.
+    pub fn begin_send(&mut self) -> Sending {
         self.sends = self.sends.wrapping_add(1);
         Sending {
-            opcode,
-            invalidate,
             msn: self.sends,
             mo: 0,
         }
@@ -73,9 +69,9 @@ impl Outbound {
         last: bool,
     ) -> [u8; UNTAGGED_HEAD_BYTES] {
         let header = Untagged {
-            opcode: sending.opcode,
+            opcode: Opcode::Send,
             last,
-            invalidate: sending.invalidate,
+            invalidate: 0,
             queue: QUEUE_SEND,
             msn: sending.msn,
             mo: sending.mo,

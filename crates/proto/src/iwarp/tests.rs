@@ -359,7 +359,7 @@ fn message_numbers_wrap() {
     inbound.sends = u32::MAX - 2;
     outbound.sends = u32::MAX - 2;
     for _ in 0..4 {
-        let mut sending = outbound.begin_send(Opcode::Send, 0);
+        let mut sending = outbound.begin_send();
         let mut bytes = Outbound::send(&mut sending, 0, true).to_vec();
         bytes.extend(Trailer::new(UNTAGGED_BYTES, None).as_bytes());
         assert!(matches!(

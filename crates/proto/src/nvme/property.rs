@@ -6,16 +6,10 @@ pub mod offset {
     pub const CAP: u32 = 0x00;
     /// Version.
     pub const VS: u32 = 0x08;
-    /// Interrupt Mask Set.
-    pub const INTMS: u32 = 0x0c;
-    /// Interrupt Mask Clear.
-    pub const INTMC: u32 = 0x10;
     /// Controller Configuration.
     pub const CC: u32 = 0x14;
     /// Controller Status.
     pub const CSTS: u32 = 0x1c;
-    /// NVM Subsystem Reset.
-    pub const NSSR: u32 = 0x20;
     /// Admin Queue Attributes.
     pub const AQA: u32 = 0x24;
     /// Admin Submission Queue Base Address, 8 bytes.

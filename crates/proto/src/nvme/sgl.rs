@@ -49,12 +49,12 @@ impl SglDescriptor {
     /// Its length on the wire.
     pub const BYTES: usize = 16;
 
-    /// `length` bytes that follow the command in its capsule (01h): offset 0 is the first after the entry.
-    pub fn in_capsule(offset: u64, length: u32) -> SglDescriptor {
+    /// The first `length` bytes that follow the command in its capsule (01h).
+    pub fn in_capsule(length: u32) -> SglDescriptor {
         SglDescriptor {
             kind: SglKind::DataBlock,
             subtype: SglSubtype::Offset,
-            address: offset,
+            address: 0,
             length,
         }
     }

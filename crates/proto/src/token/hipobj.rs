@@ -11,8 +11,6 @@ pub const SIZE_MAX: u64 = (1 << 31) - 1;
 pub const PREPARE_PATH: &str = "/.hipobj-rc/prepare";
 /// READY.
 pub const READY_PATH: &str = "/.hipobj-rc/ready";
-/// CANCEL.
-pub const CANCEL_PATH: &str = "/.hipobj-rc/cancel";
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

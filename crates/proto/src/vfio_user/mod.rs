@@ -51,9 +51,7 @@ pub const REGION_BAR0: u32 = 0;
 pub const REGION_CONFIG: u32 = 7;
 /// How many regions a PCI device has.
 pub const REGIONS: u32 = 9;
-/// The kinds of interrupt of a PCI device (VFIO_PCI_*_IRQ_INDEX): the pin.
-pub const IRQ_INTX: u32 = 0;
-/// MSI-X vectors.
+/// The kinds of interrupt of a PCI device (VFIO_PCI_*_IRQ_INDEX): MSI-X vectors.
 pub const IRQ_MSIX: u32 = 2;
 /// How many kinds there are.
 pub const IRQS: u32 = 5;

@@ -18,7 +18,7 @@ fn a_store_as_linux_sends_it() {
     let entry = SubmissionQueueEntry::from_bytes(&bytes);
     assert_eq!((entry.opcode(), entry.cid(), entry.nsid()), (1, 0x3012, 2));
     assert_eq!((entry.psdt(), entry.fuse()), (1, 0));
-    assert_eq!(entry.sgl(), SglDescriptor::in_capsule(0, 11));
+    assert_eq!(entry.sgl(), SglDescriptor::in_capsule(11));
     let command = IoCommand::parse(&entry, &kv_namespace(KV)).unwrap();
     let store = KvCommand::Store {
         key: KeyAt::Inline(Key::new(b"key").unwrap()),
@@ -32,7 +32,7 @@ fn a_store_as_linux_sends_it() {
     );
     let made = store
         .entry(0x3012, KV)
-        .with_sgl(SglDescriptor::in_capsule(0, 11));
+        .with_sgl(SglDescriptor::in_capsule(11));
     assert_eq!(made.as_bytes(), &bytes);
     // The same opcode on blocks is Write: the namespace decides.
     let command = IoCommand::parse(&entry, &block_namespace(BLOCK, false));

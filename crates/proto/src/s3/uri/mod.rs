@@ -104,8 +104,7 @@ impl Resource {
 
 /// Finds the bucket that a host names in virtual-host style: what stands before one of the base
 /// domains. Ports and case do not count. `None`: path style.
-#[must_use]
-pub fn virtual_host_bucket<'a>(host: &'a str, base_domains: &[&str]) -> Option<&'a str> {
+fn virtual_host_bucket<'a>(host: &'a str, base_domains: &[&str]) -> Option<&'a str> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
