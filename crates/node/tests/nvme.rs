@@ -4,6 +4,8 @@ mod harness;
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
@@ -200,6 +202,67 @@ fn a_namespace_is_used_by_its_socket() {
     nvme(&["delete", device, "key"]).expect(0);
     nvme(&["delete", device, "key"]).expect(3);
     assert_eq!(server.terminate(), Some(0));
+}
+
+/// Whoever owns the data directory has the socket, whoever runs the server and whatever the modes say.
+#[test]
+fn a_socket_is_for_the_owner_of_the_data_directory() {
+    const OWNER: u32 = 65534;
+    const STRANGER: u32 = 65533;
+    // Only root can become somebody else.
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.data()).unwrap();
+    std::os::unix::fs::chown(place.data(), Some(OWNER), None).unwrap();
+    let sockets = place.path("vm");
+    let flags = ["--nvme-namespace", "values=7"];
+    let flags = [&flags[..], &["--vfio-user", sockets.to_str().unwrap()]].concat();
+    let server = place.serve(&flags);
+    let socket = sockets.join("cntrl");
+    assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
+    for (path, mode) in [("", 0o755), ("vm", 0o755), ("vm/cntrl", 0o777)] {
+        fs::set_permissions(place.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for (uid, code) in [(OWNER, 0), (0, 0), (STRANGER, 1)] {
+        let mut command = harness::forebay();
+        command.args(["nvme", "keys", socket.to_str().unwrap()]);
+        match command.uid(uid).gid(uid).output() {
+            Ok(output) => {
+                harness::Ran::new(output).expect(code);
+                assert_eq!(place.log().contains("a stranger"), code != 0, "{uid}");
+            }
+            // The program itself lies where that user may not look.
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+        }
+    }
+    assert_eq!(server.terminate(), Some(0));
+    assert!(!socket.exists());
+}
+
+/// A socket that nobody listens on any more is replaced; another server's, and what is no socket, are left alone.
+#[test]
+fn a_socket_that_is_somebody_s_is_left_alone() {
+    let (place, other) = (Place::new(), Place::new());
+    let sockets = place.path("vm");
+    let flags = ["--vfio-user", sockets.to_str().unwrap()];
+    place.serve(&flags).kill();
+    assert!(sockets.join("cntrl").exists());
+    let server = place.serve(&flags);
+    let refused = other.try_serve(&flags).err().unwrap().expect(1);
+    let says = format!("--vfio-user {}/cntrl: ", sockets.display());
+    assert!(refused.err.contains(&says), "{refused:?}");
+    nvme(&["list", sockets.join("cntrl").to_str().unwrap()]).expect(0);
+    assert_eq!(server.terminate(), Some(0));
+
+    fs::write(sockets.join("cntrl"), "mine").unwrap();
+    let refused = place.try_serve(&flags).err().unwrap().expect(1);
+    assert!(
+        refused.err.contains("something else is there"),
+        "{refused:?}"
+    );
+    assert_eq!(fs::read(sockets.join("cntrl")).unwrap(), b"mine");
 }
 
 #[test]

@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 
 use super::args::ServeArgs;
 use super::cold::ColdSide;
+use super::forget_ready_file;
 use super::leaf::Leaf;
 use super::node::Node;
-use super::{forget_ready_file, socket};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// How long requests in progress may take after SIGTERM.
@@ -77,7 +77,6 @@ pub async fn end(args: &ServeArgs, node: Node, open: Open, mut signals: Signals)
     let landed = land(&node, &mut signals).await;
     // Until now it told that this process drains.
     let _ = open.end.send(true);
-    socket::remove(&args.dir);
     forget_ready_file(args);
     let closed = close(node.cold, node.leaf).await;
     landed.and(closed)?;

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::stopped;
+use super::{REST, stopped};
 
 /// The longest request body where none is of use.
 pub const WORDS_BYTES_MAX: usize = 64 << 10;
@@ -101,7 +101,7 @@ pub async fn serve<L, H, F>(
                 Ok(arrived) => arrived,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    tokio::time::sleep(REST).await;
                     continue;
                 }
             },

@@ -19,6 +19,8 @@ mod logs;
 mod metrics;
 mod node;
 pub mod nvme;
+mod own_socket;
+mod owner;
 mod rpc;
 mod shards;
 pub mod socket;
@@ -33,6 +35,7 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use forebay_control::{Identities, ROOT_TENANT};
 use forebay_fabric::Sessions;
@@ -52,6 +55,9 @@ use limits::Memory;
 use logs::Logs;
 use node::Node;
 use shards::STACK_BYTES;
+
+/// How long an acceptor rests after the system refused it a connection: it may be out of descriptors.
+const REST: Duration = Duration::from_millis(200);
 
 type UnixClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 

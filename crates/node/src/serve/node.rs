@@ -147,7 +147,7 @@ impl Node {
         let (end, ending) = watch::channel(false);
         let (shards, direct) = (&self.shards, &self.direct);
         let shm = (!args.no_direct).then(|| direct.shm(shards, &stopping));
-        let requests = socket::bind(&args.dir)?.open(shm, stopping.clone());
+        let own = socket::bind(&args.dir)?;
         doors::open_s3(listeners, shards, &self.door, &stopping)?;
         doors::open_direct(listeners, shards, direct, &stopping)?;
         self.nvme
@@ -160,6 +160,7 @@ impl Node {
             nvme: self.nvme.clone(),
         };
         let told_of = Arc::new(told_of);
+        let requests = socket::open(own, shm, stopping.clone());
         let admin = doors::open_admin(requests, self.admin.clone(), told_of, &stopping);
         let calls = rpc::open(listeners, self.service.clone(), &stopping)?;
         let registry = Arc::new(RwLock::new(self.metrics()));

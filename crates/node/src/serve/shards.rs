@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -19,8 +18,8 @@ use tokio::task::LocalSet;
 
 use forebay_io::ring;
 
-/// How long the acceptor rests after the system refused it a descriptor.
-const REST: Duration = Duration::from_millis(200);
+use super::REST;
+
 /// Of a thread that serves requests: a short function of a module, whose own stack has half a MiB, may run in the task that calls it.
 pub const STACK_BYTES: usize = 4 << 20;
 

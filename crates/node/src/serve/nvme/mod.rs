@@ -6,7 +6,6 @@ pub mod metrics;
 mod peer;
 mod vfio_user;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -26,12 +25,12 @@ use tokio::sync::watch;
 
 use super::args::ServeArgs;
 use super::doors::{Listeners, absolute};
+use super::owner::Owner;
 use super::shards::{Serve, Shards};
 use super::stopped;
 use crate::exit::{Exit, Failure, Outcome};
 use flags::{Export, NvmeTls, Place};
 
-use vfio_user::Socket;
 pub use vfio_user::path as device_path;
 
 /// Blocks of exports: what every host can use.
@@ -143,9 +142,7 @@ impl<S: Store> Nvme<S> {
             return Ok(());
         };
         let listener = listener.try_clone().map_err(Failure::io("--nvme"))?;
-        let owner = std::fs::metadata(dir)
-            .map_err(Failure::io(dir.display()))?
-            .uid();
+        let owner = owner(dir)?;
         self.target.set_addresses(vec![DiscoveryEntry {
             transport: TRANSPORT_TCP,
             address_family: if address.is_ipv4() { 1 } else { 2 },
@@ -161,7 +158,7 @@ impl<S: Store> Nvme<S> {
             let (nvme, stop) = (nvme.clone(), stop.clone());
             Box::pin(async move {
                 let trusted = match stream.local_addr().and_then(|own| peer::user(own, peer)) {
-                    Ok(user) => user.is_some_and(|user| user == owner || user == 0),
+                    Ok(user) => user.is_some_and(|user| owner.admits(user)),
                     Err(error) => {
                         tracing::warn!(%error, "cannot tell whose a connection is");
                         false
@@ -187,11 +184,16 @@ impl<S: Store> Nvme<S> {
         stopping: &watch::Receiver<bool>,
     ) -> Outcome {
         if let Some(dir) = &args.vfio_user {
-            let socket = Socket::bind(dir)?;
-            tokio::spawn(socket.serve(self.clone(), shards.clone(), stopping.clone()));
+            let socket = vfio_user::bind(dir, owner(&args.dir)?)?;
+            let (nvme, shards) = (self.clone(), shards.clone());
+            tokio::spawn(vfio_user::serve(socket, nvme, shards, stopping.clone()));
         }
         Ok(())
     }
+}
+
+fn owner(dir: &Path) -> Outcome<Owner> {
+    Owner::of(dir).map_err(Failure::io(dir.display()))
 }
 
 fn flag(name: &str, value: &str, error: forebay_control::Error) -> Failure {
