@@ -14,7 +14,8 @@ use serde::de::DeserializeOwned;
 use super::door::Door;
 use super::{here, probe, remote};
 use crate::exit::{Exit, Failure, Outcome};
-use crate::serve::{credentials_path, socket};
+use crate::serve::credentials::path as credentials_path;
+use crate::serve::socket;
 
 /// Where a server keeps its data when nobody says so.
 pub const DEFAULT_DIR: &str = "./forebay-data";

@@ -12,10 +12,12 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::doors::TLS_TIMEOUT;
+use super::listeners::Listeners;
 use super::shards::{Serve, Shards};
 use super::socket::Shm;
 use super::stopped;
+use super::tls::TLS_TIMEOUT;
+use crate::exit::Outcome;
 
 /// How often leases are looked at, while there is a session.
 const LEASES: Duration = Duration::from_secs(1);
@@ -55,8 +57,22 @@ impl<S: Store> Direct<S> {
         })
     }
 
-    /// What serves the connections of the direct door.
-    pub fn iwarp(
+    /// Gives the connections of the door on TCP to the shards.
+    pub fn open(
+        self: &Arc<Self>,
+        listeners: &Listeners,
+        shards: &Arc<Shards>,
+        stopping: &watch::Receiver<bool>,
+    ) -> Outcome {
+        let Some(bound) = &listeners.direct else {
+            return Ok(());
+        };
+        let serve = self.iwarp(bound.tls.clone(), stopping);
+        bound.open("direct", shards, serve, stopping)
+    }
+
+    /// What serves them.
+    fn iwarp(
         self: &Arc<Self>,
         tls: Option<Arc<ServerConfig>>,
         stopping: &watch::Receiver<bool>,

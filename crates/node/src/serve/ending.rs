@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::args::ServeArgs;
 use super::cold::ColdSide;
-use super::forget_ready_file;
 use super::leaf::Leaf;
+use super::listeners::forget_ready_file;
 use super::node::Node;
 use crate::exit::{Exit, Failure, Outcome};
 

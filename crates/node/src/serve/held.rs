@@ -7,7 +7,7 @@ use forebay_io::Disk;
 use forebay_io::files::Directory;
 
 use super::args::ServeArgs;
-use super::forget_ready_file;
+use super::listeners::forget_ready_file;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// A server that was killed holds its directory until the system has taken its memory back.

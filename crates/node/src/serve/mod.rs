@@ -1,19 +1,22 @@
 //! `forebay serve`: a leaf, its doors, and the process around them.
 
+mod admin;
 pub mod args;
 mod cache;
 mod cold;
 pub mod config;
-mod credentials;
+mod console;
+pub mod credentials;
 mod device;
 mod direct;
-mod doors;
 mod ending;
 mod exec;
 mod held;
 mod http;
+mod keyring;
 mod leaf;
 mod limits;
+mod listeners;
 pub mod live;
 mod logs;
 mod metrics;
@@ -22,22 +25,23 @@ pub mod nvme;
 mod own_socket;
 mod owner;
 mod rpc;
+mod s3;
 mod shards;
 pub mod socket;
 mod stack;
 mod tending;
 mod tls;
 mod welcome;
+mod whole_file;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use forebay_control::{Identities, ROOT_TENANT};
 use forebay_fabric::Sessions;
 use forebay_io::files::Directory;
 use forebay_io::{Clock, SystemClock};
@@ -47,11 +51,11 @@ use tokio::sync::watch;
 use crate::exit::{Exit, Failure, Outcome};
 use args::{Backend, ServeArgs};
 use device::Device;
-use doors::Listeners;
 use ending::Signals;
 use held::{Held, hold};
 use leaf::Leaf;
 use limits::Memory;
+use listeners::Listeners;
 use logs::Logs;
 use node::Node;
 use shards::STACK_BYTES;
@@ -111,7 +115,7 @@ async fn open(args: &ServeArgs) -> Outcome {
 
 /// What is to be served, with doors that are bound and closed; and what keeps other servers out of DIR, where the leaf does not.
 async fn start(args: &ServeArgs) -> Outcome<(Node, Listeners, Option<Held>)> {
-    doors::check(args)?;
+    listeners::check(args)?;
     if args.device.is_some() && args.backend != Backend::Engine {
         return Err(Failure::new(
             Exit::Usage,
@@ -185,83 +189,9 @@ async fn serve(
     ending::end(args, node, open, signals).await
 }
 
-fn forget_ready_file(args: &ServeArgs) {
-    if let Some(path) = &args.ready_file {
-        // Usually there is none.
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// Makes the root key at the first start, that of DIR/credentials if there is one, and writes it there; writes the file again when it
-/// is gone, when the environment gives the key, or when the root tenant has lost all of its keys.
-async fn prepare_credentials<S: forebay_store::Store>(
-    args: &ServeArgs,
-    identities: &Identities<S>,
-    listeners: &Listeners,
-) -> Outcome {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let given = match (
-        variable("FOREBAY_ACCESS_KEY"),
-        variable("FOREBAY_SECRET_KEY"),
-    ) {
-        (Some(id), Some(secret)) => Some((id, secret)),
-        (None, None) => None,
-        _ => {
-            return Err(Failure::new(
-                Exit::Usage,
-                "FOREBAY_ACCESS_KEY and FOREBAY_SECRET_KEY belong together",
-            ));
-        }
-    };
-    let path = credentials_path(&args.dir);
-    let kept = path
-        .exists()
-        .then(|| forebay_client::Credentials::from_file(&path, "default"));
-    let is_new = identities.tenant(ROOT_TENANT).is_err();
-    let had_key = !identities.keys_of(ROOT_TENANT).is_empty();
-    let taken = match &kept {
-        // A store that knows nobody yet may be a memory leaf, which forgets its keys; the file still holds them for those who use
-        // it. New ones beside a damaged file would be nobody's.
-        Some(kept) if is_new && given.is_none() => {
-            let (kept, _) = kept
-                .as_ref()
-                .map_err(|error| Failure::new(Exit::Failed, error))?;
-            Some((kept.access_key.clone(), kept.secret_key.clone()))
-        }
-        Some(_) | None => None,
-    };
-    let made = !had_key && taken.is_none();
-    let chosen = given.clone().or(taken);
-    let key = identities
-        .ensure_root(
-            chosen
-                .as_ref()
-                .map(|(id, secret)| (id.as_str(), secret.as_str())),
-        )
-        .await?;
-    match kept {
-        Some(kept) if given.is_none() && !made => {
-            let is_known = kept.is_ok_and(|(kept, _)| {
-                let known = identities.find(&kept.access_key);
-                known.is_some_and(|known| known.secret == kept.secret_key)
-            });
-            if !is_known {
-                tracing::warn!(
-                    file = %path.display(),
-                    "the store does not know the access key in this file: commands that use it are denied. \
-                     Without the file the next start writes it with a key of the root tenant"
-                );
-            }
-            Ok(())
-        }
-        _ => credentials::write(&path, &key, listeners.s3_url().as_deref())
-            .map_err(Failure::io(path.display())),
-    }
-}
-
-/// Where the root access key is.
-pub fn credentials_path(dir: &Path) -> std::path::PathBuf {
-    dir.join("credentials")
+/// As another process names it.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Returns when the process is to end; a sender that is gone means the same.

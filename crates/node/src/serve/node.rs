@@ -16,16 +16,17 @@ use super::args::ServeArgs;
 use super::cache::metrics::TierMetrics;
 use super::cold::ColdSide;
 use super::direct::Direct;
-use super::doors::{Keyring, Listeners};
 use super::ending::Open;
+use super::keyring::Keyring;
 use super::leaf::Leaf;
+use super::listeners::Listeners;
 use super::metrics::NodeMetrics;
 use super::nvme::Nvme;
 use super::nvme::metrics::NvmeMetrics;
 use super::shards::{DiskIo, Shards};
 use super::stack::{Stack, stack};
 use super::tending::Tending;
-use super::{UnixClock, cache, doors, exec, limits, live, prepare_credentials, rpc, socket};
+use super::{UnixClock, admin, cache, console, credentials, exec, limits, live, rpc, s3, socket};
 use crate::exit::{Failure, Outcome};
 
 /// What a process serves with.
@@ -59,7 +60,7 @@ impl Node {
         let store = stack(&cold.store, args, &pool, &clock).await?;
         let listeners = Listeners::bind(args)?;
         let identities = Arc::new(Identities::open(store.clone(), clock.clone()).await?);
-        prepare_credentials(args, &identities, &listeners).await?;
+        credentials::prepare(args, &identities, &listeners).await?;
         let keyring = Arc::new(Keyring::default());
         let followed = keyring.clone();
         identities.on_keys_changed(move |keys| followed.replace(keys));
@@ -81,8 +82,8 @@ impl Node {
             store.clone(),
             keyring,
             clock.clone(),
-            doors::s3_config(args, memory_bytes),
-            doors::lenders(args, &listeners, &sessions),
+            s3::config(args, memory_bytes),
+            s3::lenders(args, &listeners, &sessions),
         );
         let config = forebay_direct::Config {
             pool_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
@@ -148,8 +149,8 @@ impl Node {
         let (shards, direct) = (&self.shards, &self.direct);
         let shm = (!args.no_direct).then(|| direct.shm(shards, &stopping));
         let own = socket::bind(&args.dir)?;
-        doors::open_s3(listeners, shards, &self.door, &stopping)?;
-        doors::open_direct(listeners, shards, direct, &stopping)?;
+        s3::open(listeners, shards, &self.door, &stopping)?;
+        direct.open(listeners, shards, &stopping)?;
         self.nvme
             .open_tcp(listeners, &args.dir, shards, &stopping)?;
         self.nvme.open_devices(args, shards, &stopping)?;
@@ -161,10 +162,10 @@ impl Node {
         };
         let told_of = Arc::new(told_of);
         let requests = socket::open(own, shm, stopping.clone());
-        let admin = doors::open_admin(requests, self.admin.clone(), told_of, &stopping);
+        let admin = admin::open(requests, self.admin.clone(), told_of, &stopping);
         let calls = rpc::open(listeners, self.service.clone(), &stopping)?;
         let registry = Arc::new(RwLock::new(self.metrics()));
-        doors::open_console(listeners, registry, &stopping, &ending)?;
+        console::open(listeners, registry, &stopping, &ending)?;
         Ok(Open {
             stop,
             end,

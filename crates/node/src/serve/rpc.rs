@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::args::ServeArgs;
-use super::doors::{Listeners, absolute};
-use super::{socket, stopped};
+use super::listeners::{Bound, Listeners};
+use super::{absolute, socket, stopped};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// What the flags say of TLS.
@@ -44,7 +44,7 @@ pub fn config(args: &ServeArgs, listeners: &Listeners, dir: &Path) -> Config {
     let paths = [
         ("shm", shm),
         ("iwarp", iwarp),
-        ("http", listeners.s3_listens()),
+        ("http", listeners.s3.as_ref().map(Bound::listens)),
     ];
     Config {
         paths: paths
@@ -70,9 +70,10 @@ pub fn open<S: Store>(
     service: Arc<Service<S>>,
     stopping: &watch::Receiver<bool>,
 ) -> Outcome<Option<JoinHandle<()>>> {
-    let Some((listener, tls)) = listeners.rpc()? else {
+    let Some(bound) = &listeners.rpc else {
         return Ok(None);
     };
+    let (listener, tls) = (bound.watched()?, bound.tls.clone());
     let shutdown = stopped(stopping.clone());
     Ok(Some(tokio::spawn(async move {
         if let Err(error) = serve(listener, tls, service, shutdown).await {

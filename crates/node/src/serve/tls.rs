@@ -2,26 +2,35 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_fabric::iwarp;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::TlsAcceptor;
 
 use crate::exit::{Exit, Failure, Outcome};
 
-/// Speaks HTTP over TLS with this certificate.
-pub fn http(certificate: &Path, key: &Path) -> Outcome<TlsAcceptor> {
+/// How long a client may take to agree on keys.
+pub const TLS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Speaks HTTP over TLS with this certificate, where there is one.
+pub fn http(certificate: Option<&Path>, key: Option<&Path>) -> Outcome<Option<Arc<ServerConfig>>> {
+    let (Some(certificate), Some(key)) = (certificate, key) else {
+        return Ok(None);
+    };
     let config = config(certificate, key, b"http/1.1")?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(Some(Arc::new(config)))
 }
 
-/// For links over TLS with this certificate; their keys may go to the kernel.
-pub fn links(certificate: &Path, key: &Path) -> Outcome<Arc<ServerConfig>> {
+/// The same for links; their keys may go to the kernel.
+pub fn links(certificate: Option<&Path>, key: Option<&Path>) -> Outcome<Option<Arc<ServerConfig>>> {
+    let (Some(certificate), Some(key)) = (certificate, key) else {
+        return Ok(None);
+    };
     let mut config = config(certificate, key, iwarp::TLS_PROTOCOL)?;
     config.enable_secret_extraction = true;
-    Ok(Arc::new(config))
+    Ok(Some(Arc::new(config)))
 }
 
 /// TLS 1.2 and 1.3 with this certificate, about `protocol` (RFC 7301).

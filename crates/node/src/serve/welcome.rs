@@ -5,10 +5,10 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::args::{Backend, ServeArgs};
-use super::doors::{Listeners, absolute};
+use super::listeners::Listeners;
 use super::nvme::device_path;
 use super::shards::DiskIo;
-use super::{credentials_path, socket};
+use super::{absolute, credentials, socket};
 
 /// Prints the doors, the credentials and three commands to try.
 pub fn print(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) {
@@ -35,8 +35,8 @@ fn text(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) -> String {
     if let Some(url) = listeners.s3_url() {
         line("s3", &url);
     }
-    if let Some(url) = listeners.rpc_url() {
-        line("rpc", &format!("{url}  (gRPC)"));
+    if let Some(rpc) = &listeners.rpc {
+        line("rpc", &format!("{}  (gRPC)", rpc.url()));
     }
     if let Some(address) = listeners.direct_listens() {
         let how = match listeners.direct_is_secure() {
@@ -45,13 +45,14 @@ fn text(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) -> String {
         };
         line("direct", &format!("{address}  ({how})"));
     }
-    if let Some((_, address)) = listeners.nvme() {
-        line("nvme", &format!("{address}  (NVMe/TCP)"));
+    if let Some(nvme) = &listeners.nvme {
+        line("nvme", &format!("{}  (NVMe/TCP)", nvme.address));
     }
     if let Some(dir) = &args.vfio_user {
         line("vfio-user", &device_path(dir).display().to_string());
     }
-    if let Some(url) = listeners.console_url() {
+    if let Some(console) = &listeners.console {
+        let url = console.url();
         line("console", &format!("{url}  (/metrics /healthz /readyz)"));
     }
     let same_host = match args.no_direct {
@@ -60,10 +61,13 @@ fn text(args: &ServeArgs, listeners: &Listeners, disk_io: &DiskIo) -> String {
     };
     let socket = socket::path(&dir).display().to_string();
     line("this host", &format!("{socket}{same_host}"));
-    line("credentials", &credentials_path(&dir).display().to_string());
+    line(
+        "credentials",
+        &credentials::path(&dir).display().to_string(),
+    );
     line("disk I/O", &disk_io.to_string());
     if let Some(url) = listeners.s3_url() {
-        let credentials = quoted(&credentials_path(&dir));
+        let credentials = quoted(&credentials::path(&dir));
         let program = program();
         let dir = quoted(&dir);
         let more = match url.starts_with("https") {

@@ -24,10 +24,10 @@ use forebay_store::Store;
 use tokio::sync::watch;
 
 use super::args::ServeArgs;
-use super::doors::{Listeners, absolute};
+use super::listeners::Listeners;
 use super::owner::Owner;
 use super::shards::{Serve, Shards};
-use super::stopped;
+use super::{absolute, stopped};
 use crate::exit::{Exit, Failure, Outcome};
 use flags::{Export, NvmeTls, Place};
 
@@ -138,10 +138,10 @@ impl<S: Store> Nvme<S> {
         shards: &Arc<Shards>,
         stopping: &watch::Receiver<bool>,
     ) -> Outcome {
-        let Some((listener, address)) = listeners.nvme() else {
+        let Some(bound) = &listeners.nvme else {
             return Ok(());
         };
-        let listener = listener.try_clone().map_err(Failure::io("--nvme"))?;
+        let address = bound.address;
         let owner = owner(dir)?;
         self.target.set_addresses(vec![DiscoveryEntry {
             transport: TRANSPORT_TCP,
@@ -167,13 +167,7 @@ impl<S: Store> Nvme<S> {
                 nvme.tcp.serve_trusted(stream, trusted, stopped(stop)).await;
             })
         });
-        let (shards, stopping) = (shards.clone(), stopping.clone());
-        tokio::spawn(async move {
-            if let Err(error) = shards.accept(listener, serve, stopping).await {
-                tracing::error!(%error, "the NVMe door is closed");
-            }
-        });
-        Ok(())
+        bound.open("NVMe", shards, serve, stopping)
     }
 
     /// Opens the socket of vfio-user, where one is asked for.

@@ -11,11 +11,10 @@ use forebay_store::Store;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
-use super::super::doors::absolute;
 use super::super::own_socket::{OwnSocket, Taken};
 use super::super::owner::Owner;
 use super::super::shards::{OneLess, Shards};
-use super::super::stopped;
+use super::super::{absolute, stopped};
 use super::Nvme;
 use crate::exit::{Failure, Outcome};
 
