@@ -556,3 +556,36 @@ fn memory_forgets() {
     assert_eq!(server.credentials(), first);
     assert_eq!(server.ok(&["ls", "--json"]), "");
 }
+
+/// Of a leaf that knows no blocks of its own, too.
+#[test]
+fn a_scrub_reads_every_version() {
+    let place = Place::new();
+    let server = place.serve(&["--backend", "memory"]);
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "old",
+        "--versioning=enabled",
+    ]);
+    server.ok(&["admin", "namespace", "create", "plain"]);
+    let scrub = || {
+        let report = &server.json(&["admin", "scrub"])[0];
+        ["objects", "bytes", "damaged"].map(|name| report[name].as_u64().unwrap())
+    };
+    // The server keeps some of its own.
+    let before = scrub();
+    for (value, to) in [
+        (&b"1"[..], "fb://old/a"),
+        (b"22", "fb://old/a"),
+        (b"333", "fb://old/b"),
+        (b"4444", "fb://plain/c"),
+    ] {
+        server.run_on(&["cp", "-", to], value).expect(0);
+    }
+    server.ok(&["rm", "fb://old/a"]);
+    let after = scrub();
+    let more = [0, 1].map(|one| after[one] - before[one]);
+    assert_eq!((more, after[2]), ([4, 10], 0), "{before:?} {after:?}");
+}

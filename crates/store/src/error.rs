@@ -55,6 +55,19 @@ pub enum ErrorKind {
     ProgramFailed,
 }
 
+impl ErrorKind {
+    /// Whether what was asked for is not there: of something listed before, that it was deleted or replaced since.
+    pub fn is_absence(self) -> bool {
+        matches!(
+            self,
+            ErrorKind::NotFound
+                | ErrorKind::NoSuchVersion
+                | ErrorKind::IsDeleteMarker
+                | ErrorKind::NoSuchNamespace
+        )
+    }
+}
+
 /// A failed store call: kind, words for a person, and the cause.
 pub struct StoreError {
     inner: Box<Inner>,

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use forebay_control::api::{Finding, ScrubReport};
 use forebay_engine::Engine;
 use forebay_store::{
@@ -35,80 +36,90 @@ pub async fn read_everything<S: Store>(store: &S) -> Result<ScrubReport, StoreEr
     let begun = Instant::now();
     let mut report = ScrubReport::default();
     for namespace in store.namespaces() {
-        let mut last: Option<(bytes::Bytes, VersionId)> = None;
-        loop {
-            let options = ListOptions {
-                namespace: &namespace.name,
-                space: Space::Objects,
-                prefix: b"",
-                delimiter: None,
-                after: match &last {
-                    Some((key, version)) => After::Version(key, *version),
-                    None => After::Start,
-                },
-                limit: usize::MAX,
-            };
-            let page = match store.list_versions(options).await {
-                // It was removed meanwhile.
-                Err(error) if error.kind() == ErrorKind::NoSuchNamespace => break,
-                page => page?,
-            };
-            for item in &page.items {
-                match item {
-                    VersionItem::Value { key, meta, .. } => {
-                        let address = Address::object(&namespace.name, key);
-                        let version = Some(meta.version);
-                        match read_value(store, address, version).await {
-                            Ok(bytes) => {
-                                report.objects += 1;
-                                report.bytes += bytes;
-                            }
-                            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                                report.damaged += 1;
-                                report.findings.push(Finding {
-                                    namespace: namespace.name.clone(),
-                                    key: String::from_utf8_lossy(key).into_owned(),
-                                    version: (meta.version != VersionId::NULL)
-                                        .then_some(meta.version.0),
-                                    what: error.message().to_owned(),
-                                });
-                            }
-                            // Its bytes are in the cold tier, which checks them itself.
-                            Err(error) if error.away().is_some() => report.objects += 1,
-                            // Deleted or replaced since it was listed.
-                            Err(error)
-                                if matches!(
-                                    error.kind(),
-                                    ErrorKind::NotFound
-                                        | ErrorKind::NoSuchVersion
-                                        | ErrorKind::IsDeleteMarker
-                                        | ErrorKind::NoSuchNamespace
-                                ) => {}
-                            Err(error) => return Err(error),
-                        }
-                        last = Some((key.clone(), meta.version));
-                    }
-                    VersionItem::Marker { key, version, .. } => {
-                        last = Some((key.clone(), *version));
-                    }
-                    VersionItem::Prefix(_) => {}
-                }
-            }
-            if !page.more || page.items.is_empty() {
-                break;
-            }
+        match read_namespace(store, &namespace.name, &mut report).await {
+            // It was removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NoSuchNamespace => {}
+            read => read?,
         }
     }
     report.elapsed_ms = begun.elapsed().as_millis() as u64;
     Ok(report)
 }
 
+async fn read_namespace<S: Store>(
+    store: &S,
+    namespace: &str,
+    report: &mut ScrubReport,
+) -> Result<(), StoreError> {
+    let mut last: Option<(Bytes, VersionId)> = None;
+    loop {
+        let options = ListOptions {
+            namespace,
+            space: Space::Objects,
+            prefix: b"",
+            delimiter: None,
+            after: match &last {
+                Some((key, version)) => After::Version(key, *version),
+                None => After::Start,
+            },
+            limit: usize::MAX,
+        };
+        let page = store.list_versions(options).await?;
+        for item in &page.items {
+            last = match item {
+                VersionItem::Value { key, meta, .. } => {
+                    read_one(store, namespace, key, meta.version, report).await?;
+                    Some((key.clone(), meta.version))
+                }
+                VersionItem::Marker { key, version, .. } => Some((key.clone(), *version)),
+                VersionItem::Prefix(_) => last,
+            };
+        }
+        if !page.more || page.items.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads one version, and reports what that told.
+async fn read_one<S: Store>(
+    store: &S,
+    namespace: &str,
+    key: &[u8],
+    version: VersionId,
+    report: &mut ScrubReport,
+) -> Result<(), StoreError> {
+    match read_value(store, Address::object(namespace, key), version).await {
+        Ok(bytes) => {
+            report.objects += 1;
+            report.bytes += bytes;
+        }
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            report.damaged += 1;
+            report.findings.push(Finding {
+                namespace: namespace.to_owned(),
+                key: String::from_utf8_lossy(key).into_owned(),
+                version: (version != VersionId::NULL).then_some(version.0),
+                what: error.message().to_owned(),
+            });
+        }
+        // Its bytes are in the cold tier, which checks them itself.
+        Err(error) if error.away().is_some() => report.objects += 1,
+        // Deleted or replaced since it was listed.
+        Err(error) if error.kind().is_absence() => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
 async fn read_value<S: Store>(
     store: &S,
     address: Address<'_>,
-    version: Option<VersionId>,
+    version: VersionId,
 ) -> Result<u64, StoreError> {
-    let mut object = store.retrieve(address, version, ByteRange::Full).await?;
+    let mut object = store
+        .retrieve(address, Some(version), ByteRange::Full)
+        .await?;
     let mut bytes = 0;
     while let Some(buf) = object.body.next().await? {
         bytes += buf.len() as u64;
