@@ -4,6 +4,7 @@ mod address;
 mod admin;
 mod bench;
 mod copy;
+mod credentials;
 mod doctor;
 mod door;
 mod exec;

@@ -1,6 +1,5 @@
-//! Which server a command speaks to, and as whom.
+//! Which server a command speaks to.
 
-use std::env;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -11,6 +10,7 @@ use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::credentials::{self, Found};
 use super::door::Door;
 use super::{here, probe, remote};
 use crate::exit::{Exit, Failure, Outcome};
@@ -75,10 +75,6 @@ impl Clients {
             direct: Err(why),
         }
     }
-}
-
-fn in_file(path: PathBuf, profile: &str) -> Outcome<(Credentials, Option<String>)> {
-    Credentials::from_file(&path, profile).map_err(|error| Failure::new(Exit::Denied, error))
 }
 
 fn nowhere() -> Failure {
@@ -273,64 +269,17 @@ impl ServerArgs {
         })
     }
 
-    /// Who asks, and the endpoint where that is written beside it. The most explicit wins: --dir, --profile, the environment, the
-    /// default directory.
-    fn credentials(&self) -> Outcome<(Credentials, Option<String>)> {
-        if let Some(dir) = &self.dir {
-            return in_file(credentials_path(dir), "default");
-        }
-        if let Some(given) = self.given()? {
-            return Ok(given);
-        }
-        let path = credentials_path(&self.dir());
-        if !path.exists() {
-            return Err(Failure::new(
-                Exit::Denied,
-                format_args!(
-                    "no credentials: give --dir DIR or --profile NAME, set FOREBAY_ACCESS_KEY and FOREBAY_SECRET_KEY, or run where {} is",
-                    path.display()
-                ),
-            ));
-        }
-        in_file(path, "default")
-    }
-
-    /// The credentials that --profile or the environment give, and the endpoint beside them.
-    fn given(&self) -> Outcome<Option<(Credentials, Option<String>)>> {
-        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let pair = |id: &str, secret: &str| {
-            Some(Credentials {
-                access_key: variable(id)?,
-                secret_key: variable(secret)?,
-            })
-        };
-        let aws_endpoint = || variable("AWS_ENDPOINT_URL_S3").or(variable("AWS_ENDPOINT_URL"));
-        let aws_file = variable("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
-        if let Some(profile) = &self.profile {
-            let path = aws_file.unwrap_or_else(|| {
-                let home = env::var_os("HOME").unwrap_or_default();
-                PathBuf::from(home).join(".aws/credentials")
-            });
-            return in_file(path, profile).map(Some);
-        }
-        if let Some(found) = pair("FOREBAY_ACCESS_KEY", "FOREBAY_SECRET_KEY") {
-            return Ok(Some((found, None)));
-        }
-        if let Some(found) = pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") {
-            return Ok(Some((found, aws_endpoint())));
-        }
-        if let Some(path) = aws_file {
-            let profile = variable("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
-            let (found, named) = in_file(path, &profile)?;
-            return Ok(Some((found, named.or_else(aws_endpoint))));
-        }
-        Ok(None)
+    fn credentials(&self) -> Outcome<Found> {
+        credentials::find(self.dir.as_deref(), self.profile.as_deref())
     }
 
     /// The S3 endpoint beside the credentials, where that is the server and not one that is told or uses the directory.
     fn beside(&self) -> Outcome<Option<String>> {
         match (&self.endpoint, &self.dir) {
-            (None, None) => Ok(self.given()?.and_then(|(_, named)| named)),
+            (None, None) => {
+                let given = credentials::given(self.profile.as_deref())?;
+                Ok(given.and_then(|(_, named)| named))
+            }
             _ => Ok(None),
         }
     }

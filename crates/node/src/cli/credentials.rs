@@ -1,0 +1,75 @@
+//! As whom a command speaks to a server.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use forebay_client::Credentials;
+
+use super::server::DEFAULT_DIR;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::serve::credentials::path as credentials_path;
+
+/// Who asks, and the S3 endpoint where one is written beside that.
+pub type Found = (Credentials, Option<String>);
+
+/// Who asks. The most explicit wins: --dir, --profile, the environment, the default directory.
+pub fn find(dir: Option<&Path>, profile: Option<&str>) -> Outcome<Found> {
+    if let Some(dir) = dir {
+        return in_file(credentials_path(dir), "default");
+    }
+    if let Some(given) = given(profile)? {
+        return Ok(given);
+    }
+    let path = credentials_path(Path::new(DEFAULT_DIR));
+    if !path.exists() {
+        return Err(Failure::new(
+            Exit::Denied,
+            format_args!(
+                "no credentials: give --dir DIR or --profile NAME, set FOREBAY_ACCESS_KEY and FOREBAY_SECRET_KEY, or run where {} is",
+                path.display()
+            ),
+        ));
+    }
+    in_file(path, "default")
+}
+
+/// What --profile or the environment give.
+pub fn given(profile: Option<&str>) -> Outcome<Option<Found>> {
+    let aws_file = variable("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
+    if let Some(profile) = profile {
+        let path = aws_file.unwrap_or_else(|| {
+            let home = env::var_os("HOME").unwrap_or_default();
+            PathBuf::from(home).join(".aws/credentials")
+        });
+        return in_file(path, profile).map(Some);
+    }
+    if let Some(found) = pair("FOREBAY_ACCESS_KEY", "FOREBAY_SECRET_KEY") {
+        return Ok(Some((found, None)));
+    }
+    let aws_endpoint = || variable("AWS_ENDPOINT_URL_S3").or(variable("AWS_ENDPOINT_URL"));
+    if let Some(found) = pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") {
+        return Ok(Some((found, aws_endpoint())));
+    }
+    if let Some(path) = aws_file {
+        let profile = variable("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
+        let (found, named) = in_file(path, &profile)?;
+        return Ok(Some((found, named.or_else(aws_endpoint))));
+    }
+    Ok(None)
+}
+
+fn in_file(path: PathBuf, profile: &str) -> Outcome<Found> {
+    Credentials::from_file(&path, profile).map_err(|error| Failure::new(Exit::Denied, error))
+}
+
+/// A variable of the environment that is set to something.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn pair(id: &str, secret: &str) -> Option<Credentials> {
+    Some(Credentials {
+        access_key: variable(id)?,
+        secret_key: variable(secret)?,
+    })
+}
