@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_io::passing;
-use forebay_mem::{Region, RegionSlice};
+use forebay_mem::{PAGE_BYTES, Region, RegionSlice};
 use tokio::net::UnixStream;
 
 use self::control::Reader;
@@ -58,6 +58,12 @@ pub use regions::REGIONS;
 
 /// The whole hello must come within this, and the answer to it.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whether this system has memory for links: with `vm.overcommit_memory` of 2 it may refuse every page when it is touched, and there are
+/// none.
+pub fn is_possible() -> bool {
+    Region::memfd(PAGE_BYTES).is_ok_and(|memory| memory.is_steady())
+}
 
 /// Takes a connection whose next bytes are [`MAGIC`]: reads the hello, finds the session, and attaches the link to it. The link's task
 /// runs on the caller's runtime.
@@ -79,7 +85,7 @@ pub async fn accept(stream: UnixStream, sessions: &Sessions) -> Result<Accepted>
     passing::take_files(&stream, true);
 
     let memory = Region::memfd(2 * DIRECTION_BYTES).map_err(system)?;
-    let (receives, sends) = directions(&memory).ok_or_else(|| closed("the memory is too small"))?;
+    let (receives, sends) = directions(&memory)?;
     let stream = Arc::new(stream);
     let link = Arc::new(ShmLink::start(Parts {
         stream: stream.clone(),
@@ -132,8 +138,7 @@ pub async fn connect(stream: UnixStream, proof: &[u8; PROOF_BYTES]) -> Result<Sh
         .ok_or_else(|| closed("the server shares no memory"))?;
     let memory =
         Region::received(file, 0, 2 * DIRECTION_BYTES, true, Box::new(())).map_err(system)?;
-    let (sends, receives) =
-        directions(memory.region()).ok_or_else(|| closed("the memory is too small"))?;
+    let (sends, receives) = directions(memory.region())?;
     let link = ShmLink::start(Parts {
         stream: Arc::new(stream),
         reader,
@@ -146,10 +151,17 @@ pub async fn connect(stream: UnixStream, proof: &[u8; PROOF_BYTES]) -> Result<Sh
 }
 
 /// What goes to the server, and what goes to the client.
-fn directions(memory: &Arc<Region>) -> Option<(RegionSlice, RegionSlice)> {
-    let to_server = memory.slice(0..DIRECTION_BYTES)?;
-    let to_client = memory.slice(DIRECTION_BYTES..2 * DIRECTION_BYTES)?;
-    memory.is_steady().then_some((to_server, to_client))
+fn directions(memory: &Arc<Region>) -> Result<(RegionSlice, RegionSlice)> {
+    let to_server = memory.slice(0..DIRECTION_BYTES);
+    let to_client = memory.slice(DIRECTION_BYTES..2 * DIRECTION_BYTES);
+    let both = to_server.zip(to_client);
+    let both = both.ok_or_else(|| closed("the memory is too small"))?;
+    match memory.is_steady() {
+        true => Ok(both),
+        false => Err(closed(
+            "pages of the memory may vanish, or be refused (vm.overcommit_memory of 2)",
+        )),
+    }
 }
 
 async fn read_frame(stream: &UnixStream, reader: &mut Reader) -> io::Result<[u8; FRAME_BYTES]> {

@@ -31,6 +31,9 @@ pub struct Direct<S> {
 impl<S: Store> Direct<S> {
     /// What takes the connections of the Unix socket that want shared memory.
     pub fn shm(self: &Arc<Self>, shards: &Arc<Shards>, stopping: &watch::Receiver<bool>) -> Shm {
+        if !shm::is_possible() {
+            tracing::warn!("no links over shared memory: vm.overcommit_memory is 2");
+        }
         let (direct, shards, stopping) = (self.clone(), shards.clone(), stopping.clone());
         Arc::new(move |stream: UnixStream| {
             // Its wake-ups belong to the shard that will serve it.
