@@ -134,21 +134,21 @@ impl Listeners {
 
     /// Every door, that of vfio-user among them.
     fn each(&self, args: &ServeArgs) -> Vec<Told> {
-        let doors: [(&Option<Bound>, fn(&Bound) -> String); 5] = [
-            (&self.s3, Bound::url),
-            (&self.rpc, Bound::url),
-            (&self.direct, Bound::reached),
-            (&self.console, Bound::url),
-            (&self.nvme, Bound::reached),
-        ];
-        let bound = doors.into_iter().filter_map(|(bound, reached)| {
-            let bound = bound.as_ref()?;
-            Some(Told {
+        let told = |reached: fn(&Bound) -> String| {
+            move |bound: &Bound| Told {
                 name: bound.flag,
                 listens: bound.address.to_string(),
                 reached: reached(bound),
-            })
-        });
+            }
+        };
+        let bound = [
+            self.s3.as_ref().map(told(Bound::url)),
+            self.rpc.as_ref().map(told(Bound::url)),
+            self.direct.as_ref().map(told(Bound::reached)),
+            self.console.as_ref().map(told(Bound::url)),
+            self.nvme.as_ref().map(told(Bound::reached)),
+        ];
+        let bound = bound.into_iter().flatten();
         let device = args.vfio_user.as_ref().map(|dir| {
             let path = nvme::device_path(dir).display().to_string();
             Told {
