@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use forebay_io::Disk;
+use forebay_store::{ErrorKind, StoreError};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Result;
@@ -17,6 +19,8 @@ use crate::group::Position;
 
 /// A transaction of the index takes so much even where there is less room: it may well have pages to spare.
 const STEP_BYTES_MIN: u64 = 1 << 20;
+/// How often it is tried to open an index again.
+const REVIVE_EVERY: Duration = Duration::from_millis(100);
 
 /// A write in flight, and where to.
 pub(crate) type Writing = Pin<Box<dyn Future<Output = (Run, std::io::Result<()>)> + Send>>;
@@ -32,6 +36,8 @@ pub(crate) struct Orphan {
 #[derive(Default)]
 struct Work {
     position: Option<Position>,
+    /// The checkpoint found no room; it is tried again when somebody waits for it.
+    starved: bool,
     orphans: Vec<Orphan>,
     /// Whether room is to be looked for.
     cramped: bool,
@@ -40,7 +46,11 @@ struct Work {
 
 impl Work {
     fn is_none(&self) -> bool {
-        self.position.is_none() && self.orphans.is_empty() && !self.cramped
+        self.due().is_none() && self.orphans.is_empty() && !self.cramped
+    }
+
+    fn due(&self) -> Option<Position> {
+        self.position.filter(|_| !self.starved)
     }
 }
 
@@ -58,11 +68,20 @@ impl Handoff {
         self.changed.notify_all();
     }
 
-    /// Waits until no checkpoint is under way.
-    pub fn wait(&self) {
+    /// Waits until no checkpoint is under way, or it found no room for the index once more.
+    pub fn wait(&self) -> Result<()> {
         let mut work = self.work.lock();
-        while work.position.is_some() {
+        work.starved = false;
+        self.changed.notify_all();
+        while work.due().is_some() {
             self.changed.wait(&mut work);
+        }
+        match work.position {
+            None => Ok(()),
+            Some(_) => Err(StoreError::new(
+                ErrorKind::NoSpace,
+                "the file system has no space left for the index",
+            )),
         }
     }
 
@@ -94,14 +113,20 @@ impl Handoff {
 pub(crate) fn run<D: Disk>(core: &Core<D>) {
     core.look_at_room();
     loop {
+        core.revive_index();
         let mut work = core.handoff.work.lock();
         while work.is_none() && !work.closed {
-            core.handoff.changed.wait(&mut work);
+            let changed = &core.handoff.changed;
+            if !core.index.is_down() {
+                changed.wait(&mut work);
+            } else if changed.wait_for(&mut work, REVIVE_EVERY).timed_out() {
+                break;
+            }
         }
-        if work.is_none() {
+        if work.is_none() && work.closed {
             return;
         }
-        let position = work.position;
+        let position = work.due();
         let orphans = std::mem::take(&mut work.orphans);
         let cramped = std::mem::take(&mut work.cramped);
         drop(work);
@@ -116,13 +141,31 @@ pub(crate) fn run<D: Disk>(core: &Core<D>) {
             core.look_at_room();
         }
         if let Some(position) = position {
-            if let Err(error) = write(core, position) {
-                core.latch_read_only(&error);
+            let starved = is_starved(core, write(core, position));
+            core.revive_index();
+            let mut work = core.handoff.work.lock();
+            match starved {
+                true => work.starved = true,
+                false => work.position = None,
             }
-            core.handoff.work.lock().position = None;
             core.handoff.changed.notify_all();
         }
     }
+}
+
+/// Whether a checkpoint found no room, and may be tried again.
+fn is_starved<D: Disk>(core: &Core<D>, written: Result<()>) -> bool {
+    let Err(error) = written else {
+        return false;
+    };
+    if error.kind() != ErrorKind::NoSpace || core.index.is_unknown() {
+        core.latch_read_only(&error);
+        return false;
+    }
+    let error: &dyn std::error::Error = &error;
+    tracing::error!(error, "the index has no room for what changed");
+    core.starve();
+    true
 }
 
 fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {
@@ -130,6 +173,7 @@ fn write<D: Disk>(core: &Core<D>, position: Position) -> Result<()> {
         return Ok(());
     };
     core.look_at_room();
+    core.open_index()?;
     core.index.checkpoint(&frozen, position, || {
         // Pages that a snapshot has do not come free.
         core.tables.refresh(core.index.snapshot()?);

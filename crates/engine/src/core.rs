@@ -261,7 +261,8 @@ impl<D: Disk> Core<D> {
             self.space.give_back(reserve - low);
         }
         // Values get no more when so much is left.
-        if self.index_room() < reserve.saturating_add(GROWTH_BYTES_MIN)
+        if self.index.is_writable()
+            && self.index_room() < reserve.saturating_add(GROWTH_BYTES_MIN)
             && let Err(error) = self.compact_index()
         {
             let error: &dyn std::error::Error = &error;
@@ -285,11 +286,54 @@ impl<D: Disk> Core<D> {
         }
         tracing::warn!(spare, "the file system is full; making the index smaller");
         let mut compacted = Ok(());
-        self.tables.renew(|| {
+        let renewed = self.tables.renew(|| {
             compacted = self.index.compact();
             self.index.snapshot()
-        })?;
-        compacted
+        });
+        if renewed.is_err() {
+            self.index.hide();
+        }
+        compacted.and(renewed)
+    }
+
+    /// Makes sure that the index can be written.
+    pub fn open_index(&self) -> Result<()> {
+        if self.index.is_unknown() {
+            return Err(StoreError::new(
+                ErrorKind::Io,
+                "the file of the index failed",
+            ));
+        }
+        if self.index.is_writable() {
+            return Ok(());
+        }
+        self.reopen_index(false)
+    }
+
+    /// Opens the index again if it failed, so that reads go on. It is not written until there is something to write, and if more than room
+    /// was missing never: a write on top of one that was lost could make it look whole.
+    pub fn revive_index(&self) {
+        if !self.index.is_down() {
+            return;
+        }
+        if self.index.is_unknown() {
+            let error = StoreError::new(ErrorKind::Io, "the file of the index failed");
+            self.latch_read_only(&error);
+        }
+        if let Err(error) = self.reopen_index(true) {
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(error, "the index cannot be opened again");
+        }
+    }
+
+    fn reopen_index(&self, frozen: bool) -> Result<()> {
+        let show = |snapshot| self.tables.refresh(snapshot);
+        self.index.reopen(frozen, show)
+    }
+
+    /// The index found no room: until it does, only changes that free some go on.
+    pub fn starve(&self) {
+        self.index_cramped.store(true, Relaxed);
     }
 
     /// So many rows were removed from the index.

@@ -1,25 +1,31 @@
 //! The index: tables in a redb database, which lives in a [`File`] so that a simulated disk is under it too.
 
+mod backend;
+mod snapshot;
+
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use bytes::Bytes;
 use forebay_io::File;
 use forebay_store::{ErrorKind, Result, StoreError};
 use parking_lot::RwLock;
 use redb::{
-    Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
-    StorageBackend, TableDefinition, WriteTransaction,
+    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
+    WriteTransaction,
 };
 
 use crate::codec::crc32c;
 use crate::group::Position;
 use crate::keys::Table;
-use crate::replay::is_of_medium;
 use crate::space::{CHUNK_GRANULES, Chunk};
 use crate::tables::{Memtable, SpaceChange};
+
+use backend::{Backend, Health, guarded, looking};
+pub(crate) use snapshot::Snapshot;
 
 type RawTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
@@ -39,29 +45,86 @@ fn definition(table: Table) -> RawTable {
 /// The database, until it is closed.
 pub(crate) struct Index {
     database: RwLock<Option<Database>>,
+    /// Opens the file again, to be written or not.
+    opener: Box<dyn Fn(bool) -> Result<Database> + Send + Sync>,
+    health: Arc<Health>,
+    frozen: AtomicBool,
+    hidden: AtomicBool,
     /// Asks its file what that has from the file system.
     held: Box<dyn Fn() -> io::Result<u64> + Send + Sync>,
-}
-
-/// The tables at one moment.
-pub(crate) struct Snapshot {
-    tables: Vec<ReadOnlyTable<&'static [u8], &'static [u8]>>,
 }
 
 impl Index {
     /// Opens the database in `file`, or makes it in an empty one. With `check` every page is compared with its checksum.
     pub fn open<F: File>(file: F, cache_bytes: usize, check: bool) -> Result<Index> {
-        guarded(|| {
-            let database = redb::Builder::new()
-                .set_cache_size(cache_bytes)
-                .set_check_integrity_on_open(check)
-                .create_with_backend(Backend(file.clone()))
-                .map_err(failed)?;
-            Ok(Index {
-                database: RwLock::new(Some(database)),
-                held: Box::new(move || file.held_bytes()),
-            })
+        let health = Arc::<Health>::default();
+        let opened = {
+            let (file, health) = (file.clone(), health.clone());
+            move |check, frozen| {
+                health.set_opening(true);
+                let backend = Backend {
+                    file: file.clone(),
+                    health: health.clone(),
+                    frozen,
+                };
+                let database = guarded(|| {
+                    redb::Builder::new()
+                        .set_cache_size(cache_bytes)
+                        .set_check_integrity_on_open(check)
+                        .create_with_backend(backend)
+                        .map_err(failed)
+                });
+                health.set_opening(false);
+                database
+            }
+        };
+        Ok(Index {
+            database: RwLock::new(Some(opened(check, false)?)),
+            opener: Box::new(move |frozen| opened(false, frozen)),
+            health,
+            frozen: AtomicBool::new(false),
+            hidden: AtomicBool::new(false),
+            held: Box::new(move || file.held_bytes()),
         })
+    }
+
+    /// Opens the file again after it refused something, and shows the tables in it; until then those of before are read, as far as they
+    /// are in memory. Nothing is written to it until the next time if it is `frozen`.
+    pub fn reopen(&self, frozen: bool, show: impl FnOnce(Snapshot)) -> Result<()> {
+        if self.health.is_refused() || self.frozen.load(SeqCst) {
+            let database = (self.opener)(frozen)?;
+            let snapshot = tables_of(&database)?;
+            let old = self.database.write().replace(database);
+            self.frozen.store(frozen, SeqCst);
+            show(snapshot);
+            // It was refused something, or was frozen: so it writes nothing now.
+            discard(old);
+            self.health.renew();
+        } else {
+            show(self.snapshot()?);
+        }
+        self.hidden.store(false, SeqCst);
+        Ok(())
+    }
+
+    /// Whether it answers nothing until it is opened again, or only what is in memory.
+    pub fn is_down(&self) -> bool {
+        self.health.is_refused() || self.hidden.load(SeqCst)
+    }
+
+    /// No tables of it could be shown.
+    pub fn hide(&self) {
+        self.hidden.store(true, SeqCst);
+    }
+
+    /// Whether what is in the file is not known, and nothing may be written to it.
+    pub fn is_unknown(&self) -> bool {
+        self.health.is_unknown()
+    }
+
+    /// Whether it can be written now.
+    pub fn is_writable(&self) -> bool {
+        !self.is_down() && !self.frozen.load(SeqCst)
     }
 
     /// Makes the tables and names the store they belong to.
@@ -105,7 +168,7 @@ impl Index {
     }
 
     fn state(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        guarded(|| self.state_row(key))
+        looking(|| self.state_row(key))
     }
 
     fn state_row(&self, key: &[u8]) -> Result<Option<Bytes>> {
@@ -123,7 +186,7 @@ impl Index {
 
     /// All chunks of the space map, in order.
     pub fn chunks(&self, each: impl FnMut(u64, Chunk)) -> Result<()> {
-        guarded(|| self.each_chunk(each))
+        looking(|| self.each_chunk(each))
     }
 
     fn each_chunk(&self, mut each: impl FnMut(u64, Chunk)) -> Result<()> {
@@ -143,12 +206,8 @@ impl Index {
 
     /// The tables as they are now.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let transaction = self.begin_read()?;
-        let tables = Table::ALL
-            .into_iter()
-            .map(|table| transaction.open_table(definition(table)).map_err(failed))
-            .collect::<Result<_>>()?;
-        Ok(Snapshot { tables })
+        let database = self.database.read();
+        tables_of(database.as_ref().ok_or_else(closed)?)
     }
 
     /// Writes a memtable, durably, and with it the position from which the journal is still needed. Before each transaction `room`
@@ -226,7 +285,7 @@ impl Index {
     /// Ends the use of the file, whoever still holds this: nothing is read from it or written to it later.
     pub fn close(&self) {
         let database = self.database.write().take();
-        drop(database);
+        discard(database);
     }
 
     fn begin_read(&self) -> Result<ReadTransaction> {
@@ -341,61 +400,24 @@ fn write_space<'a>(
     Ok(())
 }
 
-impl Snapshot {
-    /// Lets go of what it shows; nothing can be read from it.
-    pub fn close(&mut self) {
-        self.tables.clear();
-    }
-
-    pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        guarded(|| {
-            let rows = self.tables.get(table as usize).ok_or_else(closed)?;
-            let Some(value) = rows.get(key).map_err(failed)? else {
-                return Ok(None);
-            };
-            let row = checked(table.name(), key, value.value());
-            row.map(Some).map_err(of_row)
-        })
-    }
-
-    /// Rows from `from` (included) to `until` (excluded). One that does not match its checksum has an error in place of its value.
-    pub fn range(
-        &self,
-        table: Table,
-        from: &[u8],
-        until: Option<&[u8]>,
-    ) -> Result<impl Iterator<Item = Result<(Bytes, Result<Bytes>)>>> {
-        let rows = self.tables.get(table as usize).ok_or_else(closed)?;
-        let mut range = guarded(|| {
-            match until {
-                Some(until) => rows.range::<&[u8]>(from..until),
-                None => rows.range::<&[u8]>(from..),
-            }
-            .map_err(failed)
-        })?;
-        let mut failed_once = false;
-        Ok(std::iter::from_fn(move || {
-            if failed_once {
-                return None;
-            }
-            let next = guarded(|| {
-                let Some(row) = range.next() else {
-                    return Ok(None);
-                };
-                let (key, value) = row.map_err(failed)?;
-                let value = checked(table.name(), key.value(), value.value()).map_err(of_row);
-                Ok(Some((Bytes::copy_from_slice(key.value()), value)))
-            });
-            failed_once = next.is_err();
-            next.transpose()
-        }))
-    }
+fn tables_of(database: &Database) -> Result<Snapshot> {
+    looking(|| {
+        let transaction = database.begin_read().map_err(failed)?;
+        let open = |table| transaction.open_table(definition(table)).map_err(failed);
+        let tables = Table::ALL.into_iter().map(open).collect::<Result<_>>()?;
+        Ok(Snapshot::new(tables))
+    })
 }
 
-/// The library panics on some kinds of damage; here that is an error like any other.
-fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(StoreError::new(ErrorKind::Corrupt, "the index is damaged")))
+/// Closing a database reads and writes.
+fn discard(database: Option<Database>) {
+    if let Err(error) = guarded(|| {
+        drop(database);
+        Ok(())
+    }) {
+        let error: &dyn Error = &error;
+        tracing::error!(error, "closing the index");
+    }
 }
 
 /// A value followed by the checksum of key and value: redb itself checks pages only when it repairs.
@@ -407,15 +429,24 @@ fn seal(key: &[u8], value: &[u8], into: &mut Vec<u8>) {
 }
 
 fn checked(table: &str, key: &[u8], stored: &[u8]) -> Result<Bytes> {
+    whole(table, key, stored).map(Bytes::copy_from_slice)
+}
+
+/// The value of a row that matches its checksum.
+fn whole<'a>(table: &str, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8]> {
     match stored.split_last_chunk::<4>() {
-        Some((value, crc)) if u32::from_le_bytes(*crc) == row_crc(key, value) => {
-            Ok(Bytes::copy_from_slice(value))
-        }
+        Some((value, _)) if is_of(key, stored) => Ok(value),
         _ => {
             let row = format!("row \"{}\" of table {table}", key.escape_ascii());
             Err(corrupt(&row))
         }
     }
+}
+
+/// Whether a checksum is that of a row with this key.
+fn is_of(key: &[u8], stored: &[u8]) -> bool {
+    let split = stored.split_last_chunk::<4>();
+    split.is_some_and(|(value, crc)| u32::from_le_bytes(*crc) == row_crc(key, value))
 }
 
 fn row_crc(key: &[u8], value: &[u8]) -> u32 {
@@ -447,7 +478,7 @@ pub(crate) fn is_of_row(error: &StoreError) -> bool {
 }
 
 fn closed() -> StoreError {
-    StoreError::new(ErrorKind::Io, "the store is closed")
+    StoreError::new(ErrorKind::Io, "the index is closed")
 }
 
 fn failed(error: impl Into<redb::Error>) -> StoreError {
@@ -463,43 +494,5 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
         )
         .with_source(error),
         _ => StoreError::new(ErrorKind::Io, "the index failed").with_source(error),
-    }
-}
-
-/// A file as redb wants it.
-struct Backend<F>(F);
-
-impl<F> fmt::Debug for Backend<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Backend")
-    }
-}
-
-impl<F: File> StorageBackend for Backend<F> {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    /// After an error the library answers nothing any more, of any row: so what the medium did not give is asked for once more.
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        match self.0.read_exact_at(offset, out) {
-            Err(error) if is_of_medium(&error) => {
-                tracing::warn!(offset, %error, "reading the index failed, and is tried again");
-                self.0.read_exact_at(offset, out)
-            }
-            read => read,
-        }
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(offset, data)
     }
 }

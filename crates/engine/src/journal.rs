@@ -125,7 +125,10 @@ impl<D: Disk> Journal<D> {
         });
         if let (true, true) = begun {
             self.sync_late();
-            self.settle_index();
+            if let Err(error) = self.settle_index() {
+                let error: &dyn std::error::Error = &error;
+                tracing::error!(error, "what changed is not all in the index");
+            }
             return false;
         }
         if core.is_read_only() {
@@ -138,10 +141,12 @@ impl<D: Disk> Journal<D> {
             if self.is_due() {
                 self.sync_late();
             }
-            if self.until_idle() == Some(Duration::ZERO)
-                && let Err(error) = self.next_segment()
-            {
-                core.latch_read_only(&error);
+            if self.until_idle() == Some(Duration::ZERO) {
+                self.busy = core.clock.monotonic();
+                // An index without room is tried again after as long a time.
+                if let Err(Unwritten::Unknown(error)) = self.next_segment() {
+                    core.latch_read_only(&error);
+                }
             }
             core.collect();
             return true;
@@ -150,17 +155,18 @@ impl<D: Disk> Journal<D> {
         let mut batch = std::mem::take(&mut self.decider.batch);
         let checkpoint = batch.checkpoint.take();
         let outcome = self.commit(batch);
+        let mut settled = Ok(());
         if let Outcome::Published = outcome {
             if checkpoint.is_some() {
                 self.decider.give_back();
-                self.settle_index();
+                settled = self.settle_index();
             }
             core.collect();
         }
         if let Some(reply) = checkpoint {
             drop(reply.send(match outcome {
                 Outcome::Undone(kind) => Err(undone(kind)),
-                Outcome::Published | Outcome::Unknown => core.check_writable(),
+                Outcome::Published | Outcome::Unknown => core.check_writable().and(settled),
             }));
         }
         true
@@ -272,8 +278,13 @@ impl<D: Disk> Journal<D> {
     /// Writes small values and the group at the same time: neither counts before the sync that covers both.
     fn write(&mut self, batch: &mut Batch) -> Result<(), Unwritten> {
         let total = group_bytes(batch.payload.len() as u64);
-        if self.offset + total > self.core.geometry.segment_bytes || self.is_index_due() {
-            self.next_segment()?;
+        let is_full = self.offset + total > self.core.geometry.segment_bytes;
+        if is_full || self.is_index_due() {
+            match self.next_segment() {
+                // There is room in the journal at least.
+                Err(Unwritten::Unplaced(_)) if !is_full => {}
+                begun => begun?,
+            }
         }
         if self.offset + total > self.core.geometry.segment_bytes {
             let error = StoreError::new(
@@ -434,12 +445,12 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Freezes what the full segment holds and goes on in the other area.
-    fn next_segment(&mut self) -> Result<()> {
+    fn next_segment(&mut self) -> Result<(), Unwritten> {
         // The index must not refer to data that is not on stable storage.
         if self.synced + 1 < self.position.group {
             self.sync()?;
         }
-        self.core.handoff.wait();
+        self.core.handoff.wait().map_err(Unwritten::Unplaced)?;
         self.core.check_writable()?;
         self.position.segment += 1;
         self.position.next_id = self.decider.next_id;
@@ -451,15 +462,15 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Brings everything into the index.
-    fn settle_index(&mut self) {
-        if self.core.is_read_only() || self.core.tables.is_settled() {
-            self.core.handoff.wait();
-            return;
+    fn settle_index(&mut self) -> Result<()> {
+        if !self.core.is_read_only() && !self.core.tables.is_settled() {
+            match self.next_segment() {
+                Ok(()) => {}
+                Err(Unwritten::Unknown(error)) => self.core.latch_read_only(&error),
+                Err(unplaced) => return Err(unplaced.into_cause()),
+            }
         }
-        if let Err(error) = self.next_segment() {
-            self.core.latch_read_only(&error);
-        }
-        self.core.handoff.wait();
+        self.core.handoff.wait()
     }
 }
 

@@ -25,12 +25,24 @@ pub(super) enum Outcome {
 pub(super) enum Unwritten {
     /// Nothing of it is on the device, and never will be.
     Withdrawn(StoreError),
+    /// There is no place for it: the index has no room for what is there.
+    Unplaced(StoreError),
     Unknown(StoreError),
 }
 
 impl From<StoreError> for Unwritten {
     fn from(error: StoreError) -> Unwritten {
         Unwritten::Unknown(error)
+    }
+}
+
+impl Unwritten {
+    pub(super) fn into_cause(self) -> StoreError {
+        match self {
+            Unwritten::Withdrawn(error)
+            | Unwritten::Unplaced(error)
+            | Unwritten::Unknown(error) => error,
+        }
     }
 }
 
@@ -51,20 +63,22 @@ impl<D: Disk> Journal<D> {
         batch: Batch,
         answers: Vec<Answer>,
     ) -> Outcome {
-        let cause = match unwritten {
-            Unwritten::Withdrawn(error) => match self.undo(batch) {
-                Ok(()) => {
-                    let kind = error.kind();
-                    let error: &dyn std::error::Error = &error;
-                    tracing::error!(error, "changes cannot be written, and are refused");
-                    for answer in answers {
-                        answer.refuse(|| undone(kind));
-                    }
-                    return Outcome::Undone(kind);
+        let undone_of = match unwritten {
+            Unwritten::Withdrawn(error) => self.undo(batch).map(|()| error),
+            Unwritten::Unplaced(error) => self.decider.undo(batch).map(|()| error),
+            Unwritten::Unknown(error) => Err(error),
+        };
+        let cause = match undone_of {
+            Ok(error) => {
+                let kind = error.kind();
+                let error: &dyn std::error::Error = &error;
+                tracing::error!(error, "changes cannot be written, and are refused");
+                for answer in answers {
+                    answer.refuse(|| undone(kind));
                 }
-                Err(error) => error,
-            },
-            Unwritten::Unknown(error) => error,
+                return Outcome::Undone(kind);
+            }
+            Err(error) => error,
         };
         self.core.latch_read_only(&cause);
         for answer in answers {
@@ -76,7 +90,7 @@ impl<D: Disk> Journal<D> {
     /// Goes on without a group that was withdrawn. What cannot be written may be its place in the journal: the next one gets another.
     fn undo(&mut self, batch: Batch) -> Result<()> {
         self.decider.undo(batch)?;
-        self.next_segment()
+        self.next_segment().map_err(Unwritten::into_cause)
     }
 }
 

@@ -1,0 +1,167 @@
+//! The index's file as the library wants it.
+//!
+//! Once its file refused it anything, the library answers nothing any more, of any row. So a look-up that cannot read never tells it:
+//! the error goes past it. What it has to be told makes it useless, and the index is opened again.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use forebay_io::File;
+use forebay_store::{ErrorKind, Result, StoreError};
+use redb::StorageBackend;
+
+use crate::replay::is_of_medium;
+
+thread_local! {
+    /// Whether what this thread asks of the library is a look-up: it holds no lock of the library while it reads.
+    static LOOKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Unwinds through the library when a look-up cannot read.
+struct Unread {
+    offset: u64,
+    error: io::Error,
+}
+
+/// Looks something up. The library panics on some kinds of damage; here that is an error like any other.
+pub(super) fn looking<T>(look: impl FnOnce() -> Result<T>) -> Result<T> {
+    let outer = LOOKING.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(look));
+    LOOKING.set(outer);
+    done.unwrap_or_else(|panic| Err(of_panic(panic)))
+}
+
+/// Does something else with the library, which may panic too.
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(of_panic(panic)))
+}
+
+fn of_panic(panic: Box<dyn Any + Send>) -> StoreError {
+    match panic.downcast::<Unread>() {
+        Ok(unread) => StoreError::new(
+            ErrorKind::Io,
+            format!("the index cannot be read at byte {}", unread.offset),
+        )
+        .with_source(unread.error),
+        Err(_) => StoreError::new(ErrorKind::Corrupt, "the index is damaged"),
+    }
+}
+
+/// What the file refused, however often it was opened.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    refused: AtomicBool,
+    unknown: AtomicBool,
+    opening: AtomicBool,
+}
+
+impl Health {
+    /// Whether the library was refused something since [`Health::renew`].
+    pub fn is_refused(&self) -> bool {
+        self.refused.load(SeqCst)
+    }
+
+    /// Whether more than room was missing: what is in the file is not known then.
+    pub fn is_unknown(&self) -> bool {
+        self.unknown.load(SeqCst)
+    }
+
+    fn refuse(&self) {
+        self.refused.store(true, SeqCst);
+    }
+
+    pub fn renew(&self) {
+        self.refused.store(false, SeqCst);
+    }
+
+    /// Whether the library is opening the file.
+    pub fn set_opening(&self, opening: bool) {
+        self.opening.store(opening, SeqCst);
+    }
+
+    /// For a file that is not to be written. Opening it says there that it is open, and that may be left out.
+    fn leave_out(&self) -> io::Result<()> {
+        match self.opening.load(SeqCst) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+        }
+    }
+
+    fn note<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        if done.is_err() {
+            self.unknown.store(true, SeqCst);
+            self.refuse();
+        }
+        done
+    }
+
+    /// The same of what needs room, of which nothing counts before a sync.
+    fn note_room<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        match &done {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                self.refuse();
+                done
+            }
+            _ => self.note(done),
+        }
+    }
+}
+
+pub(super) struct Backend<F> {
+    pub file: F,
+    pub health: Arc<Health>,
+    /// Nothing is written.
+    pub frozen: bool,
+}
+
+impl<F> fmt::Debug for Backend<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Backend")
+    }
+}
+
+impl<F: File> StorageBackend for Backend<F> {
+    fn len(&self) -> io::Result<u64> {
+        self.health.note(self.file.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut read = self.file.read_exact_at(offset, out);
+        if let Err(error) = &read
+            && is_of_medium(error)
+        {
+            tracing::warn!(offset, %error, "reading the index failed, and is tried again");
+            read = self.file.read_exact_at(offset, out);
+        }
+        match read {
+            Err(error) if LOOKING.get() => resume_unwind(Box::new(Unread { offset, error })),
+            read => self.health.note(read),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        match self.frozen {
+            true => self.health.leave_out(),
+            false => self.health.note_room(self.file.set_len(len)),
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        match self.frozen {
+            true => self.health.leave_out(),
+            false => self.health.note(self.file.sync_data()),
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        match self.frozen {
+            true => self.health.leave_out(),
+            false => self.health.note_room(self.file.write_all_at(offset, data)),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The index's file fails, and holds more than memory does: what is not in the damaged part is read on, and nothing that was acknowledged
+//! is lost.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_engine::{Config, Engine};
+use forebay_io::Disk;
+use forebay_io::sim::{Faults, SimClock, SimDisk};
+use forebay_mem::Pool;
+use forebay_store::{Address, After, DeleteOptions, ErrorKind, ListOptions, Result, Space, Store};
+use support::{bytes, config, content, get, put, tenant};
+
+const KEYS: u64 = 300;
+
+/// Nothing of the index is kept in memory.
+fn open(disk: &SimDisk) -> Engine<SimDisk> {
+    let uncached = Config {
+        index_cache_bytes: 0,
+        recent_bytes: 0,
+        cache_bytes: 0,
+        ..config()
+    };
+    let clock = Arc::new(SimClock::new(1_700_000_000_000));
+    Engine::open(disk.clone(), clock, Pool::new(32 << 20), uncached).unwrap()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+/// Inline: the index has it.
+fn value(number: u64) -> Vec<u8> {
+    bytes(number + 1, 50)
+}
+
+async fn store(engine: &Engine<SimDisk>, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        put(engine, Address::object("n", &key(number)), &value(number))
+            .await
+            .unwrap();
+    }
+}
+
+/// All rows are in the index and none is in memory.
+async fn filled(disk: &SimDisk) -> Engine<SimDisk> {
+    let engine = open(disk);
+    engine.create_namespace("n", tenant("t")).await.unwrap();
+    store(&engine, 0..KEYS).await;
+    engine.close();
+    drop(engine);
+    open(disk)
+}
+
+async fn look(engine: &Engine<SimDisk>, number: u64) -> Result<()> {
+    let found = get(engine, Address::object("n", &key(number))).await?;
+    assert!(found == value(number), "{number}");
+    Ok(())
+}
+
+async fn list(engine: &Engine<SimDisk>) -> Result<usize> {
+    let page = engine
+        .list(ListOptions {
+            namespace: "n",
+            space: Space::Objects,
+            prefix: b"",
+            delimiter: None,
+            after: After::Start,
+            limit: 1000,
+        })
+        .await?;
+    Ok(page.items.len())
+}
+
+#[tokio::test]
+async fn a_sector_that_cannot_be_read_is_in_the_way_of_its_rows_alone() {
+    let disk = SimDisk::new(1);
+    let engine = filled(&disk).await;
+    let lost = 100;
+    let index = content(&disk, "index");
+    let places = index.windows(9).enumerate();
+    for (at, _) in places.filter(|(_, window)| *window == key(lost)) {
+        disk.spoil("index", at as u64).unwrap();
+    }
+    assert_eq!(look(&engine, lost).await.unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(list(&engine).await.unwrap_err().kind(), ErrorKind::Io);
+    assert!(engine.scrub(|_| ()).await.is_err());
+    let mut refused = 0;
+    for number in 0..KEYS {
+        if let Err(error) = look(&engine, number).await {
+            assert_eq!(error.kind(), ErrorKind::Io, "{number}: {error:?}");
+            assert!(number.abs_diff(lost) < 50, "{number}");
+            refused += 1;
+        }
+    }
+    assert!(refused < 50, "{refused}");
+    store(&engine, KEYS..KEYS + 10).await;
+    engine.checkpoint().await.unwrap();
+    assert!(!engine.metrics().read_only);
+    look(&engine, KEYS + 5).await.unwrap();
+}
+
+#[tokio::test]
+async fn reads_that_fail_for_a_while_are_right_later() {
+    let disk = SimDisk::new(2);
+    let engine = filled(&disk).await;
+    disk.set_faults(Faults {
+        read_error: 1.0,
+        ..Faults::default()
+    });
+    for number in (0..KEYS).step_by(7) {
+        let error = look(&engine, number).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
+    }
+    assert_eq!(list(&engine).await.unwrap_err().kind(), ErrorKind::Io);
+    disk.set_faults(Faults::default());
+    for number in 0..KEYS {
+        look(&engine, number).await.unwrap();
+    }
+    assert_eq!(list(&engine).await.unwrap(), KEYS as usize);
+}
+
+/// One operation after the other fails while the index is written.
+#[tokio::test]
+async fn reads_go_on_when_the_index_cannot_be_written() {
+    const NEW: u64 = 40;
+    let made = SimDisk::new(4);
+    filled(&made).await.close();
+    let mut latched = 0;
+    for at in 0.. {
+        // All of it is on the medium.
+        let disk = made.crash(at);
+        let engine = open(&disk);
+        store(&engine, KEYS..KEYS + NEW).await;
+        let before = disk.operations().total();
+        disk.set_faults(Faults {
+            error_at: Some(before + at),
+            ..Faults::default()
+        });
+        let done = engine.checkpoint().await;
+        let is_over = disk.operations().total() <= before + at;
+        disk.set_faults(Faults::default());
+        for number in (0..KEYS + NEW).step_by(5) {
+            look(&engine, number)
+                .await
+                .unwrap_or_else(|error| panic!("{at}: {number}: {error:?}"));
+        }
+        assert_eq!(list(&engine).await.unwrap(), (KEYS + NEW) as usize, "{at}");
+        if done.is_err() {
+            assert!(engine.metrics().read_only, "{at}");
+            latched += 1;
+        }
+        let lost = disk.crash(at);
+        engine.close();
+        drop(engine);
+        for disk in [lost, disk] {
+            let engine = open(&disk);
+            for number in (0..KEYS + NEW).step_by(3) {
+                look(&engine, number).await.unwrap();
+            }
+        }
+        if is_over {
+            break;
+        }
+    }
+    assert!(latched > 10, "{latched}");
+}
+
+/// The file system is full while the index is written, and later it is not.
+#[tokio::test]
+async fn an_index_without_room_is_written_once_there_is_some() {
+    let disk = SimDisk::new(3);
+    let engine = filled(&disk).await;
+    let large = 1 << 40;
+    disk.set_capacity(Some(large));
+    let taken = large - disk.free_bytes().unwrap();
+    disk.set_capacity(Some(taken));
+    let mut there = KEYS;
+    let error = loop {
+        let address = key(there);
+        let address = Address::object("n", &address);
+        match put(&engine, address, &value(there)).await {
+            Ok(_) => there += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
+    let error = engine.checkpoint().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
+    assert!(!engine.metrics().read_only);
+    for number in 0..there {
+        look(&engine, number).await.unwrap();
+    }
+    for number in 0..10 {
+        let options = DeleteOptions::default();
+        engine
+            .delete(Address::object("n", &key(number)), options)
+            .await
+            .unwrap();
+    }
+    let lost = disk.crash(3);
+    lost.set_capacity(None);
+    let lost = open(&lost);
+    for number in 10..there {
+        look(&lost, number).await.unwrap();
+    }
+    disk.set_capacity(Some(taken + (64 << 20)));
+    engine.checkpoint().await.unwrap();
+    store(&engine, there..there + 10).await;
+    engine.close();
+    drop(engine);
+    let engine = open(&disk);
+    for number in 10..there + 10 {
+        look(&engine, number).await.unwrap();
+    }
+    let audit = engine.audit().unwrap();
+    assert_eq!((audit.leaked, audit.doubled), (0, 0));
+}
