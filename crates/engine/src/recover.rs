@@ -14,7 +14,7 @@ use crate::checkpoint::step_bytes;
 use crate::codec::Reader;
 use crate::core::{Core, Parts};
 use crate::extent::GRANULE_BYTES;
-use crate::group::{HEADER_BYTES, Header, Position};
+use crate::group::Position;
 use crate::index::{Index, corrupt};
 use crate::keys::Table;
 use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, stored_usage};
@@ -27,6 +27,9 @@ use crate::{Config, batch};
 
 const DATA: &str = "data";
 const INDEX: &str = "index";
+const INDEX_MAGIC_BYTES: u64 = 9;
+/// Bytes of a file looked at in one step.
+const LOOK_BYTES: usize = 1 << 20;
 
 /// The files of a store in its directory.
 pub const FILES: [&str; 2] = [DATA, INDEX];
@@ -108,7 +111,7 @@ pub(crate) fn open<D: Disk>(
         .map_err(failed("opening the index"))?;
     let geometry = match superblock(&data)? {
         Some(geometry) => geometry,
-        None if was_finished(&data, &index_file, &config)? => return Err(OpenError::NotAStore),
+        None if !is_unused(&data, &index_file, &config)? => return Err(OpenError::NotAStore),
         None => create(&disk, &data, &index_file, &config)?,
     };
     let index_bytes = index_file.len().map_err(failed("reading the index"))?;
@@ -146,35 +149,47 @@ pub(crate) fn open<D: Disk>(
 }
 
 fn superblock<F: File>(data: &F) -> Result<Option<Geometry>, OpenError> {
-    let len = data.len().map_err(failed("reading the data file"))?;
-    if len < 2 * GRANULE_BYTES as u64 {
-        return Ok(None);
-    }
+    let reading = "reading the data file";
+    let len = data.len().map_err(failed(reading))?;
     let mut pages = vec![0; 2 * GRANULE_BYTES];
-    data.read_exact_at(0, &mut pages)
-        .map_err(failed("reading the data file"))?;
+    let there = len.min(pages.len() as u64) as usize;
+    data.read_exact_at(0, &mut pages[..there])
+        .map_err(failed(reading))?;
     Geometry::decode(&pages)
 }
 
-/// Whether there was a store here though no superblock says so: it is lost, or the whole data file. Its index went on from where one
-/// begins, or the journal has a group of the store that the index names.
-fn was_finished<F: File>(data: &F, index_file: &F, config: &Config) -> Result<bool, OpenError> {
-    if index_file.len().map_err(failed("reading the index"))? == 0 {
+/// Whether nothing was ever stored here, as far as what a lost superblock leaves tells: the journal is blank, and the index, if there is
+/// one, is where one begins.
+fn is_unused<F: File>(data: &F, index_file: &F, config: &Config) -> Result<bool, OpenError> {
+    let journal = Geometry::new(u64::MAX).extents();
+    if !is_blank(data, 0, journal).map_err(failed("reading the journal"))? {
         return Ok(false);
     }
+    let reading = "reading the index";
+    // The library writes what tells its file from any other when all else of an empty one is there.
+    if is_blank(index_file, 0, INDEX_MAGIC_BYTES).map_err(failed(reading))? {
+        let page = GRANULE_BYTES as u64;
+        return is_blank(index_file, page, u64::MAX).map_err(failed(reading));
+    }
     let index = Index::open(index_file.clone(), config.index_cache_bytes, false)?;
-    let Some(store) = index.store()? else {
-        return Ok(false);
-    };
-    let mut header = [0; HEADER_BYTES];
-    let first = Geometry::new(config.segment_bytes).area(Position::FIRST.segment);
-    let group = match data.read_exact_at(first, &mut header) {
-        Ok(()) => Header::decode(&header).ok(),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
-        Err(error) => return Err(failed("reading the journal")(error)),
-    };
-    let is_its = |(header, _): (Header, u32)| store.starts_with(&header.store);
-    Ok(index.position()? != Position::FIRST || group.is_some_and(is_its))
+    Ok(index.store()?.is_none() || index.position()? == Position::FIRST)
+}
+
+/// Whether a part of a file holds zeroes alone, as far as it is there.
+fn is_blank<F: File>(file: &F, from: u64, until: u64) -> io::Result<bool> {
+    let until = until.min(file.len()?);
+    let mut at = from;
+    let mut block = vec![0; LOOK_BYTES];
+    while at < until {
+        let len = (until - at).min(LOOK_BYTES as u64);
+        let part = &mut block[..len as usize];
+        file.read_exact_at(at, part)?;
+        if part.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += len;
+    }
+    Ok(true)
 }
 
 /// Makes the parts of a store; the superblock comes last.
