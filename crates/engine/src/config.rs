@@ -23,6 +23,9 @@ pub struct Config {
     /// The group of the journal whose damage is accepted, which [`OpenError::Journal`](crate::OpenError::Journal) names: the store
     /// opens as it was before that group, and what came after is lost. Any other damage is refused.
     pub lose_journal_from: Option<u64>,
+    /// Opens a store although its index does not match its checksums, which [`OpenError::Index`](crate::OpenError::Index) refuses: what is
+    /// damaged in it is refused when it is read.
+    pub accept_damaged_index: bool,
     /// Writes in flight of one upload.
     pub upload_depth: usize,
     /// Reads in flight of one body.
@@ -41,6 +44,7 @@ impl Default for Config {
             recent_bytes: 128 << 20,
             index_check_bytes: 256 << 20,
             lose_journal_from: None,
+            accept_damaged_index: false,
             upload_depth: 4,
             read_depth: 3,
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_io::{Clock, Disk, File, OpenOptions};
 use forebay_mem::Pool;
-use forebay_store::{ErrorKind, StoreError};
+use forebay_store::{ErrorKind, StoreError, VersionId};
 
 use crate::Result;
 use crate::allocator::Allocator;
@@ -19,6 +19,7 @@ use crate::index::{Index, corrupt};
 use crate::keys::Table;
 use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, stored_usage};
 use crate::replay::{self, Replay};
+use crate::scrub::Finding;
 use crate::space::CHUNK_GRANULES;
 use crate::superblock::{FORMAT_VERSION, Geometry};
 use crate::tables::{Memtable, Tables};
@@ -68,6 +69,9 @@ pub enum OpenError {
         /// The first group that is missing: what [`Config::lose_journal_from`] accepts.
         group: u64,
     },
+    /// Its index does not match its checksums; nothing was changed. [`Config::accept_damaged_index`] opens it all the same.
+    #[error("the index is damaged: keep a copy of the directory and restore it from a backup")]
+    Index(#[source] StoreError),
     /// The system refused something.
     #[error("{what} failed")]
     Io {
@@ -116,7 +120,7 @@ pub(crate) fn open<D: Disk>(
     };
     let index_bytes = index_file.len().map_err(failed("reading the index"))?;
     let check = index_bytes <= config.index_check_bytes;
-    let index = Index::open(index_file, config.index_cache_bytes, check)?;
+    let (index, index_damage) = open_index(&index_file, check, &config)?;
     if index.store()? != Some(geometry.store) {
         return Err(OpenError::Mismatch);
     }
@@ -142,10 +146,35 @@ pub(crate) fn open<D: Disk>(
         registry,
         ledger: Arc::new(ledger),
     });
+    if let Some(error) = index_damage {
+        let what = format!(
+            "{}: what is damaged is refused when it is read",
+            error.message()
+        );
+        core.note(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what));
+    }
     core.counters
         .replayed_groups
         .store(groups, std::sync::atomic::Ordering::Relaxed);
     Ok((core, position))
+}
+
+/// Opens the index, and tells what is wrong with one that is opened although it is damaged.
+fn open_index<F: File>(
+    file: &F,
+    check: bool,
+    config: &Config,
+) -> Result<(Index, Option<StoreError>), OpenError> {
+    let open = |check| Index::open(file.clone(), config.index_cache_bytes, check);
+    match open(check) {
+        Err(error) if check && error.kind() == ErrorKind::Corrupt => {
+            match config.accept_damaged_index {
+                true => Ok((open(false)?, Some(error))),
+                false => Err(OpenError::Index(error)),
+            }
+        }
+        opened => Ok((opened?, None)),
+    }
 }
 
 fn superblock<F: File>(data: &F) -> Result<Option<Geometry>, OpenError> {

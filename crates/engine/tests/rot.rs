@@ -56,7 +56,15 @@ async fn get_into(
 
 /// Every value is right, or refused as corrupt (or the store does not open): nothing is missing, nothing is wrong.
 async fn right_or_refused(disk: &SimDisk, what: &str) -> bool {
-    let engine = match try_open(disk, config()) {
+    let mut opened = try_open(disk, config());
+    if let Err(OpenError::Index(_)) = opened {
+        let accepting = Config {
+            accept_damaged_index: true,
+            ..config()
+        };
+        opened = try_open(disk, accepting);
+    }
+    let engine = match opened {
         Ok(engine) => engine,
         Err(OpenError::Store(error)) => {
             assert!(
@@ -330,4 +338,32 @@ async fn a_scrub_names_what_cannot_be_read_and_goes_on() {
         assert_eq!((&finding.namespace[..], &finding.key[..]), ("n", &[5][..]));
         assert!(finding.what.contains("cannot be read"), "{}", finding.what);
     }
+}
+
+/// Refused until it is accepted; then what is damaged is refused, and all else is there.
+#[tokio::test]
+async fn a_damaged_index_is_opened_when_that_is_accepted() {
+    let disk = SimDisk::new(11);
+    drop(filled(&disk).await);
+    rot_in_index(&disk, &bytes(0, SIZES[0])[500..600]);
+    for _ in 0..2 {
+        let refused = try_open(&disk, config()).err();
+        assert!(matches!(refused, Some(OpenError::Index(_))), "{refused:?}");
+    }
+    let accepting = Config {
+        accept_damaged_index: true,
+        ..config()
+    };
+    let engine = try_open(&disk, accepting).unwrap();
+    assert_eq!(engine.findings().len(), 1);
+    let error = get(&engine, Address::object("n", &[1])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    for (at, size) in SIZES.into_iter().enumerate().skip(1) {
+        let key = [at as u8 + 1];
+        let value = get(&engine, Address::object("n", &key)).await.unwrap();
+        assert!(value == bytes(at as u64, size));
+    }
+    put(&engine, Address::object("n", b"new"), b"value")
+        .await
+        .unwrap();
 }

@@ -226,6 +226,9 @@ pub struct ServeArgs {
     /// Open a store whose journal is damaged as it was before GROUP, which the refusal names: what came after is lost
     #[arg(long, value_name = "GROUP")]
     pub lose_journal_from: Option<u64>,
+    /// Open a store whose index is damaged: what is damaged in it is refused when it is read
+    #[arg(long)]
+    pub accept_damaged_index: bool,
     /// Connections open at once; more wait
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,

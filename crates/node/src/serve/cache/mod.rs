@@ -154,6 +154,7 @@ fn is_damage(error: &OpenError) -> bool {
         | OpenError::NotAStore
         | OpenError::Mismatch
         | OpenError::Journal { .. }
+        | OpenError::Index(_)
         | OpenError::Store(_) => true,
         OpenError::Locked(_) | OpenError::ReadOnly(_) | OpenError::Io { .. } => false,
     }

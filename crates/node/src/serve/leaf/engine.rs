@@ -32,6 +32,7 @@ pub async fn open(
         cache_bytes: memory.cache,
         capacity_bytes: args.capacity.map_or(u64::MAX, |size| size.0),
         lose_journal_from: args.lose_journal_from,
+        accept_damaged_index: args.accept_damaged_index,
         ..forebay_engine::Config::default()
     };
     let opened = aside(move || Engine::open(disk, clock, pool, config)).await?;
@@ -50,6 +51,11 @@ pub fn refused(place: impl fmt::Display, error: &OpenError) -> Failure {
         message.push_str(&format!(
             "; without one, --lose-journal-from {group} opens the store as it was before that group, and loses what came after"
         ));
+    }
+    if let OpenError::Index(_) = error {
+        message.push_str(
+            "; without one, --accept-damaged-index opens the store, and what is damaged in it is refused when it is read",
+        );
     }
     Failure::new(Exit::Failed, message)
 }
