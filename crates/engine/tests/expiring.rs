@@ -151,7 +151,7 @@ async fn what_is_damaged_does_not_keep_the_rest_from_expiring() {
         ..config()
     };
     let engine = open(&disk, clock.clone(), unchecked);
-    let lasting = Address::object("n", b"lasting");
+    let lasting = Address::object("n", b"a lasting one");
     put(&engine, lasting, &value).await.unwrap();
     clock.advance(Duration::from_secs(2));
     while engine.sweep().await.unwrap() {}
@@ -164,8 +164,8 @@ async fn what_is_damaged_does_not_keep_the_rest_from_expiring() {
     let left = engine.usage(Scope::Namespace("n")).unwrap();
     assert_eq!(left.objects, 3);
     // What expires later, or earlier, is dropped all the same, and nothing is noted again.
-    put_until(&engine, "early", &value, now + 1).await;
-    put_until(&engine, "late", &value, now + 10_000).await;
+    put_until(&engine, "an early one", &value, now + 1).await;
+    put_until(&engine, "a late one", &value, now + 10_000).await;
     clock.advance(Duration::from_secs(20));
     while engine.sweep().await.unwrap() {}
     assert_eq!(engine.usage(Scope::Namespace("n")).unwrap(), left);

@@ -367,3 +367,55 @@ async fn a_damaged_index_is_opened_when_that_is_accepted() {
         .await
         .unwrap();
 }
+
+/// Neither a row whose key is damaged nor what leads to a row makes it absent.
+#[tokio::test]
+async fn a_damaged_key_is_refused_and_not_absent() {
+    const KEYS: u64 = 300;
+    const PAGE: usize = 4096;
+    let key = |number: u64| format!("key{number:06}").into_bytes();
+    let unchecked = || Config {
+        index_check_bytes: 0,
+        recent_bytes: 0,
+        ..config()
+    };
+    let disk = SimDisk::new(12);
+    let engine = empty(&disk).await;
+    for number in 0..KEYS {
+        let address = key(number);
+        put(&engine, Address::object("n", &address), &bytes(number, 40))
+            .await
+            .unwrap();
+    }
+    engine.close();
+    drop(engine);
+    let index = content(&disk, "index");
+    let starts = index.windows(4).enumerate();
+    let starts = starts.filter(|(_, window)| *window == b"key0");
+    let starts: Vec<usize> = starts.map(|(at, _)| at).collect();
+    let is_branch = |at: &usize| index[at / PAGE * PAGE] == 2;
+    let (branches, leaves): (Vec<usize>, Vec<usize>) = starts.into_iter().partition(is_branch);
+    assert!(!branches.is_empty());
+    let some = leaves.iter().step_by(leaves.len() / 60);
+    let mut refused = 0;
+    for (turn, start) in branches.iter().chain(some).enumerate() {
+        // From the greatest change of order to the least.
+        for (within, bit) in [(0, 6), (0, 0), (5, 3), (6, 1), (7, 0), (8, 0)] {
+            let rotten = disk.crash(turn as u64);
+            let at = (start + within) as u64;
+            rotten.rot("index", at, bit).unwrap();
+            let engine = try_open(&rotten, unchecked()).unwrap();
+            for number in 0..KEYS {
+                match get(&engine, Address::object("n", &key(number))).await {
+                    Ok(value) => assert!(value == bytes(number, 40)),
+                    Err(error) => {
+                        let kind = error.kind();
+                        assert_eq!(kind, ErrorKind::Corrupt, "{number}, {at}: {error:?}");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 50, "{refused}");
+}

@@ -1,13 +1,16 @@
 //! The tables of the index at one moment.
 
+use std::cmp::Ordering;
+use std::ops::Bound;
+
 use bytes::Bytes;
 use forebay_store::Result;
-use redb::ReadOnlyTable;
+use redb::{ReadOnlyTable, ReadableTable};
 
 use crate::keys::Table;
 
 use super::backend::looking;
-use super::{checked, closed, failed, of_row};
+use super::{checked, closed, corrupt, failed, is_of, of_row, whole};
 
 type RawRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
@@ -31,6 +34,7 @@ impl Snapshot {
         looking(|| {
             let rows = self.tables.get(table as usize).ok_or_else(closed)?;
             let Some(value) = rows.get(key).map_err(failed)? else {
+                check_gap(rows, table, key)?;
                 return Ok(None);
             };
             let row = checked(table.name(), key, value.value());
@@ -70,4 +74,29 @@ impl Snapshot {
             next.transpose()
         }))
     }
+}
+
+/// Where a row would be if there were one. One whose key is damaged is beside its place in its page, and what leads to another page leads
+/// to one where the order is broken. What else is damaged beside the place is in the way of entries alone: nobody waits for other rows that are
+/// not there.
+fn check_gap(rows: &RawRows, table: Table, key: &[u8]) -> Result<()> {
+    let mut gap = rows.lower_bound(Bound::Included(key)).map_err(failed)?;
+    let beside = [
+        (gap.peek_prev().map_err(failed)?, Ordering::Less),
+        (gap.peek_next().map_err(failed)?, Ordering::Greater),
+    ];
+    for (row, order) in beside {
+        let Some((found, value)) = row else {
+            continue;
+        };
+        match whole(table.name(), found.value(), value.value()) {
+            Ok(_) if found.value().cmp(key) == order => {}
+            Ok(_) => return Err(corrupt("the order of rows")),
+            Err(error) if table == Table::Current || is_of(key, value.value()) => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(())
 }
