@@ -1,5 +1,7 @@
 //! Why a call ended before it was done.
 
+use std::fmt;
+
 use bytes::Bytes;
 use forebay_store::{ErrorKind, ProgramFault, StoreError};
 
@@ -56,6 +58,13 @@ pub enum Ending {
 const WORDS_BYTES: usize = 1024;
 
 impl Ending {
+    /// What a runtime says of bytes that are no module, on one line: headers have no more.
+    pub(crate) fn no_module(why: &dyn fmt::Display) -> Ending {
+        let why = why.to_string();
+        let words: Vec<&str> = why.split_whitespace().collect();
+        Ending::NoProgram(format!("that is no module: {}", words.join(" ")))
+    }
+
     /// A trap, in words.
     pub(crate) fn trap(words: impl Into<String>) -> Ending {
         Ending::Trapped(words.into())

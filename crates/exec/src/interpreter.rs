@@ -92,7 +92,7 @@ impl Runtime for Interpreter {
         // All of it before any is translated: what is not valid may panic there before it is found.
         let module = Module::validate(&self.engine, wasm)
             .and_then(|()| Module::new(&self.engine, wasm))
-            .map_err(|error| Ending::NoProgram(format!("that is no module: {error}")))?;
+            .map_err(|error| Ending::no_module(&error))?;
         Ok(Arc::new(Interpreted {
             module,
             linker: self.linker.clone(),

@@ -106,7 +106,7 @@ fn config(limits: &Limits) -> Config {
 }
 
 fn no_program(error: Error) -> Ending {
-    Ending::NoProgram(format!("that is no module: {error:#}"))
+    Ending::no_module(&format_args!("{error:#}"))
 }
 
 impl Runtime for Jit {
