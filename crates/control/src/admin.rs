@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use forebay_fabric::Sessions;
 use forebay_store::{
-    Address, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, Usage,
-    check_namespaces,
+    Address, ByteRange, ErrorKind, NamespaceConfig, NamespaceInfo, Scope, Store, StoreError, Usage,
+    Versioning, check_namespaces,
 };
 use tokio::task::spawn_blocking;
 
@@ -17,7 +17,7 @@ use crate::api::{
     Tenant,
 };
 use crate::{
-    AccessKey, ColdTier, Error, Identities, Kind, Leave, MODULE_BYTES_MAX, Result,
+    AccessKey, ColdTier, Error, Identities, Kind, Leave, MODULE_BYTES_MAX, ROOT_TENANT, Result,
     SYSTEM_NAMESPACE, names,
 };
 
@@ -223,7 +223,10 @@ impl<S: Store> Admin<S> {
         let wasm = match &new.source {
             ModuleSource::Object { namespace, key } => {
                 self.found(namespace)?;
-                self.read_module(namespace, key.as_bytes()).await?
+                let read = self.read_module(namespace, key.as_bytes()).await;
+                read.map_err(|error| {
+                    Error::new(error.kind, format!("fb://{namespace}/{key}: {error}"))
+                })?
             }
             here @ ModuleSource::Base64(_) => here
                 .bytes()
@@ -320,12 +323,16 @@ impl<S: Store> Admin<S> {
     /// identifier cannot be had it is not made.
     pub async fn create_namespace(&self, new: NewNamespace) -> Result<Namespace> {
         names::check_namespace(&new.name)?;
-        self.identities.tenant(&new.tenant)?;
-        check_namespaces(&self.store.namespaces(), &new.tenant)?;
+        let tenant = match new.tenant.is_empty() {
+            true => ROOT_TENANT.to_owned(),
+            false => new.tenant,
+        };
+        self.identities.tenant(&tenant)?;
+        check_namespaces(&self.store.namespaces(), &tenant)?;
         let nsid = new.config.nsid;
         let config = change(
             NamespaceConfig {
-                tenant: new.tenant,
+                tenant,
                 ..NamespaceConfig::default()
             },
             new.config,
@@ -345,7 +352,8 @@ impl<S: Store> Admin<S> {
     /// [`Kind::NotFound`], [`Kind::NotEmpty`], or of the store.
     pub async fn remove_namespace(&self, name: &str) -> Result<()> {
         let namespace = self.found(name)?;
-        self.store.delete_namespace(name).await?;
+        let deleted = self.store.delete_namespace(name).await;
+        deleted.map_err(|error| not_empty(error, &namespace))?;
         self.identities.unpublish(&namespace).await?;
         self.identities.forbid_modules_in(&namespace).await?;
         tracing::info!(namespace = name, "namespace removed");
@@ -451,6 +459,21 @@ impl<S: Store> Admin<S> {
 
     fn usage(&self, scope: Scope<'_>) -> Usage {
         self.store.usage(scope).unwrap_or_default()
+    }
+}
+
+/// A refusal to remove a namespace, with what may be in one that looks empty.
+fn not_empty(error: StoreError, namespace: &NamespaceInfo) -> Error {
+    let error = Error::from(error);
+    match (error.kind, namespace.config.versioning) {
+        (Kind::NotEmpty, Versioning::Enabled | Versioning::Suspended) => Error::new(
+            Kind::NotEmpty,
+            format!(
+                "{error}: it keeps old versions and delete markers, which go by a lifecycle rule (NoncurrentVersionExpiration, \
+                 ExpiredObjectDeleteMarker) or by S3's DeleteObject with a version"
+            ),
+        ),
+        _ => error,
     }
 }
 

@@ -179,7 +179,8 @@ pub struct Namespace {
 pub struct NewNamespace {
     /// Its name.
     pub name: String,
-    /// Its owner.
+    /// Its owner; nobody named: the tenant that asks, which over the socket is the root.
+    #[serde(default)]
     pub tenant: String,
     /// What else is chosen for it.
     #[serde(default)]

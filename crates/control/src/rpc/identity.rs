@@ -145,7 +145,10 @@ pub(crate) fn identify<S: Store>(
         let secret = key.as_ref().map(|key| key.secret.as_str());
         return match (bearer.check(secret, identities.now_ms() / 1000), key) {
             (Ok(()), Some(key)) => Ok(Caller::new(key)),
-            (Ok(()), None) => Err(unproved(&BearerError::Forged.to_string())),
+            // Who asks may have made no token of his own, and has given a key.
+            (Ok(()), None) | (Err(BearerError::Forged), _) => Err(unproved(
+                "there is no such access key, or its secret is another",
+            )),
             (Err(error), _) => Err(unproved(&error.to_string())),
         };
     }
