@@ -1,5 +1,6 @@
 //! What S3's XML answers say.
 
+use bytes::Bytes;
 use forebay_proto::s3::{date, percent};
 use http::HeaderMap;
 use serde::Deserialize;
@@ -58,8 +59,8 @@ impl ObjectInfo {
 /// One object of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its key.
-    pub key: String,
+    /// Its key: any bytes, for other doors than S3's take keys that are no text.
+    pub key: Bytes,
     /// Its length in bytes.
     pub size: u64,
     /// Its entity tag, without quotes.
@@ -74,7 +75,7 @@ pub struct ListingPage {
     /// Objects, by key.
     pub objects: Vec<Listed>,
     /// Common prefixes, when a delimiter was given.
-    pub prefixes: Vec<String>,
+    pub prefixes: Vec<Bytes>,
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
 }
@@ -309,14 +310,14 @@ pub(crate) fn uploads(text: &str) -> Result<(Vec<UnfinishedUpload>, Option<Marke
     let url = list.encoding_type.as_deref() == Some("url");
     let uploads = list.upload.into_iter().map(|upload| {
         Ok(UnfinishedUpload {
-            key: decoded(upload.key, url)?,
+            key: as_text(upload.key, url)?,
             id: upload.upload_id,
             initiated: date::parse_iso8601(&upload.initiated).unwrap_or(0),
         })
     });
     let next = match list.is_truncated {
         true => Some((
-            decoded(list.next_key_marker, url)?,
+            as_text(list.next_key_marker, url)?,
             list.next_upload_id_marker,
         )),
         false => None,
@@ -386,14 +387,21 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     quick_xml::de::from_str(text).map_err(|error| Error::Protocol(error.to_string()))
 }
 
-fn decoded(text: String, url: bool) -> Result<String> {
+fn decoded(text: String, url: bool) -> Result<Bytes> {
     if !url {
-        return Ok(text);
+        return Ok(text.into());
     }
     let bytes = percent::decode(&text, true)
         .ok_or_else(|| Error::Protocol(format!("{text:?} is not URL-encoded")))?;
-    String::from_utf8(bytes.into_owned())
-        .map_err(|_| Error::Protocol(format!("key {text} is not UTF-8")))
+    Ok(bytes.into_owned().into())
+}
+
+/// The same of an upload, which S3 alone begins: its key is text.
+fn as_text(text: String, url: bool) -> Result<String> {
+    let bytes = decoded(text, url)?;
+    str::from_utf8(&bytes)
+        .map(str::to_owned)
+        .map_err(|_| Error::Protocol(format!("key {} is not UTF-8", bytes.escape_ascii())))
 }
 
 #[cfg(test)]
@@ -407,7 +415,7 @@ mod tests {
              <Name>b</Name><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>\
              <Contents><Key>a%20b%2Bc</Key><LastModified>2024-01-02T03:04:05.000Z</LastModified>\
              <ETag>&quot;x&quot;</ETag><Size>5</Size></Contents>\
-             <Contents><Key>e</Key><Size>0</Size></Contents>\
+             <Contents><Key>e</Key><Size>0</Size></Contents><Contents><Key>%FF%00</Key><Size>0</Size></Contents>\
              <CommonPrefixes><Prefix>d%2F</Prefix></CommonPrefixes>\
              <NextContinuationToken>t</NextContinuationToken></ListBucketResult>",
         )
@@ -418,6 +426,7 @@ mod tests {
             (5, "x")
         );
         assert_eq!(page.objects[1].key, "e");
+        assert_eq!(page.objects[2].key, b"\xff\0"[..]);
         assert_eq!(page.prefixes, ["d/"]);
         assert_eq!(page.next.as_deref(), Some("t"));
     }

@@ -465,11 +465,13 @@ pub(crate) fn header(headers: &HeaderMap, name: &str) -> String {
 }
 
 /// hyper's own words hide the system's.
+/// What is behind an error of a connection, without what every layer in between calls it.
 pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
     }
+    deepest.to_string()
 }
 
 pub(crate) fn unix_s() -> i64 {

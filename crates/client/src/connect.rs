@@ -1,5 +1,6 @@
 //! Connections: made, kept alive, handed out one request at a time.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rustls::CertificateError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -106,6 +108,23 @@ impl Tls {
     }
 }
 
+/// A failed handshake, in words for whoever chooses the certificates.
+pub(crate) fn explained(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    let words = match inner {
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "nobody who is trusted here has signed its certificate (--ca names others)"
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
+            if other.to_string() == "CaUsedAsEndEntity" =>
+        {
+            "its certificate is an authority's (CA:TRUE), which may sign a server's and not be one"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), words)
+}
+
 /// The connections to one endpoint.
 pub(crate) struct Pool {
     endpoint: Endpoint,
@@ -192,7 +211,7 @@ impl Pool {
         let stream = TlsConnector::from(tls.config.clone())
             .connect(name, stream)
             .await
-            .map_err(|error| self.lost(error))?;
+            .map_err(|error| self.lost(explained(error)))?;
         self.handshake(stream).await
     }
 

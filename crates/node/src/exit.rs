@@ -1,6 +1,7 @@
 //! How a command ends.
 
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The exit codes of the command line's contract.
@@ -40,6 +41,17 @@ impl Failure {
         }
     }
 
+    /// What a failure with a file that was named is, as a function for `map_err`.
+    pub fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
+        move |error| {
+            let exit = match error.kind() {
+                std::io::ErrorKind::NotFound => Exit::NotFound,
+                _ => Exit::Failed,
+            };
+            Failure::new(exit, format_args!("{}: {error}", path.display()))
+        }
+    }
+
     /// [`Exit::Failed`], as a function for `map_err` that puts `what` before the error.
     pub fn io(what: impl fmt::Display) -> impl FnOnce(std::io::Error) -> Failure {
         move |error| Failure::new(Exit::Failed, format_args!("{what}: {error}"))
@@ -60,7 +72,19 @@ impl From<Exit> for ExitCode {
 
 impl From<forebay_client::Error> for Failure {
     fn from(error: forebay_client::Error) -> Failure {
-        Failure::new(exit_of(&error), error)
+        let exit = exit_of(&error);
+        match &error {
+            // As the other doors and the admin API have it.
+            forebay_client::Error::Refused(refusal) if refusal.code == "NoSuchBucket" => {
+                let mut named = refusal.resource.split('/').filter(|name| !name.is_empty());
+                let named = named.next().unwrap_or_default();
+                Failure::new(exit, format_args!("there is no namespace {named:?}"))
+            }
+            forebay_client::Error::Refused(refusal) if refusal.code == "no_such_namespace" => {
+                Failure::new(exit, &refusal.message)
+            }
+            _ => Failure::new(exit, error),
+        }
     }
 }
 

@@ -24,7 +24,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("forebay: {failure}");
+                let lines: Vec<_> = failure.message.split('\n').map(cli::plain).collect();
+                eprintln!("forebay: {}", lines.join("\n"));
             }
             failure.exit.into()
         }

@@ -328,6 +328,85 @@ fn wrong_administration_is_refused_by_kind() {
 }
 
 #[test]
+fn a_refusal_says_what_would_help() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    // A tenant's namespace is its own, unless it says otherwise.
+    server.ok(&["admin", "tenant", "create", "red"]);
+    let red = key(&server, "red");
+    let by_grpc = |arguments: &[&str]| {
+        let command = harness::forebay()
+            .args(arguments)
+            .args(["--endpoint", &server.rpc()])
+            .env("FOREBAY_ACCESS_KEY", &red.access_key)
+            .env("FOREBAY_SECRET_KEY", &red.secret_key)
+            .output();
+        harness::Ran::new(command.unwrap())
+    };
+    let made = by_grpc(&["admin", "namespace", "create", "reds", "--json"]).expect(0);
+    let made: serde_json::Value = serde_json::from_str(&made.out).unwrap();
+    assert_eq!(made["tenant"], "red");
+
+    // What keeps a namespace that looks empty.
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "kept",
+        "--versioning",
+        "enabled",
+    ]);
+    server
+        .run_on(&["cp", "-", "fb://kept/old"], b"value")
+        .expect(0);
+    server.ok(&["rm", "-r", "fb://kept/"]);
+    let kept = server.run(&["admin", "namespace", "rm", "kept"]).expect(1);
+    assert!(kept.err.contains("old versions"), "{}", kept.err);
+
+    let file = place.path("hello.wasm");
+    std::fs::write(&file, "no module").unwrap();
+    let add = server.run(&["admin", "module", "add", file.to_str().unwrap()]);
+    let add = add.expect(2);
+    assert_eq!(add.err.lines().count(), 1, "{}", add.err);
+    server
+        .run(&["admin", "module", "add", "/no/such/file"])
+        .expect(3);
+    let add = server
+        .run(&["admin", "module", "add", "fb://kept/none"])
+        .expect(3);
+    assert!(add.err.contains("fb://kept/none"), "{}", add.err);
+
+    let half = harness::forebay()
+        .args(["ls", "--endpoint", &server.rpc()])
+        .env("FOREBAY_ACCESS_KEY", &red.access_key)
+        .output();
+    let half = harness::Ran::new(half.unwrap()).expect(2);
+    assert!(half.err.contains("FOREBAY_SECRET_KEY"), "{}", half.err);
+}
+
+#[test]
+fn what_a_directory_shows_is_not_what_a_tenant_sees() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "roots"]);
+    server.ok(&["admin", "tenant", "create", "red"]);
+    let red = key(&server, "red");
+    std::os::unix::fs::symlink(place.data(), place.path("forebay-data")).unwrap();
+    let stat = || {
+        let mut stat = harness::forebay();
+        stat.args(["stat", "fb://roots"])
+            .current_dir(place.path(""));
+        stat
+    };
+    harness::Ran::new(stat().output().unwrap()).expect(0);
+    let stat = stat()
+        .env("FOREBAY_ACCESS_KEY", &red.access_key)
+        .env("FOREBAY_SECRET_KEY", &red.secret_key)
+        .output();
+    assert_ne!(harness::Ran::new(stat.unwrap()).code, Some(0));
+}
+
+#[test]
 fn a_change_that_has_begun_is_made_before_the_end() {
     let place = Place::new();
     let server = place.serve(&[]);

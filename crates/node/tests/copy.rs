@@ -466,6 +466,126 @@ fn failures_have_their_codes() {
 }
 
 #[test]
+fn what_is_missing_is_named_and_keeps_nothing_else_back() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&["admin", "namespace", "create", "there"]);
+    for key in ["a", "b", "c", "in/d"] {
+        let object = format!("fb://there/{key}");
+        server.run_on(&["cp", "-", &object], b"value").expect(0);
+    }
+    for command in ["stat", "rm", "cat", "cp"] {
+        for (object, says) in [
+            ("fb://there/none", "fb://there/none does not exist"),
+            ("fb://nowhere/none", "there is no namespace \"nowhere\""),
+        ] {
+            let target = (command == "cp").then_some("-");
+            let arguments: Vec<&str> = [command, object].into_iter().chain(target).collect();
+            let ran = server.run(&arguments).expect(3);
+            assert_eq!(ran.err, format!("forebay: {says}\n"), "{arguments:?}");
+        }
+    }
+    let ran = server.run(&["ls", "fb://nowhere"]).expect(3);
+    assert_eq!(ran.err, "forebay: there is no namespace \"nowhere\"\n");
+    let ran = server.run(&["rm", "fb://there/in"]).expect(3);
+    assert!(ran.err.contains("-r removes"), "{}", ran.err);
+
+    let ran = server.run(&[
+        "rm",
+        "fb://there/a",
+        "fb://there/none",
+        "fb://there/c",
+        "--json",
+    ]);
+    let ran = ran.expect(3);
+    let told: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&told["removed"], &told["failed"]), (&2.into(), &1.into()));
+    assert!(
+        ran.err.contains("fb://there/none does not exist"),
+        "{}",
+        ran.err
+    );
+    // Nothing goes where a namespace would.
+    server.run(&["rm", "fb://there/b", "fb://there"]).expect(2);
+    assert_eq!(server.json(&["ls", "-r", "fb://there"]).len(), 2);
+
+    let folder = format!("{}/", place.path("new").display());
+    server.ok(&["cp", "fb://there/b", &folder]);
+    assert_eq!(fs::read(place.path("new/b")).unwrap(), b"value");
+    let file = place.path("new/b");
+    let ran = server.run(&["cp", "fb://there/**", file.to_str().unwrap()]);
+    assert!(ran.expect(2).err.contains("is a file"));
+    for (arguments, code) in [
+        (&["cat", "fb://there"][..], 2),
+        (&["cp", "s3://there/b", "-"], 2),
+        (
+            &[
+                "cp",
+                "--make-namespace",
+                file.to_str().unwrap(),
+                "fb://My_NS/x",
+            ],
+            2,
+        ),
+        (&["ls", "--dir", "/no/such/directory"], 3),
+    ] {
+        let mut command = harness::forebay();
+        command.args(arguments);
+        if !arguments.contains(&"--dir") {
+            command.arg("--dir").arg(place.data());
+        }
+        let ran = harness::Ran::new(command.output().unwrap());
+        assert_eq!(ran.code, Some(code), "{arguments:?} {ran:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_reached_a_bound_counts_what_it_made() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.ok(&[
+        "admin",
+        "namespace",
+        "create",
+        "few",
+        "--quota-objects",
+        "3",
+    ]);
+    let source = place.path("source");
+    fs::create_dir(&source).unwrap();
+    for index in 0..40 {
+        fs::write(source.join(index.to_string()), b"value").unwrap();
+    }
+    let copy = [
+        "cp",
+        "--parallel",
+        "4",
+        "--json",
+        source.to_str().unwrap(),
+        "fb://few/",
+    ];
+    let ran = server.run(&copy).expect(5);
+    let told: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let count = |name: &str| told[name].as_u64().unwrap();
+    assert_eq!(
+        count("copies"),
+        server.json(&["ls", "-r", "fb://few"]).len() as u64
+    );
+    assert!(count("failed") > 0 && count("not_tried") > 0, "{told}");
+    assert_eq!(count("copies") + count("failed") + count("not_tried"), 40);
+    // All of them, and nothing that was compared.
+    server.ok(&["admin", "quota", "namespace", "few", "--objects", "1"]);
+    let ran = server
+        .run(&["cp", "--json", source.to_str().unwrap(), "fb://few/more"])
+        .expect(5);
+    let told: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(
+        (&told["copies"], &told["verified"]),
+        (&0.into(), &false.into())
+    );
+}
+
+#[test]
 fn a_large_copy_inside_the_server_keeps_what_is_kept_with_the_value() {
     let place = Place::new();
     let server = place.serve(&[]);

@@ -145,6 +145,20 @@ fn an_endpoint_may_speak_grpc_or_s3() {
         "{told}"
     );
     assert_eq!(fs::read(&target).unwrap(), bytes(1, 100_000));
+    // Parts that S3 does not take are refused before anything is moved by another way.
+    for size in ["1", "1MiB", "6GiB"] {
+        let copy = [
+            "cp",
+            "--path",
+            "shm",
+            "--part-size",
+            size,
+            text(&source),
+            &object,
+        ];
+        let refused = server.run(&copy).expect(2);
+        assert!(refused.err.contains("5 MiB to 5 GiB"), "{}", refused.err);
+    }
     // Forced, it fails and says why.
     let refused = server.run(&[
         "cat",
@@ -533,15 +547,15 @@ fn keys_that_are_not_text_are_listed_and_removed() {
     let endpoint = server.rpc().parse().unwrap();
     let client = Client::connect(&endpoint, &server.credentials(), Options::default()).unwrap();
     let region = Region::alloc(4096).unwrap();
-    // The second is how the first looks when it is shown.
+    // The second is how others show the first.
     let keys: [&[u8]; 3] = [b"odd/\xff", "odd/\u{fffd}".as_bytes(), b"even/\xff"];
     for key in keys {
         client.put_from(NAMESPACE, key, &region).unwrap();
     }
     let odd = format!("fb://{NAMESPACE}/odd/");
     let listed = server.json(&["ls", &odd]);
-    assert!(listed.iter().all(|row| row["key"] == "odd/\u{fffd}"));
-    assert_eq!(listed.len(), 2);
+    let listed: Vec<_> = listed.iter().map(|row| row["key"].clone()).collect();
+    assert_eq!(listed, ["odd/\u{fffd}", "odd/\\xff"]);
     // A copy names keys as text, and says which it cannot.
     let out = place.path("out");
     let copied = server.run(&["cp", &odd, text(&out)]).expect(1);
@@ -556,6 +570,110 @@ fn keys_that_are_not_text_are_listed_and_removed() {
     assert_eq!((&told["removed"], &told["failed"]), (&2.into(), &0.into()));
     let left = client.exist(NAMESPACE, &keys).unwrap();
     assert_eq!(left, [None, None, Some(4096)]);
+}
+
+#[test]
+fn a_key_that_is_no_text_keeps_no_others_from_s3() {
+    let (place, server) = ready(&[]);
+    let endpoint = server.rpc().parse().unwrap();
+    let client = Client::connect(&endpoint, &server.credentials(), Options::default()).unwrap();
+    let region = Region::alloc(4096).unwrap();
+    let keys: [&[u8]; 3] = [b"in/\xff\0", b"in/clear\x1b[2J", b"in/plain"];
+    for key in keys {
+        client.put_from(NAMESPACE, key, &region).unwrap();
+    }
+    let all = format!("fb://{NAMESPACE}/in/");
+    for arguments in [
+        &["ls", &all][..],
+        &["ls", "-r", &all],
+        &["ls", &format!("{all}*")],
+    ] {
+        let listed = server.ok(arguments);
+        for shown in ["in/\\xff\\x00", "in/clear\\u{1b}[2J", "in/plain"] {
+            assert!(listed.contains(shown), "{listed}");
+        }
+        // It would clear the screen.
+        assert!(!listed.contains('\x1b'), "{listed:?}");
+    }
+    let said = "it is not UTF-8";
+    let out = place.path("out");
+    let copied = server.run(&["cp", &all, text(&out)]).expect(1);
+    assert!(copied.err.contains(said), "{}", copied.err);
+    assert_eq!(harness::tree(&out).len(), 2);
+    let inside = server.run(&["cp", &all, &format!("fb://{NAMESPACE}/copy")]);
+    assert!(inside.expect(1).err.contains(said));
+    let removed = server.run(&["rm", "-r", &all, "--json"]).expect(1);
+    assert!(removed.err.contains(said), "{}", removed.err);
+    let told: Value = serde_json::from_str(&removed.out).unwrap();
+    assert_eq!((&told["removed"], &told["failed"]), (&2.into(), &1.into()));
+    let left = client.exist(NAMESPACE, &keys).unwrap();
+    assert_eq!(left, [Some(4096), None, None]);
+}
+
+#[test]
+fn a_door_that_speaks_something_else_is_named() {
+    let place = Place::new();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (place.path("cert.pem"), place.path("key.pem"));
+    fs::write(&certificate, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = [
+        "--s3-tls-cert",
+        text(&certificate),
+        "--s3-tls-key",
+        text(&key),
+    ];
+    let server = place.serve(&tls);
+    let [s3, rpc, console] = ["s3", "rpc", "console"].map(|door| server.doors[door].clone());
+    for (door, says) in [
+        (format!("http://{s3}"), format!("speaks TLS: https://{s3}")),
+        (
+            format!("https://{rpc}"),
+            format!("speaks no TLS: http://{rpc}"),
+        ),
+        (format!("http://{console}"), "is the console".to_owned()),
+    ] {
+        for command in [&["ls"][..], &["admin", "tenant", "list"]] {
+            let arguments = [command, &["--endpoint", &door]].concat();
+            let trusting = ["--ca", text(&certificate)];
+            let ran = server.run(&[&arguments[..], &trusting].concat()).expect(2);
+            assert!(ran.err.contains(&says), "{}", ran.err);
+        }
+    }
+    // Nobody there: why, and once.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
+    let ran = server.run(&["ls", "--endpoint", &endpoint]).expect(1);
+    assert_eq!(ran.err.matches("onnect").count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("Connection refused"), "{}", ran.err);
+}
+
+#[test]
+fn the_doctor_knows_http_without_grpc_and_a_server_that_has_gone() {
+    let (_place, server) = ready(&["--no-rpc"]);
+    for elsewhere in [&[][..], &["--endpoint", &server.s3()]] {
+        let told = server.json(&[&["doctor"], elsewhere].concat());
+        let paths = told.iter().filter(|row| row["path"].is_string());
+        let available: Vec<_> = paths.map(|row| row["available"].as_bool()).collect();
+        assert_eq!(
+            available,
+            [Some(false), Some(false), Some(true)],
+            "{told:?}"
+        );
+    }
+    let (place, server) = ready(&[]);
+    server.terminate();
+    let doctor = |dir: &Path| {
+        let doctor = harness::forebay()
+            .args(["doctor", "--dir"])
+            .arg(dir)
+            .output();
+        harness::Ran::new(doctor.unwrap())
+    };
+    doctor(&place.data()).expect(1);
+    // Where none has been it is a look at the machine.
+    doctor(&place.path("new")).expect(0);
 }
 
 #[test]

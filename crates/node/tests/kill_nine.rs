@@ -131,7 +131,7 @@ async fn verify(client: &Client, model: &mut Model, life: u64) {
         listed.extend(
             page.objects
                 .into_iter()
-                .map(|object| (object.key, object.size)),
+                .map(|object| (String::from_utf8(object.key.into()).unwrap(), object.size)),
         );
         next = page.next;
         if next.is_none() {

@@ -178,7 +178,7 @@ fn a_namespace_is_used_by_its_socket() {
     }
     assert_eq!(nvme(&["keys", device]).expect(0).out, "key\n");
     nvme(&["store", device, "key", file, "--if-absent"]).expect(1);
-    let none = nvme(&["keys", &format!("{device}/8")]).expect(2);
+    let none = nvme(&["keys", &format!("{device}/8")]).expect(3);
     assert!(none.err.contains("no namespace 8"), "{none:?}");
     let secret = ["keys", device, "--chap-secret", SECRET];
     assert!(nvme(&secret).expect(2).err.contains("no secret"));
@@ -508,6 +508,53 @@ fn a_host_with_a_key_comes_by_tls() {
         let add = ["admin", "host", "add", HOST, "--tls-key", key];
         server.run(&add).expect(code);
     }
+}
+
+#[test]
+fn a_host_that_is_not_known_is_told_so() {
+    use std::os::unix::process::CommandExt;
+
+    // Only root can become somebody else.
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let server = place.serve(&["--nvme-namespace", "values=1"]);
+    let door = server.doors["nvme"].clone();
+    for command in ["discover", "connect-string", "list"] {
+        let ran = harness::forebay()
+            .args(["nvme", command, &door, "--host-nqn", HOST])
+            .uid(65534)
+            .gid(65534)
+            .output();
+        match ran {
+            Ok(output) => {
+                let ran = harness::Ran::new(output).expect(4);
+                let says = format!("admin host add {HOST}");
+                assert!(ran.err.contains(&says), "{}", ran.err);
+            }
+            // The program itself lies where that user may not look.
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+        }
+    }
+    nvme(&["retrieve", &device(&server, 7), "key"]).expect(3);
+    nvme(&["store", &device(&server, 1), "key", "/no/such/file"]).expect(3);
+    nvme(&["list", &door, "--host-nqn", "foo"]).expect(2);
+    let odd = place.path("odd");
+    fs::write(&odd, b"value").unwrap();
+    for (key, hex) in [("f\u{fc}r", false), ("ff00", true)] {
+        let values = device(&server, 1);
+        let store = ["store", &values, key, odd.to_str().unwrap()];
+        let hex = hex.then_some("--hex");
+        nvme(&store.into_iter().chain(hex).collect::<Vec<_>>()).expect(0);
+    }
+    let keys = json(&["keys", &device(&server, 1)]);
+    let keys: Vec<_> = keys.iter().map(|line| line["key"].clone()).collect();
+    assert_eq!(keys, ["f\u{fc}r", "\\xff\\x00"]);
+    let ran = nvme(&["retrieve", &device(&server, 1), "f\u{fc}r", "-", "--json"]).expect(0);
+    assert_eq!(ran.out, "value");
+    let told: serde_json::Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!(told["bytes"], 5);
 }
 
 #[test]

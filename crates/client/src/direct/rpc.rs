@@ -25,6 +25,7 @@ use tonic::transport::{Channel, Endpoint as Address};
 use tonic::{Code, Request, Status};
 
 use super::values::{Condition, Put};
+use crate::connect::explained;
 use crate::{Attributes, Crc64, Credentials, Endpoint, Error, Refusal, Result, Tls};
 
 /// How long a proof of identity is good.
@@ -331,7 +332,7 @@ impl Rpc {
         let lost = || Error::Transport {
             endpoint: self.endpoint.to_string(),
             what: match std::error::Error::source(status) {
-                Some(source) => format!("{}: {}", status.message(), crate::client::cause(source)),
+                Some(source) => crate::client::cause(source),
                 None => status.message().to_owned(),
             },
         };
@@ -406,7 +407,8 @@ impl Service<Uri> for Secure {
             stream.set_nodelay(true)?;
             let name =
                 ServerName::try_from(endpoint.host().to_owned()).map_err(std::io::Error::other)?;
-            Ok(TokioIo::new(connector.connect(name, stream).await?))
+            let connected = connector.connect(name, stream).await;
+            Ok(TokioIo::new(connected.map_err(explained)?))
         })
     }
 }

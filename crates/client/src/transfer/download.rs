@@ -62,6 +62,12 @@ pub async fn download_stream(
     value.get_stream(range, sink).await
 }
 
+/// The size of the parts that are asked for: of the direct path not more than one slot of its memory holds. S3 bounds the number of an
+/// upload's parts only.
+fn gets_of(part_bytes: u64, staging: Option<&Arc<Staging>>) -> u64 {
+    staging.map_or(part_bytes, |staging| part_bytes.min(staging.slot_bytes()))
+}
+
 impl Moving<'_> {
     async fn get_file(self, path: &Path, size: Option<u64>) -> Result<Moved> {
         let path = match Place::of(path)? {
@@ -72,7 +78,7 @@ impl Moving<'_> {
         let Some(size) = size.filter(|size| *size <= self.options.part_bytes(*size)) else {
             return self.get_parts(path).await;
         };
-        let Some(staging) = self.options.staging(size) else {
+        let Some(staging) = self.options.staging(size)? else {
             return self.get_small(path).await;
         };
         match self.get_staged(staging, path, size).await {
@@ -86,15 +92,14 @@ impl Moving<'_> {
     }
 
     async fn get_parts(self, path: &Path) -> Result<Moved> {
-        let (info, direct) = self.find().await?;
-        let part_bytes = self.options.part_bytes(info.size);
+        let (info, staging) = self.find().await?;
+        let part_bytes = gets_of(self.options.part_bytes(info.size), staging);
         let count = info.size.div_ceil(part_bytes);
         // Of one part there is nothing to go on with.
         let target = match self.options.resume && count > 1 {
             true => Target::resumed(path, &info, part_bytes)?,
             false => Target::fresh(path)?,
         };
-        let staging = direct.filter(|staging| staging.takes(part_bytes.min(info.size)));
         let (into, etag) = (&target, info.etag.as_str());
         let parts: Vec<(Crc64, u64, Option<Way>)> = stream::iter(0..count)
             .map(|index| async move {
@@ -264,7 +269,10 @@ impl Moving<'_> {
             Some(range) => range.start..range.end.clamp(range.start, stat.size),
             None => 0..stat.size,
         };
-        let part_bytes = self.options.part_bytes(range.end - range.start);
+        let part_bytes = gets_of(
+            self.options.part_bytes(range.end - range.start),
+            Some(staging),
+        );
         let etag = stat.etag.as_str();
         let starts =
             (range.start..range.end).step_by(usize::try_from(part_bytes).unwrap_or(usize::MAX));

@@ -40,8 +40,10 @@ pub use upload::upload_file;
 pub const PART_BYTES: u64 = 16 << 20;
 /// S3's bound on the number of parts, but for the one that is a mark.
 const PARTS_MAX: u64 = mark::NUMBER as u64 - 1;
-/// S3's bound on the size of a part but the last.
-const PART_BYTES_MIN: u64 = 5 << 20;
+/// S3's bounds on the size of a part but the last, which may be shorter.
+pub const PART_BYTES_MIN: u64 = 5 << 20;
+/// The longest part that S3 takes.
+pub const PART_BYTES_MAX: u64 = 5 << 30;
 /// Parts in flight on the way here by the direct path.
 const DIRECT_GETS: usize = 4;
 /// Parts held in memory at once are kept below this, but for one.
@@ -50,7 +52,8 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// How to move.
 #[derive(Clone)]
 pub struct Options {
-    /// The size of a part, if not [`PART_BYTES`].
+    /// The size of a part, if not [`PART_BYTES`]: at least [`PART_BYTES_MIN`] whatever it says, and more where the value has more than
+    /// 9 999 such parts.
     pub part_bytes: Option<u64>,
     /// Parts in flight at once.
     pub parallel: usize,
@@ -194,10 +197,11 @@ impl Options {
     }
 
     /// The registered memory for parts of this size.
-    fn staging(&self, part_bytes: u64) -> Option<&Arc<Staging>> {
-        self.direct
-            .as_ref()
-            .filter(|staging| staging.takes(part_bytes))
+    fn staging(&self, part_bytes: u64) -> Result<Option<&Arc<Staging>>> {
+        match &self.direct {
+            Some(staging) if staging.takes(part_bytes)? => Ok(Some(staging)),
+            _ => Ok(None),
+        }
     }
 
     fn parallel(&self, part_bytes: u64) -> usize {
@@ -216,7 +220,7 @@ mod tests {
         for size in [0, 1, PART_BYTES, 200 << 30, 5 << 40] {
             let part = options.part_bytes(size);
             assert!(size.div_ceil(part) <= PARTS_MAX);
-            assert!(part <= 5 << 30);
+            assert!(part <= PART_BYTES_MAX);
         }
     }
 }

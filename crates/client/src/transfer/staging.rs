@@ -1,6 +1,7 @@
 //! Memory through which files go to and from a server by the direct path.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -71,9 +72,25 @@ impl Staging {
         self.declined.lock().clone()
     }
 
-    /// Whether parts of `bytes` fit its slots.
-    pub(super) fn takes(&self, bytes: u64) -> bool {
-        bytes <= self.slot_bytes as u64
+    /// The longest part that fits a slot.
+    pub(super) fn slot_bytes(&self) -> u64 {
+        self.slot_bytes as u64
+    }
+
+    /// Whether parts of `bytes` fit its slots. Longer ones go as bodies, or not at all where this way was to be taken.
+    pub(super) fn takes(&self, bytes: u64) -> Result<bool> {
+        if bytes <= self.slot_bytes() {
+            return Ok(true);
+        }
+        let slot = self.slot_bytes();
+        let why = format!("a part of {bytes} bytes, where memory was made for {slot} bytes each");
+        match self.client.options().path.allows(Path::Http) {
+            true => {
+                self.note(&why);
+                Ok(false)
+            }
+            false => Err(Error::local("the direct path")(io::Error::other(why))),
+        }
     }
 
     /// A slot for `len` bytes, as soon as one is free and lent to nobody: a call that was given up may still have its bytes, into which

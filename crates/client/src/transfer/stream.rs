@@ -68,7 +68,7 @@ impl Moving<'_> {
         };
         if (first.len() as u64) < first_bytes {
             joined(reading.await)?.map_err(Error::local(name))?;
-            let staging = self.options.staging(first.len() as u64);
+            let staging = self.options.staging(first.len() as u64)?;
             let crc = Crc64::of(&first);
             let piece = piece(first, staging).await?;
             return self.put(piece, crc, put).await;
@@ -95,7 +95,7 @@ impl Moving<'_> {
         let sent: Result<Vec<(Part, Crc64, Way)>> = parts
             .map(|(number, body, permit)| async move {
                 let crc = Crc64::of(&body);
-                let staging = self.options.staging(body.len() as u64);
+                let staging = self.options.staging(body.len() as u64)?;
                 let piece = piece(body, staging).await?;
                 let (part, path) = self.put_part(upload, number, piece, crc).await?;
                 drop(permit);

@@ -81,7 +81,7 @@ impl Source {
             metadata,
             part_bytes,
             size,
-            staging: options.staging(part_bytes.min(size)).cloned(),
+            staging: options.staging(part_bytes.min(size))?.cloned(),
         })
     }
 

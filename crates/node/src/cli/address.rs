@@ -55,6 +55,10 @@ impl FromStr for Place {
             "-" => Ok(Place::Standard),
             "" => Err("an empty path".to_owned()),
             _ if text.starts_with("fb://") => Ok(Place::Remote(text.parse()?)),
+            _ if text.starts_with("s3://") => Err(format!(
+                "objects are named fb://{}, whatever the door",
+                &text["s3://".len()..]
+            )),
             _ => Ok(Place::Local(text.into())),
         }
     }

@@ -69,16 +69,22 @@ enum What {
     #[command(subcommand)]
     Quota(QuotaCommand),
     /// Read everything and check it; fails when anything is damaged
+    #[command(after_help = "Example: forebay admin scrub --json")]
     Scrub(ServerArgs),
     /// Apply the lifecycle rules now
+    #[command(after_help = "Example: forebay admin lifecycle-run")]
     LifecycleRun(ServerArgs),
 }
 
 #[derive(Debug, Subcommand)]
 enum TenantCommand {
     /// Make a tenant
+    #[command(
+        after_help = "Example: forebay admin tenant create vision --display-name 'Vision team'"
+    )]
     Create {
-        /// 1 to 63 of a-z 0-9 - _ .
+        /// 1 to 63 of a-z, 0-9, -, _ and .
+        #[arg(verbatim_doc_comment)]
         name: String,
         /// A name for people
         #[arg(long, default_value = "", hide_default_value = true)]
@@ -87,8 +93,10 @@ enum TenantCommand {
         server: ServerArgs,
     },
     /// List tenants with what they hold
+    #[command(after_help = "Example: forebay admin tenant list")]
     List(ServerArgs),
     /// Remove a tenant that owns no namespace, and its keys
+    #[command(after_help = "Example: forebay admin tenant rm vision")]
     Rm {
         /// Which
         name: String,
@@ -100,6 +108,7 @@ enum TenantCommand {
 #[derive(Debug, Subcommand)]
 enum KeyCommand {
     /// Make a key for a tenant, or import one; prints its secret, this once
+    #[command(after_help = "Example: forebay admin key create vision >> ~/.aws/credentials")]
     Create {
         /// Whose
         tenant: String,
@@ -119,6 +128,7 @@ enum KeyCommand {
         server: ServerArgs,
     },
     /// List keys, without secrets
+    #[command(after_help = "Example: forebay admin key list vision")]
     List {
         /// Only of this tenant
         tenant: Option<String>,
@@ -126,6 +136,7 @@ enum KeyCommand {
         server: ServerArgs,
     },
     /// Remove a key; what it signs is refused from then on
+    #[command(after_help = "Example: forebay admin key rm FBK3EXAMPLE")]
     Rm {
         /// Its public half
         access_key: String,
@@ -137,20 +148,26 @@ enum KeyCommand {
 #[derive(Debug, Subcommand)]
 enum NamespaceCommand {
     /// Make a namespace
+    #[command(
+        after_help = "Example: forebay admin namespace create frames --tenant vision --durability relaxed:50ms"
+    )]
     Create {
-        /// 3 to 63 of a-z 0-9 - .
+        /// 3 to 63 of a-z, 0-9, - and .
+        #[arg(verbatim_doc_comment)]
         name: String,
-        /// Its owner
-        #[arg(long, default_value = forebay_control::ROOT_TENANT)]
-        tenant: String,
+        /// Its owner [default: the tenant whose access key asks, over the socket the root]
+        #[arg(long)]
+        tenant: Option<String>,
         #[command(flatten)]
         config: ConfigArgs,
         #[command(flatten)]
         server: ServerArgs,
     },
     /// List namespaces with their durability and what they hold
+    #[command(after_help = "Example: forebay admin namespace list")]
     List(ServerArgs),
     /// Remove an empty namespace
+    #[command(after_help = "Example: forebay admin namespace rm frames")]
     Rm {
         /// Which
         name: String,
@@ -158,6 +175,9 @@ enum NamespaceCommand {
         server: ServerArgs,
     },
     /// Change a namespace; what is not given stays
+    #[command(
+        after_help = "Example: forebay admin namespace set frames --ttl 30d --quota-bytes none"
+    )]
     Set {
         /// Which
         name: String,
@@ -171,6 +191,7 @@ enum NamespaceCommand {
 #[derive(Debug, Subcommand)]
 enum QuotaCommand {
     /// Show or change a tenant's
+    #[command(after_help = "Example: forebay admin quota tenant vision --bytes 500GiB")]
     Tenant {
         /// Which
         name: String,
@@ -180,6 +201,7 @@ enum QuotaCommand {
         server: ServerArgs,
     },
     /// Show or change a namespace's
+    #[command(after_help = "Example: forebay admin quota namespace frames --objects none")]
     Namespace {
         /// Which
         name: String,
@@ -406,7 +428,7 @@ async fn namespace(command: NamespaceCommand) -> Outcome {
         } => {
             let new = NewNamespace {
                 name,
-                tenant,
+                tenant: tenant.unwrap_or_default(),
                 config: config.into(),
             };
             let made: Namespace = server.ask(Method::POST, &["namespaces"], &new).await?;

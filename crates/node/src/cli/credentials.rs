@@ -15,6 +15,10 @@ pub type Found = (Credentials, Option<String>);
 /// Who asks. The most explicit wins: --dir, --profile, the environment, the default directory.
 pub fn find(dir: Option<&Path>, profile: Option<&str>) -> Outcome<Found> {
     if let Some(dir) = dir {
+        if matches!(dir.try_exists(), Ok(false)) {
+            let none = format_args!("{}: there is no such directory", dir.display());
+            return Err(Failure::new(Exit::NotFound, none));
+        }
         return in_file(credentials_path(dir), "default");
     }
     if let Some(given) = given(profile)? {
@@ -43,8 +47,14 @@ pub fn given(profile: Option<&str>) -> Outcome<Option<Found>> {
         });
         return in_file(path, profile).map(Some);
     }
-    if let Some(found) = pair("FOREBAY_ACCESS_KEY", "FOREBAY_SECRET_KEY") {
+    let [id, secret] = ["FOREBAY_ACCESS_KEY", "FOREBAY_SECRET_KEY"];
+    if let Some(found) = pair(id, secret) {
         return Ok(Some((found, None)));
+    }
+    if variable(id).or(variable(secret)).is_some() {
+        // Whoever sets one means to be somebody: not to be taken for another.
+        let half = format_args!("of {id} and {secret} only one is set");
+        return Err(Failure::new(Exit::Usage, half));
     }
     let aws_endpoint = || variable("AWS_ENDPOINT_URL_S3").or(variable("AWS_ENDPOINT_URL"));
     if let Some(found) = pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") {

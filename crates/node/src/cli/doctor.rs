@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[command(after_help = "\
 Writes and removes a small file where data is kept, and a value in a namespace of its own at the endpoint, by each path that works:
 the table at the end says how fast that was. Fails when something would keep a server from working, and when no path leads to the server
-that is asked for or runs here.
+that is asked for (by --endpoint, or --dir where a server has been) or runs here.
 Examples:
   forebay doctor --dir /srv/forebay
   forebay doctor --endpoint http://10.0.0.7:9001 --json")]
@@ -78,13 +78,13 @@ pub async fn run(args: DoctorArgs) -> Outcome {
         wanted,
         answers,
     } = interrupt.or(look(&args)).await?;
-    let works = super::paths::show(&args.server, PATIENCE, &mut interrupt).await?;
+    let works = super::paths::show(&args.server, answers, PATIENCE, &mut interrupt).await?;
     match failed {
-        0 if works || answers || !wanted => Ok(()),
+        0 if works || !wanted => Ok(()),
         0 => Err(Failure::new(Exit::Failed, "no path to the server works")),
         _ => Err(Failure::new(
             Exit::Failed,
-            format_args!("{failed} checks failed"),
+            format_args!("{} failed", show::count(failed, "check")),
         )),
     }
 }
@@ -405,6 +405,10 @@ async fn running(server: &ServerArgs) -> Check {
                     doors.join(", ")
                 ),
             )
+        }
+        // Whoever sends us away is there.
+        Err(failure) if failure.exit == Exit::Denied => {
+            check("server", State::Warn, failure.message)
         }
         Err(failure) => check("server", State::None, failure.message),
     }

@@ -4,12 +4,15 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use forebay_client::direct::{self, Entry, Listing};
-use forebay_client::{Client, Error, ListingPage, ObjectInfo};
+use forebay_client::{Client, Error, Kind, ListingPage, ObjectInfo};
 use futures_util::stream::{self, StreamExt};
 
 use super::address::Address;
-use super::glob;
+use super::{glob, show};
+use crate::exit::{Exit, Failure};
 
+/// What is wrong with a key that S3 lists and does not take.
+const NO_TEXT: &str = "it is not UTF-8, which S3 asks for; `forebay nvme` takes it with --hex";
 /// Deletes in flight where each is a call.
 const DELETES: usize = 16;
 
@@ -24,7 +27,7 @@ pub enum Door {
 
 /// An object of a list.
 pub struct Listed {
-    /// Any bytes; S3 lists no others than UTF-8.
+    /// Any bytes; S3 takes no others than UTF-8, but lists them.
     pub key: Bytes,
     pub size: u64,
     pub etag: String,
@@ -47,19 +50,35 @@ pub enum Next {
 impl Listed {
     /// The key as it is shown, and compared with patterns.
     pub fn shown(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.key)
+        show::key(&self.key)
     }
 
     /// The key for calls that name none but UTF-8.
     pub fn text(&self) -> Result<&str, Error> {
         str::from_utf8(&self.key).map_err(|_| Error::Local {
             what: format!("key {}", self.key.escape_ascii()),
-            source: std::io::Error::other("it is not UTF-8"),
+            source: std::io::Error::other(NO_TEXT),
         })
     }
 }
 
 impl Door {
+    /// Of what was not found: whether it is the namespace that is missing, and `below` where objects lie below the name.
+    pub async fn missing(&self, address: &Address, below: &str) -> Failure {
+        let Address { namespace, key } = address;
+        let folder = format!("{}/", key.trim_end_matches('/'));
+        let hint = match self.list(namespace, &folder, Some("/"), None).await {
+            Err(error) if error.kind() == Kind::NotFound => return error.into(),
+            Ok(page) if !page.objects.is_empty() || !page.prefixes.is_empty() => below,
+            // That the object is missing is what counts.
+            Ok(_) | Err(_) => "",
+        };
+        Failure::new(
+            Exit::NotFound,
+            format_args!("{address} does not exist{hint}"),
+        )
+    }
+
     pub async fn head(&self, namespace: &str, key: &str) -> Result<ObjectInfo, Error> {
         let client = match self {
             Door::S3(client) => return client.head(namespace, key).await,
@@ -70,7 +89,11 @@ impl Door {
             size: stat.size,
             etag: stat.etag,
             modified: seconds(stat.modified_ms),
-            content_type: attributes.content_type,
+            content_type: match attributes.content_type.is_empty() {
+                // As S3 has it.
+                true => "binary/octet-stream".to_owned(),
+                false => attributes.content_type,
+            },
             version: (stat.version != 0).then(|| stat.version.to_string()),
             crc64nvme: stat.crc64nvme,
             metadata: attributes.metadata,
@@ -149,9 +172,15 @@ impl Door {
     ) -> Result<Vec<(String, String)>, Error> {
         match self {
             Door::S3(client) => {
-                let keys = objects.iter().map(|object| Ok(object.text()?.to_owned()));
-                let keys: Vec<String> = keys.collect::<Result<_, Error>>()?;
-                client.delete_many(namespace, &keys).await
+                let (mut keys, mut stayed) = (Vec::new(), Vec::new());
+                for object in objects {
+                    match object.text() {
+                        Ok(key) => keys.push(key.to_owned()),
+                        Err(_) => stayed.push((object.shown().into_owned(), NO_TEXT.to_owned())),
+                    }
+                }
+                stayed.extend(client.delete_many(namespace, &keys).await?);
+                Ok(stayed)
             }
             Door::Direct(client) => {
                 let deletes = objects.iter().map(|object| async move {
@@ -178,14 +207,14 @@ async fn gone(client: &direct::Client, namespace: &str, key: &[u8]) -> Result<()
 impl Page {
     fn of_s3(page: ListingPage) -> Page {
         let objects = page.objects.into_iter().map(|object| Listed {
-            key: object.key.into(),
+            key: object.key,
             size: object.size,
             etag: object.etag,
             modified: object.modified,
         });
         Page {
             objects: objects.collect(),
-            prefixes: page.prefixes.into_iter().map(Bytes::from).collect(),
+            prefixes: page.prefixes,
             next: page.next.map(Next::S3),
         }
     }

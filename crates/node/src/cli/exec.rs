@@ -7,7 +7,7 @@ use clap::Args;
 use forebay_api::v1::{self, execute_request};
 use forebay_bench::Size;
 use forebay_client::direct::Choice;
-use forebay_client::{Execution, NotExecuted};
+use forebay_client::{Execution, Kind, NotExecuted};
 use forebay_store::ModuleDigest;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -57,7 +57,15 @@ pub async fn run(args: ExecArgs) -> Outcome {
     let (endpoint, credentials) = args.server.rpc().await?;
     let options = args.server.options(Choice::Auto)?;
     let execution = Execution::new(&endpoint, &credentials, &options)?;
-    let mut executing = execution.execute(request).await.map_err(failed)?;
+    let mut executing = match execution.execute(request).await {
+        Err(not) if not.error.kind() == Kind::NotFound => {
+            return Err(match absent(&args).await {
+                Some(failure) => failure,
+                None => failed(not),
+            });
+        }
+        executing => executing.map_err(failed)?,
+    };
     let mut out = std::io::stdout().lock();
     let mut written = 0_u64;
     while let Some(part) = executing.next().await? {
@@ -96,6 +104,20 @@ pub async fn run(args: ExecArgs) -> Outcome {
         )),
         _ => Ok(()),
     }
+}
+
+/// Which input it is that is not there: the server does not say.
+async fn absent(args: &ExecArgs) -> Option<Failure> {
+    let door = args.server.door(1).await.ok()?;
+    for address in &args.inputs {
+        match door.head(&address.namespace, &address.key).await {
+            Err(error) if error.kind() == Kind::NotFound => {
+                return Some(door.missing(address, "").await);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    None
 }
 
 fn request(args: &ExecArgs) -> Outcome<v1::ExecuteRequest> {
@@ -155,7 +177,7 @@ fn module(text: &str) -> Outcome<execute_request::Module> {
 fn failed(failed: NotExecuted) -> Failure {
     // Why it failed is said in any case.
     let _ = logged(&failed.logs);
-    let denied = failed.error.kind() == forebay_client::Kind::Denied;
+    let denied = failed.error.kind() == Kind::Denied;
     let failure = Failure::from(failed.error);
     match denied {
         true => Failure::new(

@@ -46,8 +46,10 @@ Examples:
         server: ServerArgs,
     },
     /// List hosts, without secrets
+    #[command(after_help = "Example: forebay admin host list")]
     List(ServerArgs),
     /// Forget a host: its connections end
+    #[command(after_help = "Example: forebay admin host rm nqn.2026-01.com.example:gpu7")]
     Rm {
         /// Its NVMe Qualified Name
         nqn: String,

@@ -93,10 +93,10 @@ async fn objects(args: &ListArgs, address: &Address) -> Outcome {
             .await?;
         for prefix in &page.prefixes {
             any = true;
-            let prefix = String::from_utf8_lossy(prefix);
+            let prefix = show::key(prefix);
             match args.server.json {
                 true => show::json(&json!({"prefix": prefix}))?,
-                false => show::line(&format!("{:>20} {:>10} {prefix}", "", "-"))?,
+                false => show::line(&format!("{:>20} {:>10} {}", "", "-", show::plain(&prefix)))?,
             }
         }
         for object in &page.objects {
@@ -111,9 +111,10 @@ async fn objects(args: &ListArgs, address: &Address) -> Outcome {
                     "modified": show::time(object.modified),
                 }))?,
                 false => show::line(&format!(
-                    "{:>20} {:>10} {key}",
+                    "{:>20} {:>10} {}",
                     show::time(object.modified),
-                    show::size(object.size)
+                    show::size(object.size),
+                    show::plain(&key)
                 ))?,
             }
         }

@@ -34,6 +34,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::{self, args::ServeArgs};
 use interrupt::Interrupt;
+pub use show::plain;
 
 /// A direct object store
 #[derive(Debug, Parser)]

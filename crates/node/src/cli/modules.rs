@@ -39,8 +39,10 @@ Examples:
         server: ServerArgs,
     },
     /// List the modules that are allowed
+    #[command(after_help = "Example: forebay admin module list")]
     List(ServerArgs),
     /// Forbid a module where it was allowed
+    #[command(after_help = "Example: forebay admin module rm count --tenant vision")]
     Rm {
         /// Its name, or sha256:HEX
         module: String,
@@ -109,7 +111,7 @@ fn source(module: Place) -> Outcome<ModuleSource> {
 
 /// The bytes of a module in a file.
 pub fn read(path: &std::path::Path) -> Outcome<Vec<u8>> {
-    let size = std::fs::metadata(path).map_err(Failure::io(path.display()))?;
+    let size = std::fs::metadata(path).map_err(Failure::file(path))?;
     if size.len() > MODULE_BYTES_MAX as u64 {
         let text = format_args!(
             "{}: a module has at most {MODULE_BYTES_MAX} bytes",

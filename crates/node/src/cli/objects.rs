@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use clap::Args;
 use forebay_client::direct::{self, Choice};
-use forebay_client::transfer;
+use forebay_client::{Kind, transfer};
 use forebay_control::api::Namespace;
 use http::Method;
 use serde_json::json;
@@ -89,9 +89,14 @@ pub async fn stat(args: StatArgs) -> Outcome {
         return stat_namespace(&args).await;
     }
     let client = args.server.door(1).await?;
-    let info = client
-        .head(&args.address.namespace, &args.address.key)
-        .await?;
+    let info = client.head(&args.address.namespace, &args.address.key);
+    let info = match info.await {
+        Err(error) if error.kind() == Kind::NotFound => {
+            let below = "; there are objects below it: see `forebay ls`";
+            return Err(client.missing(&args.address, below).await);
+        }
+        info => info?,
+    };
     let crc = info.crc64nvme.map(|crc| format!("{crc:016x}"));
     if args.server.json {
         let metadata: serde_json::Map<String, serde_json::Value> = info
@@ -105,7 +110,7 @@ pub async fn stat(args: StatArgs) -> Outcome {
             "version": info.version, "crc64nvme": crc, "metadata": metadata,
         }));
     }
-    show::line(&args.address.to_string())?;
+    show::line(&show::plain(&args.address.to_string()))?;
     let mut lines = vec![
         (
             "size",
@@ -127,6 +132,12 @@ pub async fn stat(args: StatArgs) -> Outcome {
 }
 
 async fn stat_namespace(args: &StatArgs) -> Outcome {
+    if args.server.is_told_who_asks() {
+        // A directory's socket shows everything, whoever asks.
+        let door = args.server.door(1).await?;
+        door.list(&args.address.namespace, "", Some("/"), None)
+            .await?;
+    }
     let path = ["namespaces", &args.address.namespace];
     let namespace: Namespace = args.server.ask(Method::GET, &path, &()).await?;
     super::admin::show_namespaces(&args.server, &[namespace])
@@ -149,6 +160,12 @@ pub async fn cat(args: CatArgs) -> Outcome {
         direct,
         ..transfer::Options::default()
     };
+    if let Some(address) = args.addresses.iter().find(|address| address.key.is_empty()) {
+        return Err(Failure::new(
+            Exit::Usage,
+            format_args!("{address} is a namespace, and what is written out is objects"),
+        ));
+    }
     for address in &args.addresses {
         let mut broken = None;
         let moved = transfer::download_stream(
@@ -159,9 +176,13 @@ pub async fn cat(args: CatArgs) -> Outcome {
             &options,
             |bytes| show::bytes(bytes).map_err(|failure| show::stopped(failure, &mut broken)),
         );
-        let moved = moved
-            .await
-            .map_err(|error| broken.unwrap_or_else(|| error.into()))?;
+        let moved = match moved.await {
+            Err(error) if broken.is_none() && error.kind() == Kind::NotFound => {
+                let below = "; there are objects below it: see `forebay ls`";
+                return Err(clients.door.missing(address, below).await);
+            }
+            moved => moved.map_err(|error| broken.unwrap_or_else(|| error.into()))?,
+        };
         if args.server.json {
             let by_http = moved.path == Some(direct::Path::Http);
             let declined = options.direct.as_ref().filter(|_| by_http);
@@ -179,36 +200,71 @@ pub async fn cat(args: CatArgs) -> Outcome {
 
 /// Removes.
 pub async fn remove(args: RemoveArgs) -> Outcome {
+    let is_namespace = |address: &&Address| address.key.is_empty() && !args.recursive;
+    if let Some(address) = args.addresses.iter().find(is_namespace) {
+        return Err(Failure::new(
+            Exit::Usage,
+            format_args!("{address} is a namespace: -r removes all objects in it"),
+        ));
+    }
     let client = args.server.door(4).await?;
-    let mut removed = 0;
-    let mut failed = Vec::new();
+    let mut removal = Removal::default();
+    let mut failures = Vec::new();
     for address in &args.addresses {
-        let pattern = client.is_pattern(address, args.recursive).await?;
-        if args.recursive || pattern {
-            let many = remove_many(&client, address, args.recursive, pattern, &mut failed);
-            removed += many.await?;
-        } else if address.key.is_empty() {
-            return Err(Failure::new(
-                Exit::Usage,
-                format_args!("{address} is a namespace: -r removes all objects in it"),
-            ));
-        } else {
-            // S3's delete does not say whether there was anything.
-            client.head(&address.namespace, &address.key).await?;
-            client.delete(&address.namespace, &address.key).await?;
-            removed += 1;
+        let removed = removal.of(&client, address, args.recursive).await;
+        failures.extend(removed.err());
+    }
+    let Removal { removed, stayed } = removal;
+    match args.server.json {
+        true => {
+            show::json(&json!({"removed": removed, "failed": stayed.len() + failures.len()}))?;
+        }
+        false => show::line(&format!("{} removed", show::count(removed, "object")))?,
+    }
+    if let Some((key, why)) = stayed.first() {
+        let count = show::count(stayed.len(), "object");
+        failures.push(Failure::new(
+            Exit::Failed,
+            format_args!("{count} stayed; the first: {key}: {why}"),
+        ));
+    }
+    match failures.first() {
+        None => Ok(()),
+        Some(first) => {
+            let told = failures.iter().map(|failure| failure.message.as_str());
+            let told: Vec<&str> = told.collect();
+            Err(Failure::new(first.exit, told.join("; ")))
         }
     }
-    match args.server.json {
-        true => show::json(&json!({"removed": removed, "failed": failed.len()}))?,
-        false => show::line(&format!("{removed} objects removed"))?,
-    }
-    match failed.first() {
-        None => Ok(()),
-        Some((key, why)) => Err(Failure::new(
-            Exit::Failed,
-            format_args!("{} objects stayed; the first: {key}: {why}", failed.len()),
-        )),
+}
+
+/// What was removed, and what was not.
+#[derive(Debug, Default)]
+struct Removal {
+    removed: usize,
+    /// Keys that were found, each with the reason.
+    stayed: Vec<(String, String)>,
+}
+
+impl Removal {
+    /// Removes what an address stands for.
+    async fn of(&mut self, client: &Door, address: &Address, recursive: bool) -> Outcome {
+        let Address { namespace, key } = address;
+        let pattern = client.is_pattern(address, recursive).await?;
+        if recursive || pattern {
+            return remove_many(client, address, recursive, pattern, self).await;
+        }
+        // S3's delete does not say whether there was anything.
+        match client.head(namespace, key).await {
+            Err(error) if error.kind() == Kind::NotFound => {
+                let below = "; there are objects below it, which -r removes";
+                return Err(client.missing(address, below).await);
+            }
+            head => head?,
+        };
+        client.delete(namespace, key).await?;
+        self.removed += 1;
+        Ok(())
     }
 }
 
@@ -217,13 +273,12 @@ async fn remove_many(
     address: &Address,
     recursive: bool,
     pattern: bool,
-    failed: &mut Vec<(String, String)>,
-) -> Outcome<usize> {
+    removal: &mut Removal,
+) -> Outcome {
     let prefix = &match pattern {
         true => glob::literal_prefix(&address.key),
         false => address.key.clone(),
     };
-    let mut removed = 0;
     let mut next = None;
     let mut any = false;
     loop {
@@ -238,15 +293,15 @@ async fn remove_many(
         objects.retain(|object| fits(&object.shown()));
         any |= !objects.is_empty();
         let stayed = client.delete_many(&address.namespace, &objects).await?;
-        removed += objects.len() - stayed.len();
-        failed.extend(stayed);
+        removal.removed += objects.len() - stayed.len();
+        removal.stayed.extend(stayed);
         next = page.next;
         if next.is_none() {
             break;
         }
     }
     if any || address.key.is_empty() {
-        Ok(removed)
+        Ok(())
     } else {
         Err(Failure::new(
             Exit::NotFound,

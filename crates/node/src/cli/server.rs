@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 
 use super::credentials::{self, Found};
 use super::door::Door;
-use super::{here, probe, remote};
+use super::probe::{self, Spoken};
+use super::{here, remote};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::serve::credentials::path as credentials_path;
 use crate::serve::socket;
@@ -87,9 +88,12 @@ impl ServerArgs {
         self.dir.clone().unwrap_or_else(|| DEFAULT_DIR.into())
     }
 
-    /// Whether a server elsewhere is asked for.
+    /// Whether a server is asked for: one elsewhere, or that of a directory in which one has been.
     pub fn is_named(&self) -> bool {
-        self.endpoint.is_some() || matches!(self.beside(), Ok(Some(_)))
+        let used = |dir: &PathBuf| credentials_path(dir).exists();
+        self.endpoint.is_some()
+            || self.dir.as_ref().is_some_and(used)
+            || matches!(self.beside(), Ok(Some(_)))
     }
 
     /// A client of the S3 door.
@@ -205,10 +209,14 @@ impl ServerArgs {
     pub async fn rpc(&self) -> Outcome<(Endpoint, Credentials)> {
         let (credentials, named) = self.credentials()?;
         let doors = self.doors(named).await?;
-        let rpc = doors
-            .rpc
-            .ok_or_else(|| Failure::new(Exit::Failed, "the endpoint speaks S3 and no gRPC"))?;
-        Ok((rpc, credentials))
+        match (doors.rpc, doors.s3) {
+            (Some(rpc), _) => Ok((rpc, credentials)),
+            (None, Some(s3)) => Err(Failure::new(
+                Exit::Failed,
+                format_args!("{s3} speaks S3 and no gRPC"),
+            )),
+            (None, None) => Err(nowhere()),
+        }
     }
 
     /// How direct clients connect.
@@ -230,18 +238,16 @@ impl ServerArgs {
         let wrong = |error| Failure::new(Exit::Usage, error);
         if let Some(endpoint) = &self.endpoint {
             let endpoint = endpoint.clone();
-            return Ok(
-                match probe::speaks_http2(&endpoint, self.ca.as_deref()).await {
-                    true => Doors {
-                        rpc: Some(endpoint),
-                        s3: None,
-                    },
-                    false => Doors {
-                        rpc: None,
-                        s3: Some(endpoint),
-                    },
+            return Ok(match self.speaks_grpc(&endpoint).await? {
+                true => Doors {
+                    rpc: Some(endpoint),
+                    s3: None,
                 },
-            );
+                false => Doors {
+                    rpc: None,
+                    s3: Some(endpoint),
+                },
+            });
         }
         if let Some(named) = named {
             return Ok(Doors {
@@ -255,9 +261,14 @@ impl ServerArgs {
             Ok(server) => server,
             // Whoever names a directory means no other server of this host.
             Err(failure) if self.dir.is_some() => return Err(failure),
-            Err(_) => {
+            Err(failure) => {
+                let endpoint: Endpoint = DEFAULT_ENDPOINT.parse().map_err(wrong)?;
+                if probe::is_closed(&endpoint).await {
+                    let nor = format_args!("{failure}, and nothing answers at {endpoint}");
+                    return Err(Failure::new(failure.exit, nor));
+                }
                 return Ok(Doors {
-                    rpc: Some(DEFAULT_ENDPOINT.parse().map_err(wrong)?),
+                    rpc: Some(endpoint),
                     s3: None,
                 });
             }
@@ -269,8 +280,29 @@ impl ServerArgs {
         })
     }
 
+    /// Whether an endpoint speaks gRPC and not S3.
+    async fn speaks_grpc(&self, endpoint: &Endpoint) -> Outcome<bool> {
+        let instead = |scheme: &str| format!("{scheme}://{}", endpoint.authority());
+        let wrong = |why: String| {
+            let why = format_args!("{endpoint}: {why}");
+            Err(Failure::new(Exit::Usage, why))
+        };
+        match probe::spoken(endpoint, self.ca.as_deref()).await {
+            Spoken::Http2 => Ok(true),
+            Spoken::Http1 => Ok(false),
+            Spoken::Tls => wrong(format!("this door speaks TLS: {}", instead("https"))),
+            Spoken::Plaintext => wrong(format!("this door speaks no TLS: {}", instead("http"))),
+            Spoken::Console => wrong("this is the console; name the gRPC or S3 door".to_owned()),
+        }
+    }
+
     fn credentials(&self) -> Outcome<Found> {
         credentials::find(self.dir.as_deref(), self.profile.as_deref())
+    }
+
+    /// Whether --profile or the environment say who asks.
+    pub fn is_told_who_asks(&self) -> bool {
+        self.dir.is_none() && matches!(credentials::given(self.profile.as_deref()), Ok(Some(_)))
     }
 
     /// The S3 endpoint beside the credentials, where that is the server and not one that is told or uses the directory.
@@ -316,9 +348,7 @@ impl ServerArgs {
             return Err(needs_rpc(&format_args!("{named}, beside the credentials,")));
         }
         let endpoint = match (&self.endpoint, &self.dir) {
-            (Some(endpoint), _) if probe::speaks_http2(endpoint, self.ca.as_deref()).await => {
-                endpoint.clone()
-            }
+            (Some(endpoint), _) if self.speaks_grpc(endpoint).await? => endpoint.clone(),
             (None, None) if !credentials_path(&self.dir()).exists() => {
                 let here = socket::connect(&self.dir()).await;
                 if here.is_ok() || self.credentials().is_err() {

@@ -1,5 +1,6 @@
 //! How results are printed.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use forebay_proto::s3::date;
@@ -33,6 +34,28 @@ pub fn line(text: &str) -> Outcome {
     bytes(format!("{text}\n").as_bytes())
 }
 
+/// A key in words: as it is, or escaped where it is no text.
+pub fn key(key: &[u8]) -> Cow<'_, str> {
+    match str::from_utf8(key) {
+        Ok(text) => text.into(),
+        Err(_) => key.escape_ascii().to_string().into(),
+    }
+}
+
+/// Somebody else's words as a terminal may have them: what would steer it is escaped.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    match text.contains(char::is_control) {
+        false => text.into(),
+        true => {
+            let escaped = |c: char| match c.is_control() {
+                true => c.escape_default().collect(),
+                false => c.to_string(),
+            };
+            text.chars().map(escaped).collect::<String>().into()
+        }
+    }
+}
+
 /// A line of JSON.
 pub fn json(value: &impl Serialize) -> Outcome {
     let mut text = serde_json::to_vec(value).map_err(|error| Failure::new(Exit::Failed, error))?;
@@ -59,6 +82,14 @@ pub fn table(heading: &[&str], rows: Vec<Vec<String>>) -> Outcome {
         line(text.join("  ").trim_end())?;
     }
     Ok(())
+}
+
+/// So many of what `noun` names.
+pub fn count(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
 /// A number of bytes, such as `1.5 MiB`.

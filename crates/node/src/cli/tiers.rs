@@ -14,6 +14,7 @@ use crate::exit::{Exit, Failure, Outcome};
 #[derive(Debug, Subcommand)]
 pub enum TierCommand {
     /// Show what goes, and what the last pass came to
+    #[command(after_help = "Example: forebay admin tier show frames")]
     Show {
         /// The namespace
         namespace: String,
@@ -34,6 +35,7 @@ Examples:
         server: ServerArgs,
     },
     /// Apply the policy now
+    #[command(after_help = "Example: forebay admin tier run frames")]
     Run {
         /// The namespace
         namespace: String,
@@ -41,6 +43,7 @@ Examples:
         server: ServerArgs,
     },
     /// Bring the bytes of a value back
+    #[command(after_help = "Example: forebay admin tier recall fb://frames/0001.bin")]
     Recall {
         /// fb://NAMESPACE/KEY
         object: Address,
@@ -51,8 +54,10 @@ Examples:
         server: ServerArgs,
     },
     /// Delete copies in the cold tier to which nothing refers
+    #[command(after_help = "Example: forebay admin tier sweep")]
     Sweep(ServerArgs),
     /// Remove the policy: nothing more goes, and what is cold comes back when it is read
+    #[command(after_help = "Example: forebay admin tier rm frames")]
     Rm {
         /// The namespace
         namespace: String,
@@ -141,9 +146,14 @@ pub async fn run(command: TierCommand) -> Outcome {
                 key: object.key.clone(),
                 version,
             };
-            let recalled: Recalled = server.ask(Method::POST, &path, &asked).await?;
+            let recalled = server.ask(Method::POST, &path, &asked).await;
+            let recalled: Recalled = recalled.map_err(|failure: Failure| {
+                Failure::new(failure.exit, format_args!("{object}: {failure}"))
+            })?;
             if server.json {
-                return show::json(&recalled);
+                return show::json(
+                    &json!({"object": object.to_string(), "recalled": recalled.recalled}),
+                );
             }
             show::line(&match recalled.recalled {
                 true => format!("{object} is back"),

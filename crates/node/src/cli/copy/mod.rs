@@ -72,8 +72,8 @@ pub struct CopyArgs {
     /// Transfers in flight at once
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
-    /// Size of the parts of large objects [default: 16MiB, more for very large ones]
-    #[arg(long, value_name = "SIZE")]
+    /// Size of the parts of large objects, 5MiB to 5GiB [default: 16MiB, more for very large ones]
+    #[arg(long, value_name = "SIZE", value_parser = part_size)]
     part_size: Option<Size>,
     /// The way payloads take: auto, shm, iwarp or http
     #[arg(long, default_value = "auto", value_name = "PATH")]
@@ -81,6 +81,9 @@ pub struct CopyArgs {
     /// Move everything again, also what is there
     #[arg(long)]
     no_resume: bool,
+    /// As cp(1) has it: folders are copied with all that is below them in any case
+    #[arg(short, long)]
+    recursive: bool,
     /// Make the target's namespace when it is missing
     #[arg(long)]
     make_namespace: bool,
@@ -108,6 +111,14 @@ struct AttributeArgs {
     /// A tag of the objects made; more than once for more
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     tag: Vec<(String, String)>,
+}
+
+fn part_size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    match (transfer::PART_BYTES_MIN..=transfer::PART_BYTES_MAX).contains(&size.0) {
+        true => Ok(size),
+        false => Err("parts have 5 MiB to 5 GiB, as S3 has it".to_owned()),
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -153,7 +164,7 @@ pub async fn run(mut args: CopyArgs) -> Outcome {
     let part_bytes = args.part_size.map_or(transfer::PART_BYTES, |size| size.0);
     let (staging, why) = match clients.direct {
         Ok(direct) => {
-            let slots = (STAGING_BYTES / part_bytes.max(1)).clamp(1, parallel as u64);
+            let slots = (STAGING_BYTES / part_bytes).clamp(1, parallel as u64);
             let part_bytes = usize::try_from(part_bytes).unwrap_or(usize::MAX);
             let why = direct.fallback().map(|why| why.to_string());
             let staging = transfer::Staging::new(direct, part_bytes, slots as usize)?;
@@ -247,9 +258,18 @@ fn check(sources: &[Place], attributes: &Attributes) -> Outcome {
 /// False when there is one of that name, ours or not; the copy will tell.
 async fn make_namespace(context: &Context, namespace: &str) -> Outcome<bool> {
     if let Some(staging) = &context.transfer.direct {
-        return Ok(staging.client().create_namespace(namespace, 0).await?);
+        let made = staging.client().create_namespace(namespace, 0).await;
+        return match made {
+            Err(forebay_client::Error::Refused(refusal)) if refusal.status == 400 => {
+                Err(usage(refusal.message))
+            }
+            made => Ok(made?),
+        };
     }
     match context.client.create_namespace(namespace).await {
+        Err(forebay_client::Error::Refused(refusal)) if refusal.status == 400 => {
+            Err(usage(format_args!("{namespace:?}: {}", refusal.message)))
+        }
         // 409.
         Err(error) if error.kind() == forebay_client::Kind::Precondition => Ok(false),
         made => Ok(made.map(|()| true)?),
@@ -263,18 +283,14 @@ fn report(args: &CopyArgs, tally: &Tally, why: Option<&str>, seconds: f64) -> Ou
         json!({
             "copies": tally.copies, "bytes": tally.bytes, "seconds": seconds, "bytes_per_s": rate,
             "resumed_bytes": tally.resumed, "unchanged": tally.unchanged, "skipped": tally.skipped,
-            "leftovers": tally.leftovers, "failed": tally.failures.len(), "verified": tally.verified, "path": path, "why": why,
+            "leftovers": tally.leftovers, "failed": tally.failures.len(), "not_tried": tally.untried, "verified": tally.is_verified(),
+            "path": path, "why": why,
         })
         .to_string()
     } else {
         let mut text = format!(
-            "{} {}, {} in {seconds:.2} s, {}/s",
-            tally.copies,
-            if tally.copies == 1 {
-                "object"
-            } else {
-                "objects"
-            },
+            "{}, {} in {seconds:.2} s, {}/s",
+            show::count(tally.copies, "object"),
             show::size(tally.bytes),
             show::size(rate as u64)
         );
@@ -298,6 +314,9 @@ fn report(args: &CopyArgs, tally: &Tally, why: Option<&str>, seconds: f64) -> Ou
         }
         if !tally.failures.is_empty() {
             text.push_str(&format!(", {} failed", tally.failures.len()));
+        }
+        if tally.untried > 0 {
+            text.push_str(&format!(", {} not tried", tally.untried));
         }
         if let Some(path) = path {
             text.push_str(&format!(", path {path}"));

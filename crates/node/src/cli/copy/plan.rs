@@ -39,13 +39,7 @@ pub fn uploads(source: &Path, target: &Address, several: bool) -> Outcome<Walk> 
     if fs::symlink_metadata(source).is_err() && glob::is_pattern(&text) {
         return matching(&text, target);
     }
-    let metadata = fs::metadata(source).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::new(
-            crate::exit::Exit::NotFound,
-            format_args!("{}: {error}", source.display()),
-        ),
-        _ => Failure::io(source.display())(error),
-    })?;
+    let metadata = fs::metadata(source).map_err(Failure::file(source))?;
     if metadata.is_dir() {
         let mut prefix = folder(&target.key);
         if several {

@@ -1,5 +1,6 @@
 //! The copying itself: pairs, many at once.
 
+use std::cell::Cell;
 use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ pub struct Tally {
     pub path: Option<Way>,
     /// What did not work.
     pub failures: Vec<Failure>,
+    /// Copies that were not begun, because one failed as they would have.
+    pub untried: usize,
 }
 
 /// One copy's end.
@@ -237,12 +240,15 @@ async fn download(
             false => target.to_owned(),
         };
         context.progress.expect(find(context, source).await?);
+        if into_folder {
+            make_folder(target)?;
+        }
         let done = download_one(context, source, &source.key, path, None).await;
         tally.add(done);
         return Ok(());
     }
     let (base, found) = search(&context.door, source, pattern).await?;
-    fs::create_dir_all(target).map_err(Failure::io(target.display()))?;
+    make_folder(target)?;
     let context = &context.for_many(found.len());
     context
         .progress
@@ -282,6 +288,17 @@ async fn download(
     });
     all(copies, context.parallel, tally).await;
     Ok(())
+}
+
+/// Makes the folder that objects go to.
+fn make_folder(target: &Path) -> Outcome {
+    match target.metadata() {
+        Ok(there) if !there.is_dir() => Err(usage(format_args!(
+            "{} is a file, and what was named goes into a folder",
+            target.display()
+        ))),
+        _ => fs::create_dir_all(target).map_err(Failure::io(target.display())),
+    }
 }
 
 async fn download_one(
@@ -373,20 +390,8 @@ fn is_prefix(source: &Address) -> bool {
 async fn find(context: &Context, source: &Address) -> Outcome<u64> {
     match context.known(&source.namespace, &source.key).await {
         Err(error) if error.kind() == Kind::NotFound => {
-            let below = folder(&source.key);
-            let door = &context.door;
-            let page = door.list(&source.namespace, &below, Some("/"), None);
-            let hint = match page.await {
-                Ok(page) if !page.objects.is_empty() || !page.prefixes.is_empty() => {
-                    "; there are objects below it: write a / at the end"
-                }
-                // That the object is missing is what counts.
-                Ok(_) | Err(_) => "",
-            };
-            Err(Failure::new(
-                Exit::NotFound,
-                format_args!("{source} does not exist{hint}"),
-            ))
+            let below = "; there are objects below it: write a / at the end";
+            Err(context.door.missing(source, below).await)
         }
         info => Ok(info?.size),
     }
@@ -419,21 +424,34 @@ async fn search(door: &Door, source: &Address, pattern: bool) -> Outcome<(usize,
     Ok((base, found))
 }
 
-/// Runs the copies, `parallel` at a time, until all are done or one fails in a way that the others will, too.
+/// Runs the copies, `parallel` at a time, and begins no more once one fails in a way that the others will, too. Those that have begun may
+/// have made what they are to make, and are waited for.
 async fn all<F: Future<Output = Result<Done, Broken>>>(
-    copies: impl Iterator<Item = F>,
+    copies: impl ExactSizeIterator<Item = F>,
     parallel: usize,
     tally: &mut Tally,
 ) {
-    let mut copies = stream::iter(copies).buffer_unordered(parallel);
-    while let Some(done) = copies.next().await {
-        if tally.add(done) {
-            return;
+    let (untried, stop) = (Cell::new(copies.len()), Cell::new(false));
+    let begun = copies.map_while(|copy| {
+        if stop.get() {
+            return None;
         }
+        untried.set(untried.get() - 1);
+        Some(copy)
+    });
+    let mut copies = stream::iter(begun).buffer_unordered(parallel);
+    while let Some(done) = copies.next().await {
+        stop.set(tally.add(done) || stop.get());
     }
+    tally.untried += untried.get();
 }
 
 impl Tally {
+    /// Whether there is something, or nothing to be, of which all bytes were compared.
+    pub fn is_verified(&self) -> bool {
+        self.verified && (self.copies > 0 || self.failures.is_empty())
+    }
+
     /// Counts a copy; says whether to stop.
     fn add(&mut self, done: Result<Done, Broken>) -> bool {
         match done {

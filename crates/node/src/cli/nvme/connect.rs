@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use forebay_nvme::initiator::{
-    Address, Controller, DiscoveryEntry, HostIdentity, KeyValueNamespace, NamespaceContent,
+    Address, Controller, DiscoveryEntry, Error, HostIdentity, KeyValueNamespace, NamespaceContent,
     NamespaceInfo, NamespaceUrl, Options, Scheme, Secret, SecureChannel, SubsystemType,
     discover as ask, uuid,
 };
@@ -118,6 +118,11 @@ impl HostArgs {
     fn options(&self) -> Outcome<Options> {
         let mut host = HostIdentity::of_this_machine();
         if let Some(nqn) = &self.host_nqn {
+            if !nqn.starts_with("nqn.") {
+                let wrong =
+                    format_args!("{nqn:?} is no NVMe Qualified Name: nqn.YYYY-MM.DOMAIN:NAME");
+                return Err(Failure::new(Exit::Usage, wrong));
+            }
             host.nqn.clone_from(nqn);
         }
         Ok(Options {
@@ -144,7 +149,14 @@ impl HostArgs {
         }
         let (controller, nsid) = self.controller(place).await?;
         if let Some(nsid) = nsid {
-            return Ok(controller.key_value(nsid).await?);
+            // What cannot be asked for so is not there so.
+            return controller
+                .key_value(nsid)
+                .await
+                .map_err(|error| match error {
+                    Error::Invalid(_) => Failure::new(Exit::NotFound, error),
+                    error => error.into(),
+                });
         }
         for nsid in controller.namespaces().await? {
             let kind = controller.namespace(nsid).await?.kind;
@@ -195,10 +207,7 @@ impl HostArgs {
         names.dedup();
         match names.as_slice() {
             [only] => Ok(Controller::connect(address.clone(), only, options).await?),
-            [] => Err(Failure::new(
-                Exit::NotFound,
-                format_args!("no subsystem at {address}"),
-            )),
+            [] => Err(unknown(address, &options)),
             several => Err(Failure::new(
                 Exit::Usage,
                 format_args!("several subsystems at {address}: {}", several.join(", ")),
@@ -208,10 +217,30 @@ impl HostArgs {
 
     /// The subsystems with namespaces that are reached by TCP.
     async fn subsystems(&self, address: &Address) -> Outcome<Vec<DiscoveryEntry>> {
-        let mut found = ask(address.clone(), self.options()?).await?;
+        let mut found = self.discovered(address).await?;
         found.retain(|one| one.kind == SubsystemType::Nvm && Address::of(one).is_some());
         Ok(found)
     }
+
+    /// What the discovery controller shows us, which to a host that it does not know is nothing.
+    async fn discovered(&self, address: &Address) -> Outcome<Vec<DiscoveryEntry>> {
+        let options = self.options()?;
+        let found = ask(address.clone(), options.clone()).await?;
+        match found.is_empty() {
+            true => Err(unknown(address, &options)),
+            false => Ok(found),
+        }
+    }
+}
+
+fn unknown(address: &Address, options: &Options) -> Failure {
+    let nqn = &options.host.nqn;
+    Failure::new(
+        Exit::Denied,
+        format_args!(
+            "{address} shows this host no subsystem; there, `forebay admin host add {nqn}` lets it in"
+        ),
+    )
 }
 
 /// The socket of `SOCKET` or `SOCKET/NSID`.
@@ -241,7 +270,7 @@ fn address(place: &Place) -> Outcome<&Address> {
 /// `forebay nvme discover`.
 pub async fn discover(place: &Place, host: &HostArgs) -> Outcome {
     let address = address(place)?;
-    let found = ask(address.clone(), host.options()?).await?;
+    let found = host.discovered(address).await?;
     let rows = found.iter().map(|one| {
         let kind = match one.kind {
             SubsystemType::Referral => "referral".to_owned(),

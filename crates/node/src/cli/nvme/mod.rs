@@ -47,6 +47,7 @@ pub struct NvmeArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     /// List the subsystems that a discovery controller knows
+    #[command(after_help = "Example: forebay nvme discover 10.0.0.7")]
     Discover {
         /// `HOST[:PORT]`
         #[arg(default_value = "127.0.0.1:4420")]
@@ -55,6 +56,7 @@ enum What {
         host: HostArgs,
     },
     /// Print what to type to connect: for nvme-cli, for SPDK, for this program
+    #[command(after_help = "Example: forebay nvme connect-string 10.0.0.7")]
     ConnectString {
         /// `HOST[:PORT]`
         #[arg(default_value = "127.0.0.1:4420")]
@@ -63,6 +65,7 @@ enum What {
         host: HostArgs,
     },
     /// List the namespaces that we see
+    #[command(after_help = "Example: forebay nvme list kv://10.0.0.7")]
     List {
         /// `kv://HOST[:PORT][/SUBNQN]`, or a vfio-user socket
         #[arg(default_value = "127.0.0.1:4420")]
@@ -71,6 +74,9 @@ enum What {
         host: HostArgs,
     },
     /// Store a value
+    #[command(
+        after_help = "Example: forebay nvme store kv://10.0.0.7/1 weights ./weights.bin --if-absent"
+    )]
     Store {
         #[command(flatten)]
         device: DeviceArgs,
@@ -86,6 +92,7 @@ enum What {
         if_exists: bool,
     },
     /// Retrieve a value
+    #[command(after_help = "Example: forebay nvme retrieve kv://10.0.0.7/1 weights ./weights.bin")]
     Retrieve {
         #[command(flatten)]
         device: DeviceArgs,
@@ -96,6 +103,7 @@ enum What {
         file: PathBuf,
     },
     /// Delete keys and their values
+    #[command(after_help = "Example: forebay nvme delete kv://10.0.0.7/1 weights")]
     Delete {
         #[command(flatten)]
         device: DeviceArgs,
@@ -104,6 +112,7 @@ enum What {
         keys: Vec<String>,
     },
     /// Tell which keys are there; ends with 3 when one is not
+    #[command(after_help = "Example: forebay nvme exist kv://10.0.0.7/1 weights biases")]
     Exist {
         #[command(flatten)]
         device: DeviceArgs,
@@ -112,12 +121,14 @@ enum What {
         keys: Vec<String>,
     },
     /// Run a function over a value, of a Forebay; what it writes goes to standard output
+    #[command(after_help = "Example: forebay nvme exec kv://10.0.0.7/1 weights 16 > digest")]
     Exec {
         #[command(flatten)]
         device: DeviceArgs,
         /// The key
         key: String,
-        /// The number under which the function is allowed
+        /// The number under which the function is allowed (`admin module add --id`)
+        #[arg(value_parser = operation)]
         operation: u32,
         /// The most bytes of output
         #[arg(long, value_name = "SIZE", default_value = "1MiB")]
@@ -127,6 +138,7 @@ enum What {
         arguments: Vec<String>,
     },
     /// List keys
+    #[command(after_help = "Example: forebay nvme keys kv://10.0.0.7/1 --after weights --limit 10")]
     Keys {
         #[command(flatten)]
         device: DeviceArgs,
@@ -137,6 +149,11 @@ enum What {
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
     },
+}
+
+fn operation(text: &str) -> Result<u32, String> {
+    let wrong = |_| "a function is asked for by the number under which it is allowed".to_owned();
+    text.parse().map_err(wrong)
 }
 
 #[derive(Debug, Args)]
@@ -172,11 +189,17 @@ impl DeviceArgs {
         })
     }
 
+    /// A key in words, as it may be given again where it is text.
     fn shown(&self, key: &[u8]) -> String {
         match self.hex {
             true => hex(key),
-            false => key.escape_ascii().to_string(),
+            false => show::key(key).into_owned(),
         }
+    }
+
+    /// The same for a line of text.
+    fn line(&self, key: &[u8]) -> String {
+        show::plain(&self.shown(key)).into_owned()
     }
 }
 
@@ -225,7 +248,7 @@ pub async fn run(args: NvmeArgs) -> Outcome {
 async fn store(args: &DeviceArgs, key: &str, file: &Path, options: StoreOptions) -> Outcome {
     let key = args.key(key)?;
     let value = match file == Path::new("-") {
-        false => fs::read(file).map_err(Failure::io(file.display()))?,
+        false => fs::read(file).map_err(Failure::file(file))?,
         true => {
             let mut value = Vec::new();
             let mut bounded = io::stdin().lock().take(VALUE_BYTES_MAX);
@@ -249,7 +272,12 @@ async fn retrieve(args: &DeviceArgs, key: &str, file: &Path) -> Outcome {
     let key = args.key(key)?;
     let value = args.open().await?.retrieve(&key).await?;
     if file == Path::new("-") {
-        return show::bytes(&value);
+        show::bytes(&value)?;
+        if args.host.json {
+            // Standard output is the value.
+            eprintln!("{}", json!({"key": args.shown(&key), "bytes": value.len()}));
+        }
+        return Ok(());
     }
     transfer::write_file(file, &value)?;
     match args.host.json {
@@ -270,7 +298,7 @@ async fn delete(args: &DeviceArgs, keys: &[String]) -> Outcome {
         })?;
         match args.host.json {
             true => show::json(&json!({"key": args.shown(&key), "deleted": true}))?,
-            false => show::line(&format!("{} deleted", args.shown(&key)))?,
+            false => show::line(&format!("{} deleted", args.line(&key)))?,
         }
     }
     Ok(())
@@ -287,7 +315,7 @@ async fn exist(args: &DeviceArgs, keys: &[String]) -> Outcome {
             true => show::json(&json!({"key": args.shown(&key), "exists": there}))?,
             false => {
                 let word = if there { "there" } else { "not there" };
-                show::line(&format!("{} {word}", args.shown(&key)))?;
+                show::line(&format!("{} {word}", args.line(&key)))?;
             }
         }
     }
@@ -314,6 +342,10 @@ async fn exec(
         .execute(&key, operation, arguments.as_bytes(), capacity)
         .await?;
     show::bytes(&executed.bytes)?;
+    if args.host.json {
+        // Standard output is the function's.
+        eprintln!("{}", json!({"length": executed.len}));
+    }
     match executed.len - executed.bytes.len() as u64 {
         0 => Ok(()),
         _ => Err(Failure::new(
@@ -336,7 +368,7 @@ async fn list_keys(args: &DeviceArgs, after: Option<&str>, limit: usize) -> Outc
         for key in page.iter().take(left) {
             match args.host.json {
                 true => show::json(&json!({"key": args.shown(key)}))?,
-                false => show::line(&args.shown(key))?,
+                false => show::line(&args.line(key))?,
             }
         }
         left = left.saturating_sub(page.len());
@@ -360,7 +392,13 @@ impl From<forebay_nvme::initiator::Error> for Failure {
             | Error::Damaged
             | Error::Closed => Exit::Failed,
         };
-        Failure::new(exit, error)
+        match error {
+            Error::Status(status) if status.code() == Status::INVALID_VALUE_SIZE => {
+                let longest = "`forebay nvme list` shows the longest that there may be";
+                Failure::new(exit, format_args!("{error}; {longest}"))
+            }
+            error => Failure::new(exit, error),
+        }
     }
 }
 
