@@ -99,6 +99,9 @@ async fn values_on_a_namespace_elsewhere_survive_the_death_of_either_server() {
     }
     assert_eq!(server.terminate(), Some(0));
     assert_eq!(target.terminate(), Some(0));
+    let forgotten = near.try_serve(&[]).err().unwrap();
+    let said = forgotten.expect(2).err;
+    assert!(said.contains("--device"), "{said}");
     assert!(!near.data().join("data").exists());
 }
 

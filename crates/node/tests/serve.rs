@@ -84,7 +84,12 @@ fn a_configuration_is_the_flags_and_flags_win() {
     let ran = with("shards = [1, {}]\n", &[]).expect(2);
     assert!(ran.err.contains("shards"), "{}", ran.err);
     with("shards = 0\n", &[]).expect(2);
-    with("this is not TOML", &[]).expect(2);
+    let ran = with("shards = 2\ns3 = 127.0.0.1:0\n", &[]).expect(2);
+    assert!(
+        ran.err.contains("line 2") && ran.err.lines().count() == 1,
+        "{}",
+        ran.err
+    );
     with("config = \"other.toml\"\n", &[]).expect(2);
     for wrong in [
         "s3 = false",
@@ -127,6 +132,8 @@ fn wrong_flags_are_wrong_usage() {
         &["serve", "--log-level", "verbose"],
         &["serve", "--log-level", "forebay_s3=debug,verbose"],
         &["serve", "--connections", "4294967296"],
+        &["serve", "--memory", "1KiB"],
+        &["serve", "--s3-region", ""],
         &["frobnicate"],
         &["cp", "only-one"],
         &["stat", "not-an-address"],

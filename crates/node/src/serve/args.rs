@@ -68,6 +68,21 @@ pub enum Etag {
     Crc64nvme,
 }
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |_| {
+        "an IP address and a port are asked for, such as 127.0.0.1:9000 or [::]:9000".to_owned()
+    };
+    text.parse().map_err(wrong)
+}
+
+/// With less, transfers of the usual sizes find no buffers.
+fn memory(text: &str) -> Result<Size, String> {
+    match text.parse::<Size>()? {
+        size if size.0 >= 8 << 20 => Ok(size),
+        _ => Err("at least 8MiB".to_owned()),
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   forebay serve                                  ./forebay-data, every door on 127.0.0.1
@@ -119,7 +134,7 @@ pub struct ServeArgs {
     )]
     pub device_tls_key: Option<String>,
     /// Address of the S3 door; port 0 picks one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:9000")]
     pub s3: SocketAddr,
     /// Close the S3 door
     #[arg(long)]
@@ -128,7 +143,12 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DOMAIN")]
     pub s3_domain: Vec<String>,
     /// The region that the S3 door names
-    #[arg(long, value_name = "NAME", default_value = "us-east-1")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "us-east-1",
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
     pub s3_region: String,
     /// How entity tags of objects are made
     #[arg(long, value_enum, default_value_t = Etag::Md5)]
@@ -149,7 +169,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "s3_tls_cert")]
     pub s3_tls_key: Option<PathBuf>,
     /// Address of the gRPC door: administration, sessions, objects; port 0 picks one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9001")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:9001")]
     pub rpc: SocketAddr,
     /// Close the gRPC door
     #[arg(long)]
@@ -164,7 +184,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "rpc_tls_cert")]
     pub rpc_client_ca: Option<PathBuf>,
     /// Address of the direct door: iWARP, remote memory access over TCP; port 0 picks one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9002")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:9002")]
     pub direct: SocketAddr,
     /// Certificate chain (PEM): the direct door then speaks TLS
     #[arg(long, value_name = "FILE", requires = "direct_tls_key")]
@@ -176,13 +196,13 @@ pub struct ServeArgs {
     #[arg(long)]
     pub no_direct: bool,
     /// Address of /metrics, /healthz and /readyz
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9003")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:9003")]
     pub console: SocketAddr,
     /// Close the console
     #[arg(long)]
     pub no_console: bool,
     /// Address of the NVMe/TCP door; port 0 picks one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4420")]
+    #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:4420")]
     pub nvme: SocketAddr,
     /// Close the NVMe/TCP door
     #[arg(long)]
@@ -214,8 +234,8 @@ pub struct ServeArgs {
     /// Threads that serve connections [default: one a core, at most 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: Option<u16>,
-    /// Bound on buffer memory, mapped as it is needed [default: an eighth of the machine's, at most 1GiB]
-    #[arg(long, value_name = "SIZE")]
+    /// Bound on buffer memory, at least 8MiB, mapped as it is needed [default: an eighth of the machine's, at most 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub memory: Option<Size>,
     /// Part of the buffer memory that may keep values read before; 0 keeps none [default: half]
     #[arg(long, value_name = "SIZE")]

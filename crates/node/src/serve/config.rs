@@ -27,9 +27,11 @@ pub fn merge(
     let wrong =
         |what: String| Failure::new(Exit::Usage, format_args!("{}: {what}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let until = error.span().and_then(|span| text.get(..span.start));
+        let line = until.map_or(1, |until| until.matches('\n').count() + 1);
+        wrong(format!("line {line}: {}", error.message()))
+    })?;
     let known: Vec<Flag> = serve
         .get_arguments()
         .filter(|arg| !matches!(arg.get_id().as_str(), "config" | "help" | "version"))

@@ -65,6 +65,12 @@ pub async fn prepare<S: Store>(
                 .map(|(id, secret)| (id.as_str(), secret.as_str())),
         )
         .await?;
+    if kept.is_some() && given.is_none() && made {
+        tracing::warn!(
+            file = %path.display(),
+            "no key of the root tenant was left: there is a new one, and this file has nothing else any more"
+        );
+    }
     match kept {
         Some(kept) if given.is_none() && !made => {
             let is_known = kept.is_ok_and(|(kept, _)| {

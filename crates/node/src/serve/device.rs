@@ -1,6 +1,6 @@
 //! Where the engine's files are: in DIR, or its data on a namespace of blocks elsewhere (`--device`).
 
-use std::io;
+use std::{fs, io};
 
 use forebay_io::files::Directory;
 use forebay_io::{Disk, OpenOptions};
@@ -27,6 +27,17 @@ impl Device {
     /// What the flags say.
     pub async fn open(directory: Directory, args: &ServeArgs) -> Outcome<Device> {
         let Some(url) = &args.device else {
+            let bytes = |name| fs::metadata(args.dir.join(name)).map_or(0, |file| file.len());
+            // An engine writes its data before its index: this one's is elsewhere.
+            if bytes("index") > 0 && bytes("data") == 0 {
+                let dir = args.dir.display();
+                return Err(Failure::new(
+                    Exit::Usage,
+                    format_args!(
+                        "{dir} has an index and no data: its values lie on a device, which --device names"
+                    ),
+                ));
+            }
             return Ok(Device::Directory(directory));
         };
         let mut host = HostIdentity::of_this_machine();

@@ -226,9 +226,13 @@ impl Bound {
             })
         };
         bound().map_err(|error: std::io::Error| {
+            let hint = match error.kind() {
+                std::io::ErrorKind::AddrInUse => " (port 0 picks a free one)",
+                _ => "",
+            };
             Failure::new(
                 Exit::Failed,
-                format_args!("--{flag} {address}: {error} (port 0 picks a free one)"),
+                format_args!("--{flag} {address}: {error}{hint}"),
             )
         })
     }
