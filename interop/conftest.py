@@ -90,11 +90,11 @@ def backend(backends):
 
 @pytest.fixture(scope="session")
 def s3(backend):
-    """Endpoint and keys. FOREBAY_INTEROP_ENDPOINT names a server that runs already (keys test/test)."""
+    """Endpoint and keys. FOREBAY_INTEROP_ENDPOINT names a server that runs already (keys test/test-secret)."""
     running = os.environ.get("FOREBAY_INTEROP_ENDPOINT")
     if running:
-        os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test")
-        yield SimpleNamespace(endpoint=running, access_key="test", secret_key="test", region=REGION)
+        os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test-secret")
+        yield SimpleNamespace(endpoint=running, access_key="test", secret_key="test-secret", region=REGION)
         return
     with serving(backend) as one:
         os.environ.update(AWS_ACCESS_KEY_ID=one.access_key, AWS_SECRET_ACCESS_KEY=one.secret_key)

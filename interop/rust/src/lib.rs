@@ -47,14 +47,13 @@ impl Server {
     fn start() -> Self {
         let directory = tempfile::tempdir().expect("a scratch directory");
         if let Ok(endpoint) = std::env::var("FOREBAY_INTEROP_ENDPOINT") {
-            let test = || "test".to_owned();
             return Self {
                 child: None,
                 _directory: directory,
                 console: String::new(),
                 endpoint,
-                access_key: test(),
-                secret_key: test(),
+                access_key: "test".to_owned(),
+                secret_key: "test-secret".to_owned(),
             };
         }
         let binary = std::env::var_os("FOREBAY_BIN").map_or_else(
