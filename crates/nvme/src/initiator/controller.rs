@@ -19,7 +19,7 @@ use super::identify::{BlockInfo, ControllerInfo, KeyValueInfo, NamespaceContent,
 use super::keeper::{self, ADMIN_DEPTH, ADMIN_KEPT, Keeper, Order, Shared, State, identify};
 use super::kv::KeyValueNamespace;
 use super::queue::{Lives, Queue};
-use super::slots::Command;
+use super::slots::{Command, REPEATS};
 use super::{Error, Result};
 
 /// How often a command is made again whose payload was damaged, or that the controller could not carry out for a moment.
@@ -407,7 +407,7 @@ impl Controller {
             let command = Command {
                 entry,
                 data,
-                repeatable,
+                repeats: if repeatable { REPEATS } else { 0 },
                 patience,
                 endless: false,
                 preparing: false,

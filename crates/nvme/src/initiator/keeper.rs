@@ -27,7 +27,7 @@ use super::establishing::{Establishing, recognise};
 use super::host::{Options, Place};
 use super::identify::ControllerInfo;
 use super::queue::{Gone, Queue};
-use super::slots::{Command, Completed, GiveUp, Slots};
+use super::slots::{Command, Completed, GiveUp, REPEATS, Slots};
 use super::{Error, Result};
 
 /// How often commands whose patience may be at its end are looked at while there is no connection.
@@ -408,7 +408,7 @@ fn command(entry: SubmissionQueueEntry, data: Data) -> Command {
     Command {
         entry,
         data,
-        repeatable: false,
+        repeats: 0,
         patience: None,
         endless: false,
         preparing: true,
@@ -459,7 +459,7 @@ pub(super) async fn identify(
     let mut command = command(entry, Data::In(sink));
     if !preparing {
         command.preparing = false;
-        command.repeatable = true;
+        command.repeats = REPEATS;
         command.patience = shared
             .options
             .patience

@@ -21,12 +21,15 @@ pub(super) const RUNTIME_ENDED: &str = "its runtime has ended";
 /// Why connections end: a command takes longer than it may.
 pub(super) const TOO_SLOW: &str = "a command was not completed in time";
 
+/// How many connections a command that may be repeated outlives: one that is itself what ends them would end them for ever.
+pub(super) const REPEATS: u8 = 8;
+
 /// One command, before it has an identifier and a data pointer.
 pub(super) struct Command {
     pub(super) entry: SubmissionQueueEntry,
     pub(super) data: Data,
-    /// Whether making it twice is the same as making it once: it is then sent again when its connection was lost.
-    pub(super) repeatable: bool,
+    /// How often it may be sent again when its connection was lost: [`REPEATS`] where making it twice is the same as making it once.
+    pub(super) repeats: u8,
     /// When to give up waiting for a connection; never, when missing.
     pub(super) patience: Option<Instant>,
     /// The controller may take any time to complete it.
@@ -254,7 +257,8 @@ impl Slots {
     pub(super) fn end(&self, under_way: impl Iterator<Item = (u16, Command)>, why: &str) {
         let (mut back, mut lost) = (Vec::new(), Vec::new());
         for (at, mut command) in under_way {
-            if command.repeatable {
+            if command.repeats > 0 {
+                command.repeats -= 1;
                 if let Data::In(sink) = &mut command.data {
                     sink.restart();
                 }
@@ -515,7 +519,7 @@ mod tests {
         Command {
             entry: SubmissionQueueEntry::new(0, 0, 0),
             data: Data::None,
-            repeatable: false,
+            repeats: 0,
             patience,
             endless: false,
             preparing,

@@ -103,11 +103,16 @@ async fn commands_left_with_one_whose_memory_is_gone_are_made() {
         ..StoreOptions::default()
     };
     let (stored, exists) = tokio::join!(
-        namespace.store(b"key", memory, once),
+        namespace.store(b"key", memory.clone(), once),
         namespace.exist(b"key")
     );
     assert!(matches!(stored, Err(Error::Lost(_))), "{stored:?}");
     assert!(!exists.unwrap());
+    // One that may be made again is not made for ever.
+    let again = namespace.store(b"key", memory, StoreOptions::default());
+    let stored = again.await;
+    assert!(matches!(stored, Err(Error::Lost(_))), "{stored:?}");
+    assert!(!namespace.exist(b"key").await.unwrap());
 }
 
 #[tokio::test]
