@@ -27,7 +27,7 @@ const TOO_LONG: &str = "it is longer than 137 449 times the size of its first pa
 /// Stores what `reader` yields, which errors call `name`, and whose length nobody knows. It cannot be resumed; when it fails, the parts
 /// sent go.
 ///
-/// After the first 5000 parts every hundred are larger by [`Options::part_bytes`] than those before, so that 137 449 times that is stored at
+/// After the first 5000 parts every hundred are larger by the part size of the options than those before, so that 137 449 times that is stored at
 /// most: 2 TiB where it is 16 MiB.
 ///
 /// # Errors
