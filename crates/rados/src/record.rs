@@ -39,7 +39,7 @@ pub(crate) enum Layout {
 }
 
 /// Bytes that were written together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Segment {
     /// Names the stripes, and who wrote them.
     pub id: u128,

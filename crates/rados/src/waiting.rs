@@ -1,13 +1,16 @@
 //! Changes that happened, or may have, and wait for the index to know them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 use crate::names;
 use crate::record::{Entry, Segment};
 use crate::under_way::{Named, Sum};
 
-/// Keys of one object of an index that may wait, and changes of one key: whoever makes more waits with them.
+/// Changes that may wait for one object of an index: whoever makes more waits with them.
 pub(crate) const WAITING_MOST: usize = 64 << 10;
+/// Of one key; the others have the rest.
+const OF_ONE_KEY: usize = WAITING_MOST / 2;
 
 /// A change that happened and that the index has to know.
 #[derive(Debug, Clone)]
@@ -30,6 +33,11 @@ pub(crate) struct Settle {
 impl Settle {
     fn entry(&self) -> Vec<u8> {
         names::entry(self.named.space, &self.named.key)
+    }
+
+    /// How many changes it is.
+    fn changes(&self) -> usize {
+        self.ended.len().max(1)
     }
 
     /// Whether a change replaces what this one made.
@@ -56,12 +64,11 @@ impl Settle {
     }
 }
 
-fn add_new<T: PartialEq>(all: &mut Vec<T>, more: Vec<T>) {
-    for one in more {
-        if !all.contains(&one) {
-            all.push(one);
-        }
-    }
+fn add_new<T: Eq + Hash>(all: &mut Vec<T>, more: Vec<T>) {
+    let known: HashSet<&T> = all.iter().collect();
+    let new = more.into_iter().filter(|one| !known.contains(one));
+    let new: Vec<T> = new.collect();
+    all.extend(new);
 }
 
 /// Those of one object of an index.
@@ -72,6 +79,8 @@ pub(crate) struct Waiting {
     /// What cannot be entered without looking at the key: one for what surely happened and one for what may have. Whatever was changed,
     /// one look tells it; so a key that cannot be looked at, and is told of by every sweep, takes no more room than once.
     unknown: HashMap<(Vec<u8>, bool), Settle>,
+    /// How many changes these are.
+    changes: usize,
     /// How many were taken, and are being entered.
     taken: usize,
 }
@@ -91,8 +100,8 @@ impl Waiting {
     pub fn is_full_for(&self, entry: &[u8]) -> bool {
         let unknown = |unsure| self.unknown.get(&(entry.to_vec(), unsure));
         let of_it = [self.known.get(entry), unknown(false), unknown(true)];
-        let is_long = |settle: &Settle| settle.ended.len() >= WAITING_MOST;
-        self.len() >= WAITING_MOST || of_it.into_iter().flatten().any(is_long)
+        let of_it = of_it.into_iter().flatten().map(Settle::changes);
+        self.changes + self.taken >= WAITING_MOST || of_it.sum::<usize>() >= OF_ONE_KEY
     }
 
     /// One more.
@@ -103,12 +112,15 @@ impl Waiting {
         let name = settle.entry();
         match self.known.get_mut(&name) {
             None => {
+                self.changes += settle.changes();
                 self.known.insert(name, settle);
             }
             // One entry can be replaced once in an operation: what follows a change in line joins it.
             Some(first) if first.leads_to(&settle) => {
+                let before = first.changes();
                 first.after = settle.after.clone();
                 first.join(settle);
+                self.changes += first.changes() - before;
             }
             Some(_) => self.look_at(settle),
         }
@@ -119,9 +131,14 @@ impl Waiting {
         match self.unknown.get_mut(&(settle.entry(), settle.unsure)) {
             None => {
                 let key = (settle.entry(), settle.unsure);
+                self.changes += settle.changes();
                 self.unknown.insert(key, settle);
             }
-            Some(first) => first.join_new(settle),
+            Some(first) => {
+                let before = first.changes();
+                first.join_new(settle);
+                self.changes += first.changes() - before;
+            }
         }
     }
 
@@ -132,6 +149,8 @@ impl Waiting {
         let taken: Vec<_> = taken
             .filter_map(|name| self.known.remove_entry(name))
             .collect();
+        let changes = taken.iter().map(|(_, settle)| settle.changes());
+        self.changes -= changes.sum::<usize>();
         self.taken += taken.len();
         taken
     }
@@ -139,6 +158,7 @@ impl Waiting {
     /// Takes all others, each time in another order.
     pub fn take_unknown(&mut self) -> Vec<Settle> {
         let taken: Vec<_> = std::mem::take(&mut self.unknown).into_values().collect();
+        self.changes -= taken.iter().map(Settle::changes).sum::<usize>();
         self.taken += taken.len();
         taken
     }
@@ -151,6 +171,8 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use forebay_store::Space;
+
     use super::*;
 
     fn found(key: &[u8], ended: &[&[u8]]) -> Settle {
@@ -200,19 +222,33 @@ mod tests {
     }
 
     #[test]
-    fn of_one_key_no_more_waits_than_of_all() {
+    fn what_waits_is_bounded_of_one_key_and_of_all() {
         let mut waiting = Waiting::default();
-        let mut before = None;
-        for version in 0..WAITING_MOST as u64 {
-            assert!(!waiting.is_full_for(b"ok"));
-            let after = Some(Entry::of(version, None));
-            waiting.add(Settle {
-                before: std::mem::replace(&mut before, after.clone()),
-                after,
-                ..found(b"k", &[b"p"])
-            });
+        let fill = |waiting: &mut Waiting, key: &[u8]| {
+            let entry = names::entry(Space::Objects, key);
+            let mut before = None;
+            for version in 0..OF_ONE_KEY as u64 {
+                assert!(!waiting.is_full_for(&entry));
+                let after = Some(Entry::of(version, None));
+                waiting.add(Settle {
+                    before: std::mem::replace(&mut before, after.clone()),
+                    after,
+                    ..found(key, &[b"p"])
+                });
+            }
+            assert!(waiting.is_full_for(&entry));
+        };
+        let other = names::entry(Space::Objects, b"other");
+        fill(&mut waiting, b"k");
+        assert!(!waiting.is_full_for(&other));
+        fill(&mut waiting, b"l");
+        assert!(waiting.is_full_for(&other) && waiting.len() == 2);
+        let taken = waiting.take_known(1);
+        assert!(!waiting.is_full_for(&other));
+        waiting.done(taken.len());
+        for (_, settle) in taken {
+            waiting.look_at(settle);
         }
-        assert!(waiting.is_full_for(b"ok") && !waiting.is_full_for(b"other"));
-        assert_eq!(waiting.len(), 1);
+        assert!(waiting.is_full_for(&other));
     }
 }

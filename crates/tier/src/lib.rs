@@ -22,7 +22,8 @@
 //! - A change through this tier is seen by every later call through it. A change elsewhere is seen after [`Trust::Within`]
 //!   milliseconds at the latest, whether or not a notice came; with [`Trust::Strict`] at once.
 //! - A body stays what it was when it was given out: whatever it needs is opened before.
-//! - Memory is bounded: what is held by the configuration, what is being filled by a quarter of it beside (at least 16 MiB).
+//! - Memory is bounded: what is held by the configuration, what is being filled by a quarter of it beside (at least 16 MiB), what
+//!   S3-FIFO remembers of what left by a 32nd of it (and a 1024th of the disk's), whatever the number of tenants.
 //!
 //! # What it does not do
 //! It keeps no older versions, no staged parts, no lists and no absences: those are the store's own answers.

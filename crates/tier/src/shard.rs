@@ -8,8 +8,13 @@ use forebay_store::Meta;
 use crate::config::{Config, Trust};
 use crate::index::{Evicted, Fallout, Place, is_same};
 use crate::piece::Piece;
-use crate::policy::{Policy, PolicyKind, Slot};
+use crate::policy::{GHOST_BYTES, Policy, PolicyKind, Slot};
 
+/// Of its memory, and of its disk, what the prints of items that left may take beside.
+const MEMORY_PART: u64 = 32;
+const DISK_PART: u64 = 1024;
+/// So many of each tenant's are remembered in any case.
+const GHOSTS_LEAST: usize = 1024;
 /// Of its memory, what pins may hold.
 const PINNED_PART: u64 = 2;
 /// What is pinned and was not known to be current for so long may give way to another pin: a value that ended elsewhere is asked
@@ -160,7 +165,19 @@ impl Shard {
             weight: share.map_or(1, |share| u64::from(share.weight.max(1))),
             memory: Level::new(config.policy, self.memory_bytes),
         });
+        self.share_memory_of_what_left();
         self.tenants.len() - 1
+    }
+
+    /// All that remember what left them have one bound together, however many tenants there are.
+    fn share_memory_of_what_left(&mut self) {
+        let all = self.memory_bytes / MEMORY_PART + self.disk_bytes / DISK_PART;
+        let all = all / GHOST_BYTES;
+        let each = (all as usize / (self.tenants.len() + 1)).max(GHOSTS_LEAST);
+        self.disk.policy.remember(each);
+        for tenant in &mut self.tenants {
+            tenant.memory.policy.remember(each);
+        }
     }
 
     /// Makes the value of `meta` the one that is held of its key, unless another was current later.

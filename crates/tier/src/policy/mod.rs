@@ -8,6 +8,7 @@ mod w_tiny_lfu;
 
 pub use self::lists::Slot;
 pub use self::lru::Lru;
+pub(crate) use self::s3_fifo::GHOST_BYTES;
 pub use self::s3_fifo::S3Fifo;
 pub use self::w_tiny_lfu::WTinyLfu;
 
@@ -27,6 +28,11 @@ pub trait Policy: Send {
 
     /// What the items in it weigh together.
     fn weight(&self) -> u64;
+
+    /// It remembers no more than so many items that have left.
+    fn remember(&mut self, most: usize) {
+        let _ = most;
+    }
 }
 
 /// Which of the policies.

@@ -13,8 +13,10 @@ const MAIN: u8 = 1;
 /// multiple of what a cache holds, and a memory as long as the cache (the paper's) does not see them.
 const GHOST_CAPACITIES: u64 = 4;
 const USES_MOST: u8 = 3;
-/// Ghosts are counted too: not more than this many.
+/// Of them and of those that left the main queue there are this many at the most, unless fewer may be remembered.
 const GHOSTS_MAX: usize = 1 << 22;
+/// What one takes: twice its print and its place, in a queue and in a table that is not full.
+pub(crate) const GHOST_BYTES: u64 = 48;
 
 /// The small queue's share of the capacity, in 1/1024.
 const SHARE_FIRST: u64 = 102;
@@ -138,6 +140,12 @@ impl Policy for S3Fifo {
     fn weight(&self) -> u64 {
         self.lists.weight()
     }
+
+    fn remember(&mut self, most: usize) {
+        let lost = most / (GHOST_CAPACITIES as usize + 1);
+        self.lost.shorten(lost);
+        self.ghost.shorten(most - lost);
+    }
 }
 
 /// Prints of what left, oldest first, of a bounded weight.
@@ -148,6 +156,7 @@ struct Ghosts {
     known: HashMap<u64, u64>,
     left: u64,
     most: u64,
+    prints_most: usize,
 }
 
 impl Ghosts {
@@ -157,15 +166,27 @@ impl Ghosts {
             known: HashMap::new(),
             left: 0,
             most,
+            prints_most: GHOSTS_MAX,
         }
+    }
+
+    fn shorten(&mut self, prints_most: usize) {
+        self.prints_most = prints_most.min(GHOSTS_MAX);
+        self.forget();
+        self.order.shrink_to(prints_most);
+        self.known.shrink_to(prints_most);
     }
 
     fn remember(&mut self, print: u64, weight: u64) {
         self.known.insert(print, self.left);
         self.order.push_back((print, self.left));
         self.left += weight;
+        self.forget();
+    }
+
+    fn forget(&mut self) {
         while let Some((print, at)) = self.order.front().copied()
-            && (self.left - at > self.most || self.order.len() > GHOSTS_MAX)
+            && (self.left - at > self.most || self.order.len() > self.prints_most)
         {
             self.order.pop_front();
             if self.known.get(&print) == Some(&at) {
@@ -177,5 +198,28 @@ impl Ghosts {
     /// When it is remembered, the bytes that left since; it is not remembered any more, then.
     fn take(&mut self, print: u64) -> Option<u64> {
         self.known.remove(&print).map(|at| self.left - at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_remembered_than_is_said() {
+        let mut policy = S3Fifo::new(100);
+        let comes_and_goes = |policy: &mut S3Fifo, prints: std::ops::Range<u64>| {
+            for print in prints {
+                policy.insert(print, 1);
+                policy.evict();
+            }
+        };
+        comes_and_goes(&mut policy, 0..300);
+        assert_eq!(policy.ghost.known.len(), 300);
+        policy.remember(10);
+        assert_eq!(policy.ghost.known.len(), 8, "the latest");
+        comes_and_goes(&mut policy, 300..900);
+        assert_eq!((policy.ghost.known.len(), policy.ghost.order.len()), (8, 8));
+        assert!(policy.ghost.take(899).is_some() && policy.ghost.take(891).is_none());
     }
 }
