@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use forebay_proto::s3::percent;
+
 /// The exit codes of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -78,6 +80,9 @@ impl From<forebay_client::Error> for Failure {
             forebay_client::Error::Refused(refusal) if refusal.code == "NoSuchBucket" => {
                 let mut named = refusal.resource.split('/').filter(|name| !name.is_empty());
                 let named = named.next().unwrap_or_default();
+                // A path, as it was asked for.
+                let decoded = percent::decode(named, false).unwrap_or(named.as_bytes().into());
+                let named = String::from_utf8_lossy(&decoded);
                 Failure::new(exit, format_args!("there is no namespace {named:?}"))
             }
             forebay_client::Error::Refused(refusal) if refusal.code == "no_such_namespace" => {
