@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_engine::{Config, Engine};
 use forebay_io::sim::{SimClock, SimDisk};
 use forebay_store::{
-    Address, After, Attributes, Condition, DeleteOptions, Deleted, ErrorKind, ListOptions,
+    Address, Attributes, Condition, DeleteOptions, Deleted, ErrorKind, ListOptions,
     NamespaceConfig, Scope, Seal, Source, Space, Store, StoreOptions, Usage, VersionId, Versioning,
 };
 use support::{bytes, config, get, open, put, put_with, rot_in_index, tenant};
@@ -66,14 +66,7 @@ async fn kind_of(engine: &Engine<SimDisk>, key: &[u8]) -> ErrorKind {
 }
 
 async fn listed(engine: &Engine<SimDisk>) -> usize {
-    let everything = ListOptions {
-        namespace: "n",
-        space: Space::Objects,
-        prefix: b"",
-        delimiter: None,
-        after: After::Start,
-        limit: 1000,
-    };
+    let everything = ListOptions::of("n", Space::Objects);
     engine.list(everything).await.unwrap().items.len()
 }
 

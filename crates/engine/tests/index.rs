@@ -9,7 +9,7 @@ use forebay_engine::{Config, Engine};
 use forebay_io::Disk;
 use forebay_io::sim::{Faults, SimClock, SimDisk};
 use forebay_mem::Pool;
-use forebay_store::{Address, After, DeleteOptions, ErrorKind, ListOptions, Result, Space, Store};
+use forebay_store::{Address, DeleteOptions, ErrorKind, ListOptions, Result, Space, Store};
 use support::{bytes, config, content, get, put, tenant};
 
 const KEYS: u64 = 300;
@@ -60,16 +60,7 @@ async fn look(engine: &Engine<SimDisk>, number: u64) -> Result<()> {
 }
 
 async fn list(engine: &Engine<SimDisk>) -> Result<usize> {
-    let page = engine
-        .list(ListOptions {
-            namespace: "n",
-            space: Space::Objects,
-            prefix: b"",
-            delimiter: None,
-            after: After::Start,
-            limit: 1000,
-        })
-        .await?;
+    let page = engine.list(ListOptions::of("n", Space::Objects)).await?;
     Ok(page.items.len())
 }
 

@@ -9,7 +9,7 @@ use forebay_engine::{Config, Engine, Finding, OpenError};
 use forebay_io::sim::{SimClock, SimDisk};
 use forebay_mem::{PAGE_BYTES, Pool, Region};
 use forebay_store::{
-    Address, After, Attributes, ByteRange, ErrorKind, ListOptions, Seal, Space, Store, StoreOptions,
+    Address, Attributes, ByteRange, ErrorKind, ListOptions, Seal, Space, Store, StoreOptions,
 };
 use support::{bytes, config, content, get, groups, put, put_with, rot_in_index, tenant};
 
@@ -279,14 +279,7 @@ async fn a_scrub_goes_on_after_a_rotten_row() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("n/k\u{1}"), "{error}");
-    let everything = ListOptions {
-        namespace: "n",
-        space: Space::Objects,
-        prefix: b"",
-        delimiter: None,
-        after: After::Start,
-        limit: 1000,
-    };
+    let everything = ListOptions::of("n", Space::Objects);
     let error = engine.list(everything).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.message().contains("k\\x01"), "{error}");

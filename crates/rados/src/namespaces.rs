@@ -246,9 +246,11 @@ impl Core {
             registered.shards,
         );
         let opened = &opened.map_err(|errno| unread(errno, name))?;
-        let objects = opened.shards.iter().map(|shard| &shard.object[..]);
-        let objects = objects.chain([opened.journal.object()]);
-        let made = objects.map(|object| async move {
+        let objects = || {
+            let shards = opened.shards.iter().map(|shard| &shard.object[..]);
+            shards.chain([opened.journal.object()])
+        };
+        let made = objects().map(|object| async move {
             let mut op = WriteOp::new(&opened.index);
             op.create();
             self.access.write(&opened.index, object, op, None, 0).await
@@ -260,8 +262,7 @@ impl Core {
             .registry_swap(&key, &[], Some(&registered.encode()))
             .await?
         {
-            let objects = opened.shards.iter().map(|shard| &shard.object[..]);
-            for object in objects.chain([opened.journal.object()]) {
+            for object in objects() {
                 let mut op = WriteOp::new(&opened.index);
                 op.remove();
                 // The number is given to nobody: what stays behind is in nobody's way.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_store::suite::TestClock;
 use forebay_store::{
-    Address, ErrorKind, NamespaceConfig, Quota, Scope, Seal, Source, Space, Store, StoreOptions,
-    Upload,
+    Address, ErrorKind, ListOptions, NamespaceConfig, Quota, Scope, Seal, Source, Space, Store,
+    StoreOptions, Upload, VersionId, VersionItem,
 };
 
 use crate::config::Config;
@@ -47,6 +47,17 @@ async fn register_dead(store: &RadosStore, gateway: u64) {
     let mut op = WriteOp::new(&core.registry).guard(Guard::Exists);
     op.omap_set([(&name[..], &[][..])]);
     core.write_registry(op).await.unwrap();
+}
+
+/// The versions that have a value, as they are listed.
+async fn versions(store: &RadosStore, namespace: &str) -> Vec<VersionId> {
+    let options = ListOptions::of(namespace, Space::Objects);
+    let page = store.list_versions(options).await.unwrap();
+    let version = |item| match item {
+        VersionItem::Value { meta, .. } => Some(meta.version),
+        VersionItem::Marker { .. } | VersionItem::Prefix(_) => None,
+    };
+    page.items.into_iter().filter_map(version).collect()
 }
 
 /// Stripes of the value of a key.

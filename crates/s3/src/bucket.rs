@@ -136,14 +136,7 @@ async fn purge_staging<S: Store>(call: &Call<'_, S>) -> Outcome<()> {
     loop {
         let page = call
             .store()
-            .list(ListOptions {
-                namespace: call.bucket,
-                space: Space::Staging,
-                prefix: b"",
-                delimiter: None,
-                after: After::Start,
-                limit: usize::MAX,
-            })
+            .list(ListOptions::of(call.bucket, Space::Staging))
             .await?;
         // No two buckets have uploads of the same name: what is listed of this one is not found in the next.
         call.still_admitted()?;

@@ -4,7 +4,7 @@ use forebay_proto::s3::lifecycle::{Action, Candidate, Configuration, Standing};
 use forebay_proto::s3::tags::Tags;
 use forebay_store::{
     Address, After, Condition, DeleteOptions, ErrorKind, Etag, Item, ListOptions, Meta,
-    NamespaceInfo, Result, Space, Store, StoreError, VersionId, VersionItem,
+    NamespaceInfo, Result, Space, Store, VersionId, VersionItem,
 };
 
 use crate::bucket_config::LIFECYCLE;
@@ -200,7 +200,7 @@ impl<S: Store> Door<S> {
         };
         match self.remove(bucket, due).await {
             Ok(removed) => *counter += u64::from(removed),
-            Err(error) if replaced(&error) => {}
+            Err(error) if error.kind().is_overtaken() => {}
             Err(error) => {
                 tracing::warn!(bucket = bucket.name, %error, "an expired object could not be removed");
                 swept.failed += 1;
@@ -326,17 +326,6 @@ impl<S: Store> Door<S> {
         }
         Ok(())
     }
-}
-
-fn replaced(error: &StoreError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::PreconditionFailed
-            | ErrorKind::NotFound
-            | ErrorKind::NoSuchVersion
-            | ErrorKind::IsDeleteMarker
-            | ErrorKind::NoSuchNamespace
-    )
 }
 
 /// Remembers what the rules need to know of the entries before.

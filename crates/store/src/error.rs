@@ -66,6 +66,11 @@ impl ErrorKind {
                 | ErrorKind::NoSuchNamespace
         )
     }
+
+    /// The same, or that it is not the one that was seen.
+    pub fn is_overtaken(self) -> bool {
+        self.is_absence() || self == ErrorKind::PreconditionFailed
+    }
 }
 
 /// A failed store call: kind, words for a person, and the cause.

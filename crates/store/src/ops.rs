@@ -204,6 +204,16 @@ pub enum After<'a> {
     Version(&'a [u8], VersionId),
 }
 
+impl<'a> After<'a> {
+    /// Behind what a page of versions ended with ([`VersionPage::last`]); without one at the first key.
+    pub fn last(last: &'a Option<(Bytes, VersionId)>) -> After<'a> {
+        match last {
+            Some((key, version)) => After::Version(key, *version),
+            None => After::Start,
+        }
+    }
+}
+
 /// What to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListOptions<'a> {
@@ -221,6 +231,20 @@ pub struct ListOptions<'a> {
     /// At most this many items, common prefixes included; cut to [`LIST_ITEMS_MAX`](crate::limits::LIST_ITEMS_MAX). A page of
     /// none says that no more follows.
     pub limit: usize,
+}
+
+impl<'a> ListOptions<'a> {
+    /// All that there is, from its start.
+    pub fn of(namespace: &'a str, space: Space) -> ListOptions<'a> {
+        ListOptions {
+            namespace,
+            space,
+            prefix: b"",
+            delimiter: None,
+            after: After::Start,
+            limit: crate::limits::LIST_ITEMS_MAX,
+        }
+    }
 }
 
 /// One line of a list.
@@ -303,5 +327,13 @@ impl VersionPage {
             VersionItem::Marker { key, version, .. } => After::Version(key, *version),
             VersionItem::Prefix(prefix) => After::Prefix(prefix),
         })
+    }
+
+    /// The last version, behind which more follow: where the next page begins of a list without a delimiter. `None` when nothing follows.
+    pub fn last(&self) -> Option<(Bytes, VersionId)> {
+        match self.next()? {
+            After::Version(key, version) => Some((Bytes::copy_from_slice(key), version)),
+            After::Start | After::Key(_) | After::Prefix(_) => None,
+        }
     }
 }

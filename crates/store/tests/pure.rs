@@ -308,14 +308,7 @@ fn names_are_bounded() {
 
 #[test]
 fn pages_are_bounded() {
-    let options = ListOptions {
-        namespace: "n",
-        space: Space::Objects,
-        prefix: b"",
-        delimiter: None,
-        after: After::Start,
-        limit: usize::MAX,
-    };
+    let options = ListOptions::of("n", Space::Objects);
     let mut collapse = Collapse::new(&options);
     for _ in 0..LIST_ITEMS_MAX {
         assert_eq!(collapse.visit(b"key"), Visit::Item);

@@ -321,7 +321,7 @@ mod tests {
         bytes: None,
     };
 
-    /// Every value is empty, and so has no range.
+    /// Every value is empty, and so has no range; of one it is said first that it has grown.
     async fn serve(link: Connection) {
         let mut message = Vec::new();
         while let Ok(Some(())) = link.recv(&mut message).await {
@@ -344,16 +344,22 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn an_empty_value_has_no_range() {
+    /// A client of that server, and what copies go by; the link lives as long as the sessions.
+    async fn started() -> (Client, Options, impl Sized) {
         let linked = Direct::linked("http://127.0.0.1:1", Links::default());
-        let (direct, server, _sessions) = linked.await;
+        let (direct, server, sessions) = linked.await;
         tokio::spawn(serve(server));
         let s3 = direct.s3().unwrap();
         let options = Options {
             direct: Some(Staging::new(direct, 4096, 1).unwrap()),
             ..Options::default()
         };
+        (s3, options, sessions)
+    }
+
+    #[tokio::test]
+    async fn an_empty_value_has_no_range() {
+        let (s3, options, _sessions) = started().await;
         let stream = async |range| {
             download_stream(&s3, "ns", "empty", range, &options, |bytes| {
                 panic!("{bytes:?}")
@@ -372,14 +378,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_listed_value_that_has_been_replaced_by_a_longer_one_is_looked_at_again() {
-        let linked = Direct::linked("http://127.0.0.1:1", Links::default());
-        let (direct, server, _sessions) = linked.await;
-        tokio::spawn(serve(server));
-        let s3 = direct.s3().unwrap();
-        let options = Options {
-            direct: Some(Staging::new(direct, 4096, 1).unwrap()),
-            ..Options::default()
-        };
+        let (s3, options, _sessions) = started().await;
         let path = std::env::temp_dir().join(format!("forebay-grown-{}", std::process::id()));
         let moved = download_file(&s3, "ns", "grown", &path, Some(5), &options).await;
         assert_eq!(moved.unwrap().bytes, 0);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use forebay_store::{After, DeleteOptions, Item, ListOptions, Result, Usage, VersionId};
+use forebay_store::{DeleteOptions, Item, ListOptions, Result, Usage, VersionId};
 use futures_util::FutureExt;
 use tokio::task::unconstrained;
 
@@ -42,14 +42,7 @@ async fn compose(store: &RadosStore, parts: &[Source<'_>]) {
 }
 
 async fn staged_keys(store: &RadosStore) -> Vec<Vec<u8>> {
-    let options = ListOptions {
-        namespace: NS,
-        space: Space::Staging,
-        prefix: b"",
-        delimiter: None,
-        after: After::Start,
-        limit: 1000,
-    };
+    let options = ListOptions::of(NS, Space::Staging);
     let page = store.list(options).await.unwrap();
     let key = |item| match item {
         Item::Value(key, _) | Item::Prefix(key) => key.to_vec(),

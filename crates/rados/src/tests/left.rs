@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_mem::BLOCK_MAX_BYTES;
-use forebay_store::{After, ByteRange, Item, ListOptions, NamespaceConfig, Upload};
+use forebay_store::{ByteRange, Item, ListOptions, NamespaceConfig, Upload};
 
 use super::*;
 use crate::change::{Decide, Decision, Step};
@@ -31,14 +31,7 @@ fn named(key: &[u8]) -> Named {
 }
 
 async fn keys(store: &RadosStore) -> Vec<Vec<u8>> {
-    let options = ListOptions {
-        namespace: NS,
-        space: Space::Objects,
-        prefix: b"",
-        delimiter: None,
-        after: After::Start,
-        limit: 1000,
-    };
+    let options = ListOptions::of(NS, Space::Objects);
     let page = store.list(options).await.unwrap();
     let key = |item| match item {
         Item::Value(key, _) | Item::Prefix(key) => key.to_vec(),

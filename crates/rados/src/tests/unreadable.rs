@@ -1,8 +1,6 @@
 //! Objects whose records nobody can read: they keep nothing else, and can be replaced and removed.
 
-use forebay_store::{
-    After, Condition, DeleteOptions, Deleted, Etag, ListOptions, Result, VersionId, VersionItem,
-};
+use forebay_store::{Condition, DeleteOptions, Deleted, Etag, ListOptions, Result, VersionItem};
 
 use super::*;
 use crate::support::versioned;
@@ -107,14 +105,7 @@ fn what_cannot_be_read_is_found_and_keeps_nothing_else() {
         audit.unreadable.sort();
         assert_eq!(audit.unreadable, ["\"b\"", "\"unlisted\""]);
         assert!(!audit.is_clean() && audit.keys == 2, "{audit:?}");
-        let options = ListOptions {
-            namespace: NS,
-            space: Space::Objects,
-            prefix: b"",
-            delimiter: None,
-            after: After::Start,
-            limit: 1000,
-        };
+        let options = ListOptions::of(NS, Space::Objects);
         let page = store.list_versions(options).await.unwrap();
         assert!(page.passed_over);
         let keys = page.items.iter().map(|item| match item {
@@ -138,11 +129,11 @@ fn what_was_kept_of_it_is_not_counted_among_what_is_kept_since() {
         for bytes in [&b"first"[..], b"second"] {
             put(&store, at(b"k"), bytes).await;
         }
-        let first = versions(&store).await[1];
+        let first = versions(&store, NS).await[1];
         damage(&store, Space::Objects, b"k").await;
         let store = open(config, clock);
         put(&store, at(b"k"), b"third").await;
-        let left = versions(&store).await;
+        let left = versions(&store, NS).await;
         assert_eq!(left.len(), 2, "the third, and the second as it was found");
         assert!(!left.contains(&first));
         store.settle().await.unwrap();
@@ -161,21 +152,4 @@ fn what_was_kept_of_it_is_not_counted_among_what_is_kept_since() {
         store.delete(at(b"k"), newest).await.unwrap();
         assert_eq!(get(&store, at(b"k")).await, b"second");
     });
-}
-
-async fn versions(store: &RadosStore) -> Vec<VersionId> {
-    let options = ListOptions {
-        namespace: NS,
-        space: Space::Objects,
-        prefix: b"",
-        delimiter: None,
-        after: After::Start,
-        limit: 1000,
-    };
-    let page = store.list_versions(options).await.unwrap();
-    let version = |item| match item {
-        VersionItem::Value { meta, .. } => Some(meta.version),
-        VersionItem::Marker { .. } | VersionItem::Prefix(_) => None,
-    };
-    page.items.into_iter().filter_map(version).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use forebay_store::{After, DeleteOptions, ListOptions, VersionId, VersionItem};
+use forebay_store::DeleteOptions;
 
 use super::*;
 use crate::support::versioned;
@@ -13,23 +13,6 @@ const ROUNDS: usize = 100;
 
 fn key() -> Address<'static> {
     Address::object(NS, b"k")
-}
-
-async fn listed(store: &RadosStore) -> Vec<VersionId> {
-    let options = ListOptions {
-        namespace: NS,
-        space: Space::Objects,
-        prefix: b"",
-        delimiter: None,
-        after: After::Start,
-        limit: 1000,
-    };
-    let page = store.list_versions(options).await.unwrap();
-    let version = |item| match item {
-        VersionItem::Value { meta, .. } => Some(meta.version),
-        VersionItem::Marker { .. } | VersionItem::Prefix(_) => None,
-    };
-    page.items.into_iter().filter_map(version).collect()
 }
 
 /// Puts another version over the first, and removes it, again and again; `look` looks all the while.
@@ -65,11 +48,11 @@ fn a_version_is_listed_whatever_is_put_over_it() {
         put(&store, key(), b"first").await;
         let first = store.stat(key(), None).await.unwrap().version;
         let look = async || {
-            let listed = listed(&store).await;
+            let listed = versions(&store, NS).await;
             assert!(listed.contains(&first), "{listed:?}");
         };
         put_over_and_remove(&store, look).await;
-        assert_eq!(listed(&store).await, [first]);
+        assert_eq!(versions(&store, NS).await, [first]);
     });
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_store::{
     Address, After, Away, ErrorKind, ListOptions, Meta, NamespaceInfo, Result, Space, Store,
-    StoreError, VersionId, VersionItem,
+    VersionId, VersionItem,
 };
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -74,23 +74,12 @@ impl<S: Store> Mover<S> {
         last: &Option<(Bytes, VersionId)>,
     ) -> Result<Values> {
         let options = ListOptions {
-            namespace,
-            space: Space::Objects,
             prefix,
-            delimiter: None,
-            after: match last {
-                Some((key, version)) => After::Version(key, *version),
-                None => After::Start,
-            },
-            limit: usize::MAX,
+            after: After::last(last),
+            ..ListOptions::of(namespace, Space::Objects)
         };
         let page = self.hot.list_versions(options).await?;
-        let last = page.items.last().filter(|_| page.more);
-        let last = last.and_then(|item| match item {
-            VersionItem::Value { key, meta, .. } => Some((key.clone(), meta.version)),
-            VersionItem::Marker { key, version, .. } => Some((key.clone(), *version)),
-            VersionItem::Prefix(_) => None,
-        });
+        let last = page.last();
         let values = page.items.into_iter().filter_map(|item| match item {
             VersionItem::Value { key, meta, .. } => Some((key, meta)),
             VersionItem::Marker { .. } | VersionItem::Prefix(_) => None,
@@ -209,7 +198,7 @@ impl<S: Store> Mover<S> {
                     passed.cold_bytes += size;
                 }
                 Ok(false) => {}
-                Err(error) if is_gone(&error) => {}
+                Err(error) if error.kind().is_overtaken() => {}
                 Err(_) => passed.failed += 1,
             }
         }
@@ -251,7 +240,7 @@ impl<S: Store> Mover<S> {
                     tracing::info!(namespace = info.name, ?passed, "moved to the cold tier");
                 }
                 Ok(_) => {}
-                Err(error) if is_gone(&error) => {}
+                Err(error) if error.kind().is_overtaken() => {}
                 Err(error) => {
                     tracing::warn!(namespace = info.name, %error, "the tier policy was not applied");
                 }
@@ -356,7 +345,7 @@ impl<S: Store> Mover<S> {
                 match self.hot.away(address, Some(meta.version)).await {
                     Ok(Some(away)) => drop(suspects.remove(&away)),
                     Ok(None) => {}
-                    Err(error) if is_gone(&error) => {}
+                    Err(error) if error.kind().is_overtaken() => {}
                     Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
                     Err(error) => return Err(error),
                 }
@@ -428,16 +417,4 @@ fn every(period: Duration, first: Duration) -> Interval {
     let mut ticks = interval_at(Instant::now() + first, period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
-}
-
-/// What was to be moved is not there any more, or is something else.
-fn is_gone(error: &StoreError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::NotFound
-            | ErrorKind::NoSuchVersion
-            | ErrorKind::IsDeleteMarker
-            | ErrorKind::NoSuchNamespace
-            | ErrorKind::PreconditionFailed
-    )
 }

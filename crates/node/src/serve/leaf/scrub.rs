@@ -54,28 +54,17 @@ async fn read_namespace<S: Store>(
     let mut last: Option<(Bytes, VersionId)> = None;
     loop {
         let options = ListOptions {
-            namespace,
-            space: Space::Objects,
-            prefix: b"",
-            delimiter: None,
-            after: match &last {
-                Some((key, version)) => After::Version(key, *version),
-                None => After::Start,
-            },
-            limit: usize::MAX,
+            after: After::last(&last),
+            ..ListOptions::of(namespace, Space::Objects)
         };
         let page = store.list_versions(options).await?;
         for item in &page.items {
-            last = match item {
-                VersionItem::Value { key, meta, .. } => {
-                    read_one(store, namespace, key, meta.version, report).await?;
-                    Some((key.clone(), meta.version))
-                }
-                VersionItem::Marker { key, version, .. } => Some((key.clone(), *version)),
-                VersionItem::Prefix(_) => last,
-            };
+            if let VersionItem::Value { key, meta, .. } = item {
+                read_one(store, namespace, key, meta.version, report).await?;
+            }
         }
-        if !page.more || page.items.is_empty() {
+        last = page.last();
+        if last.is_none() {
             return Ok(());
         }
     }
