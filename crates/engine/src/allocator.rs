@@ -222,8 +222,8 @@ impl<F: File> Allocator<F> {
 
     /// The same, with the room that the file system has: for what may be a hole first, then for holes.
     fn grow_once<D: Disk>(&self, disk: &D, state: &mut State, granules: u32) -> Result<bool> {
-        let doubtful = state.doubtful.longest();
-        let hole = doubtful.or_else(|| state.holes.longest());
+        let hole = state.doubtful.longest();
+        let hole = hole.or_else(|| state.holes.longest());
         let (start, most) = match hole {
             Some((start, len)) => (start, len * GRANULE_BYTES as u64),
             None => (state.end, u64::MAX),
@@ -238,10 +238,9 @@ impl<F: File> Allocator<F> {
                 match self.file.allocate(self.offset(start), step) {
                     Ok(()) => {
                         let count = step / GRANULE_BYTES as u64;
-                        match (doubtful, hole) {
-                            (Some(_), _) => drop(state.doubtful.claim(start, count)),
-                            (None, Some(_)) => drop(state.holes.claim(start, count)),
-                            (None, None) => state.end += count,
+                        // It is in one of them, or at the end.
+                        if !state.doubtful.claim(start, count) && !state.holes.claim(start, count) {
+                            state.end += count;
                         }
                         state.free.add(start, count);
                         return Ok(true);

@@ -100,7 +100,7 @@ impl Draft {
                     if let Some(what) = damaged {
                         self.lose_kept(view, slot, version, &what)?;
                     }
-                    if let Some(kept) = kept.flatten() {
+                    if let Some(kept) = kept {
                         self.unkeep(slot, &kept);
                         match kept.is_marker() {
                             true => self.lost = self.lost.plus(Usage::MARKER),
@@ -246,12 +246,7 @@ impl Draft {
         match place {
             Place::Joined(body) => {
                 let mut len = self.record.encoded_len() as u64;
-                let parts = view.parts(body).and_then(there);
-                let (parts, damaged) = unless_damaged(parts)?;
-                if let Some(what) = damaged {
-                    self.lose(slot, entry.version(), &what);
-                }
-                let Some(mut parts) = parts else {
+                let Some(mut parts) = self.layout(slot, entry, view.parts(body))? else {
                     return Ok(());
                 };
                 let count = parts.len();
@@ -282,6 +277,24 @@ impl Draft {
         }
     }
 
+    /// A layout that has to be there. Where it is damaged, what its value took stays taken.
+    fn layout<T>(
+        &mut self,
+        slot: Slot<'_>,
+        entry: &Entry,
+        found: Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let found = match found {
+            Ok(None) => Err(of_row(corrupt("a layout"))),
+            found => found,
+        };
+        let (found, damaged) = unless_damaged(found)?;
+        if let Some(what) = damaged {
+            self.lose(slot, entry.version(), &what);
+        }
+        Ok(found)
+    }
+
     fn free_part(
         &mut self,
         view: View<'_>,
@@ -295,11 +308,7 @@ impl Draft {
             Place::Inline(body) => self.record.remove(Table::Inline, keys::body(body)),
             Place::Extents(body, extents) => self.free_extents(body, &extents),
             Place::Layout(body) => {
-                let extents = view.extents(place).and_then(there);
-                let (extents, damaged) = unless_damaged(extents)?;
-                if let Some(what) = damaged {
-                    self.lose(slot, entry.version(), &what);
-                }
+                let extents = self.layout(slot, entry, view.extents(place))?;
                 if let Some((_, extents)) = extents {
                     self.record.remove(Table::Layout, keys::body(body));
                     self.free_extents(body, &extents);
@@ -376,10 +385,6 @@ impl Draft {
             .put(Table::Layout, keys::body(body), encode_parts(parts));
         Place::Joined(body)
     }
-}
-
-fn there<T>(layout: Option<T>) -> Result<T> {
-    layout.ok_or_else(|| of_row(corrupt("a layout")))
 }
 
 /// An entry with other attributes.

@@ -434,19 +434,19 @@ fn checked(table: &str, key: &[u8], stored: &[u8]) -> Result<Bytes> {
 
 /// The value of a row that matches its checksum.
 fn whole<'a>(table: &str, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8]> {
-    match stored.split_last_chunk::<4>() {
-        Some((value, _)) if is_of(key, stored) => Ok(value),
-        _ => {
+    match sealed(key, stored) {
+        Some(value) => Ok(value),
+        None => {
             let row = format!("row \"{}\" of table {table}", key.escape_ascii());
             Err(corrupt(&row))
         }
     }
 }
 
-/// Whether a checksum is that of a row with this key.
-fn is_of(key: &[u8], stored: &[u8]) -> bool {
-    let split = stored.split_last_chunk::<4>();
-    split.is_some_and(|(value, crc)| u32::from_le_bytes(*crc) == row_crc(key, value))
+/// The value of a row whose checksum is that of a row with this key.
+fn sealed<'a>(key: &[u8], stored: &'a [u8]) -> Option<&'a [u8]> {
+    let (value, crc) = stored.split_last_chunk::<4>()?;
+    (u32::from_le_bytes(*crc) == row_crc(key, value)).then_some(value)
 }
 
 fn row_crc(key: &[u8], value: &[u8]) -> u32 {

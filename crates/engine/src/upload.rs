@@ -155,7 +155,7 @@ impl<D: Disk> Arriving<D> {
                 Change::DropCurrent => standing.current.clone(),
                 Change::DropKept(version) => {
                     let (kept, _) = unless_damaged(view.kept(info.id, key, version))?;
-                    kept.flatten().filter(|kept| !kept.is_marker())
+                    kept.filter(|kept| !kept.is_marker())
                 }
                 Change::PutCurrent(_)
                 | Change::KeepCurrent

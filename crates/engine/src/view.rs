@@ -185,7 +185,7 @@ impl View<'_> {
     pub fn present(&self, namespace: &NamespaceInfo, space: Space, key: &[u8]) -> Result<Standing> {
         let versioning = versioning(namespace, space);
         let (found, damaged) = unless_damaged(self.current(namespace.id, space, key))?;
-        let (current, expired) = match found.flatten() {
+        let (current, expired) = match found {
             Some(entry) if entry.is_expired(self.now) => (None, Some(entry)),
             found => (found, None),
         };
@@ -203,10 +203,9 @@ impl View<'_> {
         if versioning != Versioning::Off {
             let (kept_null, damaged) =
                 unless_damaged(self.kept(namespace.id, key, VersionId::NULL))?;
-            present.kept_null = damaged.is_some() || kept_null.flatten().is_some();
+            present.kept_null = damaged.is_some() || kept_null.is_some();
             let (newest, damaged) = unless_damaged(self.newest_kept(namespace.id, key, 2))?;
             kept_damaged = damaged;
-            let newest = newest.unwrap_or_default();
             let mut newest = newest
                 .iter()
                 .map(|entry| (entry.version(), entry.is_marker()));
@@ -320,10 +319,10 @@ impl View<'_> {
 }
 
 /// What was found, or what is wrong with the row where that would be.
-pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<(Option<T>, Option<String>)> {
+pub(crate) fn unless_damaged<T: Default>(found: Result<T>) -> Result<(T, Option<String>)> {
     match found {
-        Ok(found) => Ok((Some(found), None)),
-        Err(error) if is_of_row(&error) => Ok((None, Some(error.message().to_owned()))),
+        Ok(found) => Ok((found, None)),
+        Err(error) if is_of_row(&error) => Ok((T::default(), Some(error.message().to_owned()))),
         Err(error) => Err(error),
     }
 }

@@ -174,7 +174,7 @@ impl<D: Disk> Decider<D> {
             Some(version) => {
                 let kept = view.kept(info.id, slot.key, version);
                 let (kept, damaged) = unless_damaged(kept)?;
-                let kept = kept.flatten().filter(|kept| !kept.is_expired(self.now));
+                let kept = kept.filter(|kept| !kept.is_expired(self.now));
                 // What a damaged entry was is not known.
                 let marker = kept.map(|kept| kept.is_marker());
                 marker.or(damaged.map(|_| false))

@@ -10,7 +10,7 @@ use redb::{ReadOnlyTable, ReadableTable};
 use crate::keys::Table;
 
 use super::backend::looking;
-use super::{checked, closed, corrupt, failed, is_of, of_row, whole};
+use super::{checked, closed, corrupt, failed, of_row, sealed, whole};
 
 type RawRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
@@ -92,7 +92,7 @@ fn check_gap(rows: &RawRows, table: Table, key: &[u8]) -> Result<()> {
         match whole(table.name(), found.value(), value.value()) {
             Ok(_) if found.value().cmp(key) == order => {}
             Ok(_) => return Err(corrupt("the order of rows")),
-            Err(error) if table == Table::Current || is_of(key, value.value()) => {
+            Err(error) if table == Table::Current || sealed(key, value.value()).is_some() => {
                 return Err(error);
             }
             Err(_) => {}
