@@ -1,6 +1,7 @@
 //! What S3's XML answers say.
 
 use bytes::Bytes;
+use forebay_proto::s3::xml::MAX_PARTS;
 use forebay_proto::s3::{date, percent};
 use http::HeaderMap;
 use serde::Deserialize;
@@ -79,9 +80,6 @@ pub struct ListingPage {
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
 }
-
-/// The number of an upload's last part.
-pub(crate) const PARTS_MAX: u32 = 10_000;
 
 /// A part of an unfinished upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -270,7 +268,7 @@ pub(crate) fn listing(text: &str) -> Result<ListingPage> {
     let url = list.encoding_type.as_deref() == Some("url");
     let objects = list.contents.into_iter().map(|object| {
         Ok(Listed {
-            key: decoded(object.key, url)?,
+            key: decoded(object.key, url)?.into(),
             size: object.size,
             etag: object.etag.trim_matches('"').to_owned(),
             modified: date::parse_iso8601(&object.last_modified).unwrap_or(0),
@@ -279,7 +277,7 @@ pub(crate) fn listing(text: &str) -> Result<ListingPage> {
     let prefixes = list
         .common_prefixes
         .into_iter()
-        .map(|prefix| decoded(prefix.prefix, url));
+        .map(|prefix| decoded(prefix.prefix, url).map(Bytes::from));
     Ok(ListingPage {
         objects: objects.collect::<Result<_>>()?,
         prefixes: prefixes.collect::<Result<_>>()?,
@@ -336,7 +334,7 @@ pub(crate) fn parts(text: &str) -> Result<(Vec<Part>, Option<u32>)> {
     });
     let marker = || {
         let number = list.next_part_number_marker.parse().ok();
-        number.filter(|number| *number <= PARTS_MAX)
+        number.filter(|number| *number <= MAX_PARTS)
     };
     let next = match list.is_truncated {
         true => Some(marker().ok_or_else(endless)?),
@@ -387,21 +385,21 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     quick_xml::de::from_str(text).map_err(|error| Error::Protocol(error.to_string()))
 }
 
-fn decoded(text: String, url: bool) -> Result<Bytes> {
+fn decoded(text: String, url: bool) -> Result<Vec<u8>> {
     if !url {
-        return Ok(text.into());
+        return Ok(text.into_bytes());
     }
     let bytes = percent::decode(&text, true)
         .ok_or_else(|| Error::Protocol(format!("{text:?} is not URL-encoded")))?;
-    Ok(bytes.into_owned().into())
+    Ok(bytes.into_owned())
 }
 
 /// The same of an upload, which S3 alone begins: its key is text.
 fn as_text(text: String, url: bool) -> Result<String> {
-    let bytes = decoded(text, url)?;
-    str::from_utf8(&bytes)
-        .map(str::to_owned)
-        .map_err(|_| Error::Protocol(format!("key {} is not UTF-8", bytes.escape_ascii())))
+    String::from_utf8(decoded(text, url)?).map_err(|error| {
+        let key = error.as_bytes().escape_ascii();
+        Error::Protocol(format!("key {key} is not UTF-8"))
+    })
 }
 
 #[cfg(test)]

@@ -464,8 +464,7 @@ pub(crate) fn header(headers: &HeaderMap, name: &str) -> String {
         .to_owned()
 }
 
-/// hyper's own words hide the system's.
-/// What is behind an error of a connection, without what every layer in between calls it.
+/// What is behind an error of a connection: what every layer in between calls it hides the system's own words.
 pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {

@@ -1,6 +1,7 @@
 //! Values that arrive in parts.
 
 use bytes::Bytes;
+use forebay_proto::s3::xml::MAX_PARTS;
 use http::Method;
 
 use crate::calls::{conditional, described};
@@ -174,7 +175,7 @@ impl Client {
             let (page, next) = answers::parts(&text)?;
             answers::ascends(marker.as_ref(), next.as_ref())?;
             parts.extend(page);
-            if parts.len() > answers::PARTS_MAX as usize {
+            if parts.len() > MAX_PARTS as usize {
                 return Err(answers::endless());
             }
             match next {

@@ -52,6 +52,8 @@ impl Client {
             transport,
         })
     }
+
+    /// Ends a session. Where this fails the server ends it, when it has been idle for long.
     pub(crate) async fn close_token_session(&self, session: SessionId) -> Result<()> {
         let call = control(names::DISCONNECT_PATH)?.header(names::SESSION, &hex16(&session.0))?;
         self.call_for_text(call).await.map(drop)

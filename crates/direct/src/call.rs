@@ -282,11 +282,8 @@ impl<S: Store, L: Link> Context<'_, S, L> {
 
     /// Counts bytes for the tenant, as soon as it may have so many and while the link lasts.
     pub(crate) async fn hold(&self, bytes: usize) -> std::result::Result<Held, Failure> {
-        let mut taking = pin!(self.share.take(bytes));
-        if let Some(held) = poll_immediate(&mut taking).await {
-            return Ok(held);
-        }
-        match select(taking, pin!(self.link.closed())).await {
+        // What can be had at once is had before the link is looked at.
+        match select(pin!(self.share.take(bytes)), pin!(self.link.closed())).await {
             Either::Left((held, _)) => Ok(held),
             Either::Right(_) => Err(Failure::LINK_ENDED),
         }

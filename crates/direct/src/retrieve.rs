@@ -136,7 +136,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
                 self.retrieve_into(own, version, &element, target).await
             }
             Some(target) => {
-                let object = self.open(address, version, &element, &window).await?;
+                let object = self.open(address, version, &element, window.len).await?;
                 Box::pin(copy_out(object, &element, &target)).await
             }
             None => Box::pin(self.carry_out(own, version, &element, &window)).await,
@@ -145,17 +145,17 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         Ok(retrieved)
     }
 
-    /// What is asked for, if the window has room for it.
+    /// What is asked for, if there is room for it.
     async fn open(
         &self,
         address: Address<'_>,
         version: Option<VersionId>,
         element: &Retrieve<'_>,
-        window: &Window,
+        room: u64,
     ) -> Result<Object<S::Body>, Failure> {
         let range = range(element.range);
         let object = self.store.retrieve(address, version, range).await?;
-        match object.range.end - object.range.start > window.len {
+        match object.range.end - object.range.start > room {
             true => Err(Failure::TOO_SHORT),
             false => Ok(object),
         }
@@ -212,7 +212,7 @@ impl<S: Store, L: Link> Context<'_, S, L> {
         // The name is used after a wait.
         self.recheck(own)?;
         let address = Address::object(own.name, element.key);
-        let object = self.open(address, version, element, window).await?;
+        let object = self.open(address, version, element, window.len).await?;
         held.shrink(share::leaving(&caps, &object.range, object.meta.size));
         self.write_out(object, held, element, window).await
     }

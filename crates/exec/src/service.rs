@@ -286,27 +286,22 @@ async fn until<T>(
     needed: bool,
     mut work: Fetching<'_, T>,
 ) -> Result<Option<T>> {
-    // It may have been noted while something before this was waited for; nothing follows it.
-    let mut ended = matches!(asked.back(), Some(Ask::Done(_)));
     loop {
+        // The end is noted last, perhaps while something before this was waited for.
+        let ended = matches!(asked.back(), Some(Ask::Done(_)));
         tokio::select! {
             biased;
             done = &mut work => return Ok(Some(done)),
             () = service.patience.over(), if ended => return Err(Patience::out_of_time()),
             ask = service.asks.recv(), if !ended => {
                 let ask = ask.ok_or_else(gone)?;
-                let badly = match &ask {
-                    Ask::Done(done) => {
-                        ended = true;
-                        done.ending.is_err()
-                    }
-                    _ => false,
-                };
+                let ends = matches!(&ask, Ask::Done(_));
+                let badly = matches!(&ask, Ask::Done(done) if done.ending.is_err());
                 if badly {
                     asked.clear();
                 }
                 asked.push_back(ask);
-                if badly || (ended && !needed) {
+                if badly || (ends && !needed) {
                     return Ok(None);
                 }
             }

@@ -61,7 +61,6 @@ impl TokenSession {
                 runtime: tokio::runtime::Handle::current(),
             }),
             Err(error) => {
-                // Without this the server ends it when it has been idle for long.
                 let _ = s3.close_token_session(session).await;
                 Err(error)
             }
@@ -154,7 +153,6 @@ impl Drop for TokenSession {
         self.close_link();
         let (s3, session) = (self.s3.clone(), self.session);
         self.runtime.spawn(async move {
-            // Without this the server ends it when it has been idle for long.
             let _ = s3.close_token_session(session).await;
         });
     }

@@ -8,14 +8,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bytes::Bytes;
+use forebay_proto::s3::xml::MAX_PARTS;
 use sha2::{Digest, Sha256};
 
 use super::Moving;
-use crate::answers::PARTS_MAX;
 use crate::{Crc64, Part, Result};
 
 /// The number of the part that is a mark: S3's last one.
-pub(super) const NUMBER: u32 = PARTS_MAX;
+pub(super) const NUMBER: u32 = MAX_PARTS;
 /// What tells one host from another; what is missing tells nothing.
 const HOST: [&str; 2] = ["/etc/machine-id", "/proc/sys/kernel/hostname"];
 

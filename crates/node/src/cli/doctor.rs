@@ -418,11 +418,7 @@ async fn door(server: &ServerArgs) -> Check {
     let listed = async {
         let client = server.client(1).await?;
         let endpoint = client.endpoint().to_string();
-        let reached = async {
-            tokio::net::TcpStream::connect((client.endpoint().host(), client.endpoint().port()))
-                .await
-        };
-        if let Err(error) = reached.await {
+        if let Err(error) = super::probe::dial(client.endpoint()).await {
             return Ok(check(
                 "S3 door",
                 State::None,

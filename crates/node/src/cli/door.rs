@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt};
 
 use super::address::Address;
 use super::{glob, show};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Outcome};
 
 /// What is wrong with a key that S3 lists and does not take.
 const NO_TEXT: &str = "it is not UTF-8, which S3 asks for; `forebay nvme` takes it with --hex";
@@ -56,7 +56,7 @@ impl Listed {
     /// The key for calls that name none but UTF-8.
     pub fn text(&self) -> Result<&str, Error> {
         str::from_utf8(&self.key).map_err(|_| Error::Local {
-            what: format!("key {}", self.key.escape_ascii()),
+            what: format!("key {}", self.shown()),
             source: std::io::Error::other(NO_TEXT),
         })
     }
@@ -77,6 +77,14 @@ impl Door {
             Exit::NotFound,
             format_args!("{address} does not exist{hint}"),
         )
+    }
+
+    /// What is known of an object; of one that is not there, what [`Door::missing`] says.
+    pub async fn info(&self, address: &Address, below: &str) -> Outcome<ObjectInfo> {
+        match self.head(&address.namespace, &address.key).await {
+            Err(error) if error.kind() == Kind::NotFound => Err(self.missing(address, below).await),
+            info => Ok(info?),
+        }
     }
 
     pub async fn head(&self, namespace: &str, key: &str) -> Result<ObjectInfo, Error> {

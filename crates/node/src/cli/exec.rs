@@ -110,11 +110,10 @@ pub async fn run(args: ExecArgs) -> Outcome {
 async fn absent(args: &ExecArgs) -> Option<Failure> {
     let door = args.server.door(1).await.ok()?;
     for address in &args.inputs {
-        match door.head(&address.namespace, &address.key).await {
-            Err(error) if error.kind() == Kind::NotFound => {
-                return Some(door.missing(address, "").await);
-            }
-            Ok(_) | Err(_) => {}
+        if let Err(failure) = door.info(address, "").await
+            && failure.exit == Exit::NotFound
+        {
+            return Some(failure);
         }
     }
     None

@@ -18,6 +18,8 @@ use crate::exit::{Exit, Failure, Outcome};
 /// Parts read ahead of what is written out, and their size.
 const PARALLEL: usize = 4;
 const PART_BYTES: usize = 8 << 20;
+/// What would help whoever names a folder.
+const BELOW: &str = "; there are objects below it: see `forebay ls`";
 
 /// Show what is known of an object or a namespace
 #[derive(Debug, Args)]
@@ -89,14 +91,7 @@ pub async fn stat(args: StatArgs) -> Outcome {
         return stat_namespace(&args).await;
     }
     let client = args.server.door(1).await?;
-    let info = client.head(&args.address.namespace, &args.address.key);
-    let info = match info.await {
-        Err(error) if error.kind() == Kind::NotFound => {
-            let below = "; there are objects below it: see `forebay ls`";
-            return Err(client.missing(&args.address, below).await);
-        }
-        info => info?,
-    };
+    let info = client.info(&args.address, BELOW).await?;
     let crc = info.crc64nvme.map(|crc| format!("{crc:016x}"));
     if args.server.json {
         let metadata: serde_json::Map<String, serde_json::Value> = info
@@ -178,8 +173,7 @@ pub async fn cat(args: CatArgs) -> Outcome {
         );
         let moved = match moved.await {
             Err(error) if broken.is_none() && error.kind() == Kind::NotFound => {
-                let below = "; there are objects below it: see `forebay ls`";
-                return Err(clients.door.missing(address, below).await);
+                return Err(clients.door.missing(address, BELOW).await);
             }
             moved => moved.map_err(|error| broken.unwrap_or_else(|| error.into()))?,
         };
@@ -249,63 +243,57 @@ struct Removal {
 impl Removal {
     /// Removes what an address stands for.
     async fn of(&mut self, client: &Door, address: &Address, recursive: bool) -> Outcome {
-        let Address { namespace, key } = address;
         let pattern = client.is_pattern(address, recursive).await?;
         if recursive || pattern {
-            return remove_many(client, address, recursive, pattern, self).await;
+            return self.many(client, address, recursive, pattern).await;
         }
         // S3's delete does not say whether there was anything.
-        match client.head(namespace, key).await {
-            Err(error) if error.kind() == Kind::NotFound => {
-                let below = "; there are objects below it, which -r removes";
-                return Err(client.missing(address, below).await);
-            }
-            head => head?,
-        };
-        client.delete(namespace, key).await?;
+        let below = "; there are objects below it, which -r removes";
+        client.info(address, below).await?;
+        client.delete(&address.namespace, &address.key).await?;
         self.removed += 1;
         Ok(())
     }
-}
 
-async fn remove_many(
-    client: &Door,
-    address: &Address,
-    recursive: bool,
-    pattern: bool,
-    removal: &mut Removal,
-) -> Outcome {
-    let prefix = &match pattern {
-        true => glob::literal_prefix(&address.key),
-        false => address.key.clone(),
-    };
-    let mut next = None;
-    let mut any = false;
-    loop {
-        let page = client.list(&address.namespace, prefix, None, next).await?;
-        let fits = |key: &str| {
-            !pattern
-                || glob::matches(&address.key, key)
-                || (recursive
-                    && glob::matches(&format!("{}/**", address.key.trim_end_matches('/')), key))
+    async fn many(
+        &mut self,
+        client: &Door,
+        address: &Address,
+        recursive: bool,
+        pattern: bool,
+    ) -> Outcome {
+        let prefix = &match pattern {
+            true => glob::literal_prefix(&address.key),
+            false => address.key.clone(),
         };
-        let mut objects = page.objects;
-        objects.retain(|object| fits(&object.shown()));
-        any |= !objects.is_empty();
-        let stayed = client.delete_many(&address.namespace, &objects).await?;
-        removal.removed += objects.len() - stayed.len();
-        removal.stayed.extend(stayed);
-        next = page.next;
-        if next.is_none() {
-            break;
+        let mut next = None;
+        let mut any = false;
+        loop {
+            let page = client.list(&address.namespace, prefix, None, next).await?;
+            let fits = |key: &str| {
+                !pattern
+                    || glob::matches(&address.key, key)
+                    || (recursive
+                        && glob::matches(&format!("{}/**", address.key.trim_end_matches('/')), key))
+            };
+            let mut objects = page.objects;
+            objects.retain(|object| fits(&object.shown()));
+            any |= !objects.is_empty();
+            let stayed = client.delete_many(&address.namespace, &objects).await?;
+            self.removed += objects.len() - stayed.len();
+            self.stayed.extend(stayed);
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
         }
-    }
-    if any || address.key.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::new(
-            Exit::NotFound,
-            format_args!("nothing is named {address}"),
-        ))
+        if any || address.key.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::new(
+                Exit::NotFound,
+                format_args!("nothing is named {address}"),
+            ))
+        }
     }
 }

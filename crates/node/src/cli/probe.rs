@@ -66,7 +66,8 @@ pub async fn is_closed(endpoint: &Endpoint) -> bool {
     dialled.is_ok_and(|dialled| dialled.is_err_and(refused))
 }
 
-async fn dial(endpoint: &Endpoint) -> io::Result<TcpStream> {
+/// A connection to it.
+pub async fn dial(endpoint: &Endpoint) -> io::Result<TcpStream> {
     TcpStream::connect((endpoint.host(), endpoint.port())).await
 }
 

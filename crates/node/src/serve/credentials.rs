@@ -65,14 +65,14 @@ pub async fn prepare<S: Store>(
                 .map(|(id, secret)| (id.as_str(), secret.as_str())),
         )
         .await?;
-    if kept.is_some() && given.is_none() && made {
-        tracing::warn!(
+    match kept {
+        None => {}
+        Some(_) if given.is_some() => {}
+        Some(_) if made => tracing::warn!(
             file = %path.display(),
             "no key of the root tenant was left: there is a new one, and this file has nothing else any more"
-        );
-    }
-    match kept {
-        Some(kept) if given.is_none() && !made => {
+        ),
+        Some(kept) => {
             let is_known = kept.is_ok_and(|(kept, _)| {
                 let known = identities.find(&kept.access_key);
                 known.is_some_and(|known| known.secret == kept.secret_key)
@@ -84,10 +84,10 @@ pub async fn prepare<S: Store>(
                      Without the file the next start writes it with a key of the root tenant"
                 );
             }
-            Ok(())
+            return Ok(());
         }
-        _ => write(&path, &key, listeners.s3_url().as_deref()).map_err(Failure::io(path.display())),
     }
+    write(&path, &key, listeners.s3_url().as_deref()).map_err(Failure::io(path.display()))
 }
 
 /// Writes an AWS credentials file for `key`.

@@ -36,27 +36,13 @@ impl<S: Store> Direct<S> {
         }
         let (direct, shards, stopping) = (self.clone(), shards.clone(), stopping.clone());
         Arc::new(move |stream: UnixStream| {
-            // Its wake-ups belong to the shard that will serve it.
-            let stream = match stream.into_std() {
-                Ok(stream) => stream,
-                Err(error) => return tracing::warn!(%error, "a connection is lost"),
-            };
             let (direct, stopping) = (direct.clone(), stopping.clone());
-            let given = shards.give(Box::new(move || {
-                Box::pin(async move {
-                    let accepted = match UnixStream::from_std(stream) {
-                        Ok(stream) => shm::accept(stream, &direct.sessions).await,
-                        Err(error) => return tracing::warn!(%error, "a connection is lost"),
-                    };
-                    match accepted {
-                        Ok(accepted) => direct.serve(accepted, stopping).await,
-                        Err(error) => tracing::debug!(%error, "no link over shared memory"),
-                    }
-                })
-            }));
-            if !given {
-                tracing::debug!("a link was sent away: too many connections");
-            }
+            shards.give_unix("a link", stream, move |stream| async move {
+                match shm::accept(stream, &direct.sessions).await {
+                    Ok(accepted) => direct.serve(accepted, stopping).await,
+                    Err(error) => tracing::debug!(%error, "no link over shared memory"),
+                }
+            });
         })
     }
 

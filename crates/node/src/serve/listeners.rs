@@ -129,7 +129,9 @@ impl Listeners {
 
     /// Whether it speaks TLS.
     pub fn direct_is_secure(&self) -> bool {
-        matches!(&self.direct, Some(bound) if bound.tls.is_some())
+        self.direct
+            .as_ref()
+            .is_some_and(|bound| bound.tls.is_some())
     }
 
     /// Every door, that of vfio-user among them.

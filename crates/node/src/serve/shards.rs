@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 
@@ -166,8 +166,33 @@ impl Shards {
         }
     }
 
+    /// Gives a connection of a Unix socket to the shard that has the fewest. `what` says who comes.
+    pub fn give_unix<F: Future<Output = ()> + 'static>(
+        &self,
+        what: &'static str,
+        stream: UnixStream,
+        serve: impl FnOnce(UnixStream) -> F + Send + 'static,
+    ) {
+        // Its wake-ups belong to the shard that will serve it.
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => return tracing::warn!(%error, "a connection is lost"),
+        };
+        let given = self.give(Box::new(move || {
+            Box::pin(async move {
+                match UnixStream::from_std(stream) {
+                    Ok(stream) => serve(stream).await,
+                    Err(error) => tracing::warn!(%error, "a connection is lost"),
+                }
+            })
+        }));
+        if !given {
+            tracing::debug!("{what} was sent away: too many connections");
+        }
+    }
+
     /// Gives a connection that came in another way to the shard that has the fewest; false at the bound on connections.
-    pub fn give(&self, work: Work) -> bool {
+    fn give(&self, work: Work) -> bool {
         let permit = self.connections.clone().try_acquire_owned();
         permit.is_ok_and(|permit| self.hand_over(Arrival { work, permit }).is_ok())
     }

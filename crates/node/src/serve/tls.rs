@@ -16,25 +16,27 @@ pub const TLS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Speaks HTTP over TLS with this certificate, where there is one.
 pub fn http(certificate: Option<&Path>, key: Option<&Path>) -> Outcome<Option<Arc<ServerConfig>>> {
-    let (Some(certificate), Some(key)) = (certificate, key) else {
-        return Ok(None);
-    };
-    let config = config(certificate, key, b"http/1.1")?;
-    Ok(Some(Arc::new(config)))
+    Ok(config(certificate, key, b"http/1.1")?.map(Arc::new))
 }
 
 /// The same for links; their keys may go to the kernel.
 pub fn links(certificate: Option<&Path>, key: Option<&Path>) -> Outcome<Option<Arc<ServerConfig>>> {
+    let config = config(certificate, key, iwarp::TLS_PROTOCOL)?;
+    Ok(config.map(|mut config| {
+        config.enable_secret_extraction = true;
+        Arc::new(config)
+    }))
+}
+
+/// TLS 1.2 and 1.3 with this certificate, where there is one, about `protocol` (RFC 7301).
+fn config(
+    certificate: Option<&Path>,
+    key: Option<&Path>,
+    protocol: &[u8],
+) -> Outcome<Option<ServerConfig>> {
     let (Some(certificate), Some(key)) = (certificate, key) else {
         return Ok(None);
     };
-    let mut config = config(certificate, key, iwarp::TLS_PROTOCOL)?;
-    config.enable_secret_extraction = true;
-    Ok(Some(Arc::new(config)))
-}
-
-/// TLS 1.2 and 1.3 with this certificate, about `protocol` (RFC 7301).
-fn config(certificate: &Path, key: &Path, protocol: &[u8]) -> Outcome<ServerConfig> {
     let wrong = |path: &Path, error: &dyn std::fmt::Display| {
         Failure::new(Exit::Failed, format_args!("{}: {error}", path.display()))
     };
@@ -50,5 +52,5 @@ fn config(certificate: &Path, key: &Path, protocol: &[u8]) -> Outcome<ServerConf
         .with_single_cert(chain, key_der)
         .map_err(|error| wrong(certificate, &error))?;
     config.alpn_protocols = vec![protocol.to_vec()];
-    Ok(config)
+    Ok(Some(config))
 }

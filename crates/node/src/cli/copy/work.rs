@@ -427,23 +427,23 @@ async fn search(door: &Door, source: &Address, pattern: bool) -> Outcome<(usize,
 /// Runs the copies, `parallel` at a time, and begins no more once one fails in a way that the others will, too. Those that have begun may
 /// have made what they are to make, and are waited for.
 async fn all<F: Future<Output = Result<Done, Broken>>>(
-    copies: impl ExactSizeIterator<Item = F>,
+    mut copies: impl ExactSizeIterator<Item = F>,
     parallel: usize,
     tally: &mut Tally,
 ) {
-    let (untried, stop) = (Cell::new(copies.len()), Cell::new(false));
-    let begun = copies.map_while(|copy| {
-        if stop.get() {
-            return None;
-        }
-        untried.set(untried.get() - 1);
-        Some(copy)
+    let stop = Cell::new(false);
+    let begun = std::iter::from_fn(|| match stop.get() {
+        true => None,
+        false => copies.next(),
     });
-    let mut copies = stream::iter(begun).buffer_unordered(parallel);
-    while let Some(done) = copies.next().await {
-        stop.set(tally.add(done) || stop.get());
+    let mut running = stream::iter(begun).buffer_unordered(parallel);
+    while let Some(done) = running.next().await {
+        if tally.add(done) {
+            stop.set(true);
+        }
     }
-    tally.untried += untried.get();
+    drop(running);
+    tally.untried += copies.len();
 }
 
 impl Tally {

@@ -8,7 +8,6 @@ use forebay_io::passing;
 use forebay_nvme::target::Viewer;
 use forebay_nvme::vfio_user;
 use forebay_store::Store;
-use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::super::own_socket::{OwnSocket, Taken};
@@ -47,32 +46,15 @@ pub async fn serve<S: Store>(
             () = stopped(stopping.clone()) => return,
         };
         passing::take_files(&stream, true);
-        // Its wake-ups belong to the shard that will serve it.
-        let stream = match stream.into_std() {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "a connection is lost");
-                continue;
-            }
-        };
         let (nvme, stopping) = (nvme.clone(), stopping.clone());
-        let given = shards.give(Box::new(move || {
-            Box::pin(async move {
-                let stream = match UnixStream::from_std(stream) {
-                    Ok(stream) => stream,
-                    Err(error) => return tracing::warn!(%error, "a connection is lost"),
-                };
-                // Who owns the server's data may see whatever it publishes.
-                let viewer = Viewer::Everything;
-                let end = stopped(stopping);
-                nvme.devices.fetch_add(1, Relaxed);
-                let _one = OneLess(&nvme.devices);
-                let ended = vfio_user::serve(stream, &nvme.target, viewer, end).await;
-                tracing::debug!(?ended, "a vfio-user client has ended");
-            })
-        }));
-        if !given {
-            tracing::debug!("a vfio-user client was sent away: too many connections");
-        }
+        shards.give_unix("a vfio-user client", stream, move |stream| async move {
+            // Who owns the server's data may see whatever it publishes.
+            let viewer = Viewer::Everything;
+            let end = stopped(stopping);
+            nvme.devices.fetch_add(1, Relaxed);
+            let _one = OneLess(&nvme.devices);
+            let ended = vfio_user::serve(stream, &nvme.target, viewer, end).await;
+            tracing::debug!(?ended, "a vfio-user client has ended");
+        });
     }
 }
