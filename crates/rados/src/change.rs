@@ -162,7 +162,7 @@ impl Marked {
             before: None,
             after: None,
             ended: self.ended().into_iter().collect(),
-            freed,
+            freed: freed.into_iter().collect(),
             unsure,
             counted: Sum::default(),
         };
@@ -187,7 +187,7 @@ impl Marked {
             before: before.entry(),
             after: after.entry(),
             ended: intents.chain(self.ended()).collect(),
-            freed,
+            freed: freed.into_iter().collect(),
             unsure: false,
             counted,
         };
@@ -499,8 +499,9 @@ impl Core {
         let mut op = WriteOp::new(place).guard(Guard::Version(seen.version));
         let pieces = set_record(&mut op, namespace, &head.encode(), seen.pieces);
         // Another hand's keys beside its data are its own.
+        let ours = Kept::name(0).len();
         let unled = unled.iter().map(|(name, _)| &name[..]);
-        op.omap_remove(unled.filter(|name| name.len() == Kept::name(0).len()));
+        op.omap_remove(unled.filter(|name| name.len() == ours));
         mark.sent = true;
         let done = self
             .access

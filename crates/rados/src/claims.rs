@@ -241,8 +241,8 @@ impl Core {
             named,
             before: None,
             after: None::<Entry>,
-            ended: Vec::new(),
-            freed,
+            ended: HashSet::new(),
+            freed: freed.into_iter().collect(),
             unsure: false,
             counted,
         });

@@ -220,8 +220,8 @@ impl Core {
                 named: found.named,
                 before: None,
                 after: None,
-                ended: vec![name.to_vec()],
-                freed: found.freed,
+                ended: [name.to_vec()].into(),
+                freed: found.freed.into_iter().collect(),
                 unsure: true,
                 counted: Sum::default(),
             });

@@ -1,7 +1,6 @@
 //! Changes that happened, or may have, and wait for the index to know them.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
 
 use crate::names;
 use crate::record::{Entry, Segment};
@@ -21,9 +20,9 @@ pub(crate) struct Settle {
     /// What is there now; `None`: the head has to be looked at.
     pub after: Option<Entry>,
     /// Entries of the journal that end with this.
-    pub ended: Vec<Vec<u8>>,
+    pub ended: HashSet<Vec<u8>>,
     /// Let go by it.
-    pub freed: Vec<Segment>,
+    pub freed: HashSet<Segment>,
     /// Whether it may also not have happened.
     pub unsure: bool,
     /// Already counted for it by this gateway.
@@ -49,26 +48,12 @@ impl Settle {
         }
     }
 
-    /// What ends with either of two changes of a key ends with both.
+    /// What ends with either of two changes of a key ends with both. They may be one, told of twice.
     fn join(&mut self, other: Settle) {
         self.ended.extend(other.ended);
         self.freed.extend(other.freed);
         self.counted = self.counted.plus(other.counted);
     }
-
-    /// The same, of changes that may be one, told of twice.
-    fn join_new(&mut self, other: Settle) {
-        add_new(&mut self.ended, other.ended);
-        add_new(&mut self.freed, other.freed);
-        self.counted = self.counted.plus(other.counted);
-    }
-}
-
-fn add_new<T: Eq + Hash>(all: &mut Vec<T>, more: Vec<T>) {
-    let known: HashSet<&T> = all.iter().collect();
-    let new = more.into_iter().filter(|one| !known.contains(one));
-    let new: Vec<T> = new.collect();
-    all.extend(new);
 }
 
 /// Those of one object of an index.
@@ -136,7 +121,7 @@ impl Waiting {
             }
             Some(first) => {
                 let before = first.changes();
-                first.join_new(settle);
+                first.join(settle);
                 self.changes += first.changes() - before;
             }
         }
@@ -181,7 +166,7 @@ mod tests {
             before: None,
             after: None,
             ended: ended.iter().map(|name| name.to_vec()).collect(),
-            freed: Vec::new(),
+            freed: HashSet::new(),
             unsure: true,
             counted: Sum::default(),
         }
@@ -209,7 +194,7 @@ mod tests {
         };
         waiting.add(sure.clone());
         waiting.add(Settle {
-            ended: vec![b"p4".to_vec()],
+            ended: [b"p4".to_vec()].into(),
             ..sure
         });
         waiting.add(found(b"other", &[]));
@@ -233,7 +218,7 @@ mod tests {
                 waiting.add(Settle {
                     before: std::mem::replace(&mut before, after.clone()),
                     after,
-                    ..found(key, &[b"p"])
+                    ..found(key, &[&version.to_be_bytes()])
                 });
             }
             assert!(waiting.is_full_for(&entry));

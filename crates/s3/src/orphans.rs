@@ -96,7 +96,7 @@ impl<S: Store> Door<S> {
         }
     }
 
-    /// Strikes out those that have not ended, and all where that cannot be known.
+    /// Strikes out those that have not ended.
     async fn strike_uploads(&self, bucket: &str, ids: &mut HashSet<UploadId>) -> Result<()> {
         let prefix = staging::uploads_under(b"");
         let mut cursor: Option<Vec<u8>> = None;
@@ -112,10 +112,6 @@ impl<S: Store> Door<S> {
                     limit: usize::MAX,
                 })
                 .await?;
-            if page.passed_over {
-                ids.clear();
-                return Ok(());
-            }
             for item in page.items {
                 let Item::Value(staged, _) = item else {
                     continue;

@@ -24,15 +24,15 @@ pub const EXIST_BATCH_MAX: usize = 10_000;
 pub const STAGED_BYTES_MIN: u64 = 4 << 10;
 /// The most namespaces that doors make for one tenant.
 pub const NAMESPACES_MAX: usize = 10_000;
+/// The most values one `compose` call joins.
+pub const COMPOSE_SOURCES_MAX: usize = 10_000;
+
 /// Whether a tenant that has `own` of the `all` that is taken may have `more`, where there is `bound`: no more than is then free, so that
 /// there is always room for one that has nothing yet.
 #[must_use]
 pub fn may_have(more: usize, own: usize, all: usize, bound: usize) -> bool {
     own.saturating_add(more) <= bound.saturating_sub(all)
 }
-
-/// The most values one `compose` call joins.
-pub const COMPOSE_SOURCES_MAX: usize = 10_000;
 
 /// Refuses a key that is empty or too long for its space.
 ///

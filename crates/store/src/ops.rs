@@ -263,9 +263,6 @@ pub struct ListPage {
     pub items: Vec<Item>,
     /// Whether more follows; continue after the last item.
     pub more: bool,
-    /// Whether something that cannot be read was passed over: what is not here may be there all the same, so nobody may take it for
-    /// gone.
-    pub passed_over: bool,
 }
 
 impl ListPage {

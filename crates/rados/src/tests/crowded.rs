@@ -1,5 +1,7 @@
 //! What waits for room with the library.
 
+use std::collections::HashSet;
+
 use forebay_store::{Body, ByteRange};
 use tokio::runtime::Builder;
 
@@ -99,8 +101,8 @@ fn changes_wait_for_an_index_that_is_too_far_behind() {
                 named: Named::object(number.to_be_bytes().to_vec()),
                 before: None,
                 after: Some(Entry::of(1, None)),
-                ended: Vec::new(),
-                freed: Vec::new(),
+                ended: HashSet::new(),
+                freed: HashSet::new(),
                 unsure: false,
                 counted: Sum::default(),
             });

@@ -30,9 +30,7 @@ pub trait Policy: Send {
     fn weight(&self) -> u64;
 
     /// It remembers no more than so many items that have left.
-    fn remember(&mut self, most: usize) {
-        let _ = most;
-    }
+    fn remember(&mut self, _most: usize) {}
 }
 
 /// Which of the policies.
