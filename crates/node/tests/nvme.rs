@@ -5,7 +5,6 @@ mod harness;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
@@ -228,13 +227,9 @@ fn a_socket_is_for_the_owner_of_the_data_directory() {
     for (uid, code) in [(OWNER, 0), (0, 0), (STRANGER, 1)] {
         let mut command = harness::forebay();
         command.args(["nvme", "keys", socket.to_str().unwrap()]);
-        match command.uid(uid).gid(uid).output() {
-            Ok(output) => {
-                harness::Ran::new(output).expect(code);
-                assert_eq!(place.log().contains("a stranger"), code != 0, "{uid}");
-            }
-            // The program itself lies where that user may not look.
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+        if let Some(ran) = harness::Ran::of_user(command, uid) {
+            ran.expect(code);
+            assert_eq!(place.log().contains("a stranger"), code != 0, "{uid}");
         }
     }
     assert_eq!(server.terminate(), Some(0));
@@ -512,8 +507,6 @@ fn a_host_with_a_key_comes_by_tls() {
 
 #[test]
 fn a_host_that_is_not_known_is_told_so() {
-    use std::os::unix::process::CommandExt;
-
     // Only root can become somebody else.
     if !rustix::process::getuid().is_root() {
         return;
@@ -522,19 +515,12 @@ fn a_host_that_is_not_known_is_told_so() {
     let server = place.serve(&["--nvme-namespace", "values=1"]);
     let door = server.doors["nvme"].clone();
     for command in ["discover", "connect-string", "list"] {
-        let ran = harness::forebay()
-            .args(["nvme", command, &door, "--host-nqn", HOST])
-            .uid(65534)
-            .gid(65534)
-            .output();
-        match ran {
-            Ok(output) => {
-                let ran = harness::Ran::new(output).expect(4);
-                let says = format!("admin host add {HOST}");
-                assert!(ran.err.contains(&says), "{}", ran.err);
-            }
-            // The program itself lies where that user may not look.
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+        let mut asked = harness::forebay();
+        asked.args(["nvme", command, &door, "--host-nqn", HOST]);
+        if let Some(ran) = harness::Ran::of_user(asked, 65534) {
+            let ran = ran.expect(4);
+            let says = format!("admin host add {HOST}");
+            assert!(ran.err.contains(&says), "{}", ran.err);
         }
     }
     nvme(&["retrieve", &device(&server, 7), "key"]).expect(3);

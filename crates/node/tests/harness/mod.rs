@@ -321,6 +321,17 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// Of another user, whom only root can become; `None` where the program itself lies where that user may not look.
+    pub fn of_user(mut command: Command, uid: u32) -> Option<Ran> {
+        match command.uid(uid).gid(uid).output() {
+            Ok(output) => Some(Ran::new(output)),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+                None
+            }
+        }
+    }
+
     pub fn new(output: Output) -> Ran {
         Ran {
             code: output.status.code(),
