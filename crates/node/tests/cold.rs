@@ -245,6 +245,11 @@ fn what_cannot_be_is_said_at_the_start() {
         let ran = Ran::new(output).expect(2);
         assert!(ran.err.contains(word), "{cold}: {}", ran.err);
     }
+    let mut command = harness::forebay();
+    command.arg("serve").arg(place.data());
+    command.args(["--memory", "8MiB", "--cold", "s3://bucket"]);
+    let ran = Ran::new(command.output().unwrap()).expect(2);
+    assert!(ran.err.contains("64MiB"), "{}", ran.err);
     let server = place.serve(&[]);
     server.ok(&["admin", "namespace", "create", "data"]);
     let ran = server.run(&["admin", "tier", "show", "data"]);

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::format::{Summing, trailer_bytes};
 
 /// What goes in one request: also the memory of the pool that a value on its way out holds.
-const PART_BYTES: usize = 8 << 20;
+pub(super) const PART_BYTES: usize = 8 << 20;
 /// As many parts as S3 takes.
 const PARTS_MAX: u64 = 10_000;
 /// Larger values stay where they are.

@@ -4,7 +4,7 @@
 //! listed, counted, conditioned, versioned, expired and deleted by the store below, as before; to read it, the bytes are fetched and
 //! checked, and come back as the namespace's [`Policy`] says.
 //!
-//! - `layer`: [`Cold`], reading what is away. `mover`: one value out or back. `pass`: policies, deletions, the sweep.
+//! - `layer`: [`Cold`], reading what is away. `mover`: one value out or back. `pass`: policies, deletions, the sweep. `buffers`: what they hold meanwhile.
 //! - `bucket`, `format`: copies in the bucket. `fetch`: their bytes, checked. `pins`: who reads which.
 //! - `policy`, `reads`: what goes, and when it was read last. `shared`: several processes on one store.
 //! - `s3`, `http`: the client for the far side, over the crate `object_store`.
@@ -20,6 +20,7 @@
 //! comes from the far side and from the process before is fuzzed (`cold_copy`, `cold_answer`, `tier_record`).
 
 mod bucket;
+mod buffers;
 mod counters;
 mod fetch;
 mod format;

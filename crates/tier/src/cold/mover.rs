@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::bucket::{Bucket, COPY_BYTES_MAX};
+use super::buffers::Buffers;
 use super::counters::{Counters, Metrics, add};
 use super::fetch::Fetch;
 use super::pass::Passed;
@@ -44,6 +45,8 @@ const TELL_MS: u64 = 60_000;
 
 /// Values read in parts that are remembered.
 const PARTS_MAX: usize = 1 << 12;
+/// Parts of the pool: one of so many for values that go, for small ones that come back, and for large ones.
+const GOING_SMALL_LARGE: [usize; 3] = [3, 4, 5];
 
 /// What a mover works with.
 pub struct Config {
@@ -121,6 +124,8 @@ pub struct Mover<S> {
     recalls: Mutex<HashMap<Away, watch::Receiver<Recalling>>>,
     turns: Turns,
     large_turns: Turns,
+    /// Of values that go.
+    going: Buffers,
     /// How many bytes were read in parts of values whose bytes are away.
     parts: Mutex<HashMap<Away, u64>>,
     random: RandomState,
@@ -135,9 +140,13 @@ impl<S: Store> Mover<S> {
         if let Some(path) = &config.reads {
             reads.load(path);
         }
+        // The rest is for who uses the store meanwhile.
+        let [going, small, large] =
+            GOING_SMALL_LARGE.map(|parts| Buffers::part(&config.pool, parts));
         Mover {
             hot,
             bucket,
+            going,
             shared: config.shared.clone().map(Shared::new),
             config,
             pins: Pins::default(),
@@ -146,8 +155,8 @@ impl<S: Store> Mover<S> {
             passed: Mutex::default(),
             moving: Mutex::default(),
             recalls: Mutex::default(),
-            turns: Turns::new(RECALLS_MAX),
-            large_turns: Turns::new(LARGE_RECALLS_MAX),
+            turns: Turns::new(RECALLS_MAX, small),
+            large_turns: Turns::new(LARGE_RECALLS_MAX, large),
             parts: Mutex::default(),
             random: RandomState::new(),
             named: AtomicU64::new(0),
@@ -223,6 +232,7 @@ impl<S: Store> Mover<S> {
 
     /// Makes a copy and reads it back.
     async fn copy_out(&self, address: Address<'_>, seen: &Meta, away: Away) -> Result<()> {
+        let _room = self.going.for_value(seen.size).await;
         let version = Some(seen.version);
         let found = self.hot.retrieve(address, version, ByteRange::Full).await?;
         let Object { meta, mut body, .. } = found;
@@ -332,6 +342,7 @@ impl<S: Store> Mover<S> {
     }
 
     async fn carry_back(&self, address: Address<'_>, meta: &Meta, away: Away) -> Outcome {
+        let _room = self.turns(meta.size).buffers.for_value(meta.size).await;
         let _pin = self.pins.pin(away);
         let begun = self.hot.take_back(address, Some(meta.version), away);
         let mut upload = begun.await.map_err(Failed::near)?;
@@ -403,12 +414,15 @@ struct Turns {
     free: Arc<Semaphore>,
     /// Recalls that have yet to get one.
     waiting: AtomicUsize,
+    /// Of those that have one.
+    buffers: Buffers,
 }
 
 impl Turns {
-    fn new(most: usize) -> Turns {
+    fn new(most: usize, buffers: Buffers) -> Turns {
         Turns {
             free: Arc::new(Semaphore::new(most)),
+            buffers,
             waiting: AtomicUsize::new(0),
         }
     }

@@ -3,6 +3,7 @@
 
 mod conformance;
 mod crashes;
+mod crowding;
 mod failures;
 mod far;
 mod policies;

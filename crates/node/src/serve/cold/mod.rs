@@ -24,6 +24,8 @@ use crate::exit::{Exit, Failure, Outcome};
 
 /// A copy in the bucket is nobody's when nothing referred to it for so long: a day.
 const GRACE_MS: u64 = 24 * 3600 * 1000;
+/// Buffers that one large value on its way holds leave room for others then.
+const POOL_BYTES_MIN: usize = 64 << 20;
 /// How long the far side may take to delete the copies of what ended last: a part of the time that closing has.
 const LAST_TIDY: Duration = Duration::from_secs(1);
 /// The file of DIR that keeps when values were read last.
@@ -62,6 +64,9 @@ impl ColdSide {
             });
         };
         let wrong = |message: String| Failure::new(Exit::Usage, format!("--cold: {message}"));
+        if pool.usage().limit < POOL_BYTES_MIN {
+            return Err(wrong("at least 64MiB of --memory are asked for".to_owned()));
+        }
         let (url, secret) = credentials(url).map_err(wrong)?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
