@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_client::Error;
 use forebay_client::direct::{Choice, Client, Options, Path, Region};
+use forebay_client::{Error, Kind};
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::time::timeout;
@@ -128,11 +128,21 @@ async fn rows(
         .or(measured(clients, namespace, &made, patience))
         .await;
     if let Some(client) = keeper {
-        // What cannot be removed was not made.
-        let _ = client.delete(namespace, KEY).await;
-        let _ = client.remove_namespace(namespace).await;
+        let _ = timeout(patience, remove(client, namespace)).await;
     }
     rows
+}
+
+/// What cannot be removed was not made.
+async fn remove(client: &Client, namespace: &str) {
+    loop {
+        let _ = client.delete(namespace, KEY).await;
+        match client.remove_namespace(namespace).await {
+            // A put that was interrupted may have ended since.
+            Err(error) if error.kind() == Kind::Precondition => {}
+            Ok(()) | Err(_) => return,
+        }
+    }
 }
 
 /// What each path is like, by values in a namespace if it could be made.
