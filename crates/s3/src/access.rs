@@ -198,11 +198,24 @@ impl<S: Store> Call<'_, S> {
         self.rules.as_ref().is_some_and(|rules| rules.asks_tags)
     }
 
-    /// Decides about the object that was found to be read, where its tags matter: it need not be the one that [`Call::admit`] saw.
+    /// Decides about the object that was found, where its tags matter: it need not be the one that [`Call::admit`] saw.
     ///
     /// # Errors
     /// `AccessDenied`, `NoSuchBucket`.
     pub(crate) async fn permit_found(&self, op: Operation, meta: &Meta) -> Outcome<()> {
+        self.permit_retag(op, meta, &Tags::default()).await
+    }
+
+    /// The same of one that is to have these tags.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchBucket`.
+    pub(crate) async fn permit_retag(
+        &self,
+        op: Operation,
+        meta: &Meta,
+        tags: &Tags,
+    ) -> Outcome<()> {
         let Some(info) = self.namespace.as_ref().filter(|_| self.asks_tags()) else {
             return Ok(());
         };
@@ -213,7 +226,7 @@ impl<S: Store> Call<'_, S> {
             action: action(op, version.is_some()),
             key: self.key,
             version,
-            tags: &Tags::default(),
+            tags,
             found: Some(meta),
         };
         self.permit_operation(op, &wish).await
@@ -268,7 +281,8 @@ impl<S: Store> Call<'_, S> {
         }
     }
 
-    /// Decides, by the rules that the bucket has now, whether an object of it may be deleted. Returns what was judged, where tags decide.
+    /// Decides, by the rules that the bucket has now, whether an object of it may be deleted; `by_tag`: where it has a certain entity
+    /// tag, which tells what it holds, so that it must be allowed to be read, too. Returns what was judged, where tags decide.
     ///
     /// # Errors
     /// `AccessDenied`, `NoSuchBucket`.
@@ -276,9 +290,23 @@ impl<S: Store> Call<'_, S> {
         &self,
         key: &str,
         version: Option<VersionId>,
+        by_tag: bool,
     ) -> Outcome<Option<Result<Meta, StoreError>>> {
-        let action = action(Operation::DeleteObject, version.is_some());
-        self.judge(action, self.bucket, key, version).await
+        let judged = self
+            .judge(
+                action(Operation::DeleteObject, version.is_some()),
+                self.bucket,
+                key,
+                version,
+            )
+            .await?;
+        if by_tag {
+            let action = action(Operation::GetObject, version.is_some());
+            let found = judged.as_ref().and_then(|found| found.as_ref().ok());
+            self.permit_object(action, self.bucket, key, version, found)
+                .await?;
+        }
+        Ok(judged)
     }
 
     /// Decides about an object; where tags decide, as it is found now, which is returned.
@@ -301,7 +329,7 @@ impl<S: Store> Call<'_, S> {
         Ok(judged)
     }
 
-    /// Decides whether the tags of an object of any bucket may be read.
+    /// Decides whether the tags of an object of any bucket may be read that was found.
     ///
     /// # Errors
     /// `AccessDenied`, `NoSuchBucket`.
@@ -310,9 +338,10 @@ impl<S: Store> Call<'_, S> {
         bucket: &str,
         key: &str,
         version: Option<VersionId>,
+        meta: &Meta,
     ) -> Outcome<()> {
         let action = action(Operation::GetObjectTagging, version.is_some());
-        self.permit_object(action, bucket, key, version, None)
+        self.permit_object(action, bucket, key, version, Some(meta))
             .await?;
         Ok(())
     }

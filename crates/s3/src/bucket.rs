@@ -4,8 +4,8 @@ use forebay_proto::s3::error::ErrorCode;
 use forebay_proto::s3::uri::check_bucket_name;
 use forebay_proto::s3::xml::{Bucket, bucket_location, list_all_my_buckets, parse_create_bucket};
 use forebay_store::{
-    Address, After, Attributes, DeleteOptions, ErrorKind, Item, ListOptions, NamespaceConfig,
-    Space, Store, check_namespaces,
+    Address, Attributes, DeleteOptions, ErrorKind, Item, ListOptions, NamespaceConfig, Space,
+    Store, StoreError, check_namespaces,
 };
 use http::StatusCode;
 use http::header::LOCATION;
@@ -110,18 +110,7 @@ pub(crate) async fn delete<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
     let store = call.store();
     let removed = match store.delete_namespace(call.bucket).await {
         Err(error) if error.kind() == ErrorKind::NamespaceNotEmpty => {
-            let versions = ListOptions {
-                namespace: call.bucket,
-                space: Space::Objects,
-                prefix: b"",
-                delimiter: None,
-                after: After::Start,
-                limit: 1,
-            };
-            if !store.list_versions(versions).await?.items.is_empty() {
-                return Err(error.into());
-            }
-            purge_staging(call).await?;
+            purge_staging(call, error).await?;
             call.still_admitted()?;
             store.delete_namespace(call.bucket).await
         }
@@ -131,9 +120,16 @@ pub(crate) async fn delete<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Bod
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
-/// Drops everything that uploads have staged.
-async fn purge_staging<S: Store>(call: &Call<'_, S>) -> Outcome<()> {
+/// Drops everything that uploads have staged, as long as there is nothing else; else it is `not_empty`.
+async fn purge_staging<S: Store>(call: &Call<'_, S>, not_empty: StoreError) -> Outcome<()> {
     loop {
+        let versions = ListOptions {
+            limit: 1,
+            ..ListOptions::of(call.bucket, Space::Objects)
+        };
+        if !call.store().list_versions(versions).await?.items.is_empty() {
+            return Err(not_empty.into());
+        }
         let page = call
             .store()
             .list(ListOptions::of(call.bucket, Space::Staging))

@@ -111,9 +111,13 @@ pub(crate) fn range_applies(request: &HeaderMap, meta: &Meta) -> bool {
 /// object there is no date, and it counts for nothing). `If-Modified-Since` is a condition of reads alone (section 13.1.3).
 ///
 /// # Errors
-/// As [`of_write`]; `PreconditionFailed` for an object that is newer.
+/// As [`of_write`]; `PreconditionFailed` for an object that is newer; `AccessDenied` and `NoSuchBucket` where what is there may not be
+/// read: the outcome tells its entity tag.
 pub(crate) async fn of_call<S: Store>(call: &Call<'_, S>) -> Outcome<Condition> {
     let condition = of_write(call.headers)?;
+    if matches!(condition, Condition::IfMatch(_)) {
+        call.permit_key("s3:GetObject", call.key, None).await?;
+    }
     let limit = headers::text(call.headers, &IF_UNMODIFIED_SINCE).and_then(parse_http_date);
     let (Condition::None, Some(limit)) = (condition, limit) else {
         return Ok(condition);

@@ -204,7 +204,7 @@ async fn tags_of<S: Store>(
         Directive::Replace => kept::brought_tags(call.headers)?,
     };
     if tagging == Directive::Copy && !tags.is_empty() {
-        call.permit_source_tags(&source.bucket, &source.key, source.version)
+        call.permit_source_tags(&source.bucket, &source.key, source.version, origin)
             .await?;
     }
     call.permit_new_tags(&tags).await?;

@@ -52,8 +52,9 @@ async fn remove<S: Store>(
     condition: Condition,
 ) -> Outcome<Deleted> {
     let address = Address::object(call.bucket, key.as_bytes());
+    let by_tag = matches!(condition, Condition::IfMatch(_));
     for _ in 0..TRIES {
-        let judged = call.permit_delete(key, version).await?;
+        let judged = call.permit_delete(key, version, by_tag).await?;
         let bound = match judged.filter(|_| version.is_none()) {
             None => condition,
             Some(found) => bound(condition, found)?,

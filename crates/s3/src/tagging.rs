@@ -39,7 +39,7 @@ pub(crate) async fn put<S: Store>(
     call.permit_tags(&wanted, call.version()?).await?;
     call.expect_bucket_owner()?;
     let tags = read?;
-    let meta = amend(call, &tags).await?;
+    let meta = amend(call, Operation::PutObjectTagging, &tags).await?;
     let mut reply = reply::empty(StatusCode::OK);
     call.show_version(reply.headers_mut(), meta.version);
     Ok(reply)
@@ -52,17 +52,18 @@ async fn read<S: Store>(call: &Call<'_, S>, inbound: &mut Inbound) -> Outcome<Ta
 
 /// `DeleteObjectTagging`.
 pub(crate) async fn delete<S: Store>(call: &Call<'_, S>) -> Outcome<Reply<S::Body>> {
-    let meta = amend(call, &Tags::default()).await?;
+    let meta = amend(call, Operation::DeleteObjectTagging, &Tags::default()).await?;
     let mut reply = reply::empty(StatusCode::NO_CONTENT);
     call.show_version(reply.headers_mut(), meta.version);
     Ok(reply)
 }
 
-/// Sets the tags of the value that is there, and of no other: one that comes meanwhile is looked at anew.
-async fn amend<S: Store>(call: &Call<'_, S>, tags: &Tags) -> Outcome<Meta> {
+/// Sets the tags of the value that is there, and of no other: one that comes meanwhile is judged anew.
+async fn amend<S: Store>(call: &Call<'_, S>, op: Operation, tags: &Tags) -> Outcome<Meta> {
     let version = call.version()?;
     for _ in 0..TRIES {
         let seen = call.store().stat(call.object(), version).await?;
+        call.permit_retag(op, &seen, tags).await?;
         let mut attributes = seen.attributes.to_builder();
         kept::set_tags(&mut attributes, tags);
         let attributes = kept::sealed(attributes)?;

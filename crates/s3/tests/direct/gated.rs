@@ -25,6 +25,8 @@ pub enum At {
     Write,
     /// Before it takes an upload's end.
     Commit,
+    /// Before it gives a value other attributes.
+    Amend,
     /// Before it deletes a value.
     Delete,
     /// Before it gives out a list of versions that it has made.
@@ -105,6 +107,18 @@ impl Detour<MemoryStore> for Gate {
     ) -> Result<(Meta, Range<u64>)> {
         self.pass(At::Into).await;
         store.retrieve_into(address, version, range, target).await
+    }
+
+    async fn amend(
+        &self,
+        store: &MemoryStore,
+        address: Address<'_>,
+        version: Option<VersionId>,
+        seen: Option<&Meta>,
+        attributes: Attributes,
+    ) -> Result<Meta> {
+        self.pass(At::Amend).await;
+        store.amend(address, version, seen, attributes).await
     }
 
     async fn delete(

@@ -472,6 +472,39 @@ async fn what_comes_before_a_delete_is_judged_anew() {
 }
 
 #[tokio::test]
+async fn what_comes_before_tags_are_set_is_judged_anew() {
+    let (server, gate) = gated().await;
+    let actions = r#""s3:PutObjectTagging","s3:DeleteObjectTagging","s3:GetObject""#;
+    put_policy(&server, &allow_public(actions)).await;
+    let tags =
+        "<Tagging><TagSet><Tag><Key>class</Key><Value>public</Value></Tag></TagSet></Tagging>";
+    for ask in [
+        Ask::new("PUT", "/bucket/key?tagging").body(tags),
+        Ask::new("DELETE", "/bucket/key?tagging"),
+    ] {
+        let tagged = |class: &str| {
+            let put = Ask::new("PUT", "/bucket/key").body(class);
+            put.header("x-amz-tagging", &format!("class={class}"))
+        };
+        assert_eq!(server.ask(ALPHA, tagged("public")).await.status, 200);
+        gate.close(At::Amend);
+        let (amended, ()) = tokio::join!(server.ask(BETA, ask), async {
+            gate.arrival().await;
+            let put = server.ask(ALPHA, tagged("secret")).await;
+            assert_eq!(put.status, 200, "{}", put.text());
+            gate.open();
+        });
+        amended.is(404, "NoSuchBucket");
+        let left = server.ask(ALPHA, Ask::new("GET", "/bucket/key?tagging"));
+        let left = left.await;
+        assert_eq!(left.element("Value").as_deref(), Some("secret"));
+        let read = server.ask(BETA, Ask::new("GET", "/bucket/key")).await;
+        read.is(404, "NoSuchBucket");
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn a_denial_ends_a_batch_of_deletes() {
     const KEYS: usize = 100;
     let (server, gate) = gated().await;

@@ -50,6 +50,41 @@ fn tagging(value: &str) -> String {
 }
 
 #[tokio::test]
+async fn an_entity_tag_tells_what_may_not_be_read() {
+    let server = start().await;
+    let changes = r#""s3:PutObject","s3:DeleteObject""#;
+    let put = || Ask::new("PUT", "/bucket/key").body("secret");
+    for (actions, may_read) in [
+        (changes.to_owned(), false),
+        (format!(r#"{changes},"s3:GetObject""#), true),
+    ] {
+        allow(&server, &[(&actions, "")]).await;
+        let stored = server.ask(ALPHA, put()).await;
+        let tag = stored.header("etag").expect("a tag").to_owned();
+        let list = format!("<Delete><Object><Key>key</Key><ETag>{tag}</ETag></Object></Delete>");
+        for ask in [
+            put().header("if-match", &tag),
+            Ask::new("DELETE", "/bucket/key").header("if-match", &tag),
+            Ask::new("POST", "/bucket?delete").body(&list),
+        ] {
+            assert_eq!(server.ask(ALPHA, put()).await.status, 200);
+            let answer = server.ask(BETA, ask).await;
+            let code = answer.element("Code");
+            let refused = (!may_read).then(|| "NoSuchBucket".to_owned());
+            assert_eq!(code, refused, "{}", answer.text());
+        }
+        // That it is there at all may be known by who can remove it.
+        assert_eq!(server.ask(ALPHA, put()).await.status, 200);
+        served(
+            &server,
+            Ask::new("DELETE", "/bucket/key").header("if-match", "*"),
+        )
+        .await;
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn a_policy_gives_itself_to_nobody() {
     let server = start().await;
     let policy = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:*",

@@ -162,15 +162,20 @@ fn fits(comparison: Comparison, value: &str) -> bool {
 }
 
 impl Condition {
-    pub(super) fn holds(&self, context: &[(&str, &str)]) -> bool {
+    /// What the request has for its key.
+    pub(super) fn found<'c>(&self, context: &[(&str, &'c str)]) -> Option<&'c str> {
         let (stem, tag) = parts(&self.key);
-        let found = context
+        context
             .iter()
             .find(|(key, _)| {
                 let (given, of) = parts(key);
                 given.eq_ignore_ascii_case(stem) && of == tag
             })
-            .map(|(_, value)| *value);
+            .map(|(_, value)| *value)
+    }
+
+    pub(super) fn holds(&self, context: &[(&str, &str)]) -> bool {
+        let found = self.found(context);
         if self.comparison == Comparison::Null {
             return self
                 .values

@@ -22,6 +22,9 @@ use condition::Condition;
 pub const MAX_POLICY: usize = 20 * 1024;
 /// The longest principal, action, resource or value, in bytes: bounds the work of a match.
 const MAX_TEXT: usize = 2048;
+/// The longest value of a request that conditions compare, in bytes: the source of a copy, a key of 1024 bytes with each encoded as
+/// three.
+const MAX_VALUE: usize = 4096;
 const ARN: &str = "arn:aws:s3:::";
 
 /// Who asks.
@@ -141,12 +144,24 @@ impl Policy {
         Ok(Policy { statements })
     }
 
-    /// What the policy says about a request: a denial wins over any permission.
+    /// What the policy says about a request: a denial wins over any permission. A value of more than 4 KiB that a condition asks for is
+    /// compared with nothing, and denied.
     #[must_use]
     pub fn evaluate(&self, access: &Access<'_>) -> Decision {
         let mut decision = Decision::Neutral;
-        for statement in &self.statements {
-            if statement.is_about(access) {
+        let covering = self
+            .statements
+            .iter()
+            .filter(|statement| statement.covers(access));
+        for statement in covering {
+            let mut conditions = statement.conditions.iter();
+            let mut asked = conditions
+                .clone()
+                .filter_map(|condition| condition.found(access.context));
+            if asked.any(|value| value.len() > MAX_VALUE) {
+                return Decision::Deny;
+            }
+            if conditions.all(|condition| condition.holds(access.context)) {
                 if !statement.allows {
                     return Decision::Deny;
                 }
@@ -312,17 +327,14 @@ impl Statement {
                 .meets(|pattern| pattern::matches_ignoring_case(pattern, action))
     }
 
-    fn is_about(&self, access: &Access<'_>) -> bool {
+    /// Whether it is about this, if its conditions hold.
+    fn covers(&self, access: &Access<'_>) -> bool {
         self.concerns(access.principal, access.action)
             && self.resources.meets(|pattern| {
                 pattern
                     .strip_prefix(ARN)
                     .is_some_and(|pattern| pattern::matches(pattern, access.resource))
             })
-            && self
-                .conditions
-                .iter()
-                .all(|condition| condition.holds(access.context))
     }
 }
 

@@ -1,51 +1,96 @@
 //! Patterns with `*` (any characters, `/` too) and `?` (one character).
 
-/// Whether `text` is what `pattern` describes. Takes at most `pattern * text` steps and no
-/// memory: only the last `*` is ever tried again.
+use std::collections::HashMap;
+
+/// Whether `text` is what `pattern` describes. What lies between two `*` is looked for once, from left to right, so the work is that of
+/// reading both; where it has a `?`, that of reading the text once for each 64 characters.
 #[must_use]
 pub fn matches(pattern: &str, text: &str) -> bool {
-    run(pattern, text, |expected, found| expected == found)
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(rest) = after(first, text) else {
+        return false;
+    };
+    let Some(last) = pieces.next_back() else {
+        return rest.is_empty();
+    };
+    before(last, rest).is_some_and(|middle| pieces.try_fold(middle, found).is_some())
 }
 
 /// As [`matches`], the case of ASCII letters aside.
 pub(super) fn matches_ignoring_case(pattern: &str, text: &str) -> bool {
-    run(pattern, text, |expected, found| {
-        expected.eq_ignore_ascii_case(&found)
-    })
+    matches(&pattern.to_ascii_lowercase(), &text.to_ascii_lowercase())
 }
 
-fn run(pattern: &str, text: &str, same: impl Fn(char, char) -> bool) -> bool {
-    let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // Where to go on when a mismatch is met: after the last `*`, one character later.
-    let mut retry: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
-    loop {
-        let mut ahead = pattern.clone();
-        match ahead.next() {
-            Some('*') => {
-                pattern = ahead;
-                retry = Some((pattern.clone(), text.clone()));
-                continue;
-            }
-            Some(expected) => {
-                let mut rest = text.clone();
-                if let Some(found) = rest.next()
-                    && (expected == '?' || same(expected, found))
-                {
-                    (pattern, text) = (ahead, rest);
-                    continue;
-                }
-            }
-            None if text.as_str().is_empty() => return true,
-            None => {}
-        }
-        let Some((after_star, from)) = &mut retry else {
-            return false;
-        };
-        if from.next().is_none() {
-            return false;
-        }
-        (pattern, text) = (after_star.clone(), from.clone());
+fn stands_for(expected: char, found: char) -> bool {
+    expected == '?' || expected == found
+}
+
+/// What follows `piece` where `text` begins with it.
+fn after<'t>(piece: &str, text: &'t str) -> Option<&'t str> {
+    let mut rest = text.chars();
+    let all = piece
+        .chars()
+        .all(|expected| rest.next().is_some_and(|found| stands_for(expected, found)));
+    all.then_some(rest.as_str())
+}
+
+/// What comes before `piece` where `text` ends with it.
+fn before<'t>(piece: &str, text: &'t str) -> Option<&'t str> {
+    let mut rest = text.chars();
+    let all = piece.chars().rev().all(|expected| {
+        rest.next_back()
+            .is_some_and(|found| stands_for(expected, found))
+    });
+    all.then_some(rest.as_str())
+}
+
+/// What follows the first `piece` in `text`.
+fn found<'t>(text: &'t str, piece: &str) -> Option<&'t str> {
+    match piece.contains('?') {
+        true => found_open(text, piece),
+        false => text.find(piece).map(|at| &text[at + piece.len()..]),
     }
+}
+
+/// The same of a piece with `?`: Shift-And (Baeza-Yates and Gonnet, 1992). A bit for each character of the piece says whether the text so
+/// far ends with the piece up to there.
+fn found_open<'t>(text: &'t str, piece: &str) -> Option<&'t str> {
+    let chars: Vec<char> = piece.chars().collect();
+    let words = chars.len().div_ceil(64);
+    let bits = |wanted: &dyn Fn(char) -> bool| {
+        let mut bits = vec![0_u64; words];
+        for (at, _) in chars
+            .iter()
+            .enumerate()
+            .filter(|(_, found)| wanted(**found))
+        {
+            bits[at / 64] |= 1 << (at % 64);
+        }
+        bits
+    };
+    let any = bits(&|expected| expected == '?');
+    let mut at_char: HashMap<char, Vec<u64>> = HashMap::new();
+    for &one in &chars {
+        at_char
+            .entry(one)
+            .or_insert_with(|| bits(&|expected| stands_for(expected, one)));
+    }
+    let whole = 1 << ((chars.len() - 1) % 64);
+    let mut ends = vec![0_u64; words];
+    for (at, one) in text.char_indices() {
+        let mask = at_char.get(&one).unwrap_or(&any);
+        let mut carried = 1;
+        for (word, mask) in ends.iter_mut().zip(mask) {
+            let shifted = *word << 1 | carried;
+            carried = *word >> 63;
+            *word = shifted & mask;
+        }
+        if ends.last().is_some_and(|word| word & whole != 0) {
+            return Some(&text[at + one.len_utf8()..]);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -70,5 +115,31 @@ mod tests {
             let chars = |text: &str| text.chars().collect::<Vec<_>>();
             prop_assert_eq!(matches(&pattern, &text), model(&chars(&pattern), &chars(&text)));
         }
+
+        /// Pieces of more than a word of bits.
+        #[test]
+        fn finds_long_pieces(
+            piece in "[ab?]{60,140}",
+            lead in "[ab]{0,90}",
+            tail in "[ab]{0,9}",
+            wrong in 0_usize..60,
+        ) {
+            let meant = piece.replace('?', "b");
+            let pattern = format!("*{piece}*");
+            let text = format!("{lead}{meant}{tail}");
+            prop_assert!(matches(&pattern, &text));
+            // With a character that no piece has it is not there, unless a `?` takes it.
+            let mut spoilt: Vec<char> = meant.chars().collect();
+            spoilt[wrong] = 'c';
+            let spoilt: String = spoilt.into_iter().collect();
+            let open = piece.as_bytes()[wrong] == b'?';
+            prop_assert_eq!(matches(&pattern, &spoilt), open);
+        }
+    }
+
+    #[test]
+    fn case_is_no_matter_where_it_is_not_to_be() {
+        assert!(matches_ignoring_case("S3:Get*", "s3:GETobject"));
+        assert!(!matches("S3:Get*", "s3:GETobject"));
     }
 }

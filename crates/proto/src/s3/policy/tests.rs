@@ -46,6 +46,33 @@ fn a_denial_wins() {
 }
 
 #[test]
+fn what_is_too_long_to_compare_is_denied() {
+    let only = |operator: &str| {
+        let condition =
+            format!(r#""Condition":{{"{operator}":{{"aws:Referer":["*b","c"]}}}},"Sid""#);
+        policy(&PUBLIC_READ.replace("\"Sid\"", &condition)).expect("valid")
+    };
+    for (length, like, unlike) in [
+        (4096, Decision::Neutral, Decision::Allow),
+        (4097, Decision::Deny, Decision::Deny),
+    ] {
+        let referer = "a".repeat(length);
+        let context = [("aws:referer", referer.as_str())];
+        let access = access(None, "s3:GetObject", "b/a", &context);
+        assert_eq!(only("StringLike").evaluate(&access), like);
+        assert_eq!(only("StringNotLike").evaluate(&access), unlike);
+    }
+    // Of what nobody asks for it may have any length.
+    let referer = "a".repeat(60_000);
+    let context = [("aws:referer", referer.as_str())];
+    let access = access(None, "s3:GetObject", "b/a", &context);
+    assert_eq!(
+        policy(PUBLIC_READ).expect("valid").evaluate(&access),
+        Decision::Allow
+    );
+}
+
+#[test]
 fn no_member_is_named_twice() {
     let condition = |key: &str| format!(r#"{{"StringEquals":{{"{key}":"x"}}}}"#);
     let (first, second) = (condition("s3:prefix"), condition("aws:userid"));
