@@ -214,6 +214,8 @@ impl<S: Store> Identities<S> {
                 "the root tenant cannot be removed",
             ));
         }
+        // What is refused ends no session: they end with the keys.
+        self.owns_nothing(name)?;
         // The keys go out of service first, so that no request begins between the check and the end that makes a namespace.
         let keys = self.keys_of(name);
         self.change_keys(|known| {

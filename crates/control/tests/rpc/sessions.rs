@@ -271,6 +271,22 @@ async fn a_removed_key_takes_its_sessions_with_it() {
         .unwrap();
 }
 
+#[tokio::test]
+async fn a_tenant_that_is_not_removed_keeps_its_sessions() {
+    let door = Door::open().await;
+    let (mut root, mut red) = (door.root().await, door.tenant("red").await);
+    red.namespace("data").await;
+    let opened = open(&mut red, 0).await;
+    let removal = v1::RemoveTenantRequest { name: "red".into() };
+    refused(
+        root.admin.remove_tenant(removal).await,
+        Code::FailedPrecondition,
+        "NOT_EMPTY",
+    );
+    let kept = red.sessions.keep_alive(keep(&opened.session)).await;
+    kept.unwrap();
+}
+
 /// Another gateway removes a key and makes one of the same name, which is another key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replaced_key_takes_its_sessions_with_it() {
