@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use forebay_store::Store;
+use forebay_store::{Quota, Store};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
@@ -201,7 +201,7 @@ impl<S: Store> Identities<S> {
         Ok(tenant)
     }
 
-    /// Removes a tenant that owns no namespace, its keys, its NVMe hosts and its modules.
+    /// Removes a tenant that owns no namespace, its keys, its NVMe hosts, its modules and its quota.
     ///
     /// # Errors
     /// [`Kind::NotFound`], [`Kind::NotEmpty`], [`Kind::Denied`] for the root tenant, or of the store.
@@ -262,6 +262,7 @@ impl<S: Store> Identities<S> {
         }
         self.remove_hosts_of(name).await?;
         self.forbid_modules_of(name).await?;
+        self.store.set_tenant_quota(name, Quota::default()).await?;
         // A request that was under way when the keys went may have made one since. Its owner stays, or the next tenant of
         // this name would inherit it.
         self.owns_nothing(name)?;

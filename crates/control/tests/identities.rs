@@ -9,7 +9,7 @@ use forebay_mem::Pool;
 use forebay_store::suite::{Around, Detour};
 use forebay_store::{
     Address, DeleteOptions, Deleted, ErrorKind, ListOptions, ListPage, MemoryStore,
-    NamespaceConfig, Store, StoreError,
+    NamespaceConfig, Quota, Store, StoreError,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -255,7 +255,7 @@ impl Detour<MemoryStore> for Deletes {
     }
 }
 
-/// A tenant `a` with three keys over a store whose deletes a test chooses.
+/// A tenant `a` with three keys and a quota over a store whose deletes a test chooses.
 async fn three_keys() -> (
     Arc<MemoryStore>,
     Identities<Around<MemoryStore, Deletes>>,
@@ -273,16 +273,22 @@ async fn three_keys() -> (
         let key = identities.create_key("a", Some((id, "secret-secret")));
         key.await.unwrap();
     }
+    let quota = Quota {
+        bytes: Some(1000),
+        objects: None,
+    };
+    store.set_tenant_quota("a", quota).await.unwrap();
     (store, identities, deletes)
 }
 
-/// The tenant is gone, and one of the same name has none of its keys.
+/// The tenant is gone, and one of the same name has none of its keys, nor its quota.
 async fn gone_for_good(store: &Arc<MemoryStore>) {
     let again = open(store).await;
     assert!(again.tenants().is_empty());
     again.create_tenant("a", "").await.unwrap();
     let again = open(store).await;
     assert_eq!(again.keys_of("a"), []);
+    assert_eq!(store.tenant_quota("a"), Quota::default());
 }
 
 #[tokio::test]
