@@ -338,7 +338,8 @@ impl<S: Store> Admin<S> {
             new.config,
         );
         let namespace = self.store.create_namespace(&new.name, config).await?;
-        if let Err(error) = self.number(&namespace, nsid).await {
+        let _changing = self.identities.begin_change().await?;
+        if let Err(error) = self.identities.renumber(&namespace, nsid).await {
             self.store.delete_namespace(&new.name).await?;
             return Err(error);
         }
@@ -367,6 +368,12 @@ impl<S: Store> Admin<S> {
     /// [`Kind::NotFound`], [`Kind::Invalid`], or of the store.
     pub async fn change_namespace(&self, name: &str, wanted: NamespaceChange) -> Result<Namespace> {
         let seen = self.found(name)?;
+        let _numbering = match wanted.nsid {
+            None => None,
+            Some(_) => Some(self.identities.begin_change().await?),
+        };
+        // What is refused changes nothing, and a number that is not refused stays free until it is given.
+        self.identities.check_number(Some(&seen), wanted.nsid)?;
         let mut namespace = seen.clone();
         loop {
             let config = change(namespace.config.clone(), wanted);
@@ -384,24 +391,11 @@ impl<S: Store> Admin<S> {
                     }
                 }
                 Ok(namespace) => {
-                    self.number(&namespace, wanted.nsid).await?;
+                    self.identities.renumber(&namespace, wanted.nsid).await?;
                     return Ok(self.described(&namespace));
                 }
             }
         }
-    }
-
-    /// Gives a namespace the identifier that is wanted, or takes it away.
-    async fn number(&self, namespace: &NamespaceInfo, wanted: Option<Option<u32>>) -> Result<()> {
-        match wanted {
-            None => {}
-            Some(None) => self.identities.unpublish(namespace).await?,
-            Some(Some(nsid)) => {
-                let nsid = Some(nsid).filter(|nsid| *nsid != 0);
-                self.identities.publish(namespace, nsid).await?;
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn cold_tier(&self) -> Option<Arc<dyn ColdTier>> {

@@ -130,6 +130,18 @@ fn fresh_uuid() -> Result<String> {
     secrets::uuid().map_err(|error| Error::new(Kind::Failed, format!("no random bytes: {error}")))
 }
 
+fn key_value(namespace: &NamespaceInfo) -> What {
+    What::KeyValue {
+        namespace: namespace.name.clone(),
+        id: namespace.id,
+    }
+}
+
+/// The number that is asked for; none where any will do.
+fn unless_any(nsid: u32) -> Option<u32> {
+    Some(nsid).filter(|nsid| *nsid != 0)
+}
+
 fn record_of(nsid: u32) -> String {
     format!("{nsid:08x}")
 }
@@ -274,11 +286,8 @@ impl<S: Store> Identities<S> {
         namespace: &NamespaceInfo,
         nsid: Option<u32>,
     ) -> Result<Arc<Published>> {
-        let what = What::KeyValue {
-            namespace: namespace.name.clone(),
-            id: namespace.id,
-        };
-        self.number(what, nsid).await
+        let _changing = self.begin_change().await?;
+        self.number(key_value(namespace), nsid).await
     }
 
     /// The number and UUID of a file or device that is exported by this name: those that it had, unless `nsid` is another.
@@ -289,6 +298,7 @@ impl<S: Store> Identities<S> {
         let what = What::Block {
             name: name.to_owned(),
         };
+        let _changing = self.begin_change().await?;
         self.number(what, nsid).await
     }
 
@@ -298,6 +308,46 @@ impl<S: Store> Identities<S> {
     /// Of the store.
     pub async fn unpublish(&self, namespace: &NamespaceInfo) -> Result<()> {
         let _changing = self.begin_change().await?;
+        self.forget_number_of(namespace).await
+    }
+
+    /// Refuses a number that a namespace, or one that is not made yet, cannot have; 0 is for any. What is told within a change holds
+    /// until that ends.
+    ///
+    /// # Errors
+    /// As [`Identities::publish`].
+    pub(crate) fn check_number(
+        &self,
+        namespace: Option<&NamespaceInfo>,
+        wanted: Option<Option<u32>>,
+    ) -> Result<()> {
+        let had = namespace.and_then(|namespace| self.nsid_of(namespace));
+        match wanted.flatten() {
+            None => Ok(()),
+            Some(nsid) => self.number_for(had, unless_any(nsid)).map(drop),
+        }
+    }
+
+    /// Within a change, gives a namespace the number that is wanted, 0 for any, or takes it away.
+    ///
+    /// # Errors
+    /// As [`Identities::publish`].
+    pub(crate) async fn renumber(
+        &self,
+        namespace: &NamespaceInfo,
+        wanted: Option<Option<u32>>,
+    ) -> Result<()> {
+        match wanted {
+            None => Ok(()),
+            Some(None) => self.forget_number_of(namespace).await,
+            Some(Some(nsid)) => {
+                let numbered = self.number(key_value(namespace), unless_any(nsid));
+                numbered.await.map(drop)
+            }
+        }
+    }
+
+    async fn forget_number_of(&self, namespace: &NamespaceInfo) -> Result<()> {
         match self.nsid_of(namespace) {
             Some(nsid) => self.forget_numbers(&[nsid]).await,
             None => Ok(()),
@@ -326,41 +376,35 @@ impl<S: Store> Identities<S> {
         self.forget_numbers(&gone).await
     }
 
-    async fn number(&self, what: What, wanted: Option<u32>) -> Result<Arc<Published>> {
-        if let Some(nsid) = wanted
-            && !(1..=NSID_MAX).contains(&nsid)
-        {
-            return Err(Error::new(
+    /// The number that something gets which has `had` and wants `wanted`, or any.
+    fn number_for(&self, had: Option<u32>, wanted: Option<u32>) -> Result<u32> {
+        let known = self.nvme.known.read();
+        let is_free = |nsid: &u32| !known.published.contains_key(nsid);
+        match wanted {
+            Some(nsid) if !(1..=NSID_MAX).contains(&nsid) => Err(Error::new(
                 Kind::Invalid,
                 format!("{nsid} is not a namespace identifier: 1 to {NSID_MAX}"),
-            ));
+            )),
+            Some(nsid) if had == wanted || is_free(&nsid) => Ok(nsid),
+            Some(nsid) => Err(Error::new(
+                Kind::Exists,
+                format!("namespace identifier {nsid} is taken"),
+            )),
+            None => had.or_else(|| (1..=NSID_MAX).find(is_free)).ok_or_else(|| {
+                Error::full(format!("all {NSID_MAX} namespace identifiers are taken"))
+            }),
         }
-        let _changing = self.begin_change().await?;
-        let (had, taken) = {
-            let known = self.nvme.known.read();
-            let mut published = known.published.values();
-            let had = published.find(|published| published.what == what).cloned();
-            let taken = wanted.and_then(|nsid| known.published.get(&nsid).cloned());
-            (had, taken)
-        };
+    }
+
+    async fn number(&self, what: What, wanted: Option<u32>) -> Result<Arc<Published>> {
+        let mut published = self.published().into_iter();
+        let had = published.find(|published| published.what == what);
+        let nsid = self.number_for(had.as_ref().map(|had| had.nsid), wanted)?;
         if let Some(had) = &had
-            && wanted.is_none_or(|nsid| nsid == had.nsid)
+            && had.nsid == nsid
         {
             return Ok(had.clone());
         }
-        if let Some(taken) = taken {
-            return Err(Error::new(
-                Kind::Exists,
-                format!("namespace identifier {} is taken", taken.nsid),
-            ));
-        }
-        let nsid = wanted.or_else(|| {
-            let known = self.nvme.known.read();
-            (1..=NSID_MAX).find(|nsid| !known.published.contains_key(nsid))
-        });
-        let nsid = nsid.ok_or_else(|| {
-            Error::full(format!("all {NSID_MAX} namespace identifiers are taken"))
-        })?;
         // A number that another had is another namespace to hosts that remember it.
         let uuid = fresh_uuid()?;
         let published = Arc::new(Published { nsid, uuid, what });

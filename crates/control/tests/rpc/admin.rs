@@ -222,6 +222,63 @@ async fn a_namespace_from_its_making_to_its_end() {
 }
 
 #[tokio::test]
+async fn a_namespace_whose_number_cannot_be_had_stays_as_it_is() {
+    let door = Door::open().await;
+    let mut root = door.root().await.admin;
+    let made = |name: &str, nsid| v1::CreateNamespaceRequest {
+        name: name.into(),
+        config: Some(v1::NamespaceChange {
+            nsid: bound(Some(nsid)),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    root.create_namespace(made("first", 5)).await.unwrap();
+    let second = root.create_namespace(made("second", 6)).await.unwrap();
+    let second = second.into_inner();
+    let named = |name: &str| v1::GetNamespaceRequest { name: name.into() };
+    for (nsid, code, reason) in [
+        (5, Code::AlreadyExists, "EXISTS"),
+        (5000, Code::InvalidArgument, "INVALID"),
+    ] {
+        let change = v1::NamespaceChange {
+            versioning: Versioning::Enabled.into(),
+            ttl_ms: bound(Some(9000)),
+            nsid: bound(Some(nsid)),
+            ..Default::default()
+        };
+        let changed = root.change_namespace(v1::ChangeNamespaceRequest {
+            name: "second".into(),
+            change: Some(change),
+        });
+        refused(changed.await, code, reason);
+        let shown = root.get_namespace(named("second")).await.unwrap();
+        assert_eq!(shown.into_inner(), second);
+        refused(
+            root.create_namespace(made("third", nsid)).await,
+            code,
+            reason,
+        );
+        refused(
+            root.get_namespace(named("third")).await,
+            Code::NotFound,
+            "NO_SUCH_NAMESPACE",
+        );
+    }
+    // A number that can be had goes with the rest.
+    let changed = root.change_namespace(v1::ChangeNamespaceRequest {
+        name: "second".into(),
+        change: Some(v1::NamespaceChange {
+            ttl_ms: bound(Some(9000)),
+            nsid: bound(Some(7)),
+            ..Default::default()
+        }),
+    });
+    let changed = changed.await.unwrap().into_inner();
+    assert_eq!((changed.ttl_ms, changed.nsid), (Some(9000), Some(7)));
+}
+
+#[tokio::test]
 async fn a_tenant_sees_its_own_and_no_other() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;
