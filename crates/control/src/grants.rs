@@ -205,11 +205,12 @@ impl<S: Store> Admin<S> {
     }
 
     /// Takes back what has this id: a grant, a region with its grants, or a session with all that it lends. When this returns, nothing
-    /// begins by it any more. With a `tenant` what belongs to another one is not there.
+    /// begins by it any more, and all that was asked over the links of a session has happened or never will. With a `tenant` what
+    /// belongs to another one is not there.
     ///
     /// # Errors
     /// [`Kind::NotFound`].
-    pub fn remove_grant(&self, id: &str, tenant: Option<&str>) -> Result<()> {
+    pub async fn remove_grant(&self, id: &str, tenant: Option<&str>) -> Result<()> {
         let known = || {
             let id: GrantId = id.parse().ok()?;
             let session = self.sessions().find(id.session)?;
@@ -219,21 +220,24 @@ impl<S: Store> Admin<S> {
                     0 => self.sessions().close(id.session),
                     number => session.take_back(number),
                 };
-            found.then_some(session)
+            found.then_some((session, id.number))
         };
-        let session = known().ok_or_else(|| {
+        let (session, number) = known().ok_or_else(|| {
             let text = "there is no such session, region or grant on this server";
             Error::new(Kind::NotFound, text)
         })?;
+        if number == 0 {
+            session.quiet().await;
+        }
         tracing::info!(id, tenant = session.tenant(), "grant removed");
         Ok(())
     }
 
-    /// Ends all sessions of a tenant.
+    /// Ends all sessions of a tenant. When this returns, all that was asked over their links has happened or never will.
     ///
     /// # Errors
     /// [`Kind::NotFound`].
-    pub fn remove_grants(&self, tenant: &str) -> Result<SessionsEnded> {
+    pub async fn remove_grants(&self, tenant: &str) -> Result<SessionsEnded> {
         self.must_be_tenant(tenant)?;
         let of_tenant = self
             .sessions()
@@ -242,6 +246,9 @@ impl<S: Store> Admin<S> {
             .iter()
             .filter(|session| self.sessions().close(session.id()));
         let sessions = ended.count() as u64;
+        for session in &of_tenant {
+            session.quiet().await;
+        }
         tracing::info!(tenant, sessions, "all grants of a tenant removed");
         Ok(SessionsEnded { sessions })
     }

@@ -77,8 +77,8 @@ impl<S: Store> Admin<S> {
             }
 
             ("POST", ["v1", "grants", "list"]) => json(&self.grants(&parse(body)?)?),
-            ("DELETE", ["v1", "grants", id]) => nothing(self.remove_grant(id, None)),
-            ("DELETE", ["v1", "tenants", name, "grants"]) => json(&self.remove_grants(name)?),
+            ("DELETE", ["v1", "grants", id]) => nothing(self.remove_grant(id, None).await),
+            ("DELETE", ["v1", "tenants", name, "grants"]) => json(&self.remove_grants(name).await?),
 
             ("GET", ["v1", "hosts"]) => json(&self.hosts()),
             ("POST", ["v1", "hosts"]) => json(&self.create_host(parse(body)?).await?),

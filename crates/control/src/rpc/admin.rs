@@ -278,7 +278,7 @@ impl<S: Store> admin_server::Admin for Door<S> {
     ) -> Answer<v1::RemoveGrantResponse> {
         let (caller, asked) = Caller::of(request)?;
         let of_tenant = (!caller.is_root()).then_some(caller.tenant());
-        let removed = self.admin.remove_grant(&asked.id, of_tenant);
+        let removed = self.admin.remove_grant(&asked.id, of_tenant).await;
         removed.map_err(Refusal::from)?;
         answer(v1::RemoveGrantResponse {})
     }
@@ -289,7 +289,8 @@ impl<S: Store> admin_server::Admin for Door<S> {
     ) -> Answer<v1::RemoveGrantsResponse> {
         let (caller, asked) = Caller::of(request)?;
         let tenant = seen_tenant(&caller, &asked.tenant)?;
-        let ended = self.admin.remove_grants(tenant).map_err(Refusal::from)?;
+        let ended = self.admin.remove_grants(tenant).await;
+        let ended = ended.map_err(Refusal::from)?;
         answer(v1::RemoveGrantsResponse {
             sessions: ended.sessions,
         })

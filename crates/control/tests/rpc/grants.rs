@@ -1,5 +1,7 @@
 //! What clients lend, as administrators see it and take it back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use forebay_api::v1::place::Memory;
@@ -253,6 +255,40 @@ async fn a_tenants_sessions_end_together() {
     assert_eq!(listed(&mut blue, "").await.len(), 2);
     let removed = red.admin.remove_grants(request).await.unwrap();
     assert_eq!(removed.into_inner().sessions, 0);
+}
+
+/// As `Sessions.Close` answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_taken_back_has_ended_when_that_is_answered() {
+    for all in [false, true] {
+        let door = Door::open().await;
+        let (root, mut red) = (door.root().await, door.tenant("red").await);
+        let shared = Shared::open(&door, &mut red, Fabric::Shm, 4096).await;
+        let session = shared.accepted.session.clone();
+        let serving = session.serve();
+        let id = session.id().to_string();
+        let happened = Arc::new(AtomicBool::new(false));
+        let (mut admin, has_happened) = (root.admin.clone(), happened.clone());
+        let removal = tokio::spawn(async move {
+            match all {
+                false => drop(admin.remove_grant(removed(id)).await.unwrap()),
+                true => {
+                    let tenant = "red".into();
+                    let request = v1::RemoveGrantsRequest { tenant };
+                    drop(admin.remove_grants(request).await.unwrap());
+                }
+            }
+            has_happened.load(SeqCst)
+        });
+        assert_eq!(ended(&shared.link).await, CloseReason::SessionEnded);
+        // Time enough for an answer that does not wait.
+        for _ in 0..20 {
+            assert_eq!(listed(&mut red, "").await, []);
+        }
+        happened.store(true, SeqCst);
+        drop(serving);
+        assert!(removal.await.unwrap(), "{all}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
