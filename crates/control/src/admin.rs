@@ -327,9 +327,12 @@ impl<S: Store> Admin<S> {
             true => ROOT_TENANT.to_owned(),
             false => new.tenant,
         };
+        // Until it is made its tenant stays, and the number that it is to have is free.
+        let _changing = self.identities.begin_change().await?;
         self.identities.tenant(&tenant)?;
         check_namespaces(&self.store.namespaces(), &tenant)?;
         let nsid = new.config.nsid;
+        self.identities.check_number(None, nsid)?;
         let config = change(
             NamespaceConfig {
                 tenant,
@@ -338,7 +341,6 @@ impl<S: Store> Admin<S> {
             new.config,
         );
         let namespace = self.store.create_namespace(&new.name, config).await?;
-        let _changing = self.identities.begin_change().await?;
         if let Err(error) = self.identities.renumber(&namespace, nsid).await {
             self.store.delete_namespace(&new.name).await?;
             return Err(error);

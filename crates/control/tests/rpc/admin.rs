@@ -279,6 +279,48 @@ async fn a_namespace_whose_number_cannot_be_had_stays_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_tenant_stays_while_a_namespace_is_made_for_it() {
+    let door = Door::open().await;
+    door.identities.create_tenant("blue", "").await.unwrap();
+    let mut root = door.root().await.admin;
+    let (reached, is_reached) = oneshot::channel();
+    let (open, gate) = oneshot::channel::<()>();
+    door.beside.creating.once(async {
+        let _ = reached.send(());
+        let _ = gate.await;
+    });
+    let mut making = root.clone();
+    let made = tokio::spawn(async move {
+        let request = v1::CreateNamespaceRequest {
+            name: "data".into(),
+            tenant: "blue".into(),
+            config: None,
+        };
+        making.create_namespace(request).await
+    });
+    is_reached.await.unwrap();
+    let mut removing = root.clone();
+    let removed = tokio::spawn(async move {
+        let request = v1::RemoveTenantRequest {
+            name: "blue".into(),
+        };
+        removing.remove_tenant(request).await
+    });
+    // Time enough for a removal that does not wait.
+    for _ in 0..20 {
+        root.get_limits(v1::GetLimitsRequest {}).await.unwrap();
+    }
+    open.send(()).unwrap();
+    made.await.unwrap().unwrap();
+    refused(
+        removed.await.unwrap(),
+        Code::FailedPrecondition,
+        "NOT_EMPTY",
+    );
+    assert!(door.identities.tenant("blue").is_ok());
+}
+
+#[tokio::test]
 async fn a_tenant_sees_its_own_and_no_other() {
     let door = Door::open().await;
     let mut red = door.tenant("red").await;

@@ -180,6 +180,8 @@ pub struct Beside {
     pub changed: Once,
     /// Before bytes are read.
     pub reading: Once,
+    /// Before a namespace is made.
+    pub creating: Once,
     /// What making a namespace fails with.
     pub making: Arc<Mutex<Option<ErrorKind>>>,
 }
@@ -219,6 +221,7 @@ impl Detour<MemoryStore> for Beside {
         name: &str,
         config: NamespaceConfig,
     ) -> forebay_store::Result<Arc<NamespaceInfo>> {
+        self.creating.pass().await;
         let failure = *self.making.lock();
         match failure {
             Some(kind) => Err(StoreError::new(kind, "so it is told")),
