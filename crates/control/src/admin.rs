@@ -222,7 +222,6 @@ impl<S: Store> Admin<S> {
     pub async fn add_module(&self, new: NewModule) -> Result<Module> {
         let wasm = match &new.source {
             ModuleSource::Object { namespace, key } => {
-                self.found(namespace)?;
                 let read = self.read_module(namespace, key.as_bytes()).await;
                 read.map_err(|error| {
                     Error::new(error.kind, format!("fb://{namespace}/{key}: {error}"))
@@ -289,6 +288,7 @@ impl<S: Store> Admin<S> {
 
     /// The bytes of an object that is to be a module.
     pub(crate) async fn read_module(&self, namespace: &str, key: &[u8]) -> Result<Vec<u8>> {
+        self.found(namespace)?;
         let address = Address::object(namespace, key);
         let found = self.store.retrieve(address, None, ByteRange::Full).await;
         let object = found?;
@@ -474,7 +474,8 @@ fn not_empty(error: StoreError, namespace: &NamespaceInfo) -> Error {
 }
 
 fn no_namespace(name: &str) -> Error {
-    Error::new(Kind::NotFound, format!("there is no namespace {name:?}"))
+    let text = format!("there is no namespace {name:?}");
+    StoreError::new(ErrorKind::NoSuchNamespace, text).into()
 }
 
 fn change(mut config: NamespaceConfig, wanted: NamespaceChange) -> NamespaceConfig {

@@ -9,16 +9,17 @@ use forebay_api::v1::execute_request::{Module as Named, Output as Asked};
 use forebay_api::v1::execute_response::Part;
 use forebay_api::v1::place::Memory;
 use forebay_api::v1::{self, Access as Wire, ExecuteRequest, Executed};
+use forebay_control::SYSTEM_NAMESPACE;
 use forebay_control::rpc::Config;
 use forebay_fabric::Fabric;
 use forebay_mem::Buf;
 use forebay_store::{
-    Effort, ErrorKind, Execute, MemoryStore, Module, Output, ProgramFault, Result, Store,
+    Address, Effort, ErrorKind, Execute, MemoryStore, Module, Output, ProgramFault, Result, Store,
     StoreError, Upload, Versioning,
 };
 use tonic::{Code, Status, Streaming};
 
-use crate::harness::{Choice, Client, Door, refused};
+use crate::harness::{Choice, Client, Door, refusal, refused};
 use crate::memory::{Shared, noise, place};
 use crate::objects::{read, stored};
 
@@ -368,6 +369,36 @@ async fn others_are_served_while_a_module_is_checked() {
     };
     let (added, ()) = tokio::join!(root.execution.add_module(module("")), others);
     assert_eq!(added.unwrap().into_inner().tenant, "red");
+}
+
+#[tokio::test]
+async fn a_module_comes_from_no_namespace_of_the_servers_own() {
+    let (door, ..) = door().await;
+    let mut root = door.root().await;
+    let key = Bytes::from(format!("key/{}", root.access_key));
+    let record = Address::object(SYSTEM_NAMESPACE, &key);
+    let found = door.store.exist(&[record]).await.unwrap();
+    assert!(found[0].is_some());
+    for key in [key, Bytes::from_static(b"key/none")] {
+        let mut from = async |namespace: &str| {
+            let object = v1::ModuleObject {
+                namespace: namespace.into(),
+                key: key.clone(),
+            };
+            let request = v1::AddModuleRequest {
+                source: Some(Source::Object(object)),
+                ..module("")
+            };
+            refusal(root.execution.add_module(request).await)
+        };
+        let (code, reason, words) = from(SYSTEM_NAMESPACE).await;
+        assert_eq!(
+            (code, reason.as_str()),
+            (Code::NotFound, "NO_SUCH_NAMESPACE")
+        );
+        let (_, _, absent) = from("nowhere").await;
+        assert_eq!(words, absent.replace("nowhere", SYSTEM_NAMESPACE));
+    }
 }
 
 #[tokio::test]

@@ -204,7 +204,10 @@ async fn a_change_is_of_a_namespace_and_not_of_its_name() {
     let gone = async |red: &mut Client| {
         let changed = red.admin.change_namespace(change.clone()).await;
         let (code, reason, words) = refusal(changed);
-        assert_eq!((code, reason.as_str()), (Code::NotFound, "NOT_FOUND"));
+        assert_eq!(
+            (code, reason.as_str()),
+            (Code::NotFound, "NO_SUCH_NAMESPACE")
+        );
         assert_eq!(words, "there is no namespace \"data\"");
         let theirs = door.store.namespace("data").unwrap();
         assert_eq!(theirs.config.ttl_ms, None);
