@@ -26,7 +26,7 @@ use tonic::{Code, Status};
 
 use super::identity::Caller;
 use super::metrics::{Metrics, Which};
-use super::status::{Outcome, Refusal};
+use super::status::{self, Outcome, Refusal};
 
 /// What may be in flight, or be there at all. Of calls and of bytes alike a tenant takes more only while what it then has is no more than was free: alone it
 /// gets a half, two get a third each, and there is always room for one that has nothing yet.
@@ -240,7 +240,8 @@ where
         });
         let answered = self.service.call(counted);
         let answer = async move {
-            let response = answered.await?;
+            let mut response = answered.await?;
+            status::give_reason(response.headers_mut());
             // An answer that begins well has its code behind its messages.
             metrics.answered(which, code(response.headers()));
             Ok(response.map(|body| {

@@ -5,6 +5,7 @@ use forebay_api::REASON_METADATA;
 use forebay_api::v1::{Failure, Reason};
 use forebay_fabric::sessions::Refused;
 use forebay_store::{ErrorKind, StoreError};
+use tonic::codegen::http::{HeaderMap, HeaderValue};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
@@ -112,6 +113,40 @@ impl From<Refusal> for Failure {
             message: refusal.message,
         }
     }
+}
+
+/// Gives a reason to the headers of a refusal that has none: one of what reads calls before they are served, whose codes are its own.
+pub(crate) fn give_reason(headers: &mut HeaderMap) {
+    if headers.contains_key(REASON_METADATA) {
+        return;
+    }
+    let Some(status) = Status::from_header_map(headers) else {
+        return;
+    };
+    let reason = match status.code() {
+        // A message that is too long.
+        Code::OutOfRange => Reason::TooLarge,
+        // One that is none, or that takes too many steps.
+        Code::Internal | Code::InvalidArgument => Reason::Invalid,
+        // No such call, or an encoding of messages that is not spoken.
+        Code::Unimplemented => Reason::Unsupported,
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::Unavailable
+        | Code::DataLoss
+        | Code::Unauthenticated => return,
+    };
+    headers.insert("grpc-status", HeaderValue::from(code(reason) as i32));
+    let name = HeaderValue::from_static(reason.as_str_name());
+    headers.insert(REASON_METADATA, name);
 }
 
 /// Why the store refuses.
