@@ -90,6 +90,11 @@ impl<F: File> Allocator<F> {
         self.base + granule * GRANULE_BYTES as u64
     }
 
+    /// How many granules there are, free or not.
+    pub fn granules(&self) -> u64 {
+        self.state.lock().end
+    }
+
     /// Marks granules as taken when a store is opened; false when they are not all free.
     pub fn claim(&self, start: u64, count: u64) -> bool {
         self.state.lock().free.claim(start, count)

@@ -24,7 +24,7 @@ pub struct Config {
     /// opens as it was before that group, and what came after is lost. Any other damage is refused.
     pub lose_journal_from: Option<u64>,
     /// Opens a store although its index does not match its checksums, which [`OpenError::Index`](crate::OpenError::Index) refuses: what is
-    /// damaged in it is refused when it is read.
+    /// damaged in it is refused when it is read, and what it does not tell of space is found again or stays taken.
     pub accept_damaged_index: bool,
     /// Writes in flight of one upload.
     pub upload_depth: usize,

@@ -1,9 +1,9 @@
 //! The index: tables in a redb database, which lives in a [`File`] so that a simulated disk is under it too.
 
 mod backend;
+mod map;
 mod snapshot;
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -14,22 +14,20 @@ use forebay_io::File;
 use forebay_store::{ErrorKind, Result, StoreError};
 use parking_lot::RwLock;
 use redb::{
-    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
-    WriteTransaction,
+    Database, Durability, ReadTransaction, ReadableDatabase, TableDefinition, WriteTransaction,
 };
 
 use crate::codec::crc32c;
 use crate::group::Position;
 use crate::keys::Table;
-use crate::space::{CHUNK_GRANULES, Chunk};
-use crate::tables::{Memtable, SpaceChange};
+use crate::tables::Memtable;
 
 use backend::{Backend, Health, guarded, looking};
+use map::{SPACE, by_chunk, write_space};
 pub(crate) use snapshot::Snapshot;
 
 type RawTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
-const SPACE: RawTable = TableDefinition::new("space");
 const STATE: RawTable = TableDefinition::new("state");
 const STATE_JOURNAL: &[u8] = b"journal";
 const STATE_STORE: &[u8] = b"store";
@@ -184,26 +182,6 @@ impl Index {
         checked("state", key, value.value()).map(Some)
     }
 
-    /// All chunks of the space map, in order.
-    pub fn chunks(&self, each: impl FnMut(u64, Chunk)) -> Result<()> {
-        looking(|| self.each_chunk(each))
-    }
-
-    fn each_chunk(&self, mut each: impl FnMut(u64, Chunk)) -> Result<()> {
-        let transaction = self.begin_read()?;
-        let table = transaction.open_table(SPACE).map_err(failed)?;
-        for row in table.range::<&[u8]>(..).map_err(failed)? {
-            let (key, value) = row.map_err(failed)?;
-            let value = checked("space", key.value(), value.value())?;
-            let number = key.value().try_into().map(u64::from_be_bytes);
-            match (number, Chunk::decode(&value)) {
-                (Ok(number), Ok(chunk)) => each(number, chunk),
-                _ => return Err(corrupt("the map of space")),
-            }
-        }
-        Ok(())
-    }
-
     /// The tables as they are now.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let database = self.database.read();
@@ -345,57 +323,6 @@ fn put_rows<'a>(
         }
         let bytes = key.len() + value.map_or(0, <[u8]>::len);
         *left = left.saturating_sub(ROW_BYTES + 2 * bytes as u64);
-    }
-    Ok(())
-}
-
-/// What changes in a chunk of the map of space, in the order of commits: from where on in it, how many granules, and whether they
-/// are taken.
-type ChunkChanges = Vec<(u64, u64, bool)>;
-
-fn by_chunk(changes: &[SpaceChange]) -> BTreeMap<u64, ChunkChanges> {
-    let mut chunks = BTreeMap::<u64, ChunkChanges>::new();
-    for change in changes {
-        let (run, taken) = match change {
-            SpaceChange::Taken(run) => (run, true),
-            SpaceChange::Freed(run) => (run, false),
-        };
-        let mut at = run.start;
-        while at < run.end() {
-            let number = at / CHUNK_GRANULES;
-            let end = run.end().min((number + 1) * CHUNK_GRANULES);
-            let change = (at % CHUNK_GRANULES, end - at, taken);
-            chunks.entry(number).or_default().push(change);
-            at = end;
-        }
-    }
-    chunks
-}
-
-/// Changes chunks of the map while there is room left.
-fn write_space<'a>(
-    transaction: &WriteTransaction,
-    chunks: &mut impl Iterator<Item = (&'a u64, &'a ChunkChanges)>,
-    left: &mut u64,
-) -> Result<()> {
-    let mut open = transaction.open_table(SPACE).map_err(failed)?;
-    let mut checked_chunk = Vec::new();
-    while *left > 0
-        && let Some((number, changes)) = chunks.next()
-    {
-        let key = number.to_be_bytes();
-        let mut chunk = match open.get(&key[..]).map_err(failed)? {
-            None => Chunk::default(),
-            Some(stored) => Chunk::decode(&checked("space", &key, stored.value())?)
-                .map_err(|_| corrupt("the map of space"))?,
-        };
-        for (at, count, taken) in changes {
-            chunk.set(*at, *count, *taken);
-        }
-        let encoded = chunk.encode();
-        seal(&key, &encoded, &mut checked_chunk);
-        open.insert(&key[..], &checked_chunk[..]).map_err(failed)?;
-        *left = left.saturating_sub(ROW_BYTES + 2 * encoded.len() as u64);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@
 //! - `upload`, `allocator`, `extent`: bytes go from the buffers they arrived in to granules that nothing refers to yet.
 //! - `body`, `cache`, `reclaim`: bytes leave, checked on every read, from granules that cannot be reused meanwhile.
 //! - `view`, `list`, `usage`, `namespaces`: what stands under a key, list pages, quotas.
-//! - `recover`, `replay`, `superblock`, `scrub`: opening, replaying, verifying.
+//! - `recover`, `replay`, `superblock`, `mend`, `scrub`: opening, replaying, mending, verifying.
 //!
 //! # Invariants
 //! - A change is visible only after it is durable, or was answered early in a namespace that says so.
@@ -47,6 +47,7 @@ mod journal;
 mod keys;
 mod land;
 mod list;
+mod mend;
 mod metrics;
 mod namespaces;
 mod recent;

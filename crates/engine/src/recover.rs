@@ -17,6 +17,7 @@ use crate::extent::GRANULE_BYTES;
 use crate::group::Position;
 use crate::index::{Index, corrupt};
 use crate::keys::Table;
+use crate::mend::mend_map;
 use crate::namespaces::{GREATEST, Registry, decode_info, decode_quota, stored_usage};
 use crate::replay::{self, Replay};
 use crate::scrub::Finding;
@@ -69,7 +70,7 @@ pub enum OpenError {
         /// The first group that is missing: what [`Config::lose_journal_from`] accepts.
         group: u64,
     },
-    /// Its index does not match its checksums; nothing was changed. [`Config::accept_damaged_index`] opens it all the same.
+    /// Its index does not match its checksums; nothing was lost. [`Config::accept_damaged_index`] opens it all the same.
     #[error("the index is damaged: keep a copy of the directory and restore it from a backup")]
     Index(#[source] StoreError),
     /// The system refused something.
@@ -125,8 +126,12 @@ pub(crate) fn open<D: Disk>(
         return Err(OpenError::Mismatch);
     }
     let space = Allocator::new(data.clone(), geometry.extents(), &config)?;
-    let (position, groups) = replay(&disk, &data, &geometry, &space, &index, &config)?;
-    claim_space(&index, &space)?;
+    let Replayed {
+        position,
+        groups,
+        map_damage,
+    } = replay(&disk, &data, &geometry, &space, &index, &config)?;
+    claim_space(&index, &space, &config)?;
     let reading = "reading the data file";
     if data.held_bytes().map_err(failed(reading))? < data.len().map_err(failed(reading))? {
         space.doubt();
@@ -152,6 +157,9 @@ pub(crate) fn open<D: Disk>(
             error.message()
         );
         core.note(Finding::of_row("", Bytes::new(), VersionId::NULL.0, what));
+    }
+    if let Some(finding) = map_damage {
+        core.note(finding);
     }
     core.counters
         .replayed_groups
@@ -253,7 +261,24 @@ fn create<D: Disk>(
     Ok(geometry)
 }
 
-/// Brings what the journal holds into the index; tells where it goes on, and how many groups were replayed.
+/// Damage of the index that is refused unless that is accepted.
+fn unless_accepted(config: &Config, error: StoreError) -> OpenError {
+    match error.kind() {
+        ErrorKind::Corrupt if !config.accept_damaged_index => OpenError::Index(error),
+        _ => OpenError::Store(error),
+    }
+}
+
+/// What replaying came to.
+struct Replayed {
+    /// Where the journal goes on.
+    position: Position,
+    groups: u64,
+    /// What was done about a damaged map of space.
+    map_damage: Option<Finding>,
+}
+
+/// Brings what the journal holds into the index.
 fn replay<D: Disk>(
     disk: &D,
     data: &D::File,
@@ -261,7 +286,7 @@ fn replay<D: Disk>(
     space: &Allocator<D::File>,
     index: &Index,
     config: &Config,
-) -> Result<(Position, u64), OpenError> {
+) -> Result<Replayed, OpenError> {
     let ahead = index.ahead()?.map_or(0, |position| position.group);
     // What is in the index already cannot be lost.
     let lose_from = config.lose_journal_from.filter(|group| *group >= ahead);
@@ -285,27 +310,41 @@ fn replay<D: Disk>(
         }
     }
     data.sync_data().map_err(failed("syncing the data file"))?;
-    index.checkpoint(&memtable, next, || {
+    // What the journal says of space is said on top.
+    let map_damage = match config.accept_damaged_index {
+        true => mend_map(index, space.granules())?,
+        false => None,
+    };
+    let checkpoint = index.checkpoint(&memtable, next, || {
         let free = disk.free_bytes().unwrap_or(u64::MAX);
         Ok(step_bytes(free))
-    })?;
-    Ok((next, count))
+    });
+    checkpoint.map_err(|error| unless_accepted(config, error))?;
+    Ok(Replayed {
+        position: next,
+        groups: count,
+        map_damage,
+    })
 }
 
-fn claim_space<F: File>(index: &Index, space: &Allocator<F>) -> Result<()> {
+fn claim_space<F: File>(
+    index: &Index,
+    space: &Allocator<F>,
+    config: &Config,
+) -> Result<(), OpenError> {
     let mut whole = true;
-    index.chunks(|number, chunk| {
+    let claimed = index.chunks(|number, chunk| {
         for (start, count) in chunk.taken() {
             whole &= space.claim(number * CHUNK_GRANULES + start, count);
         }
-    })?;
-    if whole {
-        Ok(())
-    } else {
-        Err(StoreError::new(
+    });
+    claimed.map_err(|error| unless_accepted(config, error))?;
+    match whole {
+        true => Ok(()),
+        false => Err(OpenError::Store(StoreError::new(
             ErrorKind::Corrupt,
             "the data file is shorter than the index says",
-        ))
+        ))),
     }
 }
 

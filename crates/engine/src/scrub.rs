@@ -10,7 +10,8 @@ use forebay_store::{ErrorKind, Result, StoreError, VersionId};
 use crate::body::{Label, Memory, Segment, read, resolve, row_mismatch};
 use crate::core::Core;
 use crate::entry::{Entry, Place};
-use crate::extent::BLOCK_BYTES;
+use crate::extent::{BLOCK_BYTES, Extent, Run};
+use crate::index::corrupt;
 use crate::keys::{self, Table};
 use crate::view::{View, malformed};
 
@@ -118,7 +119,7 @@ fn label_of<D: Disk>(core: &Core<D>, table: Table, row_key: &[u8]) -> Result<Opt
         _ => keys::split_current(row_key)
             .map(|(id, _, key)| (id, Bytes::copy_from_slice(key), VersionId::NULL.0)),
     };
-    let (id, key, version) = split.ok_or_else(|| crate::index::corrupt("a key"))?;
+    let (id, key, version) = split.ok_or_else(|| corrupt("a key"))?;
     let namespace = core.registry.read().by_id(id).cloned();
     Ok(namespace.map(|namespace| Label {
         namespace,
@@ -220,32 +221,19 @@ pub struct Audit {
     pub doubled: u64,
 }
 
-/// Compares space and entries; meaningful while nothing changes.
-pub(crate) fn audit<D: Disk>(core: &Core<D>) -> Result<Audit> {
-    let view = core.view();
-    let mut runs = BTreeMap::<u64, u64>::new();
-    let mut audit = Audit::default();
+/// Every run that an entry refers to, in no order.
+///
+/// # Errors
+/// A row that tells of some is damaged, or is not there.
+pub(crate) fn each_run(view: View<'_>, mut each: impl FnMut(Run)) -> Result<()> {
     for table in [Table::Current, Table::Kept] {
         let mut from = Vec::new();
         loop {
             let scan = view.scan(table, &from, None, 256)?;
             for (_, encoded) in scan.rows {
                 let entry = Entry::adopt(encoded).map_err(malformed)?;
-                if entry.is_marker() {
-                    continue;
-                }
-                let parts = match entry.place().map_err(malformed)? {
-                    Place::Joined(body) => view.parts(body)?.unwrap_or_default(),
-                    place => vec![(entry.size(), place)],
-                };
-                for (_, place) in parts {
-                    for extent in view.extents(place)?.map(|(_, all)| all).unwrap_or_default() {
-                        let run = extent.run();
-                        audit.referenced += u64::from(run.granules);
-                        if runs.insert(run.start, run.end()).is_some() {
-                            audit.doubled += u64::from(run.granules);
-                        }
-                    }
+                if !entry.is_marker() {
+                    runs_of(view, &entry, &mut each)?;
                 }
             }
             match scan.next {
@@ -254,6 +242,36 @@ pub(crate) fn audit<D: Disk>(core: &Core<D>) -> Result<Audit> {
             }
         }
     }
+    Ok(())
+}
+
+fn runs_of(view: View<'_>, entry: &Entry, each: &mut impl FnMut(Run)) -> Result<()> {
+    let gone = || corrupt("a layout");
+    let parts = match entry.place().map_err(malformed)? {
+        Place::Joined(body) => view.parts(body)?.ok_or_else(gone)?,
+        place => vec![(entry.size(), place)],
+    };
+    for (_, place) in parts {
+        let is_laid_out = matches!(place, Place::Layout(_));
+        match view.extents(place)? {
+            Some((_, extents)) => extents.iter().map(Extent::run).for_each(&mut *each),
+            None if is_laid_out => return Err(gone()),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Compares space and entries; meaningful while nothing changes.
+pub(crate) fn audit<D: Disk>(core: &Core<D>) -> Result<Audit> {
+    let mut runs = BTreeMap::<u64, u64>::new();
+    let mut audit = Audit::default();
+    each_run(core.view(), |run| {
+        audit.referenced += u64::from(run.granules);
+        if runs.insert(run.start, run.end()).is_some() {
+            audit.doubled += u64::from(run.granules);
+        }
+    })?;
     let mut end = 0;
     for (start, run_end) in &runs {
         audit.doubled += end.max(*start) - start;

@@ -3,10 +3,22 @@
 use bytes::Bytes;
 
 use crate::codec::Malformed;
+use crate::extent::Run;
 
 /// Granules of one chunk: 128 MiB of space.
 pub(crate) const CHUNK_GRANULES: u64 = 32 * 1024;
 const WORDS: usize = CHUNK_GRANULES as usize / 64;
+
+/// The parts of a run: the number of a chunk, the first granule in it, and how many.
+pub(crate) fn by_chunks(run: Run) -> impl Iterator<Item = (u64, u64, u64)> {
+    let mut at = run.start;
+    std::iter::from_fn(move || {
+        let (number, within) = (at / CHUNK_GRANULES, at % CHUNK_GRANULES);
+        let count = (CHUNK_GRANULES - within).min(run.end() - at);
+        at += count;
+        (count > 0).then_some((number, within, count))
+    })
+}
 
 /// One chunk of the map.
 #[derive(Debug, Clone, PartialEq, Eq)]
