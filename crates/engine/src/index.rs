@@ -3,6 +3,7 @@
 mod backend;
 mod map;
 mod snapshot;
+mod walk;
 
 use std::error::Error;
 use std::io;
@@ -25,6 +26,7 @@ use crate::tables::Memtable;
 use backend::{Backend, Health, guarded, looking};
 use map::{SPACE, by_chunk, write_space};
 pub(crate) use snapshot::Snapshot;
+pub(crate) use walk::Row;
 
 type RawTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
 

@@ -15,7 +15,7 @@ use forebay_store::{Result, StoreError};
 use parking_lot::RwLock;
 
 use crate::extent::Run;
-use crate::index::Snapshot;
+use crate::index::{Row, Snapshot};
 use crate::keys::Table;
 use crate::recent::RecentRows;
 
@@ -219,24 +219,24 @@ impl Tables {
                 (None, None) => return Ok(scan),
                 (Some(_), None) => true,
                 (None, Some(_)) | (Some(_), Some(Err(_))) => false,
-                (Some((newer, _)), Some(Ok((older, _)))) => {
-                    if newer == older {
+                (Some((newer, _)), Some(Ok(older))) => {
+                    if older.is_of(newer) {
                         // The row in memory is newer.
                         drop(settled.next());
                         continue;
                     }
-                    newer < older
+                    newer < older.place()
                 }
             };
             let row = if from_fresh {
                 fresh.next().and_then(|(key, value)| Some((key, value?)))
             } else {
                 match settled.next().transpose()? {
-                    Some((key, Err(error))) => {
+                    Some(Row::Damaged { key, error, .. }) => {
                         scan.damaged.push((key, error));
                         None
                     }
-                    Some((key, Ok(value))) => Some((key, value)),
+                    Some(Row::Whole(key, value)) => Some((key, value)),
                     None => None,
                 }
             };

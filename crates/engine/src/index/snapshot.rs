@@ -10,9 +10,10 @@ use redb::{ReadOnlyTable, ReadableTable};
 use crate::keys::Table;
 
 use super::backend::looking;
+use super::walk::{Row, Walk};
 use super::{checked, closed, corrupt, failed, of_row, sealed, whole};
 
-type RawRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
+pub(super) type RawRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// The tables at one moment.
 pub(crate) struct Snapshot {
@@ -42,34 +43,21 @@ impl Snapshot {
         })
     }
 
-    /// Rows from `from` (included) to `until` (excluded). One that does not match its checksum has an error in place of its value.
+    /// Rows from `from` (included) to `until` (excluded), none twice and none left out.
     pub fn range(
         &self,
         table: Table,
         from: &[u8],
         until: Option<&[u8]>,
-    ) -> Result<impl Iterator<Item = Result<(Bytes, Result<Bytes>)>>> {
+    ) -> Result<impl Iterator<Item = Result<Row>>> {
         let rows = self.tables.get(table as usize).ok_or_else(closed)?;
-        let mut range = looking(|| {
-            match until {
-                Some(until) => rows.range::<&[u8]>(from..until),
-                None => rows.range::<&[u8]>(from..),
-            }
-            .map_err(failed)
-        })?;
+        let mut walk = looking(|| Walk::new(rows, table, from, until))?;
         let mut failed_once = false;
         Ok(std::iter::from_fn(move || {
             if failed_once {
                 return None;
             }
-            let next = looking(|| {
-                let Some(row) = range.next() else {
-                    return Ok(None);
-                };
-                let (key, value) = row.map_err(failed)?;
-                let value = checked(table.name(), key.value(), value.value()).map_err(of_row);
-                Ok(Some((Bytes::copy_from_slice(key.value()), value)))
-            });
+            let next = looking(|| walk.next());
             failed_once = next.is_err();
             next.transpose()
         }))
