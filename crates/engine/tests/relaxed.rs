@@ -3,18 +3,39 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use forebay_engine::{Engine, FILES, Metrics};
 use forebay_io::sim::{Faults, SimClock, SimDisk};
+use forebay_io::{Clock, UnixMillis};
 use forebay_store::{Address, Durability, ErrorKind, NamespaceConfig, Store};
 use support::{config, content, get, length, open, put, replace, tenant};
 
 const BOUND_MS: u32 = 50;
 const NOW: u64 = 1_700_000_000_000;
 
-struct Relaxed {
+/// Once broken, the journal's thread panics when it looks at the time.
+#[derive(Debug, Clone)]
+struct Brittle {
     clock: SimClock,
+    broken: Arc<AtomicBool>,
+}
+
+impl Clock for Brittle {
+    fn unix_millis(&self) -> UnixMillis {
+        self.clock.unix_millis()
+    }
+
+    fn monotonic(&self) -> Duration {
+        let is_journal = std::thread::current().name() == Some("forebay-journal");
+        assert!(!(is_journal && self.broken.load(SeqCst)), "broken");
+        self.clock.monotonic()
+    }
+}
+
+struct Relaxed {
+    clock: Brittle,
     disk: SimDisk,
     engine: Engine<SimDisk>,
     /// Syncs up to now.
@@ -22,7 +43,10 @@ struct Relaxed {
 }
 
 async fn relaxed() -> Relaxed {
-    let clock = SimClock::new(NOW);
+    let clock = Brittle {
+        clock: SimClock::new(NOW),
+        broken: Arc::default(),
+    };
     let disk = SimDisk::new(1);
     let engine = open(&disk, Arc::new(clock.clone()), config());
     let config = NamespaceConfig {
@@ -52,7 +76,7 @@ fn copied(disk: &SimDisk) -> SimDisk {
 
 impl Relaxed {
     fn pass(&self, millis: u64) {
-        self.clock.advance(Duration::from_millis(millis));
+        self.clock.clock.advance(Duration::from_millis(millis));
     }
 
     /// Whether the store syncs: its own thread has to wake up, since nobody calls.
@@ -154,6 +178,23 @@ async fn a_store_that_takes_no_more_closes_with_everything_durable() {
     let key = store.loses_its_index().await;
     store.engine.close();
     assert!(store.survives(&key).await);
+}
+
+#[tokio::test]
+async fn what_was_answered_early_stays_although_the_journal_panics() {
+    let store = relaxed().await;
+    put(&store.engine, Address::object("n", b"k"), b"k")
+        .await
+        .unwrap();
+    assert!(!store.survives(b"k").await);
+    store.clock.broken.store(true, SeqCst);
+    let address = Address::object("n", b"more");
+    let error = put(&store.engine, address, b"more").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+    assert!(store.syncs_late());
+    assert!(store.survives(b"k").await);
+    let error = put(&store.engine, address, b"more").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly);
 }
 
 /// A sync after one that failed would tell nothing: what it was to write may be gone.
