@@ -60,7 +60,6 @@ pub(crate) struct Core<D: Disk> {
     pub findings: Mutex<Vec<Finding>>,
     forgotten: Mutex<Vec<Away>>,
     lock: Weak<Box<dyn Send + Sync>>,
-    closing: AtomicBool,
     read_only: AtomicBool,
     index_cramped: AtomicBool,
     /// Since all of the index was last looked at.
@@ -70,57 +69,60 @@ pub(crate) struct Core<D: Disk> {
 /// Changes on their way to the journal's thread.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    state: Mutex<Waiting>,
+    commands: Mutex<VecDeque<Command>>,
     arrived: Condvar,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    pub commands: VecDeque<Command>,
-    pub closed: bool,
+    /// Changed under the lock of the commands.
+    closed: AtomicBool,
 }
 
 impl Queue {
-    /// Waits until there is something to do, at most `patience`; gives the queue for taking from.
+    /// Waits until there is something to do, at most `patience`; gives the commands for taking from, and tells whether no more will come.
     pub fn wait<T>(
         &self,
         patience: Option<std::time::Duration>,
-        take: impl FnOnce(&mut Waiting) -> T,
-    ) -> T {
-        let mut waiting = self.state.lock();
-        if waiting.commands.is_empty() && !waiting.closed {
+        take: impl FnOnce(&mut VecDeque<Command>) -> T,
+    ) -> (T, bool) {
+        let mut commands = self.commands.lock();
+        if commands.is_empty() && !self.is_closed() {
             match patience {
-                Some(patience) => drop(self.arrived.wait_for(&mut waiting, patience)),
-                None => self.arrived.wait(&mut waiting),
+                Some(patience) => drop(self.arrived.wait_for(&mut commands, patience)),
+                None => self.arrived.wait(&mut commands),
             }
         }
-        take(&mut waiting)
+        (take(&mut commands), self.is_closed())
     }
 
-    /// The queue, for taking from, without waiting.
-    pub fn with<T>(&self, take: impl FnOnce(&mut Waiting) -> T) -> T {
-        take(&mut self.state.lock())
+    /// The commands, for taking from, without waiting.
+    pub fn with<T>(&self, take: impl FnOnce(&mut VecDeque<Command>) -> T) -> T {
+        take(&mut self.commands.lock())
     }
 
     fn push(&self, command: Command) -> Result<(), Box<(Command, StoreError)>> {
-        let mut waiting = self.state.lock();
-        if waiting.closed {
+        let mut commands = self.commands.lock();
+        if self.is_closed() {
             return Err(Box::new((command, closed())));
         }
-        if waiting.commands.len() >= QUEUE_MAX {
+        if commands.len() >= QUEUE_MAX {
             let error = StoreError::new(ErrorKind::Busy, "too many changes are under way");
             return Err(Box::new((command, error)));
         }
-        waiting.commands.push_back(command);
-        if waiting.commands.len() == 1 {
+        commands.push_back(command);
+        if commands.len() == 1 {
             self.arrived.notify_one();
         }
         Ok(())
     }
 
+    /// Refuses changes from now on, and that more is written for them.
     pub fn close(&self) {
-        self.state.lock().closed = true;
+        let commands = self.commands.lock();
+        self.closed.store(true, Relaxed);
+        drop(commands);
         self.arrived.notify_one();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
     }
 }
 
@@ -162,7 +164,6 @@ impl<D: Disk> Core<D> {
             findings: Mutex::default(),
             forgotten: Mutex::default(),
             lock: Weak::new(),
-            closing: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
             index_cramped: AtomicBool::new(false),
             // What was removed before the store was opened nobody counted.
@@ -179,14 +180,7 @@ impl<D: Disk> Core<D> {
     /// this one takes for free.
     pub fn stay(&self) -> Result<Lock> {
         let lock = self.lock.upgrade();
-        lock.filter(|_| !self.closing.load(Relaxed))
-            .ok_or_else(closed)
-    }
-
-    /// Refuses changes from now on, and that more is written for them.
-    pub fn begin_to_close(&self) {
-        self.closing.store(true, Relaxed);
-        self.queue.close();
+        lock.filter(|_| !self.queue.is_closed()).ok_or_else(closed)
     }
 
     /// Waits for writes that outlive the store, on a thread of their own: the directory is held until they have ended.
@@ -298,12 +292,7 @@ impl<D: Disk> Core<D> {
 
     /// Makes sure that the index can be written.
     pub fn open_index(&self) -> Result<()> {
-        if self.index.is_unknown() {
-            return Err(StoreError::new(
-                ErrorKind::Io,
-                "the file of the index failed",
-            ));
-        }
+        self.check_index()?;
         if self.index.is_writable() {
             return Ok(());
         }
@@ -316,13 +305,22 @@ impl<D: Disk> Core<D> {
         if !self.index.is_down() {
             return;
         }
-        if self.index.is_unknown() {
-            let error = StoreError::new(ErrorKind::Io, "the file of the index failed");
+        if let Err(error) = self.check_index() {
             self.latch_read_only(&error);
         }
         if let Err(error) = self.reopen_index(true) {
             let error: &dyn std::error::Error = &error;
             tracing::error!(error, "the index cannot be opened again");
+        }
+    }
+
+    fn check_index(&self) -> Result<()> {
+        match self.index.is_unknown() {
+            true => Err(StoreError::new(
+                ErrorKind::Io,
+                "the file of the index failed",
+            )),
+            false => Ok(()),
         }
     }
 

@@ -72,7 +72,7 @@ impl<D: Disk> Running<D> {
         let Some(held) = self.held.lock().take() else {
             return;
         };
-        self.core.begin_to_close();
+        self.core.queue.close();
         let journal = held.journal.join();
         self.core.handoff.close();
         let checkpoint = held.checkpoint.join();

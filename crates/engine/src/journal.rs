@@ -93,9 +93,7 @@ pub(crate) fn give_up<D: Disk>(core: &Core<D>) {
 /// Answers everything with a refusal until the queue is closed.
 fn refuse_all<D: Disk>(core: &Core<D>) {
     loop {
-        let (commands, closed) = core.queue.wait(None, |waiting| {
-            (std::mem::take(&mut waiting.commands), waiting.closed)
-        });
+        let (commands, closed) = core.queue.wait(None, std::mem::take);
         let none = commands.is_empty();
         for command in commands {
             core.abandon(&command);
@@ -130,10 +128,8 @@ impl<D: Disk> Journal<D> {
     fn turn(&mut self) -> bool {
         let patience = self.patience();
         let core = self.core.clone();
-        let begun = core.queue.wait(patience, |waiting| {
-            (waiting.commands.is_empty(), waiting.closed)
-        });
-        if let (true, true) = begun {
+        let (is_idle, closed) = core.queue.wait(patience, |commands| commands.is_empty());
+        if is_idle && closed {
             self.sync_late();
             if let Err(error) = self.settle_index() {
                 let error: &dyn std::error::Error = &error;
@@ -147,7 +143,7 @@ impl<D: Disk> Journal<D> {
             refuse_all(&core);
             return false;
         }
-        if begun.0 {
+        if is_idle {
             if self.is_due() {
                 self.sync_late();
             }
@@ -215,17 +211,13 @@ impl<D: Disk> Journal<D> {
             let first = self.decider.batch.answers.is_empty();
             // Taken in handfuls, so that the queue's lock is not taken for each.
             let commands = core.queue.with(|waiting| {
-                let alone = waiting
-                    .commands
-                    .iter()
-                    .take(HANDFUL)
-                    .position(Command::stands_alone);
+                let alone = waiting.iter().take(HANDFUL).position(Command::stands_alone);
                 let count = match alone {
                     Some(0) => usize::from(first),
                     Some(before) => before,
-                    None => HANDFUL.min(waiting.commands.len()),
+                    None => HANDFUL.min(waiting.len()),
                 };
-                waiting.commands.drain(..count).collect::<VecDeque<_>>()
+                waiting.drain(..count).collect::<VecDeque<_>>()
             });
             let last = match commands.front() {
                 None => break,
@@ -240,7 +232,7 @@ impl<D: Disk> Journal<D> {
             // What the group had no room for is first in the next.
             core.queue.with(|waiting| {
                 for command in commands.rev() {
-                    waiting.commands.push_front(command);
+                    waiting.push_front(command);
                 }
             });
             if last {
