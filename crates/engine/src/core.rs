@@ -265,8 +265,12 @@ impl<D: Disk> Core<D> {
         self.index_cramped.store(self.index_room() < low, Relaxed);
     }
 
-    /// Gives back what the index has and does not need, if that is worth it: who reads waits meanwhile. To find out takes a look at all
-    /// of it, so first enough must have been removed.
+    /// Gives back what the index has and does not need, if that is worth it. To find out takes a look at all of it, so first enough must
+    /// have been removed.
+    ///
+    /// Who reads from the index waits meanwhile: some seconds where it has some hundred MiB. It cannot go in steps: the library moves all
+    /// pages in one transaction with no reader there, and has no bound to set. Nor do rows that are put anew bring their pages
+    /// to the front of the file: only that transaction takes the lowest pages that are free.
     fn compact_index(&self) -> Result<()> {
         let worth = self.config.reserve_bytes / 2;
         let enough = worth.max(self.index.held_bytes()? / 2) / GRANULE_BYTES as u64;
