@@ -83,6 +83,11 @@ pub(crate) async fn create<S: Store>(
     };
     match call.store().create_namespace(call.bucket, namespace).await {
         Ok(_) => {
+            // A tenant that goes loses its keys first: the next one of its name must not inherit what was made since.
+            if let Err(gone) = call.still_admitted() {
+                call.store().delete_namespace(call.bucket).await?;
+                return Err(gone);
+            }
             let mut reply = reply::empty(StatusCode::OK);
             let location = format!("/{}", call.bucket);
             reply

@@ -29,6 +29,8 @@ pub enum At {
     Amend,
     /// Before it deletes a value.
     Delete,
+    /// Before it makes a namespace.
+    Create,
     /// Before it gives out a list of versions that it has made.
     Listed,
 }
@@ -129,6 +131,16 @@ impl Detour<MemoryStore> for Gate {
     ) -> Result<Deleted> {
         self.pass(At::Delete).await;
         store.delete(address, options).await
+    }
+
+    async fn create_namespace(
+        &self,
+        store: &MemoryStore,
+        name: &str,
+        config: NamespaceConfig,
+    ) -> Result<Arc<NamespaceInfo>> {
+        self.pass(At::Create).await;
+        store.create_namespace(name, config).await
     }
 
     async fn list_versions(

@@ -223,6 +223,21 @@ async fn a_slow_request_ends_with_the_key_that_signed_it() {
 }
 
 #[tokio::test]
+async fn a_bucket_whose_maker_is_gone_by_then_is_not_made() {
+    let (server, gate) = gated().await;
+    gate.close(At::Create);
+    let (made, ()) = tokio::join!(server.ask(ALPHA, Ask::new("PUT", "/made")), async {
+        gate.arrival().await;
+        server.delete_key(ALPHA);
+        gate.open();
+    });
+    made.is(403, "InvalidAccessKeyId");
+    let look = server.ask(ALPHA_ELSEWHERE, Ask::new("GET", "/made"));
+    look.await.is(404, "NoSuchBucket");
+    server.finish().await;
+}
+
+#[tokio::test]
 async fn the_end_of_an_upload_is_no_matter_to_others() {
     let (server, gate) = gated().await;
     let mut others = Vec::new();
