@@ -10,7 +10,7 @@ use forebay_nvme::initiator::NamespaceUrl;
 
 use crate::bounds::{Seconds, count, objects, window};
 use crate::embedded::EmbeddedArgs;
-use crate::{CacheArgs, Error, ExecArgs, RadosArgs, Size};
+use crate::{CacheArgs, Error, ExecArgs, RadosArgs, Size, examples};
 
 /// Arguments of `forebay bench`.
 #[derive(Clone, Debug, Parser)]
@@ -24,27 +24,34 @@ pub struct Args {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Kind {
     /// An S3 endpoint: a running one, or a private server started for the measurement
+    #[command(after_help = examples::S3)]
     S3(S3Args),
     /// The direct path: one value a call, between the store and registered memory
-    #[command(after_help = DIRECT_HELP)]
+    #[command(after_help = examples::DIRECT)]
     Direct(DirectArgs),
     /// The direct path as a cache uses it: blocks in batches, in a namespace that answers stores before they are on disk
-    #[command(after_help = KV_HELP)]
+    #[command(after_help = examples::KV)]
     Kv(DirectArgs),
     /// NVMe/TCP: blocks and values of a namespace, of a running target or of a private server
-    #[command(after_help = NVME_HELP)]
+    #[command(after_help = examples::NVME)]
     Nvme(NvmeArgs),
     /// The embedded engine over a directory, without a network
+    #[command(after_help = examples::ENGINE)]
     Engine(EngineArgs),
     /// Functions sent to objects of the embedded engine, and the same work without
+    #[command(after_help = examples::EXEC)]
     Exec(ExecArgs),
     /// A pool of a Ceph cluster through the store that `--backend rados` serves, without a network of ours
+    #[command(after_help = examples::RADOS)]
     Rados(RadosArgs),
     /// The naive durable store for comparison: every value a file, written and fsynced
+    #[command(after_help = examples::FILES)]
     Files(FilesArgs),
     /// One thread copying memory, for comparison with shared memory
+    #[command(after_help = examples::MEMORY)]
     Memory(MemoryArgs),
     /// The hit ratio of the cache before a backend on a trace, beside simulations and the optimum
+    #[command(after_help = examples::CACHE)]
     Cache(CacheArgs),
 }
 
@@ -170,18 +177,6 @@ impl Keys {
     }
 }
 
-const DIRECT_HELP: &str = "\
-Examples:
-  forebay bench direct --op get,put --size 4KiB,1MiB --concurrency 1,32
-  forebay bench direct --op get --size 1MiB --path shm --cold --json
-  forebay bench direct --endpoint http://10.0.0.7:9001 --path iwarp --links 2 --access-key A --secret-key S";
-const KV_HELP: &str = "\
-Operations and their rate count values (keys, for exist), latencies are those of whole calls.
-Examples:
-  forebay bench kv --op put,get --size 4KiB --concurrency 8 --path iwarp
-  forebay bench kv --op gather --size 64KiB --batch 64 --concurrency 4
-  forebay bench kv --op exist --batch 1000";
-
 /// An operation of the direct path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DirectOp {
@@ -281,13 +276,6 @@ pub struct DirectArgs {
     #[arg(long)]
     pub json: bool,
 }
-
-const NVME_HELP: &str = "\
-Examples:
-  forebay bench nvme --op read,write --size 4KiB,128KiB --concurrency 1,32
-  forebay bench nvme --op store,retrieve --size 4KiB --concurrency 32 --json
-  forebay bench nvme --op read,retrieve --path vfio-user
-  forebay bench nvme --op read --endpoint nvme+tcp://10.0.0.7:4420/nqn.2026-01.org.example:pool/1";
 
 /// The way of NVMe commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

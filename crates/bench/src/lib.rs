@@ -37,6 +37,7 @@ mod direct;
 mod embedded;
 mod engine;
 mod error;
+mod examples;
 mod exec;
 mod files;
 mod histogram;
