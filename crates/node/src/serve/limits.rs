@@ -25,19 +25,21 @@ pub struct Memory {
 impl Memory {
     /// As asked for, or fitting the machine.
     pub fn of(args: &ServeArgs) -> Memory {
-        let eighth = machine_bytes() / 8;
-        let pool = args
-            .memory
-            .map_or(eighth.clamp(POOL_DEFAULT_MIN, POOL_DEFAULT_MAX), |size| {
-                size.0
-            });
+        let pool = pool_bytes(args);
         Memory {
             pool: usize::try_from(pool.saturating_add(cache::memory_bytes(&args.before)))
                 .unwrap_or(usize::MAX),
             // Requests in flight always find the rest.
-            cache: args.cache.map_or(pool / 2, |size| size.0.min(pool)),
+            cache: args.cache.map_or(pool / 2, |size| size.0),
         }
     }
+}
+
+/// Buffer memory beside what a cache before the backend has: as asked for, or fitting the machine.
+pub fn pool_bytes(args: &ServeArgs) -> u64 {
+    let eighth = machine_bytes() / 8;
+    let usual = eighth.clamp(POOL_DEFAULT_MIN, POOL_DEFAULT_MAX);
+    args.memory.map_or(usual, |size| size.0)
 }
 
 /// One a core, at most [`SHARDS_MAX`].

@@ -31,6 +31,7 @@ pub mod socket;
 mod stack;
 mod tending;
 mod tls;
+mod together;
 mod welcome;
 mod whole_file;
 
@@ -48,7 +49,7 @@ use forebay_io::{Clock, SystemClock};
 use forebay_mem::Pool;
 use tokio::sync::watch;
 
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use args::{Backend, ServeArgs};
 use device::Device;
 use ending::Signals;
@@ -116,12 +117,7 @@ async fn open(args: &ServeArgs) -> Outcome {
 /// What is to be served, with doors that are bound and closed; and what keeps other servers out of DIR, where the leaf does not.
 async fn start(args: &ServeArgs) -> Outcome<(Node, Listeners, Option<Held>)> {
     listeners::check(args)?;
-    if args.device.is_some() && args.backend != Backend::Engine {
-        return Err(Failure::new(
-            Exit::Usage,
-            "--device keeps the values of --backend engine",
-        ));
-    }
+    together::check(args)?;
     limits::raise_descriptors();
     DirBuilder::new()
         .recursive(true)

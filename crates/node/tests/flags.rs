@@ -1,0 +1,140 @@
+//! Flags of `serve` that mean nothing beside the others.
+
+mod harness;
+
+use std::fs;
+
+use harness::{Place, Ran};
+
+#[track_caller]
+fn refused_with(place: &Place, flags: &[&str]) -> Ran {
+    match place.try_serve(flags) {
+        Ok(_) => panic!("{flags:?} were taken"),
+        Err(ran) => ran.expect(2),
+    }
+}
+
+#[test]
+fn flags_without_effect_are_refused() {
+    let rados = ["--backend", "rados:pool"];
+    let memory = ["--backend", "memory"];
+    let off = ["--exec", "off"];
+    let none: [&str; 0] = [];
+    // Beside what, which, and what is said.
+    let refused: [(&[&str], &str, &str); 19] = [
+        (
+            &none,
+            "--cache=65MiB",
+            "--cache 65MiB is part of the buffer memory, which has 64MiB",
+        ),
+        (
+            &none,
+            "--ceph-conf=x",
+            "--ceph-conf is of --backend rados:POOL",
+        ),
+        (&none, "--ceph-id=x", "--ceph-id is of --backend rados:POOL"),
+        (
+            &memory,
+            "--ceph-keyring=x",
+            "--ceph-keyring is of --backend rados:POOL",
+        ),
+        (
+            &none,
+            "--ceph-patience=31",
+            "--ceph-patience is of --backend rados:POOL",
+        ),
+        (
+            &none,
+            "--ceph-lease=61",
+            "--ceph-lease is of --backend rados:POOL",
+        ),
+        (
+            &none,
+            "--ceph-grace=601",
+            "--ceph-grace is of --backend rados:POOL",
+        ),
+        (
+            &memory,
+            "--device=nvme+tcp://[::1]:1/nqn.2026-01.com.example:a/1",
+            "--backend engine",
+        ),
+        (
+            &memory,
+            "--cache=1MiB",
+            "--cache is the memory of --backend engine",
+        ),
+        (
+            &rados,
+            "--lose-journal-from=1",
+            "--lose-journal-from opens the journal of --backend engine",
+        ),
+        (
+            &memory,
+            "--accept-damaged-index",
+            "--accept-damaged-index opens the index of --backend engine",
+        ),
+        (
+            &rados,
+            "--capacity=1GiB",
+            "--capacity bounds --backend engine and memory",
+        ),
+        (
+            &off,
+            "--exec-deadline=1",
+            "--exec-deadline bounds functions, and --exec off runs none",
+        ),
+        (&off, "--exec-memory=1MiB", "--exec-memory bounds functions"),
+        (&off, "--exec-threads=1", "--exec-threads bounds functions"),
+        (
+            &none,
+            "--device-host-nqn=nqn.2026-01.com.example:a",
+            "--device <URL>",
+        ),
+        (&none, "--cache-ttl=1", "--cache-memory <SIZE>"),
+        (&none, "--s3-tls-key=x", "--s3-tls-cert <FILE>"),
+        (&none, "--rpc-client-ca=x", "--rpc-tls-cert <FILE>"),
+    ];
+    let place = Place::new();
+    for (beside, flag, words) in refused {
+        let ran = refused_with(&place, &[beside, &[flag]].concat());
+        assert!(ran.err.contains(words), "{flag}: {ran:?}");
+        // Of what the parser says this is the first.
+        let lines = ran.err.lines().count();
+        assert!(
+            lines == 1 || words.starts_with("--") && words.ends_with('>'),
+            "{ran:?}"
+        );
+
+        // The same from a file.
+        let config = place.path("forebay.toml");
+        let (key, value) = flag
+            .trim_start_matches("--")
+            .split_once('=')
+            .unwrap_or((&flag[2..], ""));
+        let line = match value {
+            "" => format!("{key} = true\n"),
+            value => format!("{key} = {value:?}\n"),
+        };
+        fs::write(&config, line).unwrap();
+        let named = ["--config", config.to_str().unwrap()];
+        let ran = refused_with(&place, &[beside, &named].concat());
+        assert!(ran.err.contains(words), "{flag} in a file: {ran:?}");
+    }
+    assert!(!place.data().exists());
+}
+
+#[test]
+fn what_says_no_more_than_the_default_is_in_nobodys_way() {
+    let place = Place::new();
+    let server = place.serve(&[
+        "--cache=64MiB",
+        "--ceph-id=admin",
+        "--ceph-patience=30",
+        "--ceph-lease=60",
+        "--ceph-grace=600",
+        "--exec=off",
+        "--exec-deadline=10000",
+        "--exec-memory=64MiB",
+    ]);
+    server.ok(&["ls"]);
+}
