@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 
+use forebay_client::Credentials;
 use forebay_io::ring;
 use harness::{Place, Ran, s3};
 use rustix::process::Signal;
@@ -195,6 +196,53 @@ fn credentials_are_private_and_last() {
         .map(Ran::new)
         .unwrap();
     ran.expect(2);
+}
+
+#[test]
+fn what_others_have_put_into_the_credentials_file_stays() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let path = place.data().join("credentials");
+    let text = fs::read_to_string(&path).unwrap();
+    let others = "# Not ours.\n[profile lab]\naws_access_key_id = LAB\naws_secret_access_key = l\n\n\
+                  [ci]\naws_access_key_id = CI\naws_secret_access_key = c\n";
+    fs::write(
+        &path,
+        format!("{text}region = eu-1\naws_session_token = old\n{others}"),
+    )
+    .unwrap();
+    let first = server.credentials();
+    assert_eq!(server.terminate(), Some(0));
+
+    let with = |key: &str| {
+        place.serve_with(&[], |command| {
+            command
+                .env("FOREBAY_ACCESS_KEY", key)
+                .env("FOREBAY_SECRET_KEY", "env-secret-env-secret");
+        })
+    };
+    assert_eq!(with("ENVKEY").terminate(), Some(0));
+    let once = fs::read_to_string(&path).unwrap();
+    // However often it is written.
+    let server = with("ENVKEY");
+    let text = fs::read_to_string(&path).unwrap();
+    let but_the_port = |text: &str| {
+        let lines = text.lines().filter(|line| !line.contains("endpoint_url"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(but_the_port(&once), but_the_port(&text));
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(server.credentials().access_key, "ENVKEY");
+    for (profile, key) in [("lab", "LAB"), ("ci", "CI")] {
+        let (kept, _) = Credentials::from_file(&path, profile).unwrap();
+        assert_eq!(kept.access_key, key);
+    }
+    assert!(text.contains("\nregion = eu-1\n"), "{text}");
+    assert!(
+        !text.contains(&first.secret_key) && !text.contains("old"),
+        "{text}"
+    );
+    assert_eq!(text.matches("[default]").count(), 1);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! DIR/credentials: the root access key, for whoever may read the directory.
 
 use std::env;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -70,7 +71,7 @@ pub async fn prepare<S: Store>(
         Some(_) if given.is_some() => {}
         Some(_) if made => tracing::warn!(
             file = %path.display(),
-            "no key of the root tenant was left: there is a new one, and this file has nothing else any more"
+            "no key of the root tenant was left: there is a new one, and profile [default] of this file has it"
         ),
         Some(kept) => {
             let is_known = kept.is_ok_and(|(kept, _)| {
@@ -90,8 +91,13 @@ pub async fn prepare<S: Store>(
     write(&path, &key, listeners.s3_url().as_deref()).map_err(Failure::io(path.display()))
 }
 
-/// Writes an AWS credentials file for `key`.
+/// Writes an AWS credentials file for `key`, which keeps what others have put there.
 fn write(path: &Path, key: &AccessKey, endpoint: Option<&str>) -> io::Result<()> {
+    let old = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        old => old?,
+    };
+    let Others { settings, profiles } = Others::of(&old);
     let mut text = format!(
         "# Root access key of this Forebay, made at its first start.\n\
          # Use it with: AWS_SHARED_CREDENTIALS_FILE=THIS_FILE\n\
@@ -101,5 +107,64 @@ fn write(path: &Path, key: &AccessKey, endpoint: Option<&str>) -> io::Result<()>
     if let Some(endpoint) = endpoint {
         text.push_str(&format!("# endpoint_url = {endpoint}\n"));
     }
-    whole_file::write(path, text.as_bytes(), true)
+    let mut bytes = text.into_bytes();
+    for line in settings {
+        bytes.extend_from_slice(line);
+        bytes.push(b'\n');
+    }
+    if !profiles.is_empty() {
+        bytes.push(b'\n');
+    }
+    for line in profiles {
+        bytes.extend_from_slice(line);
+        bytes.push(b'\n');
+    }
+    whole_file::write(path, &bytes, true)
+}
+
+/// Lines of a credentials file that are none of ours.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Others<'a> {
+    /// What profile `default` says beside its key.
+    settings: Vec<&'a [u8]>,
+    /// The other profiles.
+    profiles: Vec<&'a [u8]>,
+}
+
+impl Others<'_> {
+    fn of(file: &[u8]) -> Others<'_> {
+        const OF_A_KEY: [&[u8]; 3] = [
+            b"aws_access_key_id",
+            b"aws_secret_access_key",
+            b"aws_session_token",
+        ];
+        let mut others = Others::default();
+        // What comes before any profile is ours.
+        let mut is_default = true;
+        for line in file.split(|byte| *byte == b'\n') {
+            let plain = line.trim_ascii();
+            if let Some(name) = plain.strip_prefix(b"[") {
+                let name = name.strip_suffix(b"]").unwrap_or(name).trim_ascii();
+                let name = name.strip_prefix(b"profile ").unwrap_or(name).trim_ascii();
+                is_default = name == b"default";
+                if is_default {
+                    continue;
+                }
+            }
+            if !is_default {
+                others.profiles.push(line);
+                continue;
+            }
+            let is_comment = plain.starts_with(b"#") || plain.starts_with(b";");
+            let name = plain.split(|byte| *byte == b'=').next();
+            let is_of_key = name.is_some_and(|name| OF_A_KEY.contains(&name.trim_ascii()));
+            if !plain.is_empty() && !is_comment && !is_of_key {
+                others.settings.push(line);
+            }
+        }
+        while others.profiles.last().is_some_and(|line| line.is_empty()) {
+            others.profiles.pop();
+        }
+        others
+    }
 }
