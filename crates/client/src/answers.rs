@@ -21,6 +21,10 @@ pub struct ObjectInfo {
     pub modified: i64,
     /// Its type.
     pub content_type: String,
+    /// How long others may keep copies of it; empty when that was not said.
+    pub cache_control: String,
+    /// How many tags it has.
+    pub tags: usize,
     /// Its version, in a namespace that keeps versions.
     pub version: Option<String>,
     /// CRC-64/NVME of all its bytes, when the server states it.
@@ -50,6 +54,8 @@ impl ObjectInfo {
             etag: header(headers, "etag").trim_matches('"').to_owned(),
             modified: date::parse_http_date(&header(headers, "last-modified")).unwrap_or(0),
             content_type: header(headers, "content-type"),
+            cache_control: header(headers, "cache-control"),
+            tags: header(headers, "x-amz-tagging-count").parse().unwrap_or(0),
             version: (!version.is_empty()).then_some(version),
             crc64nvme: checksum::from_header(&header(headers, "x-amz-checksum-crc64nvme")),
             metadata: metadata.collect(),
@@ -141,8 +147,8 @@ struct ContentsXml {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct PrefixXml {
-    prefix: String,
+pub(crate) struct PrefixXml {
+    pub(crate) prefix: String,
 }
 
 #[derive(Deserialize)]
@@ -381,11 +387,11 @@ pub(crate) fn delete_errors(text: &str) -> Result<Vec<(String, String)>> {
     Ok(errors.collect())
 }
 
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     quick_xml::de::from_str(text).map_err(|error| Error::Protocol(error.to_string()))
 }
 
-fn decoded(text: String, url: bool) -> Result<Vec<u8>> {
+pub(crate) fn decoded(text: String, url: bool) -> Result<Vec<u8>> {
     if !url {
         return Ok(text.into_bytes());
     }

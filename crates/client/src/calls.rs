@@ -82,7 +82,7 @@ impl Client {
     pub(crate) async fn head_headers(&self, namespace: &str, key: &str) -> Result<HeaderMap> {
         let call =
             Call::object(Method::HEAD, namespace, key)?.header("x-amz-checksum-mode", "ENABLED")?;
-        let answer = self.call(call).await?;
+        let answer = self.call(self.versioned(call)).await?;
         answer.lease.done();
         Ok(answer.headers)
     }
@@ -92,8 +92,8 @@ impl Client {
     /// # Errors
     /// As every call.
     pub async fn delete(&self, namespace: &str, key: &str) -> Result<()> {
-        self.call_for_text(Call::object(Method::DELETE, namespace, key)?)
-            .await?;
+        let call = Call::object(Method::DELETE, namespace, key)?;
+        self.call_for_text(self.versioned(call)).await?;
         Ok(())
     }
 

@@ -64,6 +64,8 @@ pub struct Client {
     inner: Arc<Inner>,
     /// How often a call is made in all before it fails.
     attempts: u32,
+    /// Which version of an object is meant where one is read, deleted or copied from; the current one without.
+    version: Option<Arc<str>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -129,13 +131,13 @@ impl<'a> Call<'a> {
     }
 
     /// Adds a query parameter; the value is encoded here.
-    pub(crate) fn query(mut self, name: &str, value: &str) -> Call<'a> {
+    pub(crate) fn query(mut self, name: &str, value: &(impl AsRef<[u8]> + ?Sized)) -> Call<'a> {
         if !self.query.is_empty() {
             self.query.push('&');
         }
         self.query.push_str(name);
         self.query.push('=');
-        percent::encode_into(&mut self.query, value.as_bytes(), Slash::Encode);
+        percent::encode_into(&mut self.query, value.as_ref(), Slash::Encode);
         self
     }
 
@@ -196,6 +198,7 @@ impl Client {
         ));
         Ok(Client {
             attempts: config.attempts,
+            version: None,
             inner: Arc::new(Inner {
                 config,
                 missing: None,
@@ -218,6 +221,7 @@ impl Client {
         let pool = Pool::new(config.endpoint.clone(), None, config.timeout, 1);
         Client {
             attempts: config.attempts,
+            version: None,
             inner: Arc::new(Inner {
                 config,
                 missing: Some(why.to_owned()),
@@ -248,8 +252,30 @@ impl Client {
     /// The same over the same connections, for callers that make calls again themselves.
     pub(crate) fn trying_once(&self) -> Client {
         Client {
-            inner: self.inner.clone(),
             attempts: 1,
+            ..self.clone()
+        }
+    }
+
+    /// The same over the same connections, for one version of an object: what reads, deletes and copies from an object is about that
+    /// version, [`Client::versions`] says which there are. What is stored is not.
+    pub fn at_version(&self, id: &str) -> Client {
+        Client {
+            version: Some(id.into()),
+            ..self.clone()
+        }
+    }
+
+    /// The version that is meant.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// A call about the version that is meant.
+    pub(crate) fn versioned<'a>(&self, call: Call<'a>) -> Call<'a> {
+        match &self.version {
+            Some(id) => call.query("versionId", &**id),
+            None => call,
         }
     }
 

@@ -5,8 +5,8 @@ use forebay_proto::s3::percent::{self, Slash};
 use forebay_proto::s3::tags::{MAX_OBJECT_TAGS, Tags};
 use http::{HeaderMap, HeaderValue, Method};
 
-use crate::client::{Call, header};
-use crate::{Client, Error, Part, Result, answers};
+use crate::client::Call;
+use crate::{Client, Error, ObjectInfo, Part, Result, answers};
 
 impl Client {
     /// Copies an object inside the server, with what is kept with it. Of the `size` that it has, or a little more or less, depends only how
@@ -16,7 +16,7 @@ impl Client {
     /// As every call.
     pub async fn copy(&self, from: (&str, &str), to: (&str, &str), size: u64) -> Result<String> {
         let mut call = Call::object(Method::PUT, to.0, to.1)?
-            .header("x-amz-copy-source", &copy_source(from.0, from.1))?;
+            .header("x-amz-copy-source", &self.copy_source(from))?;
         call.moves = size;
         let (_, text) = self.call_for_text(call).await?;
         answers::tag(&text)
@@ -39,7 +39,7 @@ impl Client {
         let mut call = Call::object(Method::PUT, to.0, to.1)?
             .query("partNumber", &number.to_string())
             .query("uploadId", upload)
-            .header("x-amz-copy-source", &copy_source(from.0, from.1))?
+            .header("x-amz-copy-source", &self.copy_source(from))?
             .header("x-amz-copy-source-if-match", &format!("\"{etag}\""))?
             .header("x-amz-copy-source-range", &format!("bytes={first}-{last}"))?;
         call.moves = size;
@@ -67,7 +67,7 @@ impl Client {
             }
         }
         // Whoever may not read tags may copy what has none.
-        if !matches!(&*header(headers, "x-amz-tagging-count"), "" | "0") {
+        if ObjectInfo::from_headers(headers)?.tags > 0 {
             let tags = self.tags(from.0, from.1).await?.to_header();
             let tags = HeaderValue::try_from(tags).map_err(|_| odd_tags())?;
             call.headers.insert(kept::TAGGING, tags);
@@ -75,18 +75,26 @@ impl Client {
         self.begin_upload(call).await
     }
 
-    async fn tags(&self, namespace: &str, key: &str) -> Result<Tags> {
+    /// The tags of an object.
+    ///
+    /// # Errors
+    /// As every call.
+    pub async fn tags(&self, namespace: &str, key: &str) -> Result<Tags> {
         let mut call = Call::object(Method::GET, namespace, key)?;
         call.query = "tagging=".to_owned();
-        let (_, text) = self.call_for_text(call).await?;
+        let (_, text) = self.call_for_text(self.versioned(call)).await?;
         Tags::from_xml(text.as_bytes(), MAX_OBJECT_TAGS).map_err(|_| odd_tags())
+    }
+
+    fn copy_source(&self, from: (&str, &str)) -> String {
+        let (namespace, key) = (from.0, percent::encode(from.1, Slash::Keep));
+        match self.version() {
+            Some(id) => format!("/{namespace}/{key}?versionId={id}"),
+            None => format!("/{namespace}/{key}"),
+        }
     }
 }
 
 fn odd_tags() -> Error {
     Error::Protocol("tags that are none".to_owned())
-}
-
-fn copy_source(namespace: &str, key: &str) -> String {
-    format!("/{namespace}/{}", percent::encode(key, Slash::Keep))
 }

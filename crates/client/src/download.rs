@@ -49,7 +49,7 @@ impl Client {
         if let Some(etag) = etag {
             call = call.header("if-match", &format!("\"{etag}\""))?;
         }
-        let answer = self.call(call).await?;
+        let answer = self.call(self.versioned(call)).await?;
         let info = ObjectInfo::from_headers(&answer.headers)?;
         // What is read, and not what a header says beside a body that says its own.
         let len = answer.body.size_hint().exact();

@@ -4,7 +4,7 @@
 //!   of [`direct::Region`]s; without a link the same calls go by HTTP. `docs/client.md` begins with an example.
 //! - [`kv`]: keys and values of any NVMe device that keeps them, over NVMe/TCP.
 //! - [`Client`]: one S3 endpoint and one identity; keep-alive connections, retries, time-outs. Its calls are S3's: put, get, head,
-//!   list, delete, copy, multipart.
+//!   list, delete, copy, multipart, versions.
 //! - [`Admin`]: tenants, keys, namespaces and quotas of a server elsewhere, over gRPC.
 //! - [`Execution`]: functions sent to the data, over gRPC.
 //! - [`transfer`]: files and streams in parallel parts, by the direct path or as bodies, resumed where an earlier attempt ended.
@@ -47,6 +47,7 @@ pub mod kv;
 mod multipart;
 mod token_session;
 pub mod transfer;
+mod versions;
 
 pub use admin::Admin;
 pub use answers::{Listed, ListingPage, ObjectInfo, Part, UnfinishedUpload};
@@ -60,3 +61,4 @@ pub use download::Download;
 pub use endpoint::Endpoint;
 pub use error::{Error, Kind, Refusal, Result};
 pub use execution::{Executing, Execution, NotExecuted};
+pub use versions::{ListedVersion, VersionsAfter, VersionsPage};

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use forebay_client::direct::{self, Entry, Listing};
 use forebay_client::{Client, Error, Kind, ListingPage, ObjectInfo};
+use forebay_proto::s3::tags::Tags;
 use futures_util::stream::{self, StreamExt};
 
 use super::address::Address;
@@ -39,6 +40,13 @@ pub struct Page {
     pub objects: Vec<Listed>,
     pub prefixes: Vec<Bytes>,
     pub next: Option<Next>,
+}
+
+/// An object, and what is kept with it.
+pub struct Described {
+    pub info: ObjectInfo,
+    /// None where they may not be read.
+    pub tags: Option<Vec<(String, String)>>,
 }
 
 /// Where a list goes on.
@@ -87,13 +95,32 @@ impl Door {
         }
     }
 
-    pub async fn head(&self, namespace: &str, key: &str) -> Result<ObjectInfo, Error> {
+    async fn head(&self, namespace: &str, key: &str) -> Result<ObjectInfo, Error> {
+        match self {
+            Door::S3(client) => client.head(namespace, key).await,
+            Door::Direct(_) => Ok(self.describe(namespace, key).await?.info),
+        }
+    }
+
+    /// What is known of an object, tags among it.
+    pub async fn describe(&self, namespace: &str, key: &str) -> Result<Described, Error> {
         let client = match self {
-            Door::S3(client) => return client.head(namespace, key).await,
+            Door::S3(client) => {
+                let info = client.head(namespace, key).await?;
+                let tags = match info.tags {
+                    0 => Some(Vec::new()),
+                    _ => match client.tags(namespace, key).await {
+                        // They have a permission of their own.
+                        Err(error) if error.kind() == Kind::Denied => None,
+                        tags => Some(pairs(&tags?)),
+                    },
+                };
+                return Ok(Described { info, tags });
+            }
             Door::Direct(client) => client,
         };
         let (stat, attributes) = client.describe(namespace, key).await?;
-        Ok(ObjectInfo {
+        let info = ObjectInfo {
             size: stat.size,
             etag: stat.etag,
             modified: seconds(stat.modified_ms),
@@ -105,7 +132,11 @@ impl Door {
             version: (stat.version != 0).then(|| stat.version.to_string()),
             crc64nvme: stat.crc64nvme,
             metadata: attributes.metadata,
-        })
+            cache_control: attributes.cache_control,
+            tags: attributes.tags.len(),
+        };
+        let tags = Some(attributes.tags);
+        Ok(Described { info, tags })
     }
 
     pub async fn list(
@@ -226,6 +257,11 @@ impl Page {
             next: page.next.map(Next::S3),
         }
     }
+}
+
+fn pairs(tags: &Tags) -> Vec<(String, String)> {
+    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    tags.iter().map(owned).collect()
 }
 
 fn seconds(milliseconds: u64) -> i64 {

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::address::Address;
 use super::door::Door;
 use super::server::ServerArgs;
-use super::{glob, show};
+use super::{glob, show, versions};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// List namespaces, or objects
@@ -20,6 +20,7 @@ Examples:
   forebay ls                        namespaces, with their durability where the server's socket or gRPC door tells it
   forebay ls fb://data/train/       one level
   forebay ls -r 'fb://data/*.bin'   everything that matches
+  forebay ls --versions fb://data/model.bin   what it was before, and when it was deleted
 
 Patterns: * and ? within a level, ** across levels, [a-z], [!x]; \\ before a character takes it as it is. Where keys begin just as
 it is written, it is no pattern.")]
@@ -29,6 +30,10 @@ pub struct ListArgs {
     /// All levels, not one
     #[arg(short, long)]
     recursive: bool,
+    /// Every version that is kept, the newest of each object first: its time, size and id, whether it is the current one, and
+    /// where the object was deleted; needs the S3 door
+    #[arg(long, requires = "address")]
+    versions: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -37,6 +42,9 @@ pub struct ListArgs {
 pub async fn run(args: ListArgs) -> Outcome {
     match &args.address {
         None => namespaces(&args.server).await,
+        Some(address) if args.versions => {
+            versions::list(&args.server, address, args.recursive).await
+        }
         Some(address) => objects(&args, address).await,
     }
 }
@@ -59,10 +67,11 @@ async fn namespaces(server: &ServerArgs) -> Outcome {
         .collect();
     if server.json {
         for (name, created) in &found {
-            let durability = known.get(name).map(|known| known.durability);
-            show::json(
-                &json!({"namespace": name, "created": show::time(*created), "durability": durability}),
-            )?;
+            let known = known.get(name);
+            let durability = known.map(|known| known.durability);
+            // As the admin API has it: in milliseconds, which S3 does not tell.
+            let created = known.map_or(created.saturating_mul(1000), |known| known.created as i64);
+            show::json(&json!({"namespace": name, "created": created, "durability": durability}))?;
         }
         return Ok(());
     }
@@ -93,11 +102,7 @@ async fn objects(args: &ListArgs, address: &Address) -> Outcome {
             .await?;
         for prefix in &page.prefixes {
             any = true;
-            let prefix = show::key(prefix);
-            match args.server.json {
-                true => show::json(&json!({"prefix": prefix}))?,
-                false => show::line(&format!("{:>20} {:>10} {}", "", "-", show::plain(&prefix)))?,
-            }
+            show::prefix(prefix, args.server.json)?;
         }
         for object in &page.objects {
             let key = object.shown();

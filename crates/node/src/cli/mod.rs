@@ -25,6 +25,7 @@ mod server;
 mod show;
 mod tiers;
 mod top;
+mod versions;
 
 use std::ffi::OsString;
 use std::future::Future;

@@ -1,5 +1,6 @@
 //! `forebay stat`, `cat` and `rm`.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use clap::Args;
@@ -10,9 +11,9 @@ use http::Method;
 use serde_json::json;
 
 use super::address::Address;
-use super::door::Door;
+use super::door::{Described, Door};
 use super::server::ServerArgs;
-use super::{glob, show};
+use super::{glob, show, versions};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Parts read ahead of what is written out, and their size.
@@ -23,10 +24,17 @@ const BELOW: &str = "; there are objects below it: see `forebay ls`";
 
 /// Show what is known of an object or a namespace
 #[derive(Debug, Args)]
-#[command(after_help = "Example: forebay stat fb://data/train/0001.bin")]
+#[command(after_help = "\
+Examples:
+  forebay stat fb://data/train/0001.bin
+  forebay stat fb://data/                                a namespace
+  forebay stat --version-id 0123... fb://data/notes.txt  as it was; the id is of forebay ls --versions")]
 pub struct StatArgs {
     /// fb://NAMESPACE[/KEY]
     address: Address,
+    /// An old version of the object, as `ls --versions` shows it; needs the S3 door
+    #[arg(long, value_name = "ID")]
+    version_id: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -37,6 +45,7 @@ pub struct StatArgs {
 Examples:
   forebay cat fb://data/notes.txt
   forebay cat --range 0-15 fb://data/model.safetensors | xxd
+  forebay cat --version-id 0123... fb://data/notes.txt   as it was; the id is of forebay ls --versions
 With --json a line on standard error says of each object how it came.")]
 pub struct CatArgs {
     /// fb://NAMESPACE/KEY, one after the other
@@ -48,6 +57,9 @@ pub struct CatArgs {
     /// The way payloads take: auto, shm, iwarp or http
     #[arg(long, default_value = "auto", value_name = "PATH")]
     path: Choice,
+    /// An old version of the one object, as `ls --versions` shows it; comes by S3, and so by HTTP
+    #[arg(long, value_name = "ID")]
+    version_id: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -60,6 +72,7 @@ Examples:
   forebay rm 'fb://data/tmp/*.part'
   forebay rm -r fb://data/tmp/       everything below; the namespace itself: forebay admin namespace rm
   forebay rm 'fb://data/a[1].txt'    the object of that name if there is one, else what matches
+  forebay rm --version-id 0123... fb://data/old.bin    that version, for good; of a delete marker: the object is back
 
 Patterns: * and ? within a level, ** across levels, [a-z], [!x]; \\ before a character takes it as it is. Where an object has just
 the key that is written (with -r: where keys begin so), it is no pattern.")]
@@ -70,8 +83,22 @@ pub struct RemoveArgs {
     /// Everything whose key begins so
     #[arg(short, long)]
     recursive: bool,
+    /// This version of the one object alone, for good, as `ls --versions` shows it; needs the S3 door
+    #[arg(long, value_name = "ID", conflicts_with = "recursive")]
+    version_id: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
+}
+
+/// Of what `--version-id` is the one that is meant.
+fn one_object(addresses: &[Address]) -> Outcome<&Address> {
+    match addresses {
+        [address] if !address.key.is_empty() => Ok(address),
+        _ => Err(Failure::new(
+            Exit::Usage,
+            "--version-id is of one object, fb://NAMESPACE/KEY",
+        )),
+    }
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
@@ -87,11 +114,25 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 
 /// Shows.
 pub async fn stat(args: StatArgs) -> Outcome {
-    if args.address.key.is_empty() {
+    let address = &args.address;
+    if let Some(id) = &args.version_id {
+        one_object(std::slice::from_ref(address))?;
+        let door = Door::S3(versions::client(&args.server, id, 1).await?);
+        let described = door.describe(&address.namespace, &address.key).await;
+        let described = described.map_err(|error| versions::failed(error, address, id))?;
+        return show_object(&args, described);
+    }
+    if address.key.is_empty() {
         return stat_namespace(&args).await;
     }
-    let client = args.server.door(1).await?;
-    let info = client.info(&args.address, BELOW).await?;
+    let door = args.server.door(1).await?;
+    match door.describe(&address.namespace, &address.key).await {
+        Err(error) if error.kind() == Kind::NotFound => Err(door.missing(address, BELOW).await),
+        described => show_object(&args, described?),
+    }
+}
+
+fn show_object(args: &StatArgs, Described { info, tags }: Described) -> Outcome {
     let crc = info.crc64nvme.map(|crc| format!("{crc:016x}"));
     if args.server.json {
         let metadata: serde_json::Map<String, serde_json::Value> = info
@@ -102,10 +143,12 @@ pub async fn stat(args: StatArgs) -> Outcome {
         return show::json(&json!({
             "namespace": args.address.namespace, "key": args.address.key, "size": info.size,
             "etag": info.etag, "modified": show::time(info.modified), "content_type": info.content_type,
-            "version": info.version, "crc64nvme": crc, "metadata": metadata,
+            "cache_control": given(&info.cache_control), "version": info.version, "crc64nvme": crc, "metadata": metadata,
+            "tags": tags.map(|tags| tags.into_iter().collect::<BTreeMap<_, _>>()),
         }));
     }
     show::line(&show::plain(&args.address.to_string()))?;
+    let cache_control = given(&info.cache_control).unwrap_or("-").to_owned();
     let mut lines = vec![
         (
             "size",
@@ -114,16 +157,32 @@ pub async fn stat(args: StatArgs) -> Outcome {
         ("etag", info.etag),
         ("modified", show::time(info.modified)),
         ("type", info.content_type),
+        ("cache", cache_control),
         ("version", info.version.unwrap_or_else(|| "-".to_owned())),
         ("crc64nvme", crc.unwrap_or_else(|| "-".to_owned())),
     ];
     for (name, value) in info.metadata {
         lines.push(("metadata", format!("{name}: {value}")));
     }
+    match tags {
+        Some(tags) => {
+            let tags = tags.into_iter();
+            lines.extend(tags.map(|(name, value)| ("tag", format!("{name}={value}"))));
+        }
+        None => {
+            let count = show::count(info.tags, "tag");
+            lines.push(("tags", format!("{count}, which may not be read")));
+        }
+    }
     for (name, value) in lines {
-        show::line(&format!("  {name:<10} {value}"))?;
+        show::line(&format!("  {name:<10} {}", show::plain(&value)))?;
     }
     Ok(())
+}
+
+/// What was said, if it was.
+fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 async fn stat_namespace(args: &StatArgs) -> Outcome {
@@ -140,7 +199,13 @@ async fn stat_namespace(args: &StatArgs) -> Outcome {
 
 /// Writes out.
 pub async fn cat(args: CatArgs) -> Outcome {
-    let clients = args.server.clients(args.path, PARALLEL).await?;
+    let clients = match &args.version_id {
+        Some(id) => {
+            one_object(&args.addresses)?;
+            versions::clients(&args.server, id, args.path, PARALLEL).await?
+        }
+        None => args.server.clients(args.path, PARALLEL).await?,
+    };
     let (direct, why) = match clients.direct {
         Ok(direct) => {
             let why = direct.fallback().map(|why| why.to_string());
@@ -171,7 +236,13 @@ pub async fn cat(args: CatArgs) -> Outcome {
             &options,
             |bytes| show::bytes(bytes).map_err(|failure| show::stopped(failure, &mut broken)),
         );
-        let moved = match moved.await {
+        let moved = match (moved.await, &args.version_id) {
+            (Err(error), Some(id)) if broken.is_none() => {
+                return Err(versions::failed(error, address, id));
+            }
+            (moved, _) => moved,
+        };
+        let moved = match moved {
             Err(error) if broken.is_none() && error.kind() == Kind::NotFound => {
                 return Err(clients.door.missing(address, BELOW).await);
             }
@@ -194,6 +265,9 @@ pub async fn cat(args: CatArgs) -> Outcome {
 
 /// Removes.
 pub async fn remove(args: RemoveArgs) -> Outcome {
+    if let Some(id) = &args.version_id {
+        return remove_version(&args.server, one_object(&args.addresses)?, id).await;
+    }
     let is_namespace = |address: &&Address| address.key.is_empty() && !args.recursive;
     if let Some(address) = args.addresses.iter().find(is_namespace) {
         return Err(Failure::new(
@@ -229,6 +303,21 @@ pub async fn remove(args: RemoveArgs) -> Outcome {
             let told: Vec<&str> = told.collect();
             Err(Failure::new(first.exit, told.join("; ")))
         }
+    }
+}
+
+async fn remove_version(server: &ServerArgs, address: &Address, id: &str) -> Outcome {
+    let client = versions::client(server, id, 1).await?;
+    // S3's delete does not say whether there was anything.
+    match client.head(&address.namespace, &address.key).await {
+        Err(error) if !versions::is_marker(&error) => {
+            return Err(versions::failed(error, address, id));
+        }
+        Ok(_) | Err(_) => client.delete(&address.namespace, &address.key).await?,
+    }
+    match server.json {
+        true => show::json(&json!({"removed": 1, "failed": 0})),
+        false => show::line("1 version removed"),
     }
 }
 

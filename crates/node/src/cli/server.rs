@@ -69,7 +69,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    fn by_http(s3: Client, why: String) -> Clients {
+    /// Payloads that go by HTTP, and why.
+    pub fn by_http(s3: Client, why: String) -> Clients {
         Clients {
             door: Door::S3(s3.clone()),
             s3,

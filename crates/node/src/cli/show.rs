@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use forebay_proto::s3::date;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -61,6 +62,15 @@ pub fn json(value: &impl Serialize) -> Outcome {
     let mut text = serde_json::to_vec(value).map_err(|error| Failure::new(Exit::Failed, error))?;
     text.push(b'\n');
     bytes(&text)
+}
+
+/// Keys of a list that have the beginning in common, where those themselves are not shown.
+pub fn prefix(prefix: &[u8], as_json: bool) -> Outcome {
+    let prefix = key(prefix);
+    match as_json {
+        true => json(&json!({"prefix": prefix})),
+        false => line(&format!("{:>20} {:>10} {}", "", "-", plain(&prefix))),
+    }
 }
 
 /// Rows under a heading, columns aligned.

@@ -23,7 +23,7 @@ use serde_json::json;
 use super::address::Place;
 use super::door::Door;
 use super::server::ServerArgs;
-use super::show;
+use super::{show, versions};
 use crate::exit::{Exit, Failure, Outcome};
 use progress::Progress;
 use work::Tally;
@@ -48,6 +48,8 @@ Examples:
   forebay cp <(tar c .) fb://backup/today.tar                     from a pipe
   forebay cp fb://backup/today.tar - | tar t                      to standard output
   forebay cp --path iwarp big.bin fb://data/big                   over iWARP or not at all
+  forebay cp --version-id 0123... fb://data/a ./a                 as it was; the id is of forebay ls --versions
+  forebay cp --version-id 0123... fb://data/a fb://data/a         as it was becomes what it is
 
 Payloads take the best path there is: memory shared with a server on this host (shm), RDMA over TCP (iwarp), the bodies of HTTP
 requests (http). The last line says which one it was, and why no better one.
@@ -78,6 +80,9 @@ pub struct CopyArgs {
     /// The way payloads take: auto, shm, iwarp or http
     #[arg(long, default_value = "auto", value_name = "PATH")]
     path: Choice,
+    /// An old version of the one object fb://NAMESPACE/KEY that is copied, as `ls --versions` shows it; comes by S3, and so by HTTP
+    #[arg(long, value_name = "ID")]
+    version_id: Option<String>,
     /// Move everything again, also what is there
     #[arg(long)]
     no_resume: bool,
@@ -149,6 +154,8 @@ struct Context {
     put: PutOptions,
     /// What helps when the target's namespace is not found.
     hint: &'static str,
+    /// Which version of the one source is meant; that is a client's matter, and here one of words.
+    version: Option<String>,
     parallel: usize,
     transfer: transfer::Options,
     progress: Arc<Progress>,
@@ -160,7 +167,13 @@ pub async fn run(mut args: CopyArgs) -> Outcome {
     let attributes = Attributes::from(args.attributes.clone());
     check(&args.sources, &attributes)?;
     let parallel = usize::from(args.parallel);
-    let clients = args.server.clients(args.path, parallel * 2).await?;
+    let clients = match &args.version_id {
+        Some(id) => {
+            check_version(&args.sources)?;
+            versions::clients(&args.server, id, args.path, parallel * 2).await?
+        }
+        None => args.server.clients(args.path, parallel * 2).await?,
+    };
     let part_bytes = args.part_size.map_or(transfer::PART_BYTES, |size| size.0);
     let (staging, why) = match clients.direct {
         Ok(direct) => {
@@ -183,6 +196,7 @@ pub async fn run(mut args: CopyArgs) -> Outcome {
             ..PutOptions::default()
         },
         hint: MAKE_IT,
+        version: args.version_id.clone(),
         parallel,
         transfer: transfer::Options {
             part_bytes: args.part_size.map(|size| size.0),
@@ -252,6 +266,16 @@ fn check(sources: &[Place], attributes: &Attributes) -> Outcome {
             )))
         }
         _ => Ok(()),
+    }
+}
+
+/// A version is of one object.
+fn check_version(sources: &[Place]) -> Outcome {
+    match sources {
+        [Place::Remote(source)] if !work::is_prefix(source) => Ok(()),
+        _ => Err(usage(
+            "--version-id is of one object, fb://NAMESPACE/KEY, that is copied",
+        )),
     }
 }
 

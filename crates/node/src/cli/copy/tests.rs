@@ -67,6 +67,7 @@ fn context(client: &Client, attributes: Attributes) -> Context {
             attributes,
             ..PutOptions::default()
         },
+        version: None,
         hint: MAKE_IT,
         parallel: 4,
         transfer: transfer::Options {

@@ -11,7 +11,7 @@ use futures_util::stream::{self, StreamExt};
 
 use super::super::address::{Address, Place};
 use super::super::door::{Door, Listed};
-use super::super::{glob, show};
+use super::super::{glob, show, versions};
 use super::files::{self, broken, checksum};
 use super::plan::{self, Upload, folder, local_path};
 use super::{Context, usage};
@@ -229,7 +229,7 @@ async fn download(
 ) -> Outcome {
     let into_folder =
         several || target.is_dir() || target.as_os_str().as_encoded_bytes().ends_with(b"/");
-    let pattern = context.door.is_pattern(source, is_prefix(source)).await?;
+    let pattern = is_pattern(context, source).await?;
     if !pattern && !is_prefix(source) {
         let path = match into_folder {
             true => {
@@ -342,7 +342,7 @@ async fn copy_inside(
     tally: &mut Tally,
 ) -> Outcome {
     let client = &context.client;
-    let pattern = context.door.is_pattern(source, is_prefix(source)).await?;
+    let pattern = is_pattern(context, source).await?;
     if !pattern && !is_prefix(source) {
         let into_folder = several || target.key.is_empty() || target.key.ends_with('/');
         let key = match into_folder {
@@ -382,18 +382,28 @@ async fn copy_inside(
 }
 
 /// Whether an address stands for all that lies below.
-fn is_prefix(source: &Address) -> bool {
+pub fn is_prefix(source: &Address) -> bool {
     source.key.is_empty() || source.key.ends_with('/')
+}
+
+/// Whether it stands for what matches. Where a version is meant, it is that of the object of just this name, which may be deleted.
+async fn is_pattern(context: &Context, source: &Address) -> Outcome<bool> {
+    let door = &context.door;
+    Ok(context.version.is_none() && door.is_pattern(source, is_prefix(source)).await?)
 }
 
 /// The size of one object; when there is none but others lie below that name, says how to mean those.
 async fn find(context: &Context, source: &Address) -> Outcome<u64> {
-    match context.known(&source.namespace, &source.key).await {
-        Err(error) if error.kind() == Kind::NotFound => {
+    match (
+        context.known(&source.namespace, &source.key).await,
+        &context.version,
+    ) {
+        (Err(error), Some(id)) => Err(versions::failed(error, source, id)),
+        (Err(error), None) if error.kind() == Kind::NotFound => {
             let below = "; there are objects below it: write a / at the end";
             Err(context.door.missing(source, below).await)
         }
-        info => Ok(info?.size),
+        (info, _) => Ok(info?.size),
     }
 }
 
