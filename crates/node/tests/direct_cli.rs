@@ -3,7 +3,7 @@
 mod harness;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,6 +28,43 @@ fn ready(flags: &[&str]) -> (Place, Server) {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+#[test]
+fn a_copy_goes_by_as_many_links_as_it_is_told() {
+    let contents = bytes(7, 40_000_001);
+    let connections = |links: &str| {
+        let (place, server) = ready(&[]);
+        let source = place.path("source");
+        fs::write(&source, &contents).unwrap();
+        let object = format!("fb://{NAMESPACE}/object");
+        let by = ["--path", "iwarp", "--links", links];
+        let copy = |from, to| server.json(&[&["cp"], &by[..], &[from, to]].concat());
+        let sent = copy(text(&source), &object);
+        assert_eq!(
+            (&sent[0]["path"], &sent[0]["verified"]),
+            (&"iwarp".into(), &true.into())
+        );
+
+        let mut command = harness::forebay();
+        command.arg("cp").args(by).args([&object, "-"]);
+        command.arg("--dir").arg(place.data());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = child.stdout.take().unwrap();
+        // It cannot end before the rest is read.
+        let mut got = vec![0; 1];
+        out.read_exact(&mut got).unwrap();
+        let open = server.metric("forebay_connections");
+        out.read_to_end(&mut got).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(got == contents);
+        open
+    };
+    assert_eq!(connections("3"), connections("1") + 2);
+    let (_place, server) = ready(&[]);
+    server
+        .run(&["cp", "--links", "17", "fb://files/a", "x"])
+        .expect(2);
 }
 
 #[test]

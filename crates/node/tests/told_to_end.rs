@@ -86,3 +86,42 @@ fn doctor_removes_what_it_made() {
     assert!(ran.err.contains("interrupted"), "{ran:?}");
     assert_eq!(doctors(), 0);
 }
+
+/// What a copy that is run again need not do again.
+#[test]
+fn a_copy_says_that_it_would_go_on() {
+    let place = Place::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let (folder, keys) = (place.path("folder"), place.path("keys"));
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("file");
+    fs::write(&file, harness::bytes(1, 12 << 20)).unwrap();
+    fs::write(folder.join("small"), "x").unwrap();
+    let profile = format!(
+        "[default]\naws_access_key_id = A\naws_secret_access_key = S\nendpoint_url = http://{address}\n"
+    );
+    fs::write(&keys, profile).unwrap();
+    let words = "goes on where this one ended";
+    for (flags, source, goes_on) in [
+        (&["--part-size=5MiB"][..], &file, true),
+        (&["--part-size=5MiB", "--no-resume"], &file, false),
+        // It would be another object each time.
+        (&["--part-size=5MiB", "--tag=a=b"], &file, false),
+        // Of one part there is nothing to go on with, but of one of several files there is.
+        (&["--part-size=16MiB"], &file, false),
+        (&["--part-size=16MiB"], &folder, true),
+    ] {
+        let mut command = harness::forebay();
+        command.arg("cp").args(flags).arg(source).arg("fb://data/");
+        command.env("AWS_SHARED_CREDENTIALS_FILE", &keys);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let copy = command.spawn().unwrap();
+        let _asked = silent.accept().unwrap();
+        signal(&copy, Signal::INT);
+        let ran = Ran::new(copy.wait_with_output().unwrap()).expect(1);
+        assert!(ran.err.starts_with("forebay: interrupted"), "{ran:?}");
+        assert_eq!(ran.err.contains(words), goes_on, "{flags:?}: {ran:?}");
+        assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+    }
+}

@@ -44,7 +44,7 @@ const PARTS_MAX: u64 = mark::NUMBER as u64 - 1;
 pub const PART_BYTES_MIN: u64 = 5 << 20;
 /// The longest part that S3 takes.
 pub const PART_BYTES_MAX: u64 = 5 << 30;
-/// Parts in flight on the way here by the direct path.
+/// Parts in flight on the way here by a link of the direct path.
 const DIRECT_GETS: usize = 4;
 /// Parts held in memory at once are kept below this, but for one.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -190,8 +190,11 @@ impl Options {
 
     /// Parts in flight on the way here. By the direct path few keep a link busy, and fresh memory costs more than waiting for used one.
     fn parallel_gets(&self, part_bytes: u64) -> usize {
-        match self.direct {
-            Some(_) => self.parallel(part_bytes).min(DIRECT_GETS),
+        match &self.direct {
+            Some(direct) => {
+                let links = direct.client().options().links.max(1);
+                self.parallel(part_bytes).min(DIRECT_GETS * links)
+            }
             None => self.parallel.max(1),
         }
     }

@@ -20,9 +20,15 @@ impl Interrupt {
 
     /// What `work` comes to, unless an interrupt comes first, or has come since the last one was told of.
     pub async fn or<T>(&mut self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        let interrupted = || Err(Failure::new(Exit::Failed, "interrupted"));
+        self.before(work).await.unwrap_or_else(interrupted)
+    }
+
+    /// The same; none when an interrupt comes first.
+    pub async fn before<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            outcome = work => outcome,
-            _ = self.0.recv() => Err(Failure::new(Exit::Failed, "interrupted")),
+            outcome = work => Some(outcome),
+            _ = self.0.recv() => None,
         }
     }
 }

@@ -83,7 +83,7 @@ pub fn run(argv: Vec<OsString>) -> Outcome {
     };
     match cli.command {
         Command::Serve(args) => serve::run(&args),
-        Command::Cp(args) => wait(copy::run(args)),
+        Command::Cp(args) => wait_to_the_end(copy::run(args)),
         Command::Ls(args) => wait(list::run(args)),
         Command::Stat(args) => wait(objects::stat(args)),
         Command::Cat(args) => wait(objects::cat(args)),

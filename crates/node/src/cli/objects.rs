@@ -204,7 +204,7 @@ pub async fn cat(args: CatArgs) -> Outcome {
             one_object(&args.addresses)?;
             versions::clients(&args.server, id, args.path, PARALLEL).await?
         }
-        None => args.server.clients(args.path, PARALLEL).await?,
+        None => args.server.clients(args.path, 1, PARALLEL).await?,
     };
     let (direct, why) = match clients.direct {
         Ok(direct) => {

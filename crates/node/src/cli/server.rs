@@ -154,8 +154,13 @@ impl ServerArgs {
         Ok(Client::new(config)?)
     }
 
-    /// Clients for payloads that go by the best path that `path` allows.
-    pub async fn clients(&self, path: Choice, connections: usize) -> Outcome<Clients> {
+    /// Clients for payloads that go by the best path that `path` allows, by so many links.
+    pub async fn clients(
+        &self,
+        path: Choice,
+        links: usize,
+        connections: usize,
+    ) -> Outcome<Clients> {
         if path == Choice::Only(direct::Path::Http) {
             let s3 = self.client(connections).await?;
             return Ok(Clients::by_http(s3, "asked for".to_owned()));
@@ -173,7 +178,11 @@ impl ServerArgs {
                 Choice::Only(_) => Err(Failure::new(Exit::Failed, why)),
             };
         };
-        let direct = direct::Client::connect(&rpc, &credentials, self.options(path)?).await;
+        let options = Options {
+            links,
+            ..self.options(path)?
+        };
+        let direct = direct::Client::connect(&rpc, &credentials, options).await;
         let direct = match (direct, doors.s3.clone()) {
             (Ok(direct), _) => direct,
             (Err(error), Some(s3))

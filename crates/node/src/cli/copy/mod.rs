@@ -22,6 +22,7 @@ use serde_json::json;
 
 use super::address::Place;
 use super::door::Door;
+use super::interrupt::Interrupt;
 use super::server::ServerArgs;
 use super::{show, versions};
 use crate::exit::{Exit, Failure, Outcome};
@@ -33,6 +34,8 @@ const MAKE_IT: &str = "; --make-namespace makes a namespace that is missing";
 const TAKEN: &str = "; the name is taken, perhaps by somebody else";
 /// Registered memory for the parts in flight is kept below this, but for one.
 const STAGING_BYTES: u64 = 256 << 20;
+/// The most links that a server gives one session.
+const LINKS_MAX: i64 = 16;
 
 /// Copy files and objects
 #[derive(Debug, Args)]
@@ -48,6 +51,7 @@ Examples:
   forebay cp <(tar c .) fb://backup/today.tar                     from a pipe
   forebay cp fb://backup/today.tar - | tar t                      to standard output
   forebay cp --path iwarp big.bin fb://data/big                   over iWARP or not at all
+  forebay cp --path iwarp --links 4 big.bin fb://data/big         by four connections side by side
   forebay cp --version-id 0123... fb://data/a ./a                 as it was; the id is of forebay ls --versions
   forebay cp --version-id 0123... fb://data/a fb://data/a         as it was becomes what it is
 
@@ -80,6 +84,9 @@ pub struct CopyArgs {
     /// The way payloads take: auto, shm, iwarp or http
     #[arg(long, default_value = "auto", value_name = "PATH")]
     path: Choice,
+    /// Links side by side, 1 to 16: more than one where a single TCP connection of iWARP is the limit
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=LINKS_MAX))]
+    links: u8,
     /// An old version of the one object fb://NAMESPACE/KEY that is copied, as `ls --versions` shows it; comes by S3, and so by HTTP
     #[arg(long, value_name = "ID")]
     version_id: Option<String>,
@@ -161,9 +168,43 @@ struct Context {
     progress: Arc<Progress>,
 }
 
-/// Copies.
+/// Copies, and says when it is interrupted whether that was all in vain.
 pub async fn run(mut args: CopyArgs) -> Outcome {
     args.target = as_standard(args.target);
+    let visible = !args.quiet && !args.server.json && std::io::stderr().is_terminal();
+    let progress = Arc::new(Progress::new(visible));
+    let goes_on = goes_on(&args);
+    let part_bytes = part_bytes(&args);
+    let copied = copy(args, progress.clone());
+    if let Some(copied) = Interrupt::watch()?.before(copied).await {
+        return copied;
+    }
+    progress.end();
+    let words = match goes_on && progress.is_worth_keeping(part_bytes) {
+        true => "interrupted: the same command, run again, goes on where this one ended",
+        false => "interrupted",
+    };
+    Err(Failure::new(Exit::Failed, words))
+}
+
+/// Whether the same command would go on where an earlier one ended, if there is something of that.
+fn goes_on(args: &CopyArgs) -> bool {
+    let sends = matches!(args.target, Place::Remote(_));
+    let plain = Attributes::from(args.attributes.clone()) == Attributes::default();
+    // What is copied inside the server, and what streams bring and take, begins anew.
+    let moves = |source: &Place| match (source, &args.target) {
+        (Place::Local(_), Place::Remote(_)) => true,
+        (Place::Remote(_), Place::Local(target)) => !is_stream(target),
+        _ => false,
+    };
+    !args.no_resume && (plain || !sends) && args.sources.iter().all(moves)
+}
+
+fn part_bytes(args: &CopyArgs) -> u64 {
+    args.part_size.map_or(transfer::PART_BYTES, |size| size.0)
+}
+
+async fn copy(args: CopyArgs, progress: Arc<Progress>) -> Outcome {
     let attributes = Attributes::from(args.attributes.clone());
     check(&args.sources, &attributes)?;
     let parallel = usize::from(args.parallel);
@@ -172,9 +213,12 @@ pub async fn run(mut args: CopyArgs) -> Outcome {
             check_version(&args.sources)?;
             versions::clients(&args.server, id, args.path, parallel * 2).await?
         }
-        None => args.server.clients(args.path, parallel * 2).await?,
+        None => {
+            let links = usize::from(args.links);
+            args.server.clients(args.path, links, parallel * 2).await?
+        }
     };
-    let part_bytes = args.part_size.map_or(transfer::PART_BYTES, |size| size.0);
+    let part_bytes = part_bytes(&args);
     let (staging, why) = match clients.direct {
         Ok(direct) => {
             let slots = (STAGING_BYTES / part_bytes).clamp(1, parallel as u64);
@@ -185,8 +229,6 @@ pub async fn run(mut args: CopyArgs) -> Outcome {
         }
         Err(why) => (None, Some(why)),
     };
-    let visible = !args.quiet && !args.server.json && std::io::stderr().is_terminal();
-    let progress = Arc::new(Progress::new(visible));
     let counted = progress.clone();
     let mut context = Context {
         client: clients.s3,
@@ -254,6 +296,11 @@ fn as_standard(target: Place) -> Place {
         }
         _ => target,
     }
+}
+
+/// Whether it is a pipe or a device.
+fn is_stream(path: &FilePath) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
 /// Refuses attributes that nothing would get: objects that are copied inside the server keep theirs, and files have none.

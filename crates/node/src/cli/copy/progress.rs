@@ -1,10 +1,18 @@
 //! The bar that a person watches.
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::work::COMPARE_BYTES_MIN;
 
 /// Bytes moved of bytes known so far.
 pub struct Progress {
     bar: ProgressBar,
+    /// Copies known so far.
+    copies: AtomicUsize,
+    /// The most bytes of one of them.
+    largest: AtomicU64,
 }
 
 impl Progress {
@@ -20,12 +28,26 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
         }
-        Progress { bar }
+        Progress {
+            bar,
+            copies: AtomicUsize::new(0),
+            largest: AtomicU64::new(0),
+        }
     }
 
-    /// So many more bytes are to be moved.
-    pub fn expect(&self, bytes: u64) {
-        self.bar.inc_length(bytes);
+    /// More copies are to be made, of so many bytes each.
+    pub fn expect(&self, sizes: impl IntoIterator<Item = u64>) {
+        for size in sizes {
+            self.copies.fetch_add(1, Relaxed);
+            self.largest.fetch_max(size, Relaxed);
+            self.bar.inc_length(size);
+        }
+    }
+
+    /// Whether what has been done is of use to a copy that goes on: of several copies one that is compared, or one of several parts.
+    pub fn is_worth_keeping(&self, part_bytes: u64) -> bool {
+        let (copies, largest) = (self.copies.load(Relaxed), self.largest.load(Relaxed));
+        largest > part_bytes || (copies > 1 && largest >= COMPARE_BYTES_MIN)
     }
 
     /// So many bytes have arrived.

@@ -18,7 +18,7 @@ use super::{Context, usage};
 use crate::exit::{Exit, Failure, Outcome};
 
 /// From this size on it pays to ask whether an object is there already before it is moved.
-const COMPARE_BYTES_MIN: u64 = 1 << 20;
+pub const COMPARE_BYTES_MIN: u64 = 1 << 20;
 
 /// What was copied.
 #[derive(Debug, Default)]
@@ -139,7 +139,7 @@ async fn standard_input(context: &Context, target: &Address, tally: &mut Tally) 
 }
 
 async fn standard_output(context: &Context, source: &Address, tally: &mut Tally) -> Outcome {
-    context.progress.expect(find(context, source).await?);
+    context.progress.expect([find(context, source).await?]);
     let mut broken = None;
     let moved = transfer::download_stream(
         &context.client,
@@ -158,9 +158,8 @@ async fn standard_output(context: &Context, source: &Address, tally: &mut Tally)
 
 async fn upload(context: &Context, uploads: Vec<Upload>, target: &Address, tally: &mut Tally) {
     let context = &context.for_many(uploads.len());
-    context
-        .progress
-        .expect(uploads.iter().map(|upload| upload.size).sum());
+    let sizes = uploads.iter().map(|upload| upload.size);
+    context.progress.expect(sizes);
     let copies = uploads
         .into_iter()
         .map(|upload| upload_one(context, upload, target));
@@ -239,7 +238,7 @@ async fn download(
             }
             false => target.to_owned(),
         };
-        context.progress.expect(find(context, source).await?);
+        context.progress.expect([find(context, source).await?]);
         if into_folder {
             make_folder(target)?;
         }
@@ -250,9 +249,8 @@ async fn download(
     let (base, found) = search(&context.door, source, pattern).await?;
     make_folder(target)?;
     let context = &context.for_many(found.len());
-    context
-        .progress
-        .expect(found.iter().map(|object| object.size).sum());
+    let sizes = found.iter().map(|object| object.size);
+    context.progress.expect(sizes);
     let copies = found.into_iter().map(|object| async move {
         let key = object.text()?;
         let relative = key.get(base..).unwrap_or_default();
@@ -352,7 +350,7 @@ async fn copy_inside(
             }
             false => target.key.clone(),
         };
-        context.progress.expect(find(context, source).await?);
+        context.progress.expect([find(context, source).await?]);
         let (from, to) = (
             (&*source.namespace, &*source.key),
             (&*target.namespace, &*key),
@@ -366,9 +364,8 @@ async fn copy_inside(
     // The folder's own key is that of the new folder, which a namespace does not have.
     found.retain(|object| object.size > 0 || object.key.len() > base || !prefix.is_empty());
     let context = &context.for_many(found.len());
-    context
-        .progress
-        .expect(found.iter().map(|object| object.size).sum());
+    let sizes = found.iter().map(|object| object.size);
+    context.progress.expect(sizes);
     let copies = found.into_iter().map(|object| async move {
         let key = object.text()?;
         let relative = key.get(base..).unwrap_or_default();
