@@ -80,6 +80,13 @@ impl<S: Store, F: File> Target<S, F> {
         }
     }
 
+    /// Whether a connection may be another queue of a session's controller: it has the same key, and by itself would be shown the same.
+    pub(crate) fn may_join(&self, session: &Session<S>, arrival: &Arrival) -> bool {
+        let viewer_of = |host: &str| self.viewer_of(host, arrival.trusted);
+        session.proven() == arrival.proven.as_deref()
+            && session.host().and_then(viewer_of).as_ref() == Some(&session.viewer)
+    }
+
     fn tls_key_of(&self, nqn: &str) -> Option<TlsKey> {
         self.shown.read().host(nqn)?.tls_key.clone()
     }

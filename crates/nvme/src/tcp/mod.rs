@@ -265,8 +265,8 @@ impl<S: Store, F: File> Door<S, F> {
         }
         let known = self.associations.lock().get(&connect.cntlid).cloned();
         let association = known.ok_or(Refused::in_data(connect_at::CNTLID))?;
-        if association.session.proven() != arrival.proven.as_deref() {
-            // A queue is as secret as its controller, and by the same key.
+        if !self.target.may_join(&association.session, arrival) {
+            // Names and numbers of others are no secret.
             return Err(Status::CONNECT_INVALID_HOST.into());
         }
         let (member, result) = association.join(connect, orders)?;

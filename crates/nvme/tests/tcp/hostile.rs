@@ -471,6 +471,23 @@ fn queues_are_joined_by_their_own_host_alone_and_once() {
     assert_eq!(io.store("joined", b"2"), Status::SUCCESS);
 }
 
+/// Whoever knows the owner's name, and the number of its controller, is not the owner.
+#[test]
+fn a_queue_of_the_owners_controller_is_joined_by_the_owner_alone() {
+    let world = World::with(Limits::default(), |config| config.allow_any_host = false);
+    world.trust(true);
+    let admin = world.admin(PLAIN);
+    world.trust(false);
+    for (qid, cntlid) in [(0, CNTLID_DYNAMIC), (1, admin.cntlid)] {
+        let mut stranger = Host::initialize(world.connect(), PLAIN);
+        let refused = stranger.join(qid, cntlid);
+        assert_eq!(refused, Err(Status::CONNECT_INVALID_HOST), "queue {qid}");
+    }
+    world.trust(true);
+    let mut io = world.io(&admin, 1, PLAIN);
+    assert_eq!(io.store("own", b"1"), Status::SUCCESS);
+}
+
 #[test]
 fn a_flood_of_connections_leaves_others_alone() {
     let world = World::new();

@@ -1,6 +1,7 @@
 //! A target with a namespace of keys and values (1) and one of blocks (2), and threads that serve it.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub struct World {
     /// One for each connection that has ended.
     ended: mpsc::Receiver<()>,
     going: Arc<Notify>,
+    trusting: Arc<AtomicBool>,
     shards: Vec<tokio::sync::mpsc::WeakUnboundedSender<Given>>,
     threads: Option<(Vec<JoinHandle<()>>, oneshot::Sender<()>)>,
     _folder: tempfile::TempDir,
@@ -83,6 +85,7 @@ enum Given {
 async fn shard(
     door: Arc<Door<MemoryStore, File>>,
     going: Arc<Notify>,
+    trusting: Arc<AtomicBool>,
     over: mpsc::Sender<()>,
     mut given: tokio::sync::mpsc::UnboundedReceiver<Given>,
 ) {
@@ -97,8 +100,9 @@ async fn shard(
         };
         let stream = tokio::net::TcpStream::from_std(stream).unwrap();
         let (door, going, over) = (door.clone(), going.clone(), over.clone());
+        let trusted = trusting.load(SeqCst);
         tokio::task::spawn_local(async move {
-            door.serve(stream, going.notified()).await;
+            door.serve_trusted(stream, trusted, going.notified()).await;
             // Whoever waits for it may have failed.
             let _ = over.send(());
         });
@@ -167,13 +171,15 @@ impl World {
         let (over, ended) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let going = Arc::new(Notify::new());
+        let trusting = Arc::new(AtomicBool::new(false));
         let mut shards = Vec::new();
         let mut threads = Vec::new();
         for _ in 0..SHARDS {
             let (give, given) = tokio::sync::mpsc::unbounded_channel();
             let (door, going, over) = (door.clone(), going.clone(), over.clone());
+            let trusting = trusting.clone();
             threads.push(std::thread::spawn(move || {
-                run(shard(door, going, over, given));
+                run(shard(door, going, trusting, over, given));
             }));
             shards.push(give);
         }
@@ -194,6 +200,7 @@ impl World {
             door,
             ended,
             going,
+            trusting,
             shards: weak,
             threads: Some((threads, stop)),
             _folder: folder,
@@ -230,6 +237,11 @@ impl World {
         for _ in 0..connections {
             self.ended.recv_timeout(PATIENCE).expect("an end");
         }
+    }
+
+    /// Whether connections that come from now on are those of the server's owner.
+    pub fn trust(&self, trusted: bool) {
+        self.trusting.store(trusted, SeqCst);
     }
 
     /// Tells all connections that the server stops.
