@@ -408,6 +408,7 @@ impl Controller {
                 entry,
                 data,
                 repeats: if repeatable { REPEATS } else { 0 },
+                was_sent: false,
                 patience,
                 endless: false,
                 preparing: false,

@@ -13,8 +13,8 @@ pub enum Error {
     /// The controller completed the command with an error; nothing of it took place unless its command set says otherwise.
     #[error("{0}")]
     Status(Status),
-    /// The connection was lost, or silent, while the command was with the controller and could not be repeated: it may have taken
-    /// place.
+    /// The connection was lost, or silent, while the command was with the controller and could not be repeated, or not in time: it may
+    /// have taken place.
     #[error("the connection to the controller was lost ({0}): the outcome is unknown")]
     Lost(String),
     /// There is no connection, and none was made within the command's patience: it did not take place.
@@ -32,7 +32,7 @@ pub enum Error {
     /// The call makes no sense for this controller or namespace; nothing was sent.
     #[error("{0}")]
     Invalid(String),
-    /// The host was closed.
+    /// The host was closed: it did not take place.
     #[error("the host is closed")]
     Closed,
 }

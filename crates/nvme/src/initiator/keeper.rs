@@ -409,6 +409,7 @@ fn command(entry: SubmissionQueueEntry, data: Data) -> Command {
         entry,
         data,
         repeats: 0,
+        was_sent: false,
         patience: None,
         endless: false,
         preparing: true,

@@ -78,8 +78,8 @@ impl KeyValueNamespace {
     /// Stores a value.
     ///
     /// # Errors
-    /// [`Error::is_absent`] with `if_exists`; [`Status::KEY_EXISTS`] with `if_absent`; [`Error::Lost`] only with either;
-    /// [`Status::CAPACITY_EXCEEDED`]; see [`Error`].
+    /// [`Error::is_absent`] with `if_exists`; [`Status::KEY_EXISTS`] with `if_absent`; [`Error::Lost`], without either only when there was
+    /// no other connection in time; [`Status::CAPACITY_EXCEEDED`]; see [`Error`].
     pub async fn store(
         &self,
         key: &[u8],

@@ -38,7 +38,8 @@
 //! All connections end, and are made again with growing pauses (`keeper`). Meanwhile commands wait, each as long as
 //! [`Options::patience`]. A command that was with the controller is sent again where making it twice is the same as making it once:
 //! reads, compares, flushes, lists, exist, and those that write the same bytes to the same place (write, write zeroes, deallocate,
-//! unconditional store). Others (delete, conditional store, parts of a value) end with [`Error::Lost`]: they may have taken place. A
+//! unconditional store). Others (delete, conditional store, parts of a value) end with [`Error::Lost`]: they may have taken place.
+//! So do those that were to be sent again when their patience ends, or the host is closed, unless they only read. A
 //! namespace that is another one than before is not used: its commands end as if there were no connection, and others go on. This trusts a controller to
 //! carry out nothing of a connection that has ended after it has let the same host connect again, as our target does.
 //!

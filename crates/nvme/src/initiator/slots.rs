@@ -30,6 +30,8 @@ pub(super) struct Command {
     pub(super) data: Data,
     /// How often it may be sent again when its connection was lost: [`REPEATS`] where making it twice is the same as making it once.
     pub(super) repeats: u8,
+    /// It was with a controller whose connection was lost.
+    pub(super) was_sent: bool,
     /// When to give up waiting for a connection; never, when missing.
     pub(super) patience: Option<Instant>,
     /// The controller may take any time to complete it.
@@ -259,6 +261,7 @@ impl Slots {
         for (at, mut command) in under_way {
             if command.repeats > 0 {
                 command.repeats -= 1;
+                command.was_sent = true;
                 if let Data::In(sink) = &mut command.data {
                     sink.restart();
                 }
@@ -355,7 +358,7 @@ impl Slots {
                 } else {
                     wakers.extend(place.caller.take());
                     place.stage = Stage::Done(Reply {
-                        outcome: Err(error.clone()),
+                        outcome: Err(command.given_up(error)),
                         data: command.data,
                     });
                 }
@@ -400,6 +403,15 @@ impl Command {
     /// Whether it may still wait for a connection.
     fn is_patient(&self, now: Instant) -> bool {
         self.patience.is_none_or(|end| end > now)
+    }
+
+    /// What it ends with when it is given up: what a controller had, and did not only read, may have taken place.
+    fn given_up(&self, error: &Error) -> Error {
+        match (error, &self.data) {
+            (Error::Lost(_), _) | (_, Data::In(_)) => error.clone(),
+            _ if self.was_sent => Error::Lost(error.to_string()),
+            _ => error.clone(),
+        }
     }
 }
 
@@ -520,6 +532,7 @@ mod tests {
             entry: SubmissionQueueEntry::new(0, 0, 0),
             data: Data::None,
             repeats: 0,
+            was_sent: false,
             patience,
             endless: false,
             preparing,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use forebay_io::{Disk, File, OpenOptions, files::Directory};
 use forebay_mem::{Pool, Region};
 use forebay_proto::nvme::opcode::{kv, nvm};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::super::{Error, NamespaceDisk, NamespaceUrl, Options, Place, Scheme, StoreOptions};
@@ -85,6 +86,40 @@ async fn a_command_that_may_not_be_made_twice_ends_with_an_unknown_outcome() {
     fake.behave(Manner::default());
     store.await.unwrap();
     assert_eq!(fake.shared.values.lock()[&b"key"[..]], b"2");
+}
+
+/// The target has it, and says nothing before it goes.
+#[tokio::test]
+async fn a_change_that_was_sent_and_is_given_up_has_an_unknown_outcome() {
+    for closes in [false, true] {
+        let sent = Arc::new(Notify::new());
+        let told = sent.clone();
+        let manner = Manner::default().conduct(move |_| {
+            told.notify_one();
+            Answer::Silence
+        });
+        let patience = Duration::from_millis(if closes { 60_000 } else { 300 });
+        let patient = Options {
+            patience: Some(patience),
+            ..options()
+        };
+        let (fake, namespace) = values(manner, patient).await;
+        let store = || namespace.store(b"key", source(b"1"), StoreOptions::default());
+        let (stored, ()) = tokio::join!(store(), async {
+            sent.notified().await;
+            fake.stop().await;
+            let controller = namespace.controller();
+            controller.disconnected().await;
+            if closes {
+                controller.close().await;
+            }
+        });
+        assert!(matches!(stored, Err(Error::Lost(_))), "{stored:?}");
+        // What was never sent has an outcome: none.
+        let stored = store().await;
+        let none = matches!(stored, Err(Error::Unreachable(_) | Error::Closed));
+        assert!(none, "{stored:?}");
+    }
 }
 
 #[tokio::test]
