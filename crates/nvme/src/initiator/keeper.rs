@@ -27,11 +27,9 @@ use super::establishing::{Establishing, recognise};
 use super::host::{Options, Place};
 use super::identify::ControllerInfo;
 use super::queue::{Gone, Queue};
-use super::slots::{Command, Completed, GiveUp, REPEATS, Slots};
+use super::slots::{Command, Completed, GiveUp, REPEATS, SWEEP, Slots};
 use super::{Error, Result};
 
-/// How often commands whose patience may be at its end are looked at while there is no connection.
-const SWEEP: Duration = Duration::from_millis(100);
 /// Commands in flight of an admin queue.
 pub(super) const ADMIN_DEPTH: u16 = 31;
 /// Of those, of the keeper alone: one that prepares the controller or its end, a keep alive, and one that hears events, which may still be

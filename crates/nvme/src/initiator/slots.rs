@@ -6,12 +6,14 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_proto::nvme::SubmissionQueueEntry;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tokio::time::timeout_at;
 
 use super::data::Data;
 use super::{Error, Result};
@@ -20,6 +22,9 @@ use super::{Error, Result};
 pub(super) const RUNTIME_ENDED: &str = "its runtime has ended";
 /// Why connections end: a command takes longer than it may.
 pub(super) const TOO_SLOW: &str = "a command was not completed in time";
+
+/// How often commands whose patience may be at its end are looked at while there is no connection.
+pub(super) const SWEEP: Duration = Duration::from_millis(100);
 
 /// How many connections a command that may be repeated outlives: one that is itself what ends them would end them for ever.
 pub(super) const REPEATS: u8 = 8;
@@ -127,19 +132,53 @@ impl Slots {
 
     /// Makes a command and waits for its end.
     pub(super) async fn execute(&self, command: Command) -> Reply {
-        let refused = |data| Reply {
-            outcome: Err(Error::Closed),
+        let refused = |error, data| Reply {
+            outcome: Err(error),
             data,
         };
-        match self.permits(command.preparing).acquire().await {
+        match self.permits(command.preparing).try_acquire() {
             Ok(permit) => permit.forget(),
-            Err(_) => return refused(command.data),
+            // Seldom: the future of every command need not have room for it.
+            Err(_) => match Box::pin(self.free_place(&command)).await {
+                Ok(()) => {}
+                Err(error) => return refused(error, command.data),
+            },
         }
         let mut call = match self.place(command) {
             Ok(call) => call,
-            Err(command) => return refused(command.data),
+            Err(command) => return refused(Error::Closed, command.data),
         };
         poll_fn(|cx| call.poll(cx)).await
+    }
+
+    /// Waits until a place is free, and takes it. While those that have one wait for a connection, it waits as long as its patience.
+    async fn free_place(&self, command: &Command) -> Result<()> {
+        let mut free = pin!(self.permits(command.preparing).acquire());
+        let mut look = command.patience;
+        loop {
+            let permit = match look {
+                Some(look) => timeout_at(look.into(), &mut free).await,
+                None => Ok((&mut free).await),
+            };
+            match permit {
+                Ok(Ok(permit)) => {
+                    permit.forget();
+                    return Ok(());
+                }
+                Ok(Err(_)) => return Err(Error::Closed),
+                Err(_) if self.moves() => look = Some(Instant::now() + SWEEP),
+                Err(_) => {
+                    let why = "as many commands as may be wait for it";
+                    return Err(Error::Unreachable(why.to_owned()));
+                }
+            }
+        }
+    }
+
+    /// Whether all commands are let through.
+    fn moves(&self) -> bool {
+        let state = self.state.lock();
+        state.open && state.withheld.is_empty()
     }
 
     fn permits(&self, kept: bool) -> &Semaphore {
@@ -559,6 +598,22 @@ mod tests {
         let mut taken = Vec::new();
         assert!(!slots.take(2, &mut taken, Waker::noop()));
         assert!(matches!(&taken[..], [(_, command)] if command.preparing));
+    }
+
+    /// Those before it are served: it waits for them, and for no connection.
+    #[tokio::test]
+    async fn a_command_waits_on_for_a_place_while_others_are_let_through() {
+        let slots = Slots::new(1, 0);
+        slots.open(true);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut first = pin!(slots.execute(command(false, None)));
+        assert!(first.as_mut().poll(&mut cx).is_pending());
+        let mut second = pin!(slots.execute(command(false, Some(Instant::now()))));
+        let waits = tokio::time::timeout(SWEEP * 3, &mut second).await;
+        assert!(waits.is_err());
+        slots.open(false);
+        let ended = second.await.outcome;
+        assert!(matches!(ended, Err(Error::Unreachable(_))), "{ended:?}");
     }
 
     /// Commands that wait for an association have all places that they may have; it is made and kept alive all the same.

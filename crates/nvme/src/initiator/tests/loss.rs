@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use forebay_io::{Disk, File, OpenOptions, files::Directory};
 use forebay_mem::{Pool, Region};
 use forebay_proto::nvme::opcode::{kv, nvm};
+use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -451,6 +452,40 @@ async fn reads_of_a_disk_fail_and_writes_wait_while_the_target_is_away() {
     let (done, got) = file.read_at(0, pool.take(4096).await, 4096).await;
     done.unwrap();
     assert_eq!(got[..], [2; 4096]);
+}
+
+/// Writes wait without an end, and have all places of the queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_of_a_disk_fail_behind_writes_that_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let impatient = Options {
+        patience: Some(Duration::from_millis(100)),
+        depth: 4,
+        ..options()
+    };
+    let fake = Fake::start(Manner::default()).await;
+    let disk = disk(&fake, directory.path(), impatient).await;
+    let file = disk.open("data", READ_WRITE).unwrap();
+    let pool = Pool::new(4 << 20);
+    let address = fake.address;
+    let kept = fake.stop().await;
+    disk.namespace().controller().disconnected().await;
+    let mut writes = Vec::new();
+    for page in 0..8 {
+        let write = file.write_at(page * 4096, buf(&pool, &[2; 4096]).await);
+        let mut write = Box::pin(write);
+        assert!(poll_once(write.as_mut()).is_pending());
+        writes.push(write);
+    }
+    let read = file.read_at(0, pool.take(4096).await, 4096);
+    let ended = tokio::time::timeout(Duration::from_secs(20), read).await;
+    let (done, _) = ended.expect("an end");
+    assert_eq!(done.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    let fake = Fake::start_at(address, Manner::default(), Some(kept)).await;
+    for written in join_all(writes).await {
+        written.unwrap();
+    }
+    assert_eq!(fake.shared.blocks.lock()[..8 * 4096], [2; 8 * 4096]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
