@@ -11,6 +11,7 @@ use forebay_proto::nvme::kv::{
 use super::controller::{Completion, Controller, Repeat, Terms};
 use super::data::{Data, Sink, Source};
 use super::identify::KeyValueInfo;
+use super::slots::REPEATS;
 use super::{Error, Result};
 
 /// A page of a list; grows when the keys of one place do not fit.
@@ -145,24 +146,23 @@ impl KeyValueNamespace {
     ) -> Result<Retrieved> {
         let into = into.into();
         let buffer_bytes = room(&into)?;
-        let key = match Key::new(key) {
-            Some(key) => RangeKey::Inline(key),
-            None => {
-                let bound = self.extended(key, Verb::Bind, Repeat::Safe).await?;
-                RangeKey::Bound((bound.result >> 32) as u32)
-            }
-        };
-        let command = KvCommand::RetrieveRange {
+        let command = |key| KvCommand::RetrieveRange {
             key,
             offset,
             buffer_bytes,
         };
-        let repeat = match key {
-            RangeKey::Inline(_) => Repeat::Safe,
-            // A handle is of one association.
-            RangeKey::Bound(_) => Repeat::Never,
+        let behind = Some(offset);
+        let (done, into) = match Key::new(key) {
+            Some(key) => {
+                let command = command(RangeKey::Inline(key));
+                self.receive(&command, into, Repeat::Safe, behind).await
+            }
+            None => {
+                let command = |handle| command(RangeKey::Bound(handle));
+                self.receive_by_handle(key, Verb::Bind, command, into, behind)
+                    .await
+            }
         };
-        let (done, into) = self.receive(&command, into, repeat, Some(offset)).await;
         let done = done?;
         Ok(Retrieved {
             value_bytes: done.result,
@@ -282,28 +282,27 @@ impl KeyValueNamespace {
         let extended = self.info.vendor.extended_keys;
         let mut page_bytes = PAGE_BYTES;
         loop {
-            let start = match after {
-                None => ListStart::First,
-                Some(after) => match Key::new(after) {
-                    Some(key) => ListStart::Key(key),
-                    None => {
-                        let place = self.extended(after, Verb::Position, Repeat::Safe).await?;
-                        ListStart::Bound((place.result >> 32) as u32)
-                    }
-                },
-            };
-            let command = KvCommand::List {
+            let command = |start| KvCommand::List {
                 start,
                 extended,
                 buffer_bytes: page_bytes as u32,
             };
             let into = Sink::Bytes(vec![0; page_bytes]);
-            let repeat = match start {
-                // A handle is of one association.
-                ListStart::Bound(_) => Repeat::Never,
-                ListStart::First | ListStart::Key(_) => Repeat::Safe,
+            let start = match after {
+                None => Ok(ListStart::First),
+                Some(after) => Key::new(after).map(ListStart::Key).ok_or(after),
             };
-            let (done, into) = self.receive(&command, into, repeat, None).await;
+            let (done, into) = match start {
+                Ok(start) => {
+                    let command = command(start);
+                    self.receive(&command, into, Repeat::Safe, None).await
+                }
+                Err(long) => {
+                    let command = |handle| command(ListStart::Bound(handle));
+                    self.receive_by_handle(long, Verb::Position, command, into, None)
+                        .await
+                }
+            };
             done?;
             let Sink::Bytes(page) = into else {
                 return Ok(Vec::new());
@@ -366,6 +365,43 @@ impl KeyValueNamespace {
         (done.map_err(plain), sink(data))
     }
 
+    /// As [`receive`](Self::receive), by a handle that `verb` gives for the key. A handle is of one association: when that has ended before
+    /// the command has, both are made again.
+    async fn receive_by_handle(
+        &self,
+        key: &[u8],
+        verb: Verb,
+        command: impl Fn(u32) -> KvCommand,
+        into: Sink,
+        value_behind: Option<u64>,
+    ) -> (Result<Completion>, Sink) {
+        let mut into = into;
+        let mut failed: Option<(u64, Error)> = None;
+        let mut left = REPEATS;
+        loop {
+            let bound = match self.extended(key, verb, Repeat::Safe).await {
+                Ok(bound) => bound,
+                Err(error) => return (Err(error), into),
+            };
+            if let Some((association, error)) = failed.take()
+                && association == bound.association
+            {
+                return (Err(error), into);
+            }
+            let command = command((bound.result >> 32) as u32);
+            let received = self.receive(&command, into, Repeat::Never, value_behind);
+            let (done, back) = received.await;
+            into = back;
+            match done {
+                Err(error) if left > 0 && may_lack_handle(&error) => {
+                    left -= 1;
+                    failed = Some((bound.association, error));
+                }
+                done => return (done, into),
+            }
+        }
+    }
+
     async fn make(
         &self,
         command: &KvCommand,
@@ -392,6 +428,14 @@ fn sink(data: Data) -> Sink {
     match data {
         Data::In(sink) => sink,
         Data::None | Data::Out(_) => Sink::Bytes(Vec::new()),
+    }
+}
+
+/// Whether a command may have failed because the association has ended that its handle was of.
+fn may_lack_handle(error: &Error) -> bool {
+    match error {
+        Error::Status(status) => status.code() == Status::INVALID_FIELD,
+        error => matches!(error, Error::Lost(_)),
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Answer {
     Raw(Vec<u8>),
     /// End the connection.
     Close,
+    /// As a target should, and then end the connection.
+    Last,
 }
 
 type Conduct = dyn Fn(&SubmissionQueueEntry) -> Answer + Send + Sync;
@@ -109,8 +111,8 @@ pub struct Kept {
     /// As of the last flush.
     pub stable: Mutex<Vec<u8>>,
     pub values: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// Keys that handles stand for.
-    bound: Mutex<Vec<Vec<u8>>>,
+    /// Keys that handles stand for, as long as the association lasts.
+    bound: Mutex<Vec<Option<Vec<u8>>>>,
     /// The name of the blocks; they are not there while it is 0.
     pub uuid: Mutex<[u8; 16]>,
     /// Nobody is told what namespaces are called while this is true.
@@ -218,6 +220,11 @@ impl Kept {
         self.living
             .send_modify(|living| *living.entry(epoch).or_default() += 1);
         Living(self.clone(), epoch)
+    }
+
+    fn key(&self, handle: u32) -> Result<Vec<u8>, Status> {
+        let key = self.bound.lock()[handle as usize - 1].clone();
+        key.ok_or(Status::INVALID_FIELD)
     }
 }
 
@@ -331,6 +338,11 @@ async fn serve(mut stream: TcpStream, kept: Arc<Kept>) -> Option<()> {
                     Answer::Silence => {}
                     Answer::Raw(bytes) => connection.out.extend_from_slice(&bytes),
                     Answer::Close => return None,
+                    Answer::Last => {
+                        connection.command(entry, data, &manner);
+                        connection.stream.write_all(&connection.out).await.ok()?;
+                        return None;
+                    }
                 }
             }
             Event::Data(head) => connection.data(&head, &data),
@@ -513,6 +525,9 @@ impl Connection {
             fabrics::CONNECT => {
                 assert_eq!(data.len(), 1024);
                 self.qid = entry.cdw(10) >> 16;
+                if self.qid == 0 {
+                    self.kept.bound.lock().fill(None);
+                }
                 self.complete(cid, manner.connect, 9);
             }
             fabrics::PROPERTY_GET => {
@@ -697,7 +712,7 @@ impl Connection {
                 let from = match start {
                     ListStart::First => Vec::new(),
                     ListStart::Key(key) => key.as_bytes().to_vec(),
-                    ListStart::Bound(handle) => self.kept.bound.lock()[handle as usize - 1].clone(),
+                    ListStart::Bound(handle) => self.kept.key(handle)?,
                 };
                 for (key, _) in values.range(from..) {
                     if !list.push(key) {
@@ -720,7 +735,7 @@ impl Connection {
                             None => 0,
                         };
                         let mut bound = self.kept.bound.lock();
-                        bound.push(key);
+                        bound.push(Some(key));
                         return Ok(((bound.len() as u64) << 32 | len, None));
                     }
                 }
@@ -732,9 +747,7 @@ impl Connection {
             } => {
                 let value = match key {
                     RangeKey::Inline(key) => values.get(key.as_bytes()),
-                    RangeKey::Bound(handle) => {
-                        values.get(&self.kept.bound.lock()[handle as usize - 1])
-                    }
+                    RangeKey::Bound(handle) => values.get(&self.kept.key(handle)?),
                 };
                 let value = value.ok_or(absent)?;
                 return Ok((value.len() as u64, Some(clip(value, offset, buffer_bytes))));

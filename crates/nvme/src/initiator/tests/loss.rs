@@ -123,6 +123,45 @@ async fn a_change_that_was_sent_and_is_given_up_has_an_unknown_outcome() {
     }
 }
 
+/// Handles are of one association, which may end before and after they are used.
+#[tokio::test]
+async fn long_keys_are_read_and_listed_across_connections_that_are_lost() {
+    let key = [b'k'; 40];
+    for (opcode, lists) in [
+        (kv::EXTENDED_KEY, false),
+        (kv::RETRIEVE_RANGE, false),
+        (kv::EXTENDED_KEY, true),
+        (kv::LIST, true),
+    ] {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let count = seen.clone();
+        let manner = Manner::default().conduct(move |entry| {
+            if entry.opcode() != opcode || count.fetch_add(1, SeqCst) > 0 {
+                return Answer::Proper;
+            }
+            match opcode {
+                kv::EXTENDED_KEY => Answer::Last,
+                _ => Answer::Close,
+            }
+        });
+        let (fake, namespace) = values(manner, options()).await;
+        let values = [
+            (key.to_vec(), b"value".to_vec()),
+            (b"last".to_vec(), b"1".to_vec()),
+        ];
+        fake.shared.values.lock().extend(values);
+        if lists {
+            assert_eq!(namespace.list(Some(&key)).await, Ok(vec![b"last".to_vec()]));
+        } else {
+            let found = namespace.retrieve_range(&key, 1, room(3)).await.unwrap();
+            assert_eq!(found.value_bytes, 5);
+            assert_eq!(received(found.into), b"alu");
+        }
+        assert_eq!(seen.load(SeqCst), 2);
+        assert_eq!(fake.shared.connections.load(SeqCst), 4);
+    }
+}
+
 #[tokio::test]
 async fn commands_left_with_one_whose_memory_is_gone_are_made() {
     let digests = Options {
