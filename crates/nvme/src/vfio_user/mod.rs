@@ -81,6 +81,8 @@ use device::{Behind, Device};
 use messages::Messages;
 use run::{Done, Run, Work};
 
+/// Room for keys that hosts list into, however little a value may be.
+const LIST_BYTES: u32 = 64 << 10;
 /// A client says within this what it can.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -141,10 +143,13 @@ pub async fn serve<S: Store, F: File>(
         target.update(session, || controller);
         Poll::Ready(())
     };
-    let bytes_max = u64::from(target.config().value_bytes_max);
+    let config = target.config();
+    let kv_bytes_max = config.value_bytes_max.max(config.result_bytes_max);
+    // As MDTS says it, which is in powers of two.
+    let kv_bytes_max = u64::from(kv_bytes_max.max(LIST_BYTES)).next_power_of_two();
     let share = Hosts::default().share(None, target.lending(), LENT_BYTES_MAX);
     let share = &Arc::new(share);
-    let run = Run::new(messages, device, bytes_max, |work| {
+    let run = Run::new(messages, device, kv_bytes_max, |work| {
         execute(target, session, share, work)
     });
     run.run(update, shutdown).await

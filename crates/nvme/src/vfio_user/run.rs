@@ -90,7 +90,8 @@ pub(super) struct Run<'a, E, F> {
     /// Executes a command with its data.
     pub(super) execute: E,
     pub(super) slots: Slots<F>,
-    pub(super) transfer_bytes_max: u64,
+    /// The most data of a command for keys and values, but for a key, in bytes. The controller knows the most of others.
+    pub(super) kv_bytes_max: u64,
     state: State,
 }
 
@@ -122,7 +123,7 @@ where
     pub(super) fn new(
         messages: Messages,
         device: Device<'a>,
-        transfer_bytes_max: u64,
+        kv_bytes_max: u64,
         execute: E,
     ) -> Run<'a, E, F> {
         Run {
@@ -130,7 +131,7 @@ where
             device,
             execute,
             slots: Slots::new(COMMANDS_MAX),
-            transfer_bytes_max,
+            kv_bytes_max,
             state: State {
                 started: Instant::now(),
                 ready: Vec::new(),
@@ -274,7 +275,7 @@ where
             .controller
             .io(self.device.now_ms, qid, entry)
             .and_then(|command| {
-                let bytes_max = self.transfer_bytes_max;
+                let bytes_max = self.kv_bytes_max;
                 let far = find_data(&self.device, entry, &command, bytes_max, &mut segments)?;
                 Ok((command, far))
             });
@@ -457,10 +458,10 @@ fn find_data(
     device: &Device<'_>,
     entry: &SubmissionQueueEntry,
     command: &IoCommand,
-    bytes_max: u64,
+    kv_bytes_max: u64,
     segments: &mut Segments,
 ) -> Result<Option<Box<Far>>, Status> {
-    let wanted = wanted(entry, command, bytes_max);
+    let wanted = wanted(entry, command, kv_bytes_max);
     match find_near(&device.memory, entry, &wanted, segments) {
         Ok(()) => Ok(None),
         Err(Stop::Status(status)) => Err(status),
@@ -471,7 +472,7 @@ fn find_data(
     }
 }
 
-fn wanted(entry: &SubmissionQueueEntry, command: &IoCommand, bytes_max: u64) -> Wanted {
+fn wanted(entry: &SubmissionQueueEntry, command: &IoCommand, kv_bytes_max: u64) -> Wanted {
     let mut headed = false;
     let (direction, bytes) = match (command.verb, command.bytes_to_host) {
         (IoVerb::Kv(KvCommand::ExtendedKey { .. }), _) => {
@@ -506,7 +507,10 @@ fn wanted(entry: &SubmissionQueueEntry, command: &IoCommand, bytes_max: u64) -> 
         direction,
         bytes,
         headed,
-        bytes_max: bytes_max + head::BYTES_MAX as u64,
+        bytes_max: match command.verb {
+            IoVerb::Kv(_) => kv_bytes_max + head::BYTES_MAX as u64,
+            IoVerb::Nvm(_) => u64::MAX,
+        },
     }
 }
 

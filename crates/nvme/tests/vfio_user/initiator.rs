@@ -41,6 +41,35 @@ async fn whole(values: &KeyValueNamespace, key: &[u8], room: usize) -> Result<Ve
     Ok(bytes)
 }
 
+/// How long a value may be says nothing of blocks, of lists, nor of room that is left empty.
+#[test]
+fn what_a_controller_announces_is_moved_however_little_a_value_may_be() {
+    runtime().block_on(async {
+        for value_bytes_max in [100_000, 4096] {
+            let world = World::with_values_of(value_bytes_max).await;
+            let (socket, _listening) = world.listen();
+            let controller = open(&socket, Options::default()).await;
+            let blocks = controller.block(BLOCK).await.unwrap();
+            let bytes = Bytes::from(pattern(128 << 10, 3));
+            blocks.write(8, bytes.clone(), false).await.unwrap();
+            let room = Sink::Bytes(vec![0; bytes.len()]);
+            let (done, sink) = blocks.read(8, room).await;
+            done.unwrap();
+            assert!(matches!(sink, Sink::Bytes(read) if read == bytes));
+            let values = controller.key_value(KV).await.unwrap();
+            let (key, value) = (pattern(255, 1), pattern(value_bytes_max, 2));
+            let store =
+                |value: Vec<u8>| values.store(&key, Bytes::from(value), StoreOptions::default());
+            store(value.clone()).await.unwrap();
+            assert!(whole(&values, &key, 1 << 20).await.unwrap() == value);
+            assert_eq!(values.list(None).await.unwrap(), std::slice::from_ref(&key));
+            let longer = store(pattern(value_bytes_max + 1, 2)).await;
+            assert!(matches!(longer, Err(Error::Status(_))), "{longer:?}");
+            controller.close().await;
+        }
+    });
+}
+
 #[test]
 fn values_of_every_length_by_keys_of_every_length() {
     runtime().block_on(async {

@@ -88,14 +88,19 @@ impl Listening {
 
 impl World {
     pub async fn new() -> World {
-        World::over(Pool::new(512 << 20), None).await
+        World::over(Pool::new(512 << 20), None, VALUE_BYTES_MAX).await
+    }
+
+    /// One whose values are at most so long.
+    pub async fn with_values_of(bytes_max: usize) -> World {
+        World::over(Pool::new(512 << 20), None, bytes_max).await
     }
 
     /// One whose values functions can be run over.
     pub async fn executing() -> World {
         let pool = Pool::new(512 << 20);
         let executor = programs::executor(pool.clone());
-        let world = World::over(pool, Some(executor.clone())).await;
+        let world = World::over(pool, Some(executor.clone()), VALUE_BYTES_MAX).await;
         let store = world.target.store();
         programs::allow(&**store, &executor, "tenant", "others").await;
         world
@@ -103,10 +108,10 @@ impl World {
 
     /// One with few buffers.
     pub async fn scarce(bytes: usize) -> World {
-        World::over(Pool::new(bytes), None).await
+        World::over(Pool::new(bytes), None, VALUE_BYTES_MAX).await
     }
 
-    async fn over(pool: Pool, executor: Option<Arc<Executor>>) -> World {
+    async fn over(pool: Pool, executor: Option<Arc<Executor>>, value_bytes_max: usize) -> World {
         let folder = tempfile::tempdir().unwrap();
         let now = std::sync::atomic::AtomicU64::new(1_800_000_000_000);
         let clock = move || now.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -128,7 +133,7 @@ impl World {
         let config = TargetConfig {
             nqn: "nqn.2026-01.org.example:test".to_owned(),
             serial: "1".to_owned(),
-            value_bytes_max: VALUE_BYTES_MAX as u32,
+            value_bytes_max: value_bytes_max as u32,
             ..TargetConfig::default()
         };
         let target = Target::new(store, pool, Arc::new(SystemClock::default()), config);
