@@ -166,6 +166,8 @@ impl<S: Store, F: File> Queue<'_, S, F> {
         };
         let mut outcome = Outcome::status(Status::SUCCESS);
         if is_authenticated && !session.authenticated() {
+            // What was to tell it that it succeeded is kept back: no success without it, nor that it need not try again.
+            outcome.status = Status::CONNECT_CONTROLLER_BUSY;
             outcome.then = Then::Disconnect;
             return outcome;
         }

@@ -27,6 +27,8 @@ pub struct Kept<F> {
     pub store: Arc<MemoryStore>,
     pub blocks: F,
     pub hosts: Vec<Host>,
+    /// How many controllers there may be.
+    pub controllers_max: u16,
 }
 
 impl<F: File> Kept<F> {
@@ -48,6 +50,7 @@ impl<F: File> Kept<F> {
             store,
             blocks,
             hosts: Vec::new(),
+            controllers_max: TargetConfig::default().controllers_max,
         }
     }
 }
@@ -67,6 +70,7 @@ impl Running {
             serial: "1".to_owned(),
             in_capsule_bytes: 8192,
             allow_any_host: kept.hosts.is_empty(),
+            controllers_max: kept.controllers_max,
             ..TargetConfig::default()
         };
         let pool = Pool::new(64 << 20);

@@ -7,7 +7,7 @@ use forebay_nvme::initiator::{
     StoreOptions, discover,
 };
 use forebay_nvme::target::Host;
-use forebay_proto::nvme::auth;
+use forebay_proto::nvme::{Status, auth};
 
 use super::support::{BLOCK, KV, Kept, NQN, Running, TENANT, options, pattern, place, simulated};
 
@@ -163,6 +163,45 @@ async fn values_come_back_as_they_were_stored() {
 const HOST_SECRET: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const OTHER_SECRET: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 
+fn with_secrets(host: &HostIdentity) -> Host {
+    Host {
+        nqn: host.nqn.clone(),
+        tenant: TENANT.to_owned(),
+        secret: Some(auth::Secret::parse(HOST_SECRET).unwrap()),
+        tls_key: None,
+        subsystem_secret: Some(auth::Secret::parse(OTHER_SECRET).unwrap()),
+    }
+}
+
+/// It is not told that it succeeded, nor that its secret is wrong, but that it may try again.
+#[tokio::test]
+async fn a_host_that_proves_itself_and_has_all_that_it_may_have_is_told_so() {
+    let host = options().host;
+    let mut kept = std::thread::spawn(|| Kept::new(simulated(4096).1))
+        .join()
+        .unwrap();
+    kept.hosts = vec![with_secrets(&host)];
+    kept.controllers_max = 16;
+    let target = Running::start(&kept, None);
+    let options = Options {
+        secret: Some(Secret(HOST_SECRET.to_owned())),
+        ..options()
+    };
+    let connect = || Controller::connect(place(target.address), NQN, options.clone());
+    // Each has two connections, and the host a quarter of sixteen.
+    let admitted = [connect().await.unwrap(), connect().await.unwrap()];
+    match connect().await {
+        Err(Error::Status(status)) => {
+            assert_eq!(status, Status::CONNECT_CONTROLLER_BUSY);
+        }
+        other => panic!("{other:?}"),
+    }
+    for controller in admitted {
+        controller.close().await;
+    }
+    target.kill();
+}
+
 #[tokio::test]
 async fn hosts_and_controllers_prove_who_they_are() {
     let host = HostIdentity {
@@ -173,13 +212,7 @@ async fn hosts_and_controllers_prove_who_they_are() {
     let mut kept = std::thread::spawn(|| Kept::new(simulated(4096).1))
         .join()
         .unwrap();
-    kept.hosts = vec![Host {
-        nqn: host.nqn.clone(),
-        tenant: TENANT.to_owned(),
-        secret: Some(auth::Secret::parse(ours).unwrap()),
-        tls_key: None,
-        subsystem_secret: Some(auth::Secret::parse(theirs).unwrap()),
-    }];
+    kept.hosts = vec![with_secrets(&host)];
     let target = Running::start(&kept, None);
     let connect = |host: &HostIdentity, secret: Option<&str>, controller: Option<&str>| {
         let options = Options {
